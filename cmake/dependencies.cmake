@@ -1,0 +1,28 @@
+# Everything that is not ours. scripts/install-deps installs it on Debian and Ubuntu.
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(BLAS QUIET)   # for the example trainer only
+
+set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no Boost
+find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)
+
+# Asio and Beast compiled once (cmake/asio_impl.cpp) instead of in every file that includes them.
+add_library(ddprun_asio STATIC cmake/asio_impl.cpp)
+target_compile_definitions(ddprun_asio PUBLIC
+    BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
+target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE ddprun_settings)
+
+if(NOT DDP_WITH_CUDA STREQUAL "OFF")
+    find_package(CUDAToolkit 12 QUIET)
+    find_path(NCCL_INCLUDE_DIR nccl.h
+        HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include /usr/local/cuda/include)
+    if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR)
+        set(DDP_NCCL_BACKEND ON)
+    elseif(DDP_WITH_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "DDP_WITH_CUDA=ON, but the CUDA Toolkit (>= 12) or nccl.h was not found. Set CUDAToolkit_ROOT "
+            "and NCCL_HOME, or configure with -DDDP_WITH_CUDA=AUTO to build without the NCCL backend.")
+    endif()
+endif()

@@ -1,0 +1,56 @@
+# ddprun_settings: the language level, warnings and sanitizers of every target of ours; linked privately, never exported.
+
+add_library(ddprun_settings INTERFACE)
+target_compile_features(ddprun_settings INTERFACE cxx_std_20)
+target_compile_options(ddprun_settings INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-align -Wundef)
+target_include_directories(ddprun_settings INTERFACE ${PROJECT_SOURCE_DIR})
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+
+if(DDP_WERROR)
+    target_compile_options(ddprun_settings INTERFACE -Werror)
+endif()
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(ddprun_settings INTERFACE -fstack-protector-strong)
+    target_compile_definitions(ddprun_settings INTERFACE _FORTIFY_SOURCE=2)
+    target_link_options(ddprun_settings INTERFACE LINKER:-z,relro,-z,now)
+endif()
+
+if(DDP_SANITIZE)
+    target_compile_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer
+        -fno-sanitize-recover=all)
+    target_link_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE})
+    if(DDP_SANITIZE MATCHES "thread")
+        # g++ warns that ThreadSanitizer does not model atomic_thread_fence; we use none across threads that matter to it.
+        target_compile_options(ddprun_settings INTERFACE -Wno-tsan)
+    endif()
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+    # Precompiled headers are cached only when ccache may trust their time stamps.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+endif()
+
+# ddprun_library(NAME ALIAS SOURCES... [LINK targets...]): one box of docs/architecture.md.
+function(ddprun_library name alias)
+    cmake_parse_arguments(PARSE_ARGV 2 ARG "" "" "SOURCES;PUBLIC;PRIVATE")
+    add_library(${name} STATIC ${ARG_SOURCES})
+    add_library(ddprun::${alias} ALIAS ${name})
+    target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+    target_compile_features(${name} PUBLIC cxx_std_20)
+    target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ddprun_settings ${ARG_PRIVATE})
+endfunction()
+
+# ddprun_program(NAME SOURCES... PRIVATE targets...): a program that lands in bin/ and is installed.
+function(ddprun_program name)
+    cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;PRIVATE")
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE ddprun_settings ${ARG_PRIVATE})
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()

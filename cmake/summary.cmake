@@ -1,0 +1,21 @@
+# The last lines of a configuration: what was found, and what is left out and why.
+
+function(ddprun_say what condition otherwise)
+    if(${condition})
+        message(STATUS "  ${what}: yes")
+    else()
+        message(STATUS "  ${what}: no (${otherwise})")
+    endif()
+endfunction()
+
+message(STATUS "")
+message(STATUS "ddprun ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, Boost ${Boost_VERSION}")
+ddprun_say("NCCL backend " DDP_NCCL_BACKEND "no CUDA Toolkit >= 12 with nccl.h, or DDP_WITH_CUDA=OFF; the CPU backend is complete without")
+ddprun_say("example train" DDP_TRAIN_EXAMPLE "no CBLAS found: install libopenblas-dev, or DDP_BUILD_EXAMPLES=OFF")
+ddprun_say("tests        " DDP_BUILD_TESTS "DDP_BUILD_TESTS=OFF")
+ddprun_say("ccache       " CCACHE "not installed; rebuilding is slower")
+if(DDP_SANITIZE)
+    message(STATUS "  sanitizers   : ${DDP_SANITIZE}")
+endif()
+message(STATUS "  programs     : ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+message(STATUS "")

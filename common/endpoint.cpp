@@ -1,0 +1,54 @@
+#include "common/endpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace ddprun {
+namespace {
+
+Error bad_endpoint(std::string_view text, std::string_view why) {
+    return {Errc::kUsage, fmt::format("bad endpoint '{}': {}. Write host, host:port, [IPv6] or [IPv6]:port", text, why)};
+}
+
+std::optional<std::uint16_t> parse_port(std::string_view text) {
+    std::uint16_t port = 0;
+    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), port);
+    if (text.empty() || ec != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return port;
+}
+
+}  // namespace
+
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
+    std::string_view host = text;
+    std::optional<std::string_view> port_text;
+
+    if (text.starts_with('[')) {
+        const auto close = text.find(']');
+        if (close == std::string_view::npos) return bad_endpoint(text, "no closing bracket");
+        host = text.substr(1, close - 1);
+        const std::string_view rest = text.substr(close + 1);
+        if (!rest.empty() && rest.front() != ':') return bad_endpoint(text, "only :port may follow the bracket");
+        if (!rest.empty()) port_text = rest.substr(1);
+    } else if (std::ranges::count(text, ':') == 1) {
+        const auto colon = text.find(':');
+        host = text.substr(0, colon);
+        port_text = text.substr(colon + 1);
+    }  // no colon: a host alone; several: a bare IPv6 address, whose last group is not a port
+
+    if (host.empty()) return bad_endpoint(text, "the host is empty");
+    if (!port_text) return Endpoint{std::string(host), default_port};
+    const auto port = parse_port(*port_text);
+    if (!port) return bad_endpoint(text, "the port is not a number from 0 to 65535");
+    return Endpoint{std::string(host), *port};
+}
+
+std::string to_string(const Endpoint& endpoint) {
+    const bool ipv6 = endpoint.host.find(':') != std::string::npos;
+    return ipv6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port) : fmt::format("{}:{}", endpoint.host, endpoint.port);
+}
+
+}  // namespace ddprun

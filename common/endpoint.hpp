@@ -1,0 +1,25 @@
+#pragma once
+// Endpoint: a host (name or numeric address) and a port, as users write it. Parsing only; nothing is resolved here.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/error.hpp"
+
+namespace ddprun {
+
+struct Endpoint {
+    std::string host;
+    std::uint16_t port = 0;
+    friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+/// Accepts host, host:port, IPv4[:port], [IPv6], [IPv6]:port and a bare IPv6 address (which then has no port).
+/// A missing port becomes `default_port`. Errors: Errc::kUsage with the offending text and the accepted forms.
+[[nodiscard]] Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+
+/// "host:port", with brackets around an IPv6 address.
+[[nodiscard]] std::string to_string(const Endpoint& endpoint);
+
+}  // namespace ddprun

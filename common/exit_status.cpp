@@ -1,0 +1,28 @@
+#include "common/exit_status.hpp"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+
+namespace ddprun {
+
+ExitStatus exit_status_from_wait(int wait_status) {
+    if (WIFSIGNALED(wait_status)) {
+        return {ExitStatus::Kind::kSignaled, WTERMSIG(wait_status), WCOREDUMP(wait_status) != 0};
+    }
+    return {ExitStatus::Kind::kExited, WEXITSTATUS(wait_status), false};
+}
+
+std::string signal_name(int signal) {
+    if (const char* abbreviation = ::sigabbrev_np(signal)) return fmt::format("SIG{}", abbreviation);
+    return fmt::format("signal {}", signal);
+}
+
+std::string to_string(const ExitStatus& status) {
+    if (status.kind == ExitStatus::Kind::kExited) return fmt::format("exited with code {}", status.number);
+    return fmt::format("was killed by {}{}", signal_name(status.number), status.core_dumped ? " (core dumped)" : "");
+}
+
+}  // namespace ddprun

@@ -1,0 +1,155 @@
+#pragma once
+// What agents and the daemon say to each other, as plain values. Pure: no sockets, no JSON (see messages_json.hpp).
+// One agent speaks for one node. Whoever receives a message of another generation than the current one ignores it.
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/exit_status.hpp"
+#include "common/ids.hpp"
+
+namespace ddprun::coordinator {
+
+/// Raised whenever a message changes its meaning; both sides must agree.
+inline constexpr int kProtocolVersion = 1;
+
+/// What an agent calls itself: ddprun::random_id(), drawn once per agent process.
+using NodeId = std::string;
+
+/// How one worker ended when it should not have; the culprit of a verdict.
+struct FailureReport {
+    Rank rank{};
+    LocalRank local_rank{};
+    NodeRank node_rank{};
+    std::string host;                     ///< the agent's node name
+    int pid = 0;
+    ExitStatus status;                    ///< of the worker; a program that could not be started has exited with 126 or 127
+    std::string message;                  ///< from the worker's error file, or why it could not be started; may be empty
+    std::vector<std::string> last_lines;  ///< the end of its stderr, oldest first
+    friend bool operator==(const FailureReport&, const FailureReport&) = default;
+};
+
+enum class Outcome {
+    kSucceeded,       ///< every worker exited with 0
+    kWorkerFailed,    ///< a worker failed and no restart was left; `culprit` is set
+    kStopped,         ///< ended by a signal to a node (drain)
+    kInfrastructure,  ///< too few nodes, a node lost, a port that could not be opened, …
+};
+
+/// The one end of a job, the same on every node.
+struct Verdict {
+    Outcome outcome = Outcome::kSucceeded;
+    int exit_code = 0;                     ///< what every ddprun of the job exits with
+    std::string reason;                    ///< one sentence for people
+    std::optional<FailureReport> culprit;
+    int restarts = 0;                      ///< worker groups started after the first
+    friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
+// ---- agent → daemon --------------------------------------------------------------------------------------------------
+
+/// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes and max_restarts.
+struct Join {
+    int protocol = kProtocolVersion;
+    NodeId node;
+    std::string host;                      ///< shown to people; unique per node where possible
+    int pid = 0;
+    int slots = 1;                         ///< workers on this node
+    int min_nodes = 1;
+    int max_nodes = 1;
+    int max_restarts = 0;
+    std::optional<std::string> run_id;     ///< absent: any job that this daemon serves
+    std::optional<int> node_rank;          ///< the place asked for (--node-rank, SLURM_NODEID)
+    friend bool operator==(const Join&, const Join&) = default;
+};
+
+struct Heartbeat {
+    friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+/// A worker of `generation` failed. The agent goes on to stop its other workers without being told.
+struct WorkerFailed {
+    Generation generation{};
+    FailureReport failure;
+    friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
+};
+
+/// No process of this node's worker group of `generation` is left (after Abort, a failure or a drain).
+struct GroupStopped {
+    Generation generation{};
+    friend bool operator==(const GroupStopped&, const GroupStopped&) = default;
+};
+
+/// All workers of this node exited with 0.
+struct GroupSucceeded {
+    Generation generation{};
+    friend bool operator==(const GroupSucceeded&, const GroupSucceeded&) = default;
+};
+
+/// This node was told to end (a signal) and takes no more part. Its workers are being stopped; GroupStopped follows.
+struct Leave {
+    int signal = 0;
+    friend bool operator==(const Leave&, const Leave&) = default;
+};
+
+using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupStopped, GroupSucceeded, Leave>;
+
+// ---- daemon → agent --------------------------------------------------------------------------------------------------
+
+/// Answer to Join.
+struct Welcome {
+    std::string run_id;
+    std::chrono::milliseconds heartbeat_interval{1000};  ///< how often each side speaks at least
+    std::chrono::milliseconds lost_after{3000};          ///< silence after which a side counts as lost
+    friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+/// Why nothing starts yet; sent when it changes and every few seconds while it lasts.
+struct Waiting {
+    std::vector<std::string> present;      ///< host names
+    int min_nodes = 1;
+    int max_nodes = 1;
+    std::chrono::milliseconds waited{0};
+    std::string reason;                    ///< "2 of 4 nodes are here", "spare: the job runs with 4 of 4 nodes", …
+    friend bool operator==(const Waiting&, const Waiting&) = default;
+};
+
+/// Start the workers of `generation`.
+struct Assignment {
+    Generation generation{};
+    NodeRank node_rank{};
+    int node_count = 1;
+    int rank_base = 0;                     ///< RANK of this node's first worker
+    int world_size = 1;
+    std::string master_addr;               ///< numeric
+    int master_port = 0;
+    int restart_count = 0;                 ///< the same on all nodes, +1 for every new worker group
+    int max_restarts = 0;
+    friend bool operator==(const Assignment&, const Assignment&) = default;
+};
+
+/// Stop the workers of `generation` and answer with GroupStopped.
+struct Abort {
+    Generation generation{};
+    std::string reason;                    ///< one line for people
+    friend bool operator==(const Abort&, const Abort&) = default;
+};
+
+/// The job is over. The agent exits with verdict.exit_code.
+struct Finished {
+    Verdict verdict;
+    friend bool operator==(const Finished&, const Finished&) = default;
+};
+
+/// Answer to a Join that cannot be served: other job, other --nnodes, other protocol version, job over.
+struct Rejected {
+    std::string reason;
+    friend bool operator==(const Rejected&, const Rejected&) = default;
+};
+
+using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected>;
+
+}  // namespace ddprun::coordinator

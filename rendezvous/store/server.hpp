@@ -1,0 +1,27 @@
+#pragma once
+// StoreServer: one TCPStore on one listening port, for one generation of workers. It only moves bytes; what they mean is in
+// codec.hpp and engine.hpp. Lives on the io_context's one thread; closing or destroying it ends every connection.
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/ip/address.hpp>
+
+#include <cstdint>
+#include <memory>
+
+#include "common/error.hpp"
+
+namespace ddprun::store {
+
+class StoreServer {
+public:
+    /// Listens on `address`:`port` (0: a free port). Errors: kInUse or kSystem with the address.
+    [[nodiscard]] static Result<std::unique_ptr<StoreServer>> listen(
+        const boost::asio::any_io_executor& executor, const boost::asio::ip::address& address, std::uint16_t port);
+
+    virtual ~StoreServer() = default;
+    [[nodiscard]] virtual std::uint16_t port() const = 0;
+    /// Ends the listener and all connections.
+    virtual void close() = 0;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,68 @@
+#pragma once
+// Context: this process's place in the job. Everything starts with ddp::init_from_env().
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ddp/process_group.hpp"
+#include "ddp/store.hpp"
+#include "ddp/types.hpp"
+
+namespace ddp {
+
+struct InitOptions {
+    Backend backend = Backend::Auto;     ///< Auto: Nccl if a device is usable, else Native
+    std::chrono::milliseconds timeout{}; ///< of every collective; 0: 10 min NCCL, 30 min Native (as in PyTorch)
+    std::chrono::milliseconds init_timeout{300'000};  ///< for all ranks to appear
+    int device = -1;                     ///< CUDA device; -1: LOCAL_RANK
+};
+
+/// What the launcher told this process, by environment variables (docs/environment.md).
+struct Environment {
+    int rank = 0;
+    int world_size = 1;
+    int local_rank = 0;
+    int local_world_size = 1;
+    int node_rank = 0;
+    int restart_count = 0;
+    std::int64_t generation = 0;
+    std::string run_id;
+    std::string master_addr;
+    int master_port = 0;
+};
+
+class Context {
+public:
+    /// For programs and tests that bring their own store and place.
+    Context(Environment environment, std::shared_ptr<Store> store, const InitOptions& options = {});
+    Context(Context&&) noexcept;
+    Context& operator=(Context&&) noexcept;
+    ~Context();
+
+    [[nodiscard]] int rank() const { return environment_.rank; }
+    [[nodiscard]] int world_size() const { return environment_.world_size; }
+    [[nodiscard]] int local_rank() const { return environment_.local_rank; }
+    [[nodiscard]] int local_world_size() const { return environment_.local_world_size; }
+    [[nodiscard]] int node_rank() const { return environment_.node_rank; }
+    /// Worker groups started before this one; 0 in an undisturbed job.
+    [[nodiscard]] int restart_count() const { return environment_.restart_count; }
+    [[nodiscard]] std::int64_t generation() const { return environment_.generation; }
+
+    [[nodiscard]] Store& store() { return *store_; }
+    [[nodiscard]] ProcessGroup& world() { return *world_; }
+
+private:
+    Environment environment_;
+    std::shared_ptr<Store> store_;
+    std::unique_ptr<ProcessGroup> world_;
+};
+
+/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT,
+/// TORCHELASTIC_RUN_ID, DDPRUN_GENERATION; connects to the store and to all peers. Works under ddprun and under stock torchrun.
+/// Without any of them: a world of one rank, so that a trainer also runs when started by hand.
+/// Throws Error{Environment} naming the variable, Error{Timeout} naming the ranks that did not come.
+[[nodiscard]] Context init_from_env(const InitOptions& options = {});
+
+}  // namespace ddp

@@ -1,0 +1,12 @@
+#pragma once
+// ddp: data-parallel training in C++. One include for a trainer; see worker_lib/examples/train for the tutorial.
+
+#include "ddp/checkpoint.hpp"
+#include "ddp/context.hpp"
+#include "ddp/error.hpp"
+#include "ddp/process_group.hpp"
+#include "ddp/reducer.hpp"
+#include "ddp/sampler.hpp"
+#include "ddp/store.hpp"
+#include "ddp/types.hpp"
+#include "ddp/work.hpp"

@@ -1,0 +1,90 @@
+#pragma once
+// The plain values of the worker library: element types, reductions, buffers. Standard library only.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace ddp {
+
+enum class DType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64 };
+
+/// BAnd, BOr, BXor: integers only, native backend only. Avg: floats only.
+enum class ReduceOp : std::uint8_t { Sum, Avg, Min, Max, Product, BAnd, BOr, BXor };
+
+enum class Device : std::uint8_t { Cpu, Cuda };
+
+enum class Backend : std::uint8_t { Auto, Native, Nccl };
+
+[[nodiscard]] constexpr std::size_t size_of(DType type) {
+    switch (type) {
+        case DType::i8:
+        case DType::u8: return 1;
+        case DType::f16:
+        case DType::bf16: return 2;
+        case DType::i32:
+        case DType::u32:
+        case DType::f32: return 4;
+        case DType::i64:
+        case DType::u64:
+        case DType::f64: return 8;
+    }
+    return 0;
+}
+
+[[nodiscard]] std::string_view to_string(DType type);
+[[nodiscard]] std::string_view to_string(ReduceOp op);
+[[nodiscard]] std::string_view to_string(Backend backend);
+
+/// `count` elements of `dtype` in memory that the caller owns and keeps alive until the operation is done.
+struct Buffer {
+    void* data = nullptr;
+    std::size_t count = 0;
+    DType dtype = DType::f32;
+    Device device = Device::Cpu;
+    [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
+};
+
+/// The DType of a C++ type; not defined for types that have none.
+template <typename T>
+inline constexpr DType dtype_of = [] {
+    using U = std::remove_cv_t<T>;
+    if constexpr (std::is_same_v<U, float>) return DType::f32;
+    else if constexpr (std::is_same_v<U, double>) return DType::f64;
+    else if constexpr (std::is_integral_v<U> && !std::is_same_v<U, bool>) {
+        if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? DType::i8 : DType::u8;
+        else if constexpr (sizeof(U) == 4) return std::is_signed_v<U> ? DType::i32 : DType::u32;
+        else {
+            static_assert(sizeof(U) == 8, "no ddp::DType for this type");
+            return std::is_signed_v<U> ? DType::i64 : DType::u64;
+        }
+    } else {
+        static_assert(std::is_same_v<U, float>, "no ddp::DType for this type");
+        return DType::f32;
+    }
+}();
+
+/// Host memory as a Buffer: ddp::buffer(std::span(values)).
+template <typename T>
+[[nodiscard]] Buffer buffer(std::span<T> values) {
+    return {values.data(), values.size(), dtype_of<T>, Device::Cpu};
+}
+template <typename T>
+[[nodiscard]] Buffer buffer(T& scalar) requires std::is_arithmetic_v<T> {
+    return {&scalar, 1, dtype_of<T>, Device::Cpu};
+}
+
+/// A cudaStream_t; null: host memory, or CUDA's legacy default stream.
+struct Stream {
+    void* handle = nullptr;
+};
+
+struct OpOptions {
+    std::chrono::milliseconds timeout{};  ///< 0: the group's default
+    std::string_view tag{};               ///< names the operation in errors and dumps: "bucket 3"
+};
+
+}  // namespace ddp

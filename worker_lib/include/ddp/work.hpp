@@ -1,0 +1,38 @@
+#pragma once
+// Work: a handle on a collective in flight. Any thread may wait on it; copies share one state; dropping it is safe.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <exception>
+#include <memory>
+
+namespace ddp {
+
+namespace detail {
+class WorkState;
+}
+
+class Work {
+public:
+    Work() = default;  ///< done from the start
+    explicit Work(std::shared_ptr<detail::WorkState> state) : state_(std::move(state)) {}
+
+    /// True once the operation has ended, well or badly.
+    [[nodiscard]] bool done() const;
+    /// Host memory: blocks until the result is there. CUDA: makes the caller's stream wait, not the host.
+    /// Throws the operation's ddp::Error.
+    void wait();
+    /// Always blocks the host. `timeout` 0: until the operation's own deadline. Throws Error{Timeout} when it passes;
+    /// the operation itself goes on.
+    void wait_host(std::chrono::milliseconds timeout = {});
+    /// Calls `callback` once, with the error or null, on the group's progress thread, or at once if the work is done.
+    void then(std::function<void(std::exception_ptr)> callback);
+    /// The operation's number in its group, from 1.
+    [[nodiscard]] std::uint64_t seq() const;
+
+private:
+    std::shared_ptr<detail::WorkState> state_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,70 @@
+#pragma once
+// Backend: how the collectives of one group are carried out. Two implementations, the native CPU backend (native/) and NCCL
+// (nccl/); the first is the oracle for the second. ProcessGroup checks arguments and numbers the operations; a backend
+// runs them in the order of submit().
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "ddp/process_group.hpp"
+#include "ddp/store.hpp"
+#include "ddp/types.hpp"
+#include "worker_lib/src/work_state.hpp"
+
+namespace ddp::detail {
+
+enum class OpKind : std::uint8_t { kAllReduce, kBroadcast, kBarrier };
+[[nodiscard]] std::string_view to_string(OpKind kind);
+
+/// One collective, checked. `seq` counts from 1 in its group.
+struct Operation {
+    OpKind kind = OpKind::kBarrier;
+    Buffer buffer;
+    ReduceOp reduce_op = ReduceOp::Sum;
+    int root = 0;
+    Stream stream;
+    std::string tag;
+    std::uint64_t seq = 0;
+    ddprun::TimePoint deadline;
+};
+
+/// "#183 all_reduce sum f32[6572160] 'bucket 3'": the form in which errors name an operation.
+[[nodiscard]] std::string describe(const Operation& operation);
+
+/// The members of a group and how they find each other.
+struct GroupSpec {
+    std::string name;                  ///< unique in the job and generation; the prefix of all store keys
+    int rank = 0;                      ///< of this process in this group
+    std::vector<int> members;          ///< world ranks, by group rank
+    int node_rank = 0;                 ///< of this process; peers publish theirs through the store
+    std::int64_t generation = 0;
+    std::shared_ptr<Store> store;
+    ddprun::Duration default_timeout{};
+    ddprun::Duration init_timeout{};
+    int device = -1;
+};
+
+class BackendImpl {
+public:
+    virtual ~BackendImpl() = default;
+    [[nodiscard]] virtual Backend kind() const = 0;
+    [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation operation) = 0;
+    [[nodiscard]] virtual Arena& arena() = 0;
+    virtual void abort(std::string_view reason) = 0;
+};
+
+/// Collective over spec.members: returns when all of them are connected. Throws Error{Timeout} naming the absent ranks.
+[[nodiscard]] std::unique_ptr<BackendImpl> make_native_backend(const GroupSpec& spec);
+
+/// Error{Unavailable} with one clear line when there is no NCCL, driver or device here.
+[[nodiscard]] std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec);
+
+/// Whether make_nccl_backend could work on this machine, and if not, why: "libnccl.so.2 not found", "no CUDA device".
+struct NcclAvailability { bool usable = false; std::string reason; };
+[[nodiscard]] NcclAvailability probe_nccl();
+
+}  // namespace ddp::detail

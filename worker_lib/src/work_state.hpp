@@ -1,0 +1,44 @@
+#pragma once
+// WorkState: what a Work handle points to. The backend completes it once; any thread waits. Thread-safe.
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "ddp/work.hpp"
+
+namespace ddp::detail {
+
+class WorkState {
+public:
+    WorkState(std::uint64_t seq, ddprun::TimePoint deadline) : seq_(seq), deadline_(deadline) {}
+    virtual ~WorkState() = default;
+
+    [[nodiscard]] std::uint64_t seq() const { return seq_; }
+    [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
+    [[nodiscard]] bool done() const;
+
+    /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts.
+    void complete(std::exception_ptr error);
+    /// Blocks until done or `until`; false when that passed. Throws the work's error.
+    bool wait_until(ddprun::TimePoint until);
+    void then(std::function<void(std::exception_ptr)> callback);
+
+    /// What Work::wait means on this backend; the default blocks the host.
+    virtual void wait();
+
+private:
+    const std::uint64_t seq_;
+    const ddprun::TimePoint deadline_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    bool done_ = false;
+    std::exception_ptr error_;
+    std::vector<std::function<void(std::exception_ptr)>> callbacks_;
+};
+
+}  // namespace ddp::detail
