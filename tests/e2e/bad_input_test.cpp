@@ -1,0 +1,153 @@
+// Every error that a user can cause: one message that says what, where, why and what to do next; the documented exit code;
+// nothing left behind.
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "common/exit_codes.hpp"
+#include "common/unique_fd.hpp"
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+namespace {
+
+namespace exit_code = ddprun::exit_code;
+
+std::string ddprun_path() { return (e2e::bin() / "ddprun").string(); }
+
+struct BadInput {
+    std::string name;
+    std::vector<std::string> arguments;
+    int code;
+    std::vector<std::string> says;
+};
+
+void check(const e2e::Sandbox& sandbox, const BadInput& bad) {
+    std::vector<std::string> argv{ddprun_path()};
+    argv.insert(argv.end(), bad.arguments.begin(), bad.arguments.end());
+    const auto outcome = e2e::run(sandbox, {.argv = argv, .directory = sandbox.path()}, e2e::Seconds(60));
+    CAPTURE(bad.name, outcome.err, outcome.out);
+    CHECK(outcome.status.exit_code() == bad.code);
+    for (const std::string& text : bad.says) CHECK_THAT(outcome.err, Catch::Contains(text));
+    CHECK(sandbox.leftovers() == "");
+}
+
+}  // namespace
+
+TEST_CASE("usage errors name the option, the value, the reason and the remedy in one line", "[e2e]") {
+    const e2e::Sandbox sandbox("usage");
+    const auto bad = GENERATE(values<BadInput>({
+        {"MIN > MAX", {"--nnodes", "3:2", "true"}, exit_code::kUsage, {"--nnodes", "3:2", "MIN"}},
+        {"two colons", {"--nnodes", "1:2:3", "true"}, exit_code::kUsage, {"--nnodes", "1:2:3"}},
+        {"no nodes", {"--nnodes", "0", "true"}, exit_code::kUsage, {"--nnodes", "0"}},
+        {"nproc 0", {"--nproc-per-node", "0", "true"}, exit_code::kUsage, {"--nproc-per-node", "0"}},
+        {"nproc negative", {"--nproc_per_node=-2", "true"}, exit_code::kUsage, {"--nproc", "-2"}},
+        {"nproc a word", {"--nproc-per-node", "many", "true"}, exit_code::kUsage, {"--nproc-per-node", "many", "auto"}},
+        {"negative restarts", {"--max-restarts", "-1", "true"}, exit_code::kUsage, {"--max-restarts", "-1"}},
+        {"unknown option", {"--nnodez", "2", "true"}, exit_code::kUsage, {"--nnodez"}},
+        {"abbreviation", {"--nn", "2", "true"}, exit_code::kUsage, {"--nn"}},
+        {"no program", {"--nnodes", "1"}, exit_code::kUsage, {"program"}},
+        {"bad endpoint", {"--rdzv-endpoint", "n1:99999", "true"}, exit_code::kUsage, {"n1:99999", "port"}},
+        {"unknown rdzv-conf key", {"--rdzv-conf", "jion_timeout=3", "true"}, exit_code::kUsage, {"jion_timeout", "join_timeout"}},
+        {"unknown program", {"--standalone", "no-such-program"}, exit_code::kProgramNotFound, {"no-such-program"}},
+        {"not executable", {"--standalone", "/etc/passwd"}, exit_code::kCannotExecute, {"/etc/passwd"}},
+        {"missing script", {"--standalone", "no_such_script.py"}, exit_code::kProgramNotFound, {"no_such_script.py"}},
+    }));
+    check(sandbox, bad);
+    const auto outcome = [&] {
+        std::vector<std::string> argv{ddprun_path()};
+        argv.insert(argv.end(), bad.arguments.begin(), bad.arguments.end());
+        return e2e::run(sandbox, {.argv = argv});
+    }();
+    CAPTURE(bad.name, outcome.err);
+    CHECK(std::ranges::count(outcome.err, '\n') == 1);
+    CHECK(outcome.out == "");
+}
+
+TEST_CASE("a bad environment variable is named", "[e2e]") {
+    const e2e::Sandbox sandbox("pet");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_path(), "true"}, .env = {{"PET_STANDALONE", "perhaps"}}});
+    CHECK(outcome.status.exit_code() == exit_code::kUsage);
+    CHECK_THAT(outcome.err, Catch::Contains("PET_STANDALONE") && Catch::Contains("perhaps"));
+}
+
+TEST_CASE("an endpoint at which nobody answers is named with the number of tries", "[e2e]") {
+    const e2e::Sandbox sandbox("unreachable");
+    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    // is_host=0: the daemon is somebody else's to start.
+    check(sandbox, {"nobody there",
+                    {"--nnodes", "2", "--rdzv-endpoint", endpoint, "--rdzv-conf", "is_host=0,read_timeout=1", "true"},
+                    exit_code::kInfrastructure,
+                    {endpoint, "tries", "refused"}});
+}
+
+TEST_CASE("a port that something else holds is reported with its holder", "[e2e]") {
+    const e2e::Sandbox sandbox("port-in-use");
+    const ddprun::UniqueFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    REQUIRE(::bind(holder.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+    REQUIRE(::listen(holder.get(), 8) == 0);
+    REQUIRE(::getsockname(holder.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    const std::string endpoint = fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
+    check(sandbox, {"port in use",
+                    {"--nnodes", "2", "--rdzv-endpoint", endpoint, "true"},
+                    exit_code::kInfrastructure,
+                    {endpoint, fmt::format("pid {}", ::getpid())}});
+}
+
+TEST_CASE("nodes that disagree about the job are refused with both sides", "[e2e]") {
+    const e2e::Sandbox sandbox("disagree");
+    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    e2e::Process first(sandbox, {.argv = {ddprun_path(), "--nnodes", "2", "--rdzv-endpoint", endpoint, "true"}});
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return first.err().find("1 of 2") != std::string::npos; }));
+    const auto second =
+        e2e::run(sandbox, {.argv = {ddprun_path(), "--nnodes", "3", "--rdzv-endpoint", endpoint, "true"}}, e2e::Seconds(30));
+    CAPTURE(first.err(), second.err);
+    CHECK(second.status.exit_code() == exit_code::kUsage);
+    CHECK_THAT(second.err, Catch::Contains("--nnodes 2") && Catch::Contains("3"));
+    first.signal(SIGTERM);
+    CHECK(first.wait(e2e::Seconds(20)).exit_code() == 128 + SIGTERM);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("the trainer refuses data that it cannot read, and a batch that does not divide", "[e2e]") {
+    const e2e::Sandbox sandbox("trainer");
+    const std::string train = (e2e::bin() / "train").string();
+    if (!std::filesystem::exists(train)) return;
+    e2e::write_file(sandbox.path() / "empty.txt", "");
+    const auto bad = GENERATE(values<BadInput>({
+        {"missing", {"--data", "no-such-file.txt"}, exit_code::kUsage, {"no-such-file.txt", "No such file"}},
+        {"a directory", {"--data", "/etc"}, exit_code::kUsage, {"/etc"}},
+        {"empty", {"--data", "empty.txt"}, exit_code::kUsage, {"empty.txt"}},
+        {"batch", {"--global-batch", "7"}, exit_code::kUsage, {"--global-batch", "7", "2"}},
+    }));
+    BadInput full = bad;
+    full.arguments.insert(full.arguments.begin(), {"--standalone", "--nproc-per-node", "2", train});
+    check(sandbox, full);
+}
+
+TEST_CASE("no room for a checkpoint ends the job with the file, the reason and what to do", "[e2e]") {
+    if (::geteuid() != 0) {
+        WARN("SKIPPED: needs root to mount a small file system");
+        return;
+    }
+    const e2e::Sandbox sandbox("no-room");
+    // A mount namespace of its own: the small file system is gone with the job.
+    const std::string job = fmt::format(
+        "mount -t tmpfs -o size=256k none small && {} --standalone --nproc-per-node 2 {} --steps 3 --global-batch 8 "
+        "--checkpoint-every 1 --checkpoint-dir small/checkpoints --progress none",
+        ddprun_path(), (e2e::bin() / "train").string());
+    std::filesystem::create_directory(sandbox.path() / "small");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {"unshare", "--mount", "sh", "-c", job}, .directory = sandbox.path()}, e2e::Seconds(60));
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 1);
+    CHECK_THAT(outcome.err, Catch::Contains("No space left on device") && Catch::Contains("small/checkpoints"));
+    CHECK(sandbox.leftovers() == "");
+}

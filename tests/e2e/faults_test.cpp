@@ -1,0 +1,135 @@
+// What a cluster does to a job at night.
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/training.hpp"
+
+namespace {
+
+constexpr int kSteps = 300;  // long enough that a kill lands in the middle on a fast machine too
+
+e2e::Training long_training(const e2e::Sandbox& sandbox, std::vector<std::string> launch, const std::string& name) {
+    return {.launch = std::move(launch), .steps = kSteps, .checkpoint_dir = (sandbox.path() / (name + ".ckpt")).string(),
+            .checkpoint_every = 10, .losses = sandbox.path() / name};
+}
+
+/// Waits until the job has trained `step` steps; fails the test when it ends before.
+void reach_step(e2e::Process& job, const e2e::Training& training, int step) {
+    const bool reached = e2e::eventually(e2e::Seconds(90), [&] {
+        return e2e::read_losses(training.losses).contains(step) || !job.running();
+    });
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    REQUIRE(reached);
+    REQUIRE(job.running());
+}
+
+}  // namespace
+
+TEST_CASE("after a worker is killed all restart from the checkpoint and the curve continues bit for bit", "[e2e]") {
+    const e2e::Sandbox sandbox("worker-killed");
+    const std::vector<std::string> launch{"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes", "--max-restarts", "1"};
+    const e2e::Training calm = long_training(sandbox, launch, "calm");
+    REQUIRE(e2e::run(sandbox, e2e::command_of(calm)).status.exit_code() == 0);
+
+    const e2e::Training disturbed = long_training(sandbox, launch, "disturbed");
+    e2e::Process job(sandbox, e2e::command_of(disturbed));
+    reach_step(job, disturbed, 25);
+    const auto victim = e2e::worker(sandbox, 5);
+    REQUIRE(victim);
+    REQUIRE(::kill(*victim, SIGKILL) == 0);
+
+    CHECK(job.wait(e2e::Seconds(120)).exit_code() == 0);
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    CHECK(e2e::final_json(job.out()).at("restarts").to_number<int>() == 1);
+    CHECK(e2e::read_losses(disturbed.losses) == e2e::read_losses(calm.losses));
+    CHECK(e2e::read_losses(calm.losses).size() == kSteps);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("without a restart left a killed worker ends the job with its rank, host and signal and exit code 137", "[e2e]") {
+    const e2e::Sandbox sandbox("no-restart");
+    const e2e::Training training =
+        long_training(sandbox, {"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes", "--max-restarts", "0"}, "losses");
+    e2e::Process job(sandbox, e2e::command_of(training));
+    reach_step(job, training, 5);
+    const auto victim = e2e::worker(sandbox, 3);
+    REQUIRE(victim);
+    REQUIRE(::kill(*victim, SIGKILL) == 0);
+
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() == 137);
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    CHECK_THAT(job.err(), Catch::Contains("rank 3"));
+    CHECK_THAT(job.err(), Catch::Contains("SIGKILL"));
+    CHECK_THAT(job.err(), Catch::Contains("node0"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("when one of three nodes dies as a whole the other two go on and finish", "[e2e]") {
+    const e2e::Sandbox sandbox("node-killed");
+    e2e::Training training =
+        long_training(sandbox, {"--nnodes", "2:3", "--nproc_per_node", "2", "--local-nodes"}, "losses");
+    training.more = {"--global-batch", "48"};  // divisible by 6 and by 4 ranks
+    e2e::Process job(sandbox, e2e::command_of(training));
+    reach_step(job, training, 25);
+    const auto member = e2e::worker(sandbox, 2);
+    REQUIRE(member);
+    for (const pid_t pid : e2e::processes_of_node_of(*member)) ::kill(pid, SIGKILL);
+
+    CHECK(job.wait(e2e::Seconds(120)).exit_code() == 0);
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    const auto result = e2e::final_json(job.out());
+    CHECK(result.at("world_size").to_number<int>() == 4);
+    CHECK(result.at("steps").to_number<int>() == kSteps);
+    CHECK(e2e::read_losses(training.losses).size() == kSteps);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("an agent that is killed leaves no worker behind", "[e2e]") {
+    const e2e::Sandbox sandbox("agent-killed");
+    const e2e::Training training =
+        long_training(sandbox, {"--standalone", "--nproc_per_node", "2", "--max-restarts", "0"}, "losses");
+    e2e::Process job(sandbox, e2e::command_of(training));
+    reach_step(job, training, 5);
+    const auto member = e2e::worker(sandbox, 1);
+    REQUIRE(member);
+    REQUIRE(::kill(e2e::processes_of_node_of(*member).at(1), SIGKILL) == 0);
+
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() == 137);
+    INFO("stderr:\n" << job.err());
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a guard that is killed takes its agent and workers along, and so does the launcher of emulated nodes", "[e2e]") {
+    const std::string victim = GENERATE(as<std::string>(), "guard", "launcher");
+    CAPTURE(victim);
+    const e2e::Sandbox sandbox("guard-killed");
+    const e2e::Training training = long_training(
+        sandbox, {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--max-restarts", "0"}, "losses");
+    e2e::Process job(sandbox, e2e::command_of(training));
+    reach_step(job, training, 5);
+    const auto member = e2e::worker(sandbox, 3);
+    REQUIRE(member);
+    REQUIRE(::kill(victim == "guard" ? e2e::processes_of_node_of(*member).at(0) : job.pid(), SIGKILL) == 0);
+
+    // --nnodes 2 cannot go on with one node, and nothing brings the other back: the survivor is told to stop.
+    if (victim == "guard") job.signal(SIGTERM);
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() != 0);
+    INFO("stderr:\n" << job.err());
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("Ctrl-C and a scheduler's SIGTERM end the whole job in an orderly way", "[e2e]") {
+    const int signal = GENERATE(SIGINT, SIGTERM);
+    CAPTURE(signal);
+    const e2e::Sandbox sandbox("stopped");
+    const e2e::Training training = long_training(
+        sandbox, {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--max-restarts", "3"}, "losses");
+    e2e::Process job(sandbox, e2e::command_of(training));
+    reach_step(job, training, 5);
+    job.signal(signal);
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() == 128 + signal);
+    INFO("stderr:\n" << job.err());
+    CHECK(sandbox.leftovers() == "");
+}

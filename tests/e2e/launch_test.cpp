@@ -1,0 +1,169 @@
+// What a program sees and what becomes of its output and exit code.
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <set>
+#include <sstream>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+namespace {
+
+std::string ddprun() { return (e2e::bin() / "ddprun").string(); }
+
+std::set<std::string> lines_of(const std::string& text) {
+    std::set<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.insert(line);
+    return lines;
+}
+
+std::string script(const e2e::Sandbox& sandbox, const std::string& name, const std::string& text) {
+    const auto path = sandbox.path() / name;
+    e2e::write_file(path, text);
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path.string();
+}
+
+}  // namespace
+
+TEST_CASE("every worker finds the environment that torchrun would give it", "[e2e]") {
+    const e2e::Sandbox sandbox("environment");
+    const std::string program = script(sandbox, "show", R"(#!/bin/sh
+echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE" \
+     "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $TORCHELASTIC_USE_AGENT_STORE" \
+     "$MASTER_ADDR $OMP_NUM_THREADS"
+case $MASTER_PORT in [1-9]*) ;; *) exit 3;; esac
+)");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", "--rdzv_id",
+                                                     "job7", "--max_restarts", "4", "--role", "trainer", program},
+                                            .env = {{"OMP_NUM_THREADS", "3"}}});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(lines_of(outcome.out) == std::set<std::string>{
+        "0 0 4 2 0 2 trainer 0 4 0 4 job7 True 127.0.0.1 3", "1 1 4 2 0 2 trainer 1 4 0 4 job7 True 127.0.0.1 3",
+        "2 0 4 2 1 2 trainer 2 4 0 4 job7 True 127.0.0.1 3", "3 1 4 2 1 2 trainer 3 4 0 4 job7 True 127.0.0.1 3"});
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("arguments after the program are its own, whatever they look like", "[e2e]") {
+    const e2e::Sandbox sandbox("arguments");
+    const std::string program = script(sandbox, "show", "#!/bin/sh\nprintf '%s|' \"$@\"\n");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun(), "--standalone", program, "--nnodes", "7", "-h", "a b", "",
+                                                     "--lr=${local_rank}", "--", "$HOME", "--r=16"}});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(outcome.out.starts_with("--nnodes|7|-h|a b||--lr=0|--|$HOME|--r=16|"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("the console shows whole lines, unprefixed by default and labelled on request", "[e2e]") {
+    const e2e::Sandbox sandbox("console");
+    const std::string program = script(sandbox, "talk", R"(#!/bin/sh
+i=0
+while [ $i -lt 200 ]; do printf 'rank %s ' $RANK; printf 'says %s\n' $i; i=$((i+1)); done
+printf 'no newline at the end from %s' $RANK
+)");
+    const bool label = GENERATE(false, true);
+    std::vector<std::string> argv{ddprun(), "--standalone", "--nproc-per-node", "3", program};
+    if (label) argv.insert(argv.begin() + 1, "--label");
+    const auto outcome = e2e::run(sandbox, {.argv = argv});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    const auto lines = lines_of(outcome.out);
+    CHECK(lines.size() == 3 * 201);
+    for (int rank = 0; rank < 3; ++rank) {
+        const std::string text = fmt::format("rank {} says 137", rank);
+        std::size_t found = 0;
+        for (const auto& line : lines) {
+            if (label ? line.ends_with(fmt::format(":{}] {}", rank, text)) && line.starts_with("[") : line == text) ++found;
+        }
+        CHECK(found == 1);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("--log-dir keeps what each rank said, and --tee shows it as well", "[e2e]") {
+    const e2e::Sandbox sandbox("logs");
+    const std::string program = script(sandbox, "talk", "#!/bin/sh\necho out $RANK\necho err $RANK >&2\n");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun(), "--standalone", "--nproc-per-node", "2", "--rdzv-id", "job1",
+                                                     "--log-dir", (sandbox.path() / "logs").string(), "--tee", "3", program}});
+    INFO(outcome.out << outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    const auto folder = sandbox.path() / "logs/job1/gen-0";
+    CHECK(e2e::read_file(folder / "rank-0.out") == "out 0\n");
+    CHECK(e2e::read_file(folder / "rank-1.out") == "out 1\n");
+    CHECK(e2e::read_file(folder / "rank-1.err") == "err 1\n");
+    CHECK_THAT(outcome.out, Catch::Contains(":1] out 1"));
+    CHECK_THAT(outcome.err, Catch::Contains(":0] err 0"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("the exit code is the failed worker's, and the message shows its last words", "[e2e]") {
+    const e2e::Sandbox sandbox("exit-code");
+    const std::string program = script(sandbox, "fail", R"(#!/bin/sh
+[ "$RANK" = 2 ] || exec sleep 1000
+echo "cannot find the data" >&2
+exit 23
+)");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun(), "--nnodes", "2", "--nproc-per-node", "2", "--local-nodes", program}}, e2e::Seconds(30));
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 23);
+    CHECK_THAT(outcome.err, Catch::Contains("rank 2") && Catch::Contains("exited with code 23"));
+    CHECK_THAT(outcome.err, Catch::Contains("cannot find the data"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a worker that ignores SIGTERM is killed when the grace is over, with all that it started", "[e2e]") {
+    const e2e::Sandbox sandbox("grace");
+    const std::string program = script(sandbox, "stubborn", R"(#!/bin/sh
+trap '' TERM INT HUP
+setsid sleep 1000 &
+(setsid sh -c 'trap "" TERM; sleep 1000; sleep 1000' &)
+echo ready
+while :; do sleep 1; done
+)");
+    e2e::Process job(sandbox, {.argv = {ddprun(), "--standalone", "--nproc-per-node", "2", "--shutdown-timeout", "1", program}});
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return job.out().size() >= 12; }));
+    job.signal(SIGTERM);
+    CHECK(job.wait(e2e::Seconds(30)).exit_code() == 143);
+    INFO(job.err());
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("Python scripts run under python3 without being told, unbuffered, and as modules", "[e2e]") {
+    const e2e::Sandbox sandbox("python");
+    e2e::write_file(sandbox.path() / "hello.py", "import os, sys\nprint('rank', os.environ['RANK'], sys.argv[1:])\n");
+    const bool module = GENERATE(false, true);
+    std::vector<std::string> argv{ddprun(), "--nproc-per-node", "2"};
+    if (module) argv.insert(argv.end(), {"-m", "hello"});
+    else argv.push_back("hello.py");
+    argv.push_back("--lr");
+    const auto outcome = e2e::run(sandbox, {.argv = argv, .directory = sandbox.path()});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(lines_of(outcome.out) == std::set<std::string>{"rank 0 ['--lr']", "rank 1 ['--lr']"});
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a node that comes while the job waits completes it; one too many is a spare, not an error", "[e2e]") {
+    const e2e::Sandbox sandbox("spare");
+    const std::string program = script(sandbox, "meet", "#!/bin/sh\n[ -e go ] || while [ ! -e go ]; do sleep 0.05; done\necho $RANK of $WORLD_SIZE\n");
+    const std::vector<std::string> argv{ddprun(), "--nnodes", "2", "--rdzv-endpoint",
+                                        fmt::format("127.0.0.1:{}", e2e::free_port()), program};
+    const e2e::Command command{.argv = argv, .directory = sandbox.path()};
+    e2e::Process first(sandbox, command);
+    e2e::Process second(sandbox, command);
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return sandbox.pids("/meet").size() >= 2; }));
+    e2e::Process third(sandbox, command);
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return third.err().find("spare") != std::string::npos; }));
+    e2e::write_file(sandbox.path() / "go", "");
+    CHECK(first.wait(e2e::Seconds(30)).exit_code() == 0);
+    CHECK(second.wait(e2e::Seconds(30)).exit_code() == 0);
+    CHECK(third.wait(e2e::Seconds(30)).exit_code() == 0);
+    CHECK(lines_of(first.out() + second.out() + third.out()) == std::set<std::string>{"0 of 2", "1 of 2"});
+    CHECK(sandbox.leftovers() == "");
+}
