@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/address.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -12,15 +13,22 @@
 
 namespace ddprun::transport {
 
+/// A longer message ends the channel that should send it, or on which it arrives.
+inline constexpr std::size_t kMaxMessageBytes = 8u << 20;
+/// What may wait for a peer that does not read; twice the longest message.
+inline constexpr std::size_t kMaxQueuedBytes = 16u << 20;
+
+/// Dropping the last reference drops the connection. A pending receive() or close() may outlive it and then ends.
 class Channel {
 public:
     virtual ~Channel() = default;
 
-    /// The next message. Errors: Errc::kClosed at the peer's end, Errc::kLimit beyond kMaxMessageBytes. One caller at a time.
+    /// The next message. One caller at a time. Every error is final, and the connection is then closed:
+    /// kClosed at either side's end, kLimit beyond kMaxMessageBytes or kMaxQueuedBytes, kMalformed for bad framing.
     [[nodiscard]] virtual boost::asio::awaitable<Result<std::string>> receive() = 0;
 
     /// Queues a message and returns at once; messages leave in order. A peer that does not read is dropped: when more than
-    /// kMaxQueuedBytes wait, the channel closes and receive() says so.
+    /// kMaxQueuedBytes wait, the channel closes and receive() says so. Ignored once the channel is closed or closing.
     virtual void send(std::string message) = 0;
 
     /// Sends what is queued, says goodbye and closes, within a second; then receive() ends with Errc::kClosed.
@@ -29,6 +37,7 @@ public:
     /// Drops the connection now.
     virtual void abort() = 0;
 
+    /// Numeric addresses of the two ends, known for as long as the object lives; IPv4 is never written as IPv6.
     [[nodiscard]] virtual boost::asio::ip::address local_address() const = 0;
     [[nodiscard]] virtual boost::asio::ip::address peer_address() const = 0;
 };

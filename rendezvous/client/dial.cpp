@@ -1,0 +1,116 @@
+#include "rendezvous/client/dial.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cctype>
+#include <vector>
+
+#include "rendezvous/transport/websocket.hpp"
+
+namespace ddprun::client {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using asio::ip::tcp;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+using transport::Channel;
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr milliseconds kFirstPause{50};
+constexpr milliseconds kLongestPause{1000};
+constexpr milliseconds kOneAddress{5000};     // a host that drops packets must not use up the time of the next address
+constexpr milliseconds kSilence{2000};        // waiting longer is said on the log
+constexpr milliseconds kSaidAgain{15'000};
+
+using Addresses = std::vector<tcp::endpoint>;
+
+awaitable<Result<Addresses>> resolve(Endpoint endpoint) {
+    error_code ec;
+    const auto numeric = asio::ip::make_address(endpoint.host, ec);
+    if (!ec) co_return Addresses{tcp::endpoint(numeric, endpoint.port)};
+
+    tcp::resolver resolver(co_await asio::this_coro::executor);
+    const std::string service = fmt::format("{}", endpoint.port);
+    tcp::resolver::results_type results;
+    std::tie(ec, results) = co_await resolver.async_resolve(endpoint.host, service, kTuple);
+    if (ec) co_return Error{ec, fmt::format("no address for '{}': {}", endpoint.host, ec.message())};
+    Addresses addresses;
+    for (const auto& result : results) addresses.push_back(result.endpoint());
+    co_return addresses;
+}
+
+bool somebody_else(const Error& error) { return error.code == Errc::kRefused || error.code == Errc::kMismatch; }
+
+/// Every address once. A success beats all; then an answer of somebody else; then the last cause.
+awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline) {
+    const Result<Addresses> addresses = co_await resolve(std::move(endpoint));
+    if (!addresses) co_return addresses.error();
+    Error cause{Errc::kUnreachable, "the name has no address"};
+    for (const tcp::endpoint& address : *addresses) {
+        const TimePoint until = std::min(deadline, Clock::now() + kOneAddress);
+        auto channel = co_await transport::connect_websocket(address, until);
+        if (channel) co_return channel;
+        if (!somebody_else(cause)) cause = channel.error();
+    }
+    co_return cause;
+}
+
+std::string uncapitalised(std::string text) {
+    const bool word = text.size() > 1 && std::islower(static_cast<unsigned char>(text[1]));
+    if (word) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+    return text;
+}
+
+Error refused(const Endpoint& endpoint, const Error& cause) {
+    if (cause.code == Errc::kMismatch) {
+        return {cause.code, fmt::format("the ddprund at {} is of another version: {}. Use the same ddprun on all nodes.",
+                                        to_string(endpoint), cause.message)};
+    }
+    return {cause.code, fmt::format("something that is not ddprund answers at {} ({}). Pass another --rdzv-endpoint.",
+                                    to_string(endpoint), cause.message)};
+}
+
+Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration waited) {
+    const bool silent = cause.code == Errc::kTimeout;
+    const double seconds = std::chrono::duration<double>(waited).count();
+    return {silent ? Errc::kTimeout : Errc::kUnreachable,
+            fmt::format("cannot reach the rendezvous daemon at {}: {}, {} {} in {:.1f} s. Is ddprund or the first ddprun running "
+                        "there? Start it, or pass another --rdzv-endpoint.",
+                        to_string(endpoint), uncapitalised(cause.message), tries, tries == 1 ? "try" : "tries", seconds)};
+}
+
+}  // namespace
+
+awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline) {
+    const TimePoint start = Clock::now();
+    TimePoint say_at = start + kSilence;
+    milliseconds pause = kFirstPause;
+    asio::steady_timer timer(co_await asio::this_coro::executor);
+    for (int tries = 1;; ++tries) {
+        auto channel = co_await try_all(endpoint, deadline);
+        if (channel) co_return channel;
+        const Error& cause = channel.error();
+        if (somebody_else(cause)) co_return refused(endpoint, cause);
+
+        const TimePoint now = Clock::now();
+        if (now + pause >= deadline) co_return gave_up(endpoint, cause, tries, now - start);
+        if (now >= say_at) {
+            spdlog::info("waiting for the rendezvous daemon at {}: {}", to_string(endpoint), uncapitalised(cause.message));
+            say_at = now + kSaidAgain;
+        }
+        timer.expires_after(pause);
+        co_await timer.async_wait(kTuple);
+        pause = std::min(2 * pause, kLongestPause);
+    }
+}
+
+}  // namespace ddprun::client

@@ -1,0 +1,170 @@
+#include "rendezvous/transport/websocket.hpp"
+
+#include <fmt/format.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/websocket/stream.hpp>
+#include <optional>
+
+#include "common/endpoint.hpp"
+#include "rendezvous/transport/websocket_channel.hpp"
+
+namespace ddprun::transport {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+namespace websocket = beast::websocket;
+using asio::awaitable;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr char kTlsHandshake = 0x16;  // the first byte of a TLS connection
+constexpr char kHttpGet = 'G';
+
+bool ended_by_peer(const error_code& ec) {
+    return ec == asio::error::eof || ec == asio::error::connection_reset || ec == asio::error::broken_pipe ||
+           ec == http::error::end_of_stream || ec == http::error::partial_message;
+}
+
+/// Why a handshake ended, when no answer of the peer says it.
+Error handshake_error(const Watchdog& watchdog, const error_code& ec) {
+    if (watchdog.fired()) return {Errc::kTimeout, "no answer during the handshake"};
+    if (ended_by_peer(ec)) return {Errc::kClosed, "the connection was closed during the handshake"};
+    return {ec, ec.message()};
+}
+
+// ---- connecting ------------------------------------------------------------------------------------------------------
+
+Error connect_error(const Watchdog& watchdog, const error_code& ec) {
+    if (watchdog.fired()) return {Errc::kTimeout, "no answer to the connection attempt"};
+    return {ec, ec.message()};
+}
+
+/// While nobody listens on a port of the ephemeral range, a connection to it on the same host may get that very port as its
+/// own source and meet itself.
+bool connected_to_itself(const tcp::socket& socket) {
+    error_code ec;
+    const auto local = socket.local_endpoint(ec);
+    const auto peer = socket.remote_endpoint(ec);
+    return !ec && local == peer;
+}
+
+Error declined(const websocket::response_type& response) {
+    const auto version = response.find(kChannelHeader);
+    if (version == response.end()) return {Errc::kRefused, fmt::format("HTTP status {}", response.result_int())};
+    return {Errc::kMismatch, fmt::format("it speaks version '{}' of the protocol, this program version '{}'",
+                                         version->value().substr(0, 8), kChannelVersion)};
+}
+
+// ---- accepting -------------------------------------------------------------------------------------------------------
+
+using Request = http::request<http::empty_body>;
+
+/// Why `request` is not an agent's; empty: it is one.
+std::string_view not_an_agent(const Request& request) {
+    if (!websocket::is_upgrade(request)) return "a plain HTTP request, not an agent's";
+    if (request.target() != beast::string_view(kAgentPath.data(), kAgentPath.size())) return "a WebSocket for another path";
+    if (request.find(http::field::origin) != request.end()) return "a WebSocket opened by a web page";
+    const auto version = request.find(kChannelHeader);
+    if (version == request.end()) return "a WebSocket that is not an agent's";
+    if (version->value() != beast::string_view(kChannelVersion.data(), kChannelVersion.size())) {
+        return "an agent that speaks another version of the protocol";
+    }
+    return {};
+}
+
+template <typename Stream>
+awaitable<void> answer_stranger(Stream& stream, unsigned http_version) {
+    http::response<http::string_body> response(http::status::upgrade_required, http_version);
+    response.set(http::field::server, "ddprund");
+    response.set(http::field::upgrade, "websocket");
+    response.set(http::field::connection, "Upgrade, close");
+    response.set(http::field::content_type, "text/plain");
+    response.set(kChannelHeader, kChannelVersion);
+    response.body() = "This is ddprund, the rendezvous daemon of ddprun. Only its agents are served here.\n";
+    response.prepare_payload();
+    co_await http::async_write(stream, response, kTuple);  // an error cannot matter: the connection ends either way
+}
+
+template <typename Stream>
+awaitable<Result<void>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer, const Watchdog& watchdog) {
+    http::request_parser<http::empty_body> parser;
+    parser.header_limit(kMaxHandshakeBytes);
+    auto [ec, n] = co_await http::async_read(channel.websocket().next_layer(), buffer, parser, kTuple);
+    if (ec && !watchdog.fired() && !ended_by_peer(ec)) {
+        co_return Error{Errc::kMalformed, fmt::format("not a proper HTTP request: {}", ec.message())};
+    }
+    if (ec) co_return handshake_error(watchdog, ec);
+
+    if (const std::string_view why = not_an_agent(parser.get()); !why.empty()) {
+        co_await answer_stranger(channel.websocket().next_layer(), parser.get().version());
+        co_return Error{Errc::kRefused, std::string(why)};
+    }
+    // Beast would lose them, and an agent has no reason to speak before it is answered.
+    if (buffer.size() > 0) co_return Error{Errc::kMalformed, "bytes after the upgrade request"};
+    std::tie(ec) = co_await channel.websocket().async_accept(parser.get(), kTuple);
+    if (ec) co_return handshake_error(watchdog, ec);
+    co_return Result<void>{};
+}
+
+}  // namespace
+
+awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endpoint, TimePoint deadline) {
+    tcp::socket socket(co_await asio::this_coro::executor);
+    error_code ec;
+    socket.open(endpoint.protocol(), ec);
+    if (ec) co_return Error{ec, fmt::format("cannot open a socket: {}", ec.message())};
+    prepare(socket);
+    {
+        const Watchdog watchdog(socket, deadline);
+        std::tie(ec) = co_await socket.async_connect(endpoint, kTuple);
+        if (ec) co_return connect_error(watchdog, ec);
+    }
+    if (connected_to_itself(socket)) {
+        ec = asio::error::connection_refused;
+        co_return Error{ec, ec.message()};
+    }
+    auto made = WebSocketChannel<tcp::socket>::make(std::move(socket));
+    if (!made) co_return made.error();
+    const auto channel = std::move(*made);
+
+    const Watchdog watchdog(channel->socket(), deadline);
+    const std::string host = to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
+    websocket::response_type response;
+    std::tie(ec) = co_await channel->websocket().async_handshake(
+        response, host, beast::string_view(kAgentPath.data(), kAgentPath.size()), kTuple);
+    if (ec == websocket::error::upgrade_declined) co_return declined(response);
+    if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
+    if (ec) co_return Error{Errc::kRefused, fmt::format("its answer is not a WebSocket's: {}", ec.message())};
+    if (response.find(kChannelHeader) == response.end()) co_return Error{Errc::kRefused, "a WebSocket of another kind"};
+    co_return owned(channel);
+}
+
+awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline) {
+    prepare(socket);
+    auto made = WebSocketChannel<tcp::socket>::make(std::move(socket));
+    if (!made) co_return made.error();
+    const auto channel = std::move(*made);
+    const Watchdog watchdog(channel->socket(), deadline);
+
+    // The first byte tells protocols apart: TLS will be a WebSocketChannel over another stream, from here on.
+    beast::flat_buffer buffer(kMaxHandshakeBytes);
+    const auto [ec, n] = co_await channel->socket().async_read_some(buffer.prepare(kMaxHandshakeBytes / 2), kTuple);
+    if (ec) co_return handshake_error(watchdog, ec);
+    buffer.commit(n);
+    const char first = *static_cast<const char*>(buffer.cdata().data());
+    if (first == kTlsHandshake) co_return Error{Errc::kMalformed, "TLS, which this ddprund does not speak"};
+    if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
+
+    const Result<void> upgraded = co_await upgrade(*channel, buffer, watchdog);
+    if (!upgraded) co_return upgraded.error();
+    co_return owned(channel);
+}
+
+}  // namespace ddprun::transport

@@ -1,0 +1,36 @@
+#pragma once
+// Channels over TCP, framed as WebSocket messages (RFC 6455) after an HTTP upgrade of kAgentPath. Beast stays in the .cpp.
+// Both functions take their arguments by value and may be spawned; results live on the executor's one thread.
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <memory>
+#include <string_view>
+
+#include "common/clock.hpp"
+#include "common/error.hpp"
+#include "rendezvous/transport/channel.hpp"
+
+namespace ddprun::transport {
+
+inline constexpr std::string_view kAgentPath = "/ddprun/v1/agent";
+/// Both sides send it. A browser's page cannot, so that no web page speaks to a daemon on the reader's own machine.
+inline constexpr std::string_view kChannelHeader = "Ddprun-Channel";
+inline constexpr std::string_view kChannelVersion = "1";
+/// The most that is read of an HTTP request or answer.
+inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
+
+/// Connects to `endpoint` and upgrades, before `deadline`.
+/// Errors: a system error (connection_refused, …) when there is no connection; kTimeout; kClosed when the peer ends it
+/// during the handshake; kRefused when something that is not a ddprund answers; kMismatch when a ddprund of another
+/// version does. The messages do not name the endpoint.
+[[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(
+    boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);
+
+/// Answers the upgrade on an accepted connection, before `deadline`.
+/// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent: it was told so). The socket is closed then.
+[[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(
+    boost::asio::ip::tcp::socket socket, TimePoint deadline);
+
+}  // namespace ddprun::transport

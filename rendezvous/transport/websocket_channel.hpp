@@ -1,0 +1,172 @@
+#pragma once
+// A Channel over any stream that Beast can frame: tcp::socket now, ssl::stream<tcp::socket> when TLS comes. Private to the
+// transport: only websocket.cpp includes it, and with it Beast.
+
+#include <fmt/format.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/field.hpp>
+#include <boost/beast/websocket/stream.hpp>
+#include <deque>
+#include <optional>
+
+#include "rendezvous/transport/channel.hpp"
+#include "rendezvous/transport/socket.hpp"
+#include "rendezvous/transport/websocket.hpp"
+
+namespace ddprun::transport {
+
+template <typename Stream>
+class WebSocketChannel final : public Channel, public std::enable_shared_from_this<WebSocketChannel<Stream>> {
+    using tcp = boost::asio::ip::tcp;
+    using error_code = boost::system::error_code;
+    static constexpr auto kTuple = boost::asio::as_tuple(boost::asio::use_awaitable);
+    static constexpr std::chrono::seconds kCloseTime{1};
+    static constexpr std::size_t kReadBytes = 64u << 10;
+
+public:
+    /// Without permessage-deflate: control messages are small, and a decompressor is one more thing that strangers feed.
+    using WebSocket = boost::beast::websocket::stream<Stream, false>;
+
+    /// `stream` is connected. Errors: kClosed when it no longer is.
+    static Result<std::shared_ptr<WebSocketChannel>> make(Stream stream) {
+        error_code ec;
+        const tcp::socket& socket = boost::beast::get_lowest_layer(stream);
+        const auto local = socket.local_endpoint(ec);
+        if (ec) return Error{Errc::kClosed, ec.message()};
+        const auto peer = socket.remote_endpoint(ec);
+        if (ec) return Error{Errc::kClosed, ec.message()};
+        return std::shared_ptr<WebSocketChannel>(
+            new WebSocketChannel(std::move(stream), unwrapped(local.address()), unwrapped(peer.address())));
+    }
+
+    WebSocket& websocket() { return websocket_; }
+    tcp::socket& socket() { return boost::beast::get_lowest_layer(websocket_); }
+
+    // The coroutines hold the channel themselves: one that was started may outlive the caller's reference.
+    boost::asio::awaitable<Result<std::string>> receive() override { return receive(this->shared_from_this()); }
+    boost::asio::awaitable<void> close() override { return close(this->shared_from_this()); }
+
+    void send(std::string message) override {
+        if (failure_ || closing_) return;
+        if (message.size() > kMaxMessageBytes) {
+            fail({Errc::kLimit, fmt::format("a message to the peer longer than {} MiB", kMaxMessageBytes >> 20)});
+            return;
+        }
+        queued_bytes_ += message.size();
+        queue_.push_back(std::move(message));
+        if (queued_bytes_ > kMaxQueuedBytes) {
+            fail({Errc::kLimit, fmt::format("the peer does not read: more than {} MiB wait for it", kMaxQueuedBytes >> 20)});
+        } else if (queue_.size() == 1) {
+            write_next();
+        }
+    }
+
+    void abort() override { fail({Errc::kClosed, "the connection was closed"}); }
+    boost::asio::ip::address local_address() const override { return local_; }
+    boost::asio::ip::address peer_address() const override { return peer_; }
+
+private:
+    WebSocketChannel(Stream stream, boost::asio::ip::address local, boost::asio::ip::address peer)
+        : websocket_(std::move(stream)), drained_(websocket_.get_executor(), TimePoint::max()), local_(local), peer_(peer) {
+        namespace ws = boost::beast::websocket;
+        websocket_.text(true);
+        websocket_.auto_fragment(false);
+        websocket_.read_message_max(0);  // receive() counts itself: Beast would wait for the peer's goodbye before it says so
+        websocket_.set_option(ws::stream_base::decorator([](auto& request_or_response) {
+            request_or_response.set(kChannelHeader, kChannelVersion);
+        }));
+    }
+
+    static boost::asio::awaitable<Result<std::string>> receive(std::shared_ptr<WebSocketChannel> self) {
+        if (self->failure_) co_return *self->failure_;
+        boost::beast::flat_buffer buffer;
+        do {
+            const auto [ec, n] = co_await self->websocket_.async_read_some(buffer, kReadBytes, kTuple);
+            if (ec) self->fail(explain(ec));
+            if (buffer.size() > kMaxMessageBytes) {
+                self->fail({Errc::kLimit, fmt::format("a message longer than {} MiB", kMaxMessageBytes >> 20)});
+            }
+            if (self->failure_) co_return *self->failure_;
+        } while (!self->websocket_.is_message_done());
+        if (!self->websocket_.got_text()) {
+            self->fail({Errc::kMalformed, "a binary message where text is spoken"});
+            co_return *self->failure_;
+        }
+        co_return boost::beast::buffers_to_string(buffer.cdata());
+    }
+
+    static boost::asio::awaitable<void> close(std::shared_ptr<WebSocketChannel> self) {
+        if (self->failure_ || std::exchange(self->closing_, true)) co_return;
+        const Watchdog watchdog(self->socket(), Clock::now() + kCloseTime);
+        while (!self->queue_.empty()) co_await self->drained_.async_wait(kTuple);
+        // The goodbye may get no answer; the watchdog bounds that, and then the connection is closed all the same.
+        if (!self->failure_) co_await self->websocket_.async_close(boost::beast::websocket::close_code::normal, kTuple);
+        self->abort();
+    }
+
+    void write_next() {
+        websocket_.async_write(boost::asio::buffer(queue_.front()),
+                               [self = this->shared_from_this()](const error_code& ec, std::size_t) {
+                                   self->queued_bytes_ -= self->queue_.front().size();
+                                   self->queue_.pop_front();
+                                   if (ec) self->fail(explain(ec));
+                                   self->failure_ ? self->drop_queue() : self->write_on();
+                               });
+    }
+
+    void write_on() {
+        if (queue_.empty()) {
+            drained_.cancel();
+        } else {
+            write_next();
+        }
+    }
+
+    /// What was queued is of no use any more. Never called while the front is being written.
+    void drop_queue() {
+        queue_.clear();
+        queued_bytes_ = 0;
+        drained_.cancel();
+    }
+
+    /// Ends everything, for the first reason given. Pending operations complete with an error.
+    void fail(Error reason) {
+        if (failure_) return;
+        failure_ = std::move(reason);
+        error_code ignored;  // closed is closed
+        socket().close(ignored);
+    }
+
+    static Error explain(const error_code& ec) {
+        namespace ws = boost::beast::websocket;
+        if (ec == ws::error::closed || ec == boost::asio::error::eof || ec == boost::asio::error::operation_aborted) {
+            return {Errc::kClosed, "the connection was closed"};
+        }
+        if (ec.category() == ws::make_error_code(ws::error::closed).category()) {
+            return {Errc::kMalformed, fmt::format("bad WebSocket framing: {}", ec.message())};
+        }
+        return {Errc::kClosed, fmt::format("the connection was lost: {}", ec.message())};
+    }
+
+    WebSocket websocket_;
+    std::deque<std::string> queue_;        // the front is being written
+    std::size_t queued_bytes_ = 0;
+    boost::asio::steady_timer drained_;    // never expires; cancelled when the queue is empty
+    bool closing_ = false;
+    std::optional<Error> failure_;         // set once, with the socket closed
+    boost::asio::ip::address local_;
+    boost::asio::ip::address peer_;
+};
+
+/// For callers: dropping the last reference drops the connection, even while an operation still holds the channel.
+template <typename Stream>
+std::shared_ptr<Channel> owned(std::shared_ptr<WebSocketChannel<Stream>> channel) {
+    Channel* const raw = channel.get();
+    return {raw, [channel = std::move(channel)](Channel*) { channel->abort(); }};
+}
+
+}  // namespace ddprun::transport
