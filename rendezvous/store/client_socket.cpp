@@ -1,0 +1,134 @@
+#include "rendezvous/store/client_socket.hpp"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+
+namespace ddprun::store {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// An address that answers nothing must not use up the time of the next one.
+constexpr Duration kPatiencePerAddress = 3s;
+
+Error failure(std::string_view what, int errno_value) {
+    Error error = system_error(what, errno_value);
+    switch (errno_value) {
+        case EPIPE:
+        case ECONNRESET: error.code = Errc::kClosed; break;
+        case ETIMEDOUT: error.code = Errc::kTimeout; break;
+        case ECONNREFUSED:
+        case ENETUNREACH:
+        case EHOSTUNREACH:
+        case EADDRNOTAVAIL:
+        case ENETDOWN: error.code = Errc::kUnreachable; break;
+        default: error.code = Errc::kSystem;
+    }
+    return error;
+}
+
+/// Waits until `events` (or an error, which the next call on the socket will report). Errors: kTimeout, kSystem.
+Result<void> wait_until_ready(int socket, short events, TimePoint deadline) {
+    for (;;) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+        // A day at most, so that a deadline of "never" fits into poll's int; the loop comes round again.
+        const auto milliseconds = std::clamp<std::chrono::milliseconds>(left, 0ms, 24h);
+        pollfd entry{socket, events, 0};
+        const int ready = ::poll(&entry, 1, static_cast<int>(milliseconds.count()));
+        if (ready > 0) return {};
+        if (ready < 0 && errno != EINTR) return failure("poll", errno);
+        if (ready == 0 && left <= milliseconds) return Error{Errc::kTimeout, "no answer"};
+    }
+}
+
+Result<UniqueFd> connect_address(const addrinfo& address, TimePoint deadline) {
+    UniqueFd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) return failure("cannot make a socket", errno);
+    // Without this a request could wait for the acknowledgement of the one before it. Failing costs only speed.
+    const int on = 1;
+    (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+
+    if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return socket;
+    if (errno != EINPROGRESS) return failure("connect", errno);
+    if (auto ready = wait_until_ready(socket.get(), POLLOUT, deadline); !ready) return ready.error();
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    if (error != 0) return failure("connect", error);
+    return socket;
+}
+
+}  // namespace
+
+Result<UniqueFd> connect_socket(const Endpoint& endpoint, TimePoint deadline) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const int resolved = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+    if (resolved != 0) {
+        return Error{Errc::kUnreachable, fmt::format("host '{}' is unknown ({})", endpoint.host, ::gai_strerror(resolved))};
+    }
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
+
+    Error last{Errc::kUnreachable, "the host has no address"};
+    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+        auto socket = connect_address(*address, std::min(deadline, Clock::now() + kPatiencePerAddress));
+        if (socket) return socket;
+        last = socket.error();
+    }
+    return last;
+}
+
+Result<void> send_all(int socket, std::string_view bytes, TimePoint deadline) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(sent));
+        } else if (errno == EAGAIN) {
+            if (auto ready = wait_until_ready(socket, POLLOUT, deadline); !ready) return ready.error();
+        } else if (errno != EINTR) {
+            return failure("send", errno);
+        }
+    }
+    return {};
+}
+
+Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline) {
+    while (!into.empty()) {
+        // Polling first: the answer of a round trip is never there yet, and a failed recv would cost as much.
+        if (auto ready = wait_until_ready(socket, POLLIN, deadline); !ready) return ready.error();
+        const ssize_t received = ::recv(socket, into.data(), into.size(), 0);
+        if (received > 0) {
+            into = into.subspan(static_cast<std::size_t>(received));
+        } else if (received == 0) {
+            return Error{Errc::kClosed, "the store ended the connection"};
+        } else if (errno != EAGAIN && errno != EINTR) {
+            return failure("receive", errno);
+        }
+    }
+    return {};
+}
+
+std::string local_address_of(int socket) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    std::array<char, NI_MAXHOST> host{};
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+        return {};
+    }
+    return host.data();
+}
+
+}  // namespace ddprun::store

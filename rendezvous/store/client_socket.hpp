@@ -1,0 +1,29 @@
+#pragma once
+// The blocking socket under the store client: connect, send and receive, each with a deadline. Plain POSIX, any thread.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/clock.hpp"
+#include "common/endpoint.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+namespace ddprun::store {
+
+/// One try at each address that the host has, IPv6 and IPv4, in the resolver's order. The socket is non-blocking.
+/// Errors: kTimeout, kUnreachable (refused, no route, unknown host), kSystem. The resolver itself knows no deadline.
+[[nodiscard]] Result<UniqueFd> connect_socket(const Endpoint& endpoint, TimePoint deadline);
+
+/// Errors: kTimeout, kClosed (also a reset), kSystem. After an error it is unknown how much was sent.
+[[nodiscard]] Result<void> send_all(int socket, std::string_view bytes, TimePoint deadline);
+
+/// Fills `into`. Errors: kTimeout (nothing is lost only when `into` is one byte), kClosed (also a reset), kSystem.
+[[nodiscard]] Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline);
+
+/// The numeric address of this end of the connection; empty when the system does not say.
+[[nodiscard]] std::string local_address_of(int socket);
+
+}  // namespace ddprun::store
