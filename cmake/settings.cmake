@@ -3,7 +3,8 @@
 add_library(ddprun_settings INTERFACE)
 target_compile_features(ddprun_settings INTERFACE cxx_std_20)
 target_compile_options(ddprun_settings INTERFACE
-    -Wall -Wextra -Wpedantic -Wshadow -Woverloaded-virtual -Wcast-align -Wundef)
+    -Wall -Wextra -Wpedantic -Wshadow -Woverloaded-virtual -Wcast-align -Wundef
+    -Wno-missing-field-initializers)   # a designated initializer that leaves members at their defaults is what we mean
 target_include_directories(ddprun_settings INTERFACE ${PROJECT_SOURCE_DIR})
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)

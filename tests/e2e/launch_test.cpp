@@ -11,7 +11,7 @@
 
 namespace {
 
-std::string ddprun() { return (e2e::bin() / "ddprun").string(); }
+std::string ddprun_program() { return (e2e::bin() / "ddprun").string(); }
 
 std::set<std::string> lines_of(const std::string& text) {
     std::set<std::string> lines;
@@ -37,7 +37,7 @@ echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_S
      "$MASTER_ADDR $OMP_NUM_THREADS"
 case $MASTER_PORT in [1-9]*) ;; *) exit 3;; esac
 )");
-    const auto outcome = e2e::run(sandbox, {.argv = {ddprun(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", "--rdzv_id",
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", "--rdzv_id",
                                                      "job7", "--max_restarts", "4", "--role", "trainer", program},
                                             .env = {{"OMP_NUM_THREADS", "3"}}});
     INFO(outcome.err);
@@ -51,7 +51,7 @@ case $MASTER_PORT in [1-9]*) ;; *) exit 3;; esac
 TEST_CASE("arguments after the program are its own, whatever they look like", "[e2e]") {
     const e2e::Sandbox sandbox("arguments");
     const std::string program = script(sandbox, "show", "#!/bin/sh\nprintf '%s|' \"$@\"\n");
-    const auto outcome = e2e::run(sandbox, {.argv = {ddprun(), "--standalone", program, "--nnodes", "7", "-h", "a b", "",
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--standalone", program, "--nnodes", "7", "-h", "a b", "",
                                                      "--lr=${local_rank}", "--", "$HOME", "--r=16"}});
     INFO(outcome.err);
     CHECK(outcome.status.exit_code() == 0);
@@ -67,7 +67,7 @@ while [ $i -lt 200 ]; do printf 'rank %s ' $RANK; printf 'says %s\n' $i; i=$((i+
 printf 'no newline at the end from %s' $RANK
 )");
     const bool label = GENERATE(false, true);
-    std::vector<std::string> argv{ddprun(), "--standalone", "--nproc-per-node", "3", program};
+    std::vector<std::string> argv{ddprun_program(), "--standalone", "--nproc-per-node", "3", program};
     if (label) argv.insert(argv.begin() + 1, "--label");
     const auto outcome = e2e::run(sandbox, {.argv = argv});
     INFO(outcome.err);
@@ -88,7 +88,7 @@ printf 'no newline at the end from %s' $RANK
 TEST_CASE("--log-dir keeps what each rank said, and --tee shows it as well", "[e2e]") {
     const e2e::Sandbox sandbox("logs");
     const std::string program = script(sandbox, "talk", "#!/bin/sh\necho out $RANK\necho err $RANK >&2\n");
-    const auto outcome = e2e::run(sandbox, {.argv = {ddprun(), "--standalone", "--nproc-per-node", "2", "--rdzv-id", "job1",
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--standalone", "--nproc-per-node", "2", "--rdzv-id", "job1",
                                                      "--log-dir", (sandbox.path() / "logs").string(), "--tee", "3", program}});
     INFO(outcome.out << outcome.err);
     CHECK(outcome.status.exit_code() == 0);
@@ -109,7 +109,7 @@ echo "cannot find the data" >&2
 exit 23
 )");
     const auto outcome =
-        e2e::run(sandbox, {.argv = {ddprun(), "--nnodes", "2", "--nproc-per-node", "2", "--local-nodes", program}}, e2e::Seconds(30));
+        e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes", "2", "--nproc-per-node", "2", "--local-nodes", program}}, e2e::Seconds(30));
     INFO(outcome.err);
     CHECK(outcome.status.exit_code() == 23);
     CHECK_THAT(outcome.err, Catch::Contains("rank 2") && Catch::Contains("exited with code 23"));
@@ -126,7 +126,7 @@ setsid sleep 1000 &
 echo ready
 while :; do sleep 1; done
 )");
-    e2e::Process job(sandbox, {.argv = {ddprun(), "--standalone", "--nproc-per-node", "2", "--shutdown-timeout", "1", program}});
+    e2e::Process job(sandbox, {.argv = {ddprun_program(), "--standalone", "--nproc-per-node", "2", "--shutdown-timeout", "1", program}});
     REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return job.out().size() >= 12; }));
     job.signal(SIGTERM);
     CHECK(job.wait(e2e::Seconds(30)).exit_code() == 143);
@@ -138,7 +138,7 @@ TEST_CASE("Python scripts run under python3 without being told, unbuffered, and 
     const e2e::Sandbox sandbox("python");
     e2e::write_file(sandbox.path() / "hello.py", "import os, sys\nprint('rank', os.environ['RANK'], sys.argv[1:])\n");
     const bool module = GENERATE(false, true);
-    std::vector<std::string> argv{ddprun(), "--nproc-per-node", "2"};
+    std::vector<std::string> argv{ddprun_program(), "--nproc-per-node", "2"};
     if (module) argv.insert(argv.end(), {"-m", "hello"});
     else argv.push_back("hello.py");
     argv.push_back("--lr");
@@ -152,7 +152,7 @@ TEST_CASE("Python scripts run under python3 without being told, unbuffered, and 
 TEST_CASE("a node that comes while the job waits completes it; one too many is a spare, not an error", "[e2e]") {
     const e2e::Sandbox sandbox("spare");
     const std::string program = script(sandbox, "meet", "#!/bin/sh\n[ -e go ] || while [ ! -e go ]; do sleep 0.05; done\necho $RANK of $WORLD_SIZE\n");
-    const std::vector<std::string> argv{ddprun(), "--nnodes", "2", "--rdzv-endpoint",
+    const std::vector<std::string> argv{ddprun_program(), "--nnodes", "2", "--rdzv-endpoint",
                                         fmt::format("127.0.0.1:{}", e2e::free_port()), program};
     const e2e::Command command{.argv = argv, .directory = sandbox.path()};
     e2e::Process first(sandbox, command);
