@@ -13,6 +13,14 @@ namespace ddprun::coordinator {
 
 /// A longer message is refused before it is parsed, and never sent.
 inline constexpr std::size_t kMaxMessageBytes = 8u << 20;
+/// Longest text of one member. A sender cuts what is longer and marks the cut with "…"; a receiver refuses it.
+inline constexpr std::size_t kMaxTextBytes = 64u << 10;
+/// Most bytes of a list of texts (last lines, host names), all together. A sender leaves out the oldest last lines and the
+/// last host names. With every byte escaped this still fits into kMaxMessageBytes.
+inline constexpr std::size_t kMaxListBytes = 1u << 20;
+
+// Output of workers may be any bytes: what is not UTF-8 is sent as U+FFFD. Control characters travel escaped and arrive
+// as they were; whoever prints a text escapes them again.
 
 [[nodiscard]] std::string encode(const AgentMessage& message);
 [[nodiscard]] std::string encode(const DaemonMessage& message);

@@ -1,0 +1,268 @@
+#include <boost/json.hpp>
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "rendezvous/coordinator/messages_json.hpp"
+
+namespace ddprun::coordinator {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMaxDepth = 8;  // verdict, culprit, status, and room for members of later versions
+constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr std::int64_t kMaxMilliseconds = std::int64_t{1} << 53;
+constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
+
+/// Reads the members of one object. The first problem is kept and names its member; after it every read gives a value of
+/// no meaning, so that a message is read straight through and the problem is looked at once.
+class Fields {
+public:
+    Fields(const json::value& value, std::string path, std::optional<Error>& problem)
+        : object_(value.if_object()), path_(std::move(path)), problem_(problem) {
+        if (object_ == nullptr) fail(Errc::kMalformed, path_.empty() ? "the message" : path_, "must be an object");
+    }
+
+    bool has(std::string_view key) const {
+        const json::value* value = object_ ? object_->if_contains(key) : nullptr;
+        return value != nullptr && !value->is_null();
+    }
+
+    std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high) {
+        const json::value* value = member(key);
+        if (value == nullptr) return low;
+        if (value->is_uint64()) return out_of_range(key, low, high);  // Boost.JSON: beyond int64
+        if (!value->is_int64()) return fail(Errc::kMalformed, full(key), "must be an integer"), low;
+        if (value->get_int64() < low || value->get_int64() > high) return out_of_range(key, low, high);
+        return value->get_int64();
+    }
+
+    int small(std::string_view key, std::int64_t low, std::int64_t high = kMaxInt) {
+        return static_cast<int>(integer(key, low, high));
+    }
+
+    bool boolean(std::string_view key) {
+        const json::value* value = member(key);
+        if (value == nullptr) return false;
+        if (!value->is_bool()) fail(Errc::kMalformed, full(key), "must be true or false");
+        return value->is_bool() && value->get_bool();
+    }
+
+    std::string text(std::string_view key) {
+        const json::value* value = member(key);
+        return value ? text_of(*value, full(key)) : std::string();
+    }
+
+    std::vector<std::string> list(std::string_view key) {
+        const json::value* value = member(key);
+        if (value == nullptr) return {};
+        if (!value->is_array()) return fail(Errc::kMalformed, full(key), "must be an array"), std::vector<std::string>();
+        std::vector<std::string> result;
+        std::size_t bytes = 0;
+        for (const json::value& item : value->get_array()) {
+            result.push_back(text_of(item, full(key) + "[]"));
+            bytes += result.back().size() + 1;
+            if (bytes > kMaxListBytes) {
+                fail(Errc::kLimit, full(key), fmt::format("is larger than {} bytes", kMaxListBytes));
+                break;
+            }
+        }
+        return result;
+    }
+
+    Fields object(std::string_view key) {
+        const json::value* value = member(key);
+        static const json::value kNothing = json::object();
+        return Fields(value ? *value : kNothing, full(key), problem_);
+    }
+
+    void fail_at(std::string_view key, std::string_view why) { fail(Errc::kMalformed, full(key), why); }
+
+private:
+    std::string full(std::string_view key) const { return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key); }
+
+    const json::value* member(std::string_view key) {
+        const json::value* value = object_ ? object_->if_contains(key) : nullptr;
+        if (value == nullptr) fail(Errc::kMalformed, full(key), "is missing");
+        return value;
+    }
+
+    std::string text_of(const json::value& value, const std::string& where) {
+        if (!value.is_string()) return fail(Errc::kMalformed, where, "must be a string"), std::string();
+        if (value.get_string().size() > kMaxTextBytes) {
+            fail(Errc::kLimit, where, fmt::format("is longer than {} bytes", kMaxTextBytes));
+            return {};
+        }
+        return std::string(value.get_string());
+    }
+
+    std::int64_t out_of_range(std::string_view key, std::int64_t low, std::int64_t high) {
+        fail(Errc::kMalformed, full(key), fmt::format("must be between {} and {}", low, high));
+        return low;
+    }
+
+    void fail(Errc code, std::string_view where, std::string_view why) {
+        if (!problem_) problem_ = Error{code, fmt::format("a control message is malformed: {} {}", where, why)};
+    }
+
+    const json::object* object_;
+    std::string path_;
+    std::optional<Error>& problem_;
+};
+
+Generation generation(Fields& in) { return Generation{in.integer("generation", 0, kMaxGeneration)}; }
+
+ExitStatus read_status(Fields in) {
+    ExitStatus status;
+    const std::string kind = in.text("kind");
+    if (kind == "signaled") {
+        status.kind = ExitStatus::Kind::kSignaled;
+    } else if (kind != "exited") {
+        in.fail_at("kind", "must be \"exited\" or \"signaled\"");
+    }
+    status.number = in.small("number", 0, kind == "signaled" ? 127 : 255);
+    status.core_dumped = in.boolean("core_dumped");
+    return status;
+}
+
+FailureReport read_failure(Fields in) {
+    FailureReport failure;
+    failure.rank = Rank{in.small("rank", 0)};
+    failure.local_rank = LocalRank{in.small("local_rank", 0)};
+    failure.node_rank = NodeRank{in.small("node_rank", 0)};
+    failure.host = in.text("host");
+    failure.pid = in.small("pid", 0);
+    failure.status = read_status(in.object("status"));
+    failure.message = in.text("message");
+    failure.last_lines = in.list("last_lines");
+    return failure;
+}
+
+Outcome read_outcome(Fields& in) {
+    const std::string name = in.text("outcome");
+    if (name == "succeeded") return Outcome::kSucceeded;
+    if (name == "worker_failed") return Outcome::kWorkerFailed;
+    if (name == "stopped") return Outcome::kStopped;
+    if (name != "infrastructure") in.fail_at("outcome", "is not an outcome that this version knows");
+    return Outcome::kInfrastructure;
+}
+
+Verdict read_verdict(Fields in) {
+    Verdict verdict;
+    verdict.outcome = read_outcome(in);
+    verdict.exit_code = in.small("exit_code", 0, 255);
+    verdict.reason = in.text("reason");
+    if (in.has("culprit")) verdict.culprit = read_failure(in.object("culprit"));
+    verdict.restarts = in.small("restarts", 0);
+    return verdict;
+}
+
+/// Nothing but the protocol version is read from a Join of another version: its other members may have changed.
+Join read_join(Fields& in) {
+    Join join;
+    join.protocol = in.small("protocol", 0);
+    join.node = in.text("node");
+    if (join.protocol != kProtocolVersion) return join;
+    join.host = in.text("host");
+    join.pid = in.small("pid", 0);
+    join.slots = in.small("slots", 0);
+    join.min_nodes = in.small("min_nodes", 0);
+    join.max_nodes = in.small("max_nodes", 0);
+    join.max_restarts = in.small("max_restarts", 0);
+    if (in.has("run_id")) join.run_id = in.text("run_id");
+    if (in.has("node_rank")) join.node_rank = in.small("node_rank", 0);
+    return join;
+}
+
+Welcome read_welcome(Fields& in) {
+    Welcome welcome;
+    welcome.run_id = in.text("run_id");
+    welcome.heartbeat_interval = std::chrono::milliseconds(in.integer("heartbeat_interval_ms", 1, kMaxMilliseconds));
+    welcome.lost_after = std::chrono::milliseconds(in.integer("lost_after_ms", 1, kMaxMilliseconds));
+    return welcome;
+}
+
+Waiting read_waiting(Fields& in) {
+    Waiting waiting;
+    waiting.present = in.list("present");
+    waiting.min_nodes = in.small("min_nodes", 0);
+    waiting.max_nodes = in.small("max_nodes", 0);
+    waiting.waited = std::chrono::milliseconds(in.integer("waited_ms", 0, kMaxMilliseconds));
+    waiting.reason = in.text("reason");
+    return waiting;
+}
+
+Assignment read_assignment(Fields& in) {
+    Assignment assignment;
+    assignment.generation = generation(in);
+    assignment.node_rank = NodeRank{in.small("node_rank", 0)};
+    assignment.node_count = in.small("node_count", 1);
+    assignment.rank_base = in.small("rank_base", 0);
+    assignment.world_size = in.small("world_size", 1);
+    assignment.master_addr = in.text("master_addr");
+    assignment.master_port = in.small("master_port", 0, 65'535);
+    assignment.restart_count = in.small("restart_count", 0);
+    assignment.max_restarts = in.small("max_restarts", 0);
+    return assignment;
+}
+
+std::optional<AgentMessage> read_agent_message(const std::string& type, Fields& in) {
+    if (type == "join") return read_join(in);
+    if (type == "heartbeat") return Heartbeat{};
+    if (type == "worker_failed") {
+        WorkerFailed message;
+        message.generation = generation(in);
+        message.failure = read_failure(in.object("failure"));
+        return message;
+    }
+    if (type == "group_stopped") return GroupStopped{generation(in)};
+    if (type == "group_succeeded") return GroupSucceeded{generation(in)};
+    if (type == "leave") return Leave{in.small("signal", 1, 127)};
+    return std::nullopt;
+}
+
+std::optional<DaemonMessage> read_daemon_message(const std::string& type, Fields& in) {
+    if (type == "welcome") return read_welcome(in);
+    if (type == "heartbeat") return Heartbeat{};
+    if (type == "waiting") return read_waiting(in);
+    if (type == "assignment") return read_assignment(in);
+    if (type == "abort") {
+        Abort message;
+        message.generation = generation(in);
+        message.reason = in.text("reason");
+        return message;
+    }
+    if (type == "finished") return Finished{read_verdict(in.object("verdict"))};
+    if (type == "rejected") return Rejected{in.text("reason")};
+    return std::nullopt;
+}
+
+template <typename Message>
+Result<Message> decode(std::string_view text, std::optional<Message> (*read)(const std::string&, Fields&)) {
+    if (text.size() > kMaxMessageBytes) {
+        return Error{Errc::kLimit, fmt::format("a control message of {} bytes is larger than {}", text.size(), kMaxMessageBytes)};
+    }
+    boost::system::error_code code;
+    json::parse_options options;
+    options.max_depth = kMaxDepth;
+    const json::value value = json::parse(text, code, {}, options);
+    if (code) return Error{Errc::kMalformed, fmt::format("a control message is not JSON: {}", code.message())};
+    std::optional<Error> problem;
+    Fields in(value, "", problem);
+    const std::string type = in.text("type");
+    std::optional<Message> message;
+    if (!problem) message = read(type, in);
+    if (!problem && !message) in.fail_at("type", "is not one that this side understands");
+    if (problem) return *std::move(problem);
+    return *std::move(message);
+}
+
+}  // namespace
+
+Result<AgentMessage> decode_agent_message(std::string_view text) { return decode(text, &read_agent_message); }
+Result<DaemonMessage> decode_daemon_message(std::string_view text) { return decode(text, &read_daemon_message); }
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,88 @@
+#include "rendezvous/coordinator/ranks.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <compare>
+#include <limits>
+#include <tuple>
+
+namespace ddprun::coordinator {
+namespace {
+
+constexpr int kNoPlace = std::numeric_limits<int>::max();
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// The run of digits, or of other characters, at the front of `text`; taken off it.
+std::string_view take_run(std::string_view& text) {
+    const bool digits = is_digit(text.front());
+    const auto end = std::ranges::find_if(text, [&](char c) { return is_digit(c) != digits; });
+    const std::string_view run = text.substr(0, static_cast<std::size_t>(end - text.begin()));
+    text.remove_prefix(run.size());
+    return run;
+}
+
+/// Compares runs of digits of any length, without turning them into numbers.
+std::strong_ordering compare_digits(std::string_view left, std::string_view right) {
+    left.remove_prefix(std::min(left.find_first_not_of('0'), left.size()));
+    right.remove_prefix(std::min(right.find_first_not_of('0'), right.size()));
+    if (left.size() != right.size()) return left.size() <=> right.size();
+    return left <=> right;
+}
+
+std::strong_ordering natural_compare(std::string_view left, std::string_view right) {
+    const auto [whole_left, whole_right] = std::pair(left, right);
+    while (!left.empty() && !right.empty()) {
+        const std::string_view a = take_run(left);
+        const std::string_view b = take_run(right);
+        const auto order = is_digit(a.front()) && is_digit(b.front()) ? compare_digits(a, b) : a <=> b;
+        if (order != 0) return order;
+    }
+    if (left.empty() != right.empty()) return left.empty() ? std::strong_ordering::less : std::strong_ordering::greater;
+    return whole_left <=> whole_right;
+}
+
+std::strong_ordering rank_order(const Node& left, const Node& right) {
+    const auto place = [](const Node& node) {
+        return std::tuple(node.last_rank ? number(*node.last_rank) : kNoPlace, node.join.node_rank.value_or(kNoPlace));
+    };
+    if (const auto order = place(left) <=> place(right); order != 0) return order;
+    if (const auto order = natural_compare(left.join.host, right.join.host); order != 0) return order;
+    return left.join.node <=> right.join.node;
+}
+
+}  // namespace
+
+bool natural_less(std::string_view left, std::string_view right) { return natural_compare(left, right) < 0; }
+
+void sort_by_rank(std::vector<NodeId>& candidates, const State& state) {
+    std::ranges::sort(candidates, [&](const NodeId& left, const NodeId& right) {
+        return rank_order(state.nodes.at(left), state.nodes.at(right)) < 0;
+    });
+}
+
+std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State& state, int master_port) {
+    assert(state.shape && static_cast<int>(candidates.size()) >= state.shape->min_nodes);
+    sort_by_rank(candidates, state);
+    if (static_cast<int>(candidates.size()) > state.shape->max_nodes) {
+        candidates.resize(static_cast<std::size_t>(state.shape->max_nodes));
+    }
+    Assignment assignment;
+    assignment.generation = state.generation;
+    assignment.node_count = static_cast<int>(candidates.size());
+    assignment.master_port = master_port;
+    assignment.restart_count = state.groups_started;
+    assignment.max_restarts = state.shape->max_restarts;
+    assignment.world_size = 0;
+    for (const NodeId& id : candidates) assignment.world_size += state.nodes.at(id).join.slots;
+
+    std::map<NodeId, Member> members;
+    for (const NodeId& id : candidates) {
+        assignment.node_rank = NodeRank{static_cast<int>(members.size())};
+        members[id] = Member{assignment};
+        assignment.rank_base += state.nodes.at(id).join.slots;
+    }
+    return members;
+}
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,100 @@
+#pragma once
+// What the coordinator knows. Plain values, ordered containers: the same events give the same state everywhere.
+// Owned by the daemon's one loop, changed by step() alone (coordinator.hpp); docs/design/002-coordinator.md has the table.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/clock.hpp"
+#include "rendezvous/coordinator/config.hpp"
+#include "rendezvous/coordinator/messages.hpp"
+
+namespace ddprun::coordinator {
+
+enum class Phase {
+    kGathering,  ///< no worker group; waiting for nodes
+    kOpening,    ///< enough nodes; waiting for the store of the next generation
+    kRunning,    ///< a worker group runs
+    kStopping,   ///< its members were told to stop; waiting until none has a process left
+    kFinished,   ///< the verdict was given
+};
+[[nodiscard]] const char* to_string(Phase phase);
+
+/// What the first node asked for and all later ones must agree with.
+struct JobShape {
+    int min_nodes = 1;
+    int max_nodes = 1;
+    int max_restarts = 0;
+    friend bool operator==(const JobShape&, const JobShape&) = default;
+};
+
+/// "2" or "2:3", as after --nnodes.
+[[nodiscard]] std::string nnodes(const JobShape& shape);
+
+enum class Link {
+    kConnected,
+    kDisconnected,  ///< its connection ended without goodbye; it may come back within Config::reconnect_grace
+    kLost,          ///< remembered only while it may still have processes, to have them stopped should it come back
+};
+
+struct Node {
+    Join join;
+    Link link = Link::kConnected;
+    TimePoint heard_at;                 ///< its last message
+    TimePoint vanished_at;              ///< when its connection ended, or it was heard last; meaningless while connected
+    std::optional<Generation> busy;     ///< it may have processes of this worker group
+    std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
+    std::optional<int> leaving;         ///< the signal that told it to end
+};
+
+struct Member {
+    Assignment assignment;
+    bool succeeded = false;
+};
+
+/// The newest worker group. A member may be missing from State::nodes: it was lost, or it left after it had succeeded.
+struct Group {
+    Generation generation{};
+    std::map<NodeId, Member> members;
+};
+
+/// Why a worker group is being stopped.
+struct Cause {
+    std::string reason;                    ///< one clause: "node n2 was lost: connection closed"
+    std::optional<FailureReport> failure;  ///< a worker failed; spends a restart or ends the job
+    NodeId failed_node;                    ///< whose worker that was
+    TimePoint failed_at;
+    std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
+};
+
+/// The last node that was told to end while the newest worker group, or the wait before it, lasted.
+struct Departure {
+    std::string host;
+    int signal = 0;
+};
+
+struct State {
+    explicit State(Config configuration) : config(std::move(configuration)) {}
+
+    Config config;
+    std::optional<JobShape> shape;      ///< empty until the first node has joined
+    Phase phase = Phase::kGathering;
+    std::map<NodeId, Node> nodes;
+    Generation generation{0};           ///< the newest that a store was asked for; the first is 1
+    Group group;                        ///< empty before the first
+    int groups_started = 0;
+    int restarts_spent = 0;             ///< of JobShape::max_restarts; only failures of workers spend one
+    Cause cause;                        ///< of kStopping; kept afterwards to explain the wait for the next group
+    std::optional<Departure> departure;
+    std::optional<Verdict> verdict;     ///< of kFinished
+
+    TimePoint now;                      ///< of the newest event
+    TimePoint gathering_since;
+    std::optional<TimePoint> last_call_ends;
+    TimePoint heartbeat_due;
+    Waiting told;                       ///< what waiting nodes were told last
+    TimePoint told_at;
+};
+
+}  // namespace ddprun::coordinator
