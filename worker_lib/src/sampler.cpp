@@ -1,0 +1,76 @@
+#include "ddp/sampler.hpp"
+
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "ddp/error.hpp"
+#include "worker_lib/src/permutation.hpp"
+
+namespace ddp {
+
+namespace detail {
+
+std::vector<std::int64_t> permutation(std::size_t n, std::uint64_t seed) {
+    return n < kLargePermutationFrom ? permutation_forward(n, seed) : permutation_inside_out(n, seed);
+}
+
+std::vector<std::int64_t> permutation_forward(std::size_t n, std::uint64_t seed) {
+    std::mt19937 draw(static_cast<std::uint32_t>(seed));
+    std::vector<std::int64_t> order(n);
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    for (std::size_t i = 0; i + 1 < n; ++i) std::swap(order[i], order[i + draw() % (n - i)]);
+    return order;
+}
+
+std::vector<std::int64_t> permutation_inside_out(std::size_t n, std::uint64_t seed) {
+    std::mt19937 draw(static_cast<std::uint32_t>(seed));
+    std::vector<std::int64_t> order(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::uint64_t high = draw();
+        const std::size_t z = (high << 32 | draw()) % (i + 1);
+        order[i] = order[z];
+        order[z] = static_cast<std::int64_t>(i);
+    }
+    return order;
+}
+
+}  // namespace detail
+
+DistributedSampler::DistributedSampler(std::size_t n, int replicas, int rank, bool shuffle, std::uint64_t seed,
+                                       bool drop_last)
+    : n_(n), replicas_(static_cast<std::size_t>(replicas)), rank_(static_cast<std::size_t>(rank)), shuffle_(shuffle),
+      seed_(seed), drop_last_(drop_last) {
+    if (n == 0) throw Error(ErrorCode::InvalidArgument, "DistributedSampler: there is no sample to share (n = 0)");
+    if (replicas < 1) {
+        throw Error(ErrorCode::InvalidArgument,
+                    "DistributedSampler: replicas is " + std::to_string(replicas) + ", it must be at least 1");
+    }
+    if (rank < 0 || rank >= replicas) {
+        throw Error(ErrorCode::InvalidArgument, "DistributedSampler: rank " + std::to_string(rank) + " of " +
+                                                    std::to_string(replicas) + " replicas does not exist");
+    }
+    num_samples_ = drop_last ? n_ / replicas_ : (n_ + replicas_ - 1) / replicas_;
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() const {
+    std::vector<std::int64_t> order;
+    if (shuffle_) order = detail::permutation(n_, seed_ + epoch_);
+    std::vector<std::int64_t> mine(num_samples_);
+    for (std::size_t i = 0; i < num_samples_; ++i) {
+        const std::size_t position = (rank_ + i * replicas_) % n_;  // past the end: again from the front
+        mine[i] = shuffle_ ? order[position] : static_cast<std::int64_t>(position);
+    }
+    return mine;
+}
+
+bool DistributedSampler::is_padding(std::size_t local_position) const {
+    if (local_position >= num_samples_) {
+        throw Error(ErrorCode::InvalidArgument, "DistributedSampler: position " + std::to_string(local_position) +
+                                                    " is past this rank's " + std::to_string(num_samples_) + " samples");
+    }
+    return rank_ + local_position * replicas_ >= n_;
+}
+
+}  // namespace ddp

@@ -1,0 +1,95 @@
+#include "worker_lib/src/reducer/agreement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "worker_lib/src/fnv.hpp"
+
+namespace ddp::detail {
+namespace {
+
+constexpr std::size_t kShownBytes = 256;  // of an item's text; names can be long
+
+std::uint64_t hash_of(std::string_view text) {
+    Fnv64 fnv;
+    fnv.add(text);
+    return fnv.value();
+}
+
+std::uint64_t hash_of(std::span<const std::string> items) {
+    Fnv64 fnv;
+    for (const std::string& item : items) fnv.add_number(hash_of(item));
+    return fnv.value();
+}
+
+/// Per position: is it the same value on every rank? The minimum of ~x is the maximum of x, so one reduction gives both.
+std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint64_t> values) {
+    std::vector<std::uint64_t> both(values.begin(), values.end());
+    for (const std::uint64_t value : values) both.push_back(~value);
+    group.all_reduce(buffer(std::span(both)), ReduceOp::Min, {}, {.timeout = {}, .tag = "agreement"}).wait();
+    std::vector<bool> same(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) same[i] = both[i] == ~both[values.size() + i];
+    return same;
+}
+
+/// What every rank passed, by rank.
+std::vector<std::uint64_t> gather(ProcessGroup& group, std::uint64_t mine) {
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()), 0);
+    all[static_cast<std::size_t>(group.rank())] = mine;
+    group.all_reduce(buffer(std::span(all)), ReduceOp::Sum, {}, {.timeout = {}, .tag = "agreement"}).wait();
+    return all;
+}
+
+std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine) {
+    std::array<std::uint8_t, kShownBytes> bytes{};
+    if (group.rank() == rank) std::memcpy(bytes.data(), mine.data(), std::min(mine.size(), bytes.size()));
+    group.broadcast(buffer(std::span<std::uint8_t>(bytes)), rank, {}, {.timeout = {}, .tag = "agreement"}).wait();
+    const auto end = std::find(bytes.begin(), bytes.end(), std::uint8_t{0});
+    return {bytes.begin(), end};
+}
+
+std::string list(std::span<const int> ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+    return text;
+}
+
+/// Throws. Collective, as every rank has seen the same verdict that the lists are not equal.
+[[noreturn]] void explain(ProcessGroup& group, std::string_view what, std::span<const std::string> items) {
+    const auto counts = gather(group, items.size());
+    const std::size_t longest = *std::max_element(counts.begin(), counts.end());
+    std::vector<std::uint64_t> hashes(longest, 0);  // 0: this rank's list has ended
+    for (std::size_t i = 0; i < items.size(); ++i) hashes[i] = hash_of(items[i]);
+    const auto same = same_everywhere(group, hashes);
+    const auto first = static_cast<std::size_t>(std::find(same.begin(), same.end(), false) - same.begin());
+
+    if (first == longest) {  // two lists with one pattern of hashes: as likely as a collision of 64 bits
+        throw Error(ErrorCode::Mismatch, "the ranks disagree on " + std::string(what));
+    }
+
+    const auto of_ranks = gather(group, hashes[first]);
+    std::vector<int> differing;
+    for (std::size_t r = 1; r < of_ranks.size(); ++r) {
+        if (of_ranks[r] != of_ranks[0]) differing.push_back(static_cast<int>(r));
+    }
+    const std::string mine = first < items.size() ? items[first] : "nothing more";
+    const std::string reference = text_of_rank(group, 0, mine);
+    const std::string other = text_of_rank(group, differing.front(), mine);
+    throw Error(ErrorCode::Mismatch,
+                "the ranks disagree on " + std::string(what) + ": rank 0 has " + reference + ", but rank " +
+                    std::to_string(differing.front()) + " has " + other + " (different from rank 0: " + list(differing) +
+                    "). Build the same model with the same options on every rank.",
+                differing);
+}
+
+}  // namespace
+
+void require_agreement(ProcessGroup& group, std::string_view what, std::span<const std::string> items) {
+    const std::array<std::uint64_t, 1> hash{hash_of(items)};
+    if (!same_everywhere(group, hash).front()) explain(group, what, items);
+}
+
+}  // namespace ddp::detail
