@@ -9,18 +9,21 @@
 #include <memory>
 
 #include "common/error.hpp"
+#include "rendezvous/store/limits.hpp"
 
 namespace ddprun::store {
 
 class StoreServer {
 public:
-    /// Listens on `address`:`port` (0: a free port). Errors: kInUse or kSystem with the address.
+    /// Listens on `address`:`port` (0: a free port) and on nothing else: `::` is every IPv6 address and no IPv4 one.
+    /// Errors: kInUse or kSystem with the address.
     [[nodiscard]] static Result<std::unique_ptr<StoreServer>> listen(
-        const boost::asio::any_io_executor& executor, const boost::asio::ip::address& address, std::uint16_t port);
+        const boost::asio::any_io_executor& executor, const boost::asio::ip::address& address, std::uint16_t port,
+        const Options& options = {});
 
     virtual ~StoreServer() = default;
     [[nodiscard]] virtual std::uint16_t port() const = 0;
-    /// Ends the listener and all connections.
+    /// Ends the listener and all connections. A connection is never ended for being idle.
     virtual void close() = 0;
 };
 
