@@ -7,6 +7,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -45,6 +46,12 @@ public:
 
     WebSocket& websocket() { return websocket_; }
     tcp::socket& socket() { return boost::beast::get_lowest_layer(websocket_); }
+
+    /// After the handshake: from now on it is closing that Beast must give up in time, be it after a bad frame or a goodbye.
+    void handshake_done() {
+        using Base = boost::beast::websocket::stream_base;
+        websocket_.set_option(Base::timeout{kCloseTime, Base::none(), false});
+    }
 
     // The coroutines hold the channel themselves: one that was started may outlive the caller's reference.
     boost::asio::awaitable<Result<std::string>> receive() override { return receive(this->shared_from_this()); }
@@ -146,6 +153,7 @@ private:
         if (ec == ws::error::closed || ec == boost::asio::error::eof || ec == boost::asio::error::operation_aborted) {
             return {Errc::kClosed, "the connection was closed"};
         }
+        if (ec == boost::beast::error::timeout) return {Errc::kClosed, "the peer did not end the connection in time"};
         if (ec.category() == ws::make_error_code(ws::error::closed).category()) {
             return {Errc::kMalformed, fmt::format("bad WebSocket framing: {}", ec.message())};
         }
@@ -162,9 +170,10 @@ private:
     boost::asio::ip::address peer_;
 };
 
-/// For callers: dropping the last reference drops the connection, even while an operation still holds the channel.
+/// For callers, after the handshake: dropping the last reference drops the connection, even while an operation still holds the channel.
 template <typename Stream>
 std::shared_ptr<Channel> owned(std::shared_ptr<WebSocketChannel<Stream>> channel) {
+    channel->handshake_done();
     Channel* const raw = channel.get();
     return {raw, [channel = std::move(channel)](Channel*) { channel->abort(); }};
 }
