@@ -1,0 +1,196 @@
+// Waiting: the rules W1 to W7, R8, R10 and R14, with the connections A, B and C.
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tests/unit/store/rig.hpp"
+
+namespace ddprun::store::test {
+namespace {
+
+using enum RequestKind;
+
+const std::string kStop(1, wire::kStopWaiting);
+const std::string kCanceled(1, wire::kWaitCanceled);
+
+/// Three modern connections.
+struct Store : Rig {
+    Store() { connect_modern("ABC"); }
+};
+
+TEST_CASE("W1: WAIT is answered at once when all keys are there, else when the last has come") {
+    Store store;
+    store.send('B', request(kSet, "/x", "1"));
+    CHECK(store.ask('A', request(kWait, Keys{"/x"})) == kStop);
+    CHECK(store.ask('A', request(kWait, Keys{"/x", "/y", "/z", "/y"})).empty());
+    store.send('B', request(kSet, "/y", "1"));
+    CHECK(store.received('A').empty());
+    store.send('B', request(kAdd, "/z", std::int64_t{0}));
+    CHECK(store.received('A') == kStop);
+}
+
+TEST_CASE("W2: every request that writes a key wakes its waiters, each once") {
+    const auto write = GENERATE(request(kSet, "/x", ""), request(kAdd, "/x", std::int64_t{0}), request(kAppend, "/x", ""),
+                                request(kMultiSet, Pairs{{"/other", "1"}, {"/x", ""}}), request(kCompareSet, "/x", "", ""));
+    Store store;
+    store.send('A', request(kWait, Keys{"/x", "/x"}));
+    store.send('C', request(kWait, Keys{"/x"}));
+    CHECK(store.received('A').empty());
+    store.send('B', write);
+    CHECK(store.received('A') == kStop);
+    CHECK(store.received('C') == kStop);
+    store.send('B', write);
+    CHECK(store.received('A').empty());
+}
+
+TEST_CASE("W2: an ADD that leaves the value as it is wakes as well") {
+    Store store;
+    store.send('B', request(kAdd, "/x", std::int64_t{1}) + request(kDeleteKey, "/x"));
+    store.send('A', request(kWait, Keys{"/x"}));
+    store.send('B', request(kAdd, "/x", std::int64_t{0}));
+    CHECK(store.received('A') == kStop);
+}
+
+TEST_CASE("R8: COMPARE_SET wakes when it creates the key and does not when it stores nothing") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/x"}));
+    store.send('B', request(kCompareSet, "/x", "e", "v"));
+    CHECK(store.received('A').empty());
+    store.send('B', request(kCompareSet, "/x", "", "v"));
+    CHECK(store.received('A') == kStop);
+}
+
+TEST_CASE("W3: a pushed element wakes only the connection that has waited longest") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/q"}));
+    store.send('C', request(kWait, Keys{"/q"}));
+    store.send('B', request(kQueuePush, "/q", "1"));
+    CHECK(store.received('A') == kStop);
+    CHECK(store.received('C').empty());
+    store.send('B', request(kQueuePush, "/q", "2"));
+    CHECK(store.received('A').empty());
+    CHECK(store.received('C') == kStop);
+}
+
+TEST_CASE("W3: who waits anew has waited shortest") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/q"}));
+    store.send('C', request(kWait, Keys{"/q"}));
+    store.send('A', request(kCancelWait) + request(kWait, Keys{"/q"}));
+    CHECK(store.received('A') == kCanceled);
+    store.send('B', request(kQueuePush, "/q", "1"));
+    CHECK(store.received('A').empty());
+    CHECK(store.received('C') == kStop);
+}
+
+TEST_CASE("W4: a key that came stays come, even when it is deleted before the others come") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/x", "/y"}));
+    store.send('B', request(kSet, "/x", "1") + request(kDeleteKey, "/x") + request(kSet, "/y", "1"));
+    CHECK(store.received('A') == kStop);
+}
+
+TEST_CASE("W5, R10: CANCEL_WAIT is answered at once, and the wait is over") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/x"}));
+    CHECK(store.ask('A', request(kCancelWait)) == kCanceled);
+    store.send('B', request(kSet, "/x", "1"));
+    CHECK(store.received('A').empty());
+    CHECK(store.ask('A', request(kCheck, Keys{"/x"})) == kStop);
+}
+
+TEST_CASE("W5: when the key came first, both answers are sent, in order") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/x"}));
+    store.send('B', request(kSet, "/x", "1"));
+    store.send('A', request(kCancelWait));
+    CHECK(store.received('A') == kStop + kCanceled);
+}
+
+TEST_CASE("W5: CANCEL_WAIT without a wait is answered too") {
+    Store store;
+    CHECK(store.ask('A', request(kCancelWait)) == kCanceled);
+}
+
+TEST_CASE("W6: another request of a waiting connection ends its wait without an answer") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/x"}));
+    CHECK(store.ask('A', request(kGetNumKeys)) == number(0));
+    store.send('B', request(kSet, "/x", "1"));
+    CHECK(store.received('A').empty());
+}
+
+TEST_CASE("W6: a new WAIT takes the place of the old one") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/x"}));
+    store.send('A', request(kWait, Keys{"/y"}));
+    store.send('B', request(kSet, "/x", "1"));
+    CHECK(store.received('A').empty());
+    store.send('B', request(kSet, "/y", "1"));
+    CHECK(store.received('A') == kStop);
+}
+
+TEST_CASE("W6: a connection that sets the key it waits for gets no answer to the wait") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/x"}));
+    CHECK(store.ask('A', request(kSet, "/x", "1")).empty());
+    CHECK(store.ask('A', request(kGet, "/x")) == bytes("1"));
+}
+
+TEST_CASE("W6: a 1.13 client that gave up waiting goes on in order") {
+    Rig rig;
+    rig.send('A', request(5, Keys{"/x"}));
+    CHECK(rig.ask('A', request(6)) == number(0));
+    rig.send('B', request(0, "/x", "1"));
+    CHECK(rig.received('A').empty());
+}
+
+TEST_CASE("W7, R14: a closed connection waits no more") {
+    Store store;
+    store.send('A', request(kWait, Keys{"/q"}));
+    store.send('C', request(kWait, Keys{"/q"}));
+    store.close('A');
+    store.send('B', request(kQueuePush, "/q", "1"));
+    CHECK(store.received('A').empty());
+    CHECK(store.received('C') == kStop);  // not swallowed by the closed one
+}
+
+TEST_CASE("WAIT counts a queue that holds something as there") {
+    Store store;
+    store.send('B', request(kQueuePush, "/q", "1"));
+    CHECK(store.ask('A', request(kWait, Keys{"/q"})) == kStop);
+}
+
+TEST_CASE("BARRIER releases everybody when the last arrives, and counts on") {
+    Store store;
+    const std::string arrive = request(kBarrier, "/b", std::int64_t{3});
+    CHECK(store.ask('A', arrive).empty());
+    CHECK(store.ask('B', arrive).empty());
+    CHECK(store.ask('C', arrive) == kStop);
+    CHECK(store.received('A') == kStop);
+    CHECK(store.received('B') == kStop);
+    CHECK(store.ask('A', request(kGet, "/b")) == bytes("3"));
+    CHECK(store.ask('A', arrive) == kStop);
+}
+
+TEST_CASE("BARRIER: who cancels stays counted") {
+    Store store;
+    const std::string arrive = request(kBarrier, "/b", std::int64_t{2});
+    CHECK(store.ask('A', arrive).empty());
+    CHECK(store.ask('A', request(kCancelWait)) == kCanceled);
+    CHECK(store.ask('B', arrive) == kStop);
+    CHECK(store.received('A').empty());
+}
+
+TEST_CASE("BARRIER: the first arrival creates the key without waking who waits for it already") {
+    Store store;
+    store.send('C', request(kWait, Keys{"/b"}));
+    store.send('A', request(kBarrier, "/b", std::int64_t{2}));
+    CHECK(store.received('C').empty());
+    CHECK(store.ask('B', request(kWait, Keys{"/b"})) == kStop);
+    store.send('B', request(kBarrier, "/b", std::int64_t{2}));
+    CHECK(store.received('C') == kStop);
+    CHECK(store.received('A') == kStop);
+}
+
+}  // namespace
+}  // namespace ddprun::store::test
