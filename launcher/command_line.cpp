@@ -1,0 +1,158 @@
+#include "launcher/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "launcher/nearest.hpp"
+#include "launcher/option_table.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::string_view kExamples = R"(Examples:
+  ddprun --nproc-per-node 4 train --steps 200        one node, four workers
+  ddprun --nnodes 2 --nproc-per-node 4 --local-nodes train
+                                                     two nodes emulated on this machine
+  ddprun --nnodes 2 --nproc-per-node 4 train         the same line in two terminals of one machine: a two-node job
+  ddprun --nnodes 2:4 --nproc-per-node gpu --rdzv-endpoint n1:29400 --max-restarts 3 train.py
+                                                     the same line on every node; n1 hosts the rendezvous daemon
+
+Every option may be spelled with dashes or underscores (--rdzv-id, --rdzv_id), and PET_<NAME> (PET_RDZV_ID) sets its
+default. A program is a path or a name on PATH; *.py runs under python3 -u. What follows it is passed on untouched.)";
+
+class HelpFormatter : public CLI::Formatter {
+public:
+    HelpFormatter() { column_width(34); }
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "Usage: ddprun [options] program [arguments]\n";
+    }
+};
+
+/// The arguments split at the program's name, options reduced to one spelling: "--rdzv-id", "x".
+struct Split {
+    std::vector<std::string> options;
+    std::vector<std::string> program;
+};
+
+Error unknown_option(std::string_view typed, std::string_view name) {
+    std::vector<std::string> spelled;
+    for (const OptionRow& row : option_table()) {
+        if (!row.group.empty()) spelled.push_back(fmt::format("--{}", row.name));
+    }
+    spelled.insert(spelled.end(), {"--help", "--version"});
+    const std::vector<std::string_view> known(spelled.begin(), spelled.end());
+    return {Errc::kUsage, fmt::format("{}: no such option.{} 'ddprun --help' lists all; options of the program go after its name.",
+                                      typed, did_you_mean(name, known))};
+}
+
+/// Reads options one by one until the program's name.
+class Splitter {
+public:
+    explicit Splitter(const std::vector<std::string>& arguments) : next_(arguments.begin()), end_(arguments.end()) {}
+
+    Result<Split> run() {
+        while (next_ != end_) {
+            const std::string& word = *next_;
+            if (word == "--") {
+                ++next_;
+                break;
+            }
+            if (word.size() < 2 || word[0] != '-') break;   // a lone "-" is a name like any other
+            ++next_;
+            const Result<void> taken = word[1] == '-' ? take_long(word) : take_short(word);
+            if (!taken) return taken.error();
+        }
+        split_.program.assign(next_, end_);
+        return std::move(split_);
+    }
+
+private:
+    Result<void> take_long(const std::string& word) {
+        const auto equals = word.find('=');
+        std::string name = word.substr(0, equals);
+        std::ranges::replace(name, '_', '-');
+        std::optional<std::string> value;
+        if (equals != std::string::npos) value = word.substr(equals + 1);
+        if (name == "--help" || name == "--version") return take(name, true, "", std::move(value));
+        for (const OptionRow& row : option_table()) {
+            if (name == fmt::format("--{}", row.name)) return take(name, row.is_flag(), row.value, std::move(value));
+        }
+        return unknown_option(word.substr(0, equals), name);
+    }
+
+    Result<void> take_short(const std::string& word) {
+        // "-r3" is "-r 3"; flags are not bundled.
+        std::optional<std::string> value;
+        if (word.size() > 2) value = word.substr(2);
+        if (word[1] == 'h') return take("--help", true, "", std::move(value));
+        for (const OptionRow& row : option_table()) {
+            if (row.letter == word[1]) return take(fmt::format("--{}", row.name), row.is_flag(), row.value, std::move(value));
+        }
+        return unknown_option(word, word);
+    }
+
+    Result<void> take(std::string name, bool flag, std::string_view form, std::optional<std::string> value) {
+        if (flag && value) return Error{Errc::kUsage, fmt::format("{} {}: takes no value; it is there or not.", name, *value)};
+        if (!flag && !value) {
+            if (next_ == end_) return Error{Errc::kUsage, fmt::format("{}: a value is missing. Write {} {}.", name, name, form)};
+            value = *next_++;
+        }
+        split_.options.push_back(std::move(name));
+        if (value) split_.options.push_back(std::move(*value));
+        return {};
+    }
+
+    std::vector<std::string>::const_iterator next_;
+    std::vector<std::string>::const_iterator end_;
+    Split split_;
+};
+
+void add_row(CLI::App& app, const OptionRow& row) {
+    std::string names = fmt::format("--{}", row.name);
+    if (row.letter != 0) names = fmt::format("-{},{}", row.letter, names);
+    CLI::Option* option = nullptr;
+    const std::string help(row.help);
+    if (row.is_flag()) {
+        option = app.add_flag(names, help);
+    } else {
+        option = app.add_option(names, [](const CLI::results_t&) { return true; }, help)->type_name(std::string(row.value));
+    }
+    option->group(std::string(row.group))->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+}  // namespace
+
+Result<CommandLine> read_command_line(const std::vector<std::string>& arguments) {
+    auto split = Splitter(arguments).run();
+    if (!split) return split.error();
+
+    CLI::App app("Starts, watches and restarts the workers of a data-parallel job on one or many nodes.\n", "ddprun");
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.footer(std::string(kExamples));
+    app.set_help_flag("-h,--help", "print this text")->group("About");
+    app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "print the version")->group("About");
+    for (const OptionRow& row : option_table()) add_row(app, row);
+
+    CommandLine line;
+    line.program = std::move(split->program);
+    try {
+        std::vector<std::string> backwards(split->options.rbegin(), split->options.rend());  // as CLI11 wants it
+        app.parse(std::move(backwards));
+    } catch (const CLI::CallForHelp&) {
+        line.print = app.help();
+    } catch (const CLI::CallForVersion&) {
+        line.print = app.version() + "\n";
+    } catch (const CLI::ParseError& error) {
+        return Error{Errc::kUsage, error.what()};   // the splitter lets nothing through that could end here; say it all the same
+    }
+    for (const OptionRow& row : option_table()) {
+        const CLI::Option* option = app.get_option(fmt::format("--{}", row.name));
+        if (option->count() > 0) line.given.emplace(row.name, row.is_flag() ? "1" : option->results().back());
+    }
+    return line;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,154 @@
+#include "launcher/daemon_process.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/value_to.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <limits>
+
+#include "common/clock.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+// The daemon's descriptors, beside the usual three.
+constexpr int kReadyFd = 3;
+constexpr int kLifelineFd = 4;    // never used, only open: it closes when the daemon ends
+
+struct Pipe {
+    UniqueFd read;
+    UniqueFd write;
+};
+
+Result<Pipe> make_pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe to ddprund", errno);
+    return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::string seconds(std::chrono::milliseconds time) {
+    return fmt::format("{}", std::chrono::duration<double>(time).count());
+}
+
+/// In the grandchild, between fork and exec: system calls only.
+[[noreturn]] void become_daemon(char* const* argv, int ready, int lifeline) {
+    // First up and out of the way, for each number may be the other's target.
+    const int ready_copy = ::fcntl(ready, F_DUPFD, 10);
+    const int lifeline_copy = ::fcntl(lifeline, F_DUPFD, 10);
+    const int null = ::open("/dev/null", O_RDONLY);
+    if (ready_copy < 0 || lifeline_copy < 0 || null < 0) ::_exit(127);
+    ::dup2(null, STDIN_FILENO);
+    ::dup2(ready_copy, kReadyFd);
+    ::dup2(lifeline_copy, kLifelineFd);
+    // What our caller left open must not stay open for as long as the daemon lives: somebody may wait for its end-of-file.
+    ::close_range(kLifelineFd + 1, std::numeric_limits<unsigned>::max(), 0);
+    ::execv(argv[0], argv);
+    ::_exit(127);
+}
+
+/// Forks twice: the middle process ends at once, which makes the daemon nobody's child.
+Result<void> spawn_detached(std::vector<std::string> arguments, const UniqueFd& ready, const UniqueFd& lifeline) {
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+
+    std::fflush(nullptr);
+    const pid_t middle = ::fork();
+    if (middle < 0) return system_error("cannot fork ddprund", errno);
+    if (middle == 0) {
+        ::setsid();
+        const pid_t daemon = ::fork();
+        if (daemon == 0) become_daemon(argv.data(), ready.get(), lifeline.get());
+        ::_exit(daemon < 0 ? 1 : 0);
+    }
+    int status = 0;
+    while (::waitpid(middle, &status, 0) < 0 && errno == EINTR) {}
+    if (status != 0) return Error{Errc::kSystem, "cannot fork ddprund: the system has no process left to give"};
+    return {};
+}
+
+/// One line from `fd`, without its end. Errors: kTimeout, kClosed, kLimit.
+Result<std::string> read_line(int fd, TimePoint deadline) {
+    constexpr std::size_t kMaxLineBytes = 4096;
+    std::string line;
+    while (line.size() < kMaxLineBytes) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+        pollfd readable{fd, POLLIN, 0};
+        const int ready = left.count() > 0 ? ::poll(&readable, 1, static_cast<int>(left.count())) : 0;
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready == 0) return Error{Errc::kTimeout, "no ready line"};
+        char byte = 0;
+        const ssize_t got = ::read(fd, &byte, 1);
+        if (got == 0) return Error{Errc::kClosed, "end of file"};
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return system_error("reading the ready line", errno);
+        if (byte == '\n') return line;
+        line.push_back(byte);
+    }
+    return Error{Errc::kLimit, "the ready line is too long"};
+}
+
+}  // namespace
+
+std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd) {
+    std::vector<std::string> arguments{request.program.string(),
+                                       "--bind", request.bind.host,
+                                       "--port", std::to_string(request.bind.port),
+                                       "--ready-fd", std::to_string(ready_fd),
+                                       "--linger", seconds(request.linger)};
+    const auto add = [&](const char* option, std::string value) { arguments.insert(arguments.end(), {option, std::move(value)}); };
+    if (request.run_id) add("--run-id", *request.run_id);
+    if (request.join_timeout) add("--join-timeout", seconds(*request.join_timeout));
+    if (request.last_call) add("--last-call", seconds(*request.last_call));
+    return arguments;
+}
+
+Result<RunningDaemon> parse_ready_line(std::string_view line) {
+    const Error malformed{Errc::kMalformed, fmt::format("ddprund's ready line is not understood: {}", line)};
+    boost::json::error_code ec;
+    const boost::json::value value = boost::json::parse(line, ec);
+    const boost::json::object* object = ec ? nullptr : value.if_object();
+    if (object == nullptr) return malformed;
+    const auto text = [&](const char* key) {
+        const boost::json::value* member = object->if_contains(key);
+        return member != nullptr && member->is_string() ? std::string(member->get_string()) : "";
+    };
+    const boost::json::value* port = object->if_contains("port");
+    const bool port_valid = port != nullptr && port->is_int64() && port->get_int64() > 0 && port->get_int64() <= 65535;
+    RunningDaemon daemon{{text("address"), 0}, text("run_id"), {}};
+    if (!port_valid || daemon.endpoint.host.empty()) return malformed;
+    daemon.endpoint.port = static_cast<std::uint16_t>(port->get_int64());
+    return daemon;
+}
+
+Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
+    auto ready = make_pipe();
+    if (!ready) return ready.error();
+    auto lifeline = make_pipe();
+    if (!lifeline) return lifeline.error();
+    const Result<void> spawned = spawn_detached(daemon_arguments(request, kReadyFd), ready->write, lifeline->write);
+    if (!spawned) return spawned.error();
+    ready->write.reset();
+    lifeline->write.reset();
+
+    const auto line = read_line(ready->read.get(), Clock::now() + request.ready_within);
+    if (!line && line.error().code == Errc::kClosed) {
+        return Error{Errc::kClosed, fmt::format("ddprund ended before it listened at {}. Its own message stands above; if there is "
+                                                "none, try {} --help.", to_string(request.bind), request.program.string())};
+    }
+    if (!line) {
+        return with_context(fmt::format("ddprund did not say within {} s that it listens at {}", seconds(request.ready_within),
+                                        to_string(request.bind)), line.error());
+    }
+    auto daemon = parse_ready_line(*line);
+    if (daemon) daemon->lifeline = std::move(lifeline->read);
+    return daemon;
+}
+
+}  // namespace ddprun::launcher

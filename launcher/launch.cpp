@@ -1,0 +1,187 @@
+#include "launcher/launch.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "agent/agent.hpp"
+#include "agent/guard/start_guard.hpp"
+#include "common/exit_codes.hpp"
+#include "common/logging.hpp"
+#include "launcher/host_daemon.hpp"
+#include "launcher/local_cluster.hpp"
+#include "launcher/options.hpp"
+#include "launcher/placement.hpp"
+#include "launcher/program.hpp"
+#include "launcher/slots.hpp"
+#include "launcher/this_host.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+// A daemon that serves this machine alone has no late comers to wait for, only agents that are just starting.
+constexpr std::chrono::seconds kLingerAlone{5};
+constexpr std::chrono::seconds kLingerShared{10};
+
+/// All that was found out before the first process is started.
+struct Plan {
+    Options options;
+    std::vector<std::string> command;   ///< argv of a worker
+    int slots = 1;
+    int cpus = 1;
+    Placement placement;
+};
+
+int refuse(const Error& error, int code) {
+    fmt::print(stderr, "ddprun: {}\n", error.message);
+    return code;
+}
+
+int code_of_program_error(const Error& error) {
+    return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
+}
+
+Environment environment_of_process() {
+    Environment environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const auto equals = text.find('=');
+        if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+    return environment;
+}
+
+std::optional<std::string> look_up_address_here(const std::string& host) {
+    return address_here(host, resolve(host), this_host());
+}
+
+DaemonRequest daemon_request(const Plan& plan) {
+    DaemonRequest request;
+    request.bind = plan.placement.endpoint;
+    request.run_id = plan.options.rdzv_id;
+    request.linger = plan.placement.part == Placement::Part::kHost ? kLingerShared : kLingerAlone;
+    request.join_timeout = plan.options.rdzv_conf.join_timeout;
+    request.last_call = plan.options.rdzv_conf.last_call_timeout;
+    return request;
+}
+
+Result<Hosted> meet(const Plan& plan) {
+    if (plan.placement.part == Placement::Part::kJoin) return Hosted{plan.placement.endpoint, false, {}};
+    DaemonRequest request = daemon_request(plan);
+    auto program = own_program(own_folder(), "ddprund");
+    if (!program) return program.error();
+    request.program = *program;
+    return host_or_join(request);
+}
+
+void say_where(const Plan& plan, const Hosted& hosted) {
+    if (plan.options.as_local_node || plan.placement.part == Placement::Part::kAlone) return;
+    spdlog::info("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining", to_string(hosted.endpoint),
+                 plan.placement.reason);
+}
+
+agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
+    const Options& options = plan.options;
+    agent::AgentConfig config;
+    config.endpoint = endpoint;
+    config.run_id = options.rdzv_id;
+    config.node_name = this_host().name;
+    config.node_rank = options.node_rank;
+    config.min_nodes = options.nodes.min;
+    config.max_nodes = options.nodes.max;
+    config.slots = plan.slots;
+    config.max_restarts = options.max_restarts;
+    config.role = options.role;
+    config.command = std::move(plan.command);
+    config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
+    config.grace = options.grace;
+    config.output.log_dir = options.log_dir;
+    config.output.redirect_to_files = options.redirects == StreamCode::kBoth;
+    config.output.tee = options.tee == StreamCode::kBoth;
+    config.output.label = options.label;
+    if (options.as_local_node) {
+        const int index = options.as_local_node->index;
+        config.node_name = local_node_name(index);
+        config.node_rank = index;
+        config.quiet_verdict = index != 0;   // all would print the same one
+    }
+    return config;
+}
+
+/// The nodes share this machine's CPUs, which none of them can know by itself.
+void share_cpus(const Plan& plan) {
+    const int workers = plan.options.nodes.max * plan.slots;
+    const std::string threads = std::to_string(std::max(1, plan.cpus / workers));
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;   // what the user set is never overwritten
+    ::setenv("OMP_NUM_THREADS", threads.c_str(), 1);
+    spdlog::info("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
+}
+
+int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted) {
+    share_cpus(plan);
+    LocalCluster cluster;
+    cluster.arguments = arguments;
+    cluster.nodes = plan.options.nodes.max;
+    cluster.endpoint = hosted.endpoint;
+    cluster.daemon_lifeline = std::move(hosted.lifeline);
+    cluster.grace = plan.options.grace;
+    return run_local_cluster(std::move(cluster));
+}
+
+int run(Plan plan, const std::vector<std::string>& arguments) {
+    const std::filesystem::path guard = agent::find_guard();   // before anything is started that its absence would leave behind
+    auto hosted = meet(plan);
+    if (!hosted) return refuse(hosted.error(), exit_code::kInfrastructure);
+    say_where(plan, *hosted);
+    if (plan.placement.part == Placement::Part::kEmulate) return emulate(plan, arguments, std::move(*hosted));
+
+    agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
+    hosted->lifeline.reset();
+    config.guard_pipe = agent::become_guarded_agent(guard);
+    return agent::run_agent(std::move(config));
+}
+
+}  // namespace
+
+int launch(const std::vector<std::string>& arguments) {
+    const Environment environment = environment_of_process();
+    auto invocation = parse_options(arguments, environment);
+    if (!invocation) return refuse(invocation.error(), exit_code::kUsage);
+    if (!invocation->print.empty()) {
+        fmt::print("{}", invocation->print);
+        return exit_code::kSuccess;
+    }
+
+    Plan plan;
+    plan.options = std::move(invocation->options);
+    const auto& node = plan.options.as_local_node;
+    init_logging(node ? fmt::format("ddprun {}", local_node_name(node->index)) : "ddprun");
+
+    const Machine machine = this_machine(environment);
+    plan.cpus = machine.cpus;
+    const auto slots = worker_count(plan.options.slots, machine);
+    if (!slots) return refuse(slots.error(), exit_code::kUsage);
+    plan.slots = *slots;
+    if (plan.options.local_nodes && plan.options.nodes.max > kMaxLocalNodes) {
+        return refuse({Errc::kLimit, fmt::format("--nnodes {}: --local-nodes emulates at most {} nodes on one machine.",
+                                                 plan.options.nodes.max, kMaxLocalNodes)}, exit_code::kUsage);
+    }
+    auto command = worker_command(plan.options, environment, search_path(environment, own_folder()));
+    if (!command) return refuse(command.error(), code_of_program_error(command.error()));
+    plan.command = std::move(*command);
+    auto placement = place(plan.options, look_up_address_here);
+    if (!placement) return refuse(placement.error(), exit_code::kUsage);
+    plan.placement = std::move(*placement);
+
+    if (!node) {
+        for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
+    }
+    return run(std::move(plan), arguments);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,205 @@
+#include "launcher/local_cluster.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "agent/guard/children.hpp"
+#include "common/clock.hpp"
+#include "common/error.hpp"
+#include "launcher/option_values.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr std::chrono::seconds kAfterGrace{10};   // for a node whose daemon is gone to end, beyond the grace of its workers
+
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/// The launcher's part of one emulated cluster, from the first fork to the last wait.
+class Cluster {
+public:
+    explicit Cluster(LocalCluster cluster) : cluster_(std::move(cluster)) {
+        // What a node leaves behind when its guard and agent are killed together becomes our child, to be ended here.
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        listen_for_signals();
+    }
+    Cluster(const Cluster&) = delete;
+    Cluster& operator=(const Cluster&) = delete;
+    ~Cluster() {
+        end_everything();
+        ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+    }
+
+    int run() {
+        for (int index = 0; index < cluster_.nodes; ++index) start_node(index);
+        while (!running_.empty()) {
+            wait_for_something();
+            reap();
+            end_orphans();
+        }
+        end_everything();
+        return verdict();
+    }
+
+private:
+    void listen_for_signals() {
+        sigset_t wanted;
+        ::sigemptyset(&wanted);
+        ::sigaddset(&wanted, SIGCHLD);
+        for (const int signal : kForwarded) {
+            if (!is_ignored(signal)) ::sigaddset(&wanted, signal);   // nohup asked that a hang-up be not heard of
+        }
+        ::sigprocmask(SIG_BLOCK, &wanted, &mask_before_);
+        signals_ = UniqueFd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+        if (!signals_) throw ErrorException(system_error("cannot listen for signals", errno));
+    }
+
+    void start_node(int index) {
+        std::vector<std::string> words{"ddprun", "--as-local-node", to_string(LocalNode{index, cluster_.endpoint})};
+        words.insert(words.end(), cluster_.arguments.begin(), cluster_.arguments.end());
+        std::vector<char*> argv;
+        for (std::string& word : words) argv.push_back(word.data());
+        argv.push_back(nullptr);
+
+        std::fflush(nullptr);
+        const pid_t launcher = ::getpid();
+        const pid_t pid = ::fork();
+        if (pid < 0) throw ErrorException(system_error(fmt::format("cannot start {}", local_node_name(index)), errno));
+        if (pid == 0) become_node(argv.data(), launcher);
+        running_.emplace(pid, index);
+    }
+
+    [[noreturn]] void become_node(char* const* argv, pid_t launcher) const {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (::getppid() != launcher) ::_exit(exit_code::kInternal);   // it died before we asked to be told
+        ::setpgid(0, 0);                                              // Ctrl-C comes once, through the launcher
+        ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+        ::execv("/proc/self/exe", argv);
+        ::_exit(exit_code::kInternal);
+    }
+
+    void wait_for_something() {
+        std::array<pollfd, 2> sources{pollfd{signals_.get(), POLLIN, 0}, pollfd{cluster_.daemon_lifeline.get(), POLLIN, 0}};
+        int timeout_ms = -1;
+        if (kill_stragglers_at_) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_stragglers_at_ - Clock::now());
+            timeout_ms = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+        }
+        const int ready = ::poll(sources.data(), sources.size(), timeout_ms);
+        if (ready == 0) kill_stragglers();
+        if (ready > 0 && sources[1].revents != 0) daemon_ended();
+        forward_signals();
+    }
+
+    /// The daemon ends with the job. Nodes end by themselves then; one that is stopped or wedged never would.
+    void daemon_ended() {
+        cluster_.daemon_lifeline.reset();
+        kill_stragglers_at_ = Clock::now() + cluster_.grace + kAfterGrace;
+    }
+
+    void kill_stragglers() {
+        for (const auto& [pid, index] : running_) {
+            spdlog::warn("{} did not end although the job is over: killing it", local_node_name(index));
+            ::kill(pid, SIGKILL);
+        }
+        kill_stragglers_at_.reset();
+    }
+
+    void forward_signals() {
+        signalfd_siginfo info{};
+        while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+            const int signal = static_cast<int>(info.ssi_signo);
+            if (signal == SIGCHLD) continue;   // reap() looks for itself: one SIGCHLD may stand for several children
+            for (const auto& [pid, index] : running_) ::kill(pid, signal);
+        }
+    }
+
+    void reap() {
+        int status = 0;
+        for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+            const auto node = running_.find(pid);
+            if (node == running_.end()) continue;   // an orphan that end_orphans() has killed
+            ends_.push_back(exit_status_from_wait(status));
+            if (ends_.back().kind == ExitStatus::Kind::kSignaled) {
+                spdlog::warn("{} {}", local_node_name(node->second), to_string(ends_.back()));
+                first_node_killed_ = first_node_killed_ || node->second == 0;
+            }
+            running_.erase(node);
+        }
+    }
+
+    /// Kills every child that is no node: it can only have come to us because its guard is dead.
+    void end_orphans() {
+        std::array<pid_t, 256> children{};   // what does not fit is met in the next round
+        int count = agent::list_children(children.data(), children.size());
+        if (count < 0) count = agent::list_children_by_scan(children.data(), children.size());
+        for (int i = 0; i < count; ++i) {
+            if (!running_.contains(children[i])) ::kill(children[i], SIGKILL);
+        }
+    }
+
+    /// Kills and reaps until there is no child left: the last orphans of a normal end, or all when something was thrown.
+    void end_everything() {
+        for (const auto& [pid, index] : running_) ::kill(pid, SIGKILL);
+        running_.clear();
+        for (const TimePoint give_up = Clock::now() + kAfterGrace; Clock::now() < give_up;) {
+            end_orphans();
+            pid_t ended = 0;
+            while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {}
+            if (ended < 0) return;   // ECHILD
+            pollfd child_ended{signals_.get(), POLLIN, 0};
+            ::poll(&child_ended, 1, 10);
+            signalfd_siginfo ignored{};
+            while (::read(signals_.get(), &ignored, sizeof ignored) > 0) {}
+        }
+        spdlog::warn("a process of the job survives SIGKILL (it waits in the kernel, see its state D in ps); leaving it behind");
+    }
+
+    int verdict() const {
+        const int code = cluster_exit_code(ends_);
+        if (code != 0 && first_node_killed_) {
+            // The nodes leave it to the first of them to print the verdict.
+            spdlog::error("the job ended with exit code {}; {}, which would have printed why, was killed", code, local_node_name(0));
+        }
+        return code;
+    }
+
+    LocalCluster cluster_;
+    sigset_t mask_before_{};
+    UniqueFd signals_;
+    std::map<pid_t, int> running_;            ///< pid of a node's first process → its index
+    std::vector<ExitStatus> ends_;            ///< in the order in which nodes ended
+    bool first_node_killed_ = false;
+    std::optional<TimePoint> kill_stragglers_at_;
+};
+
+}  // namespace
+
+int run_local_cluster(LocalCluster cluster) { return Cluster(std::move(cluster)).run(); }
+
+std::string local_node_name(int index) { return fmt::format("node{}", index); }
+
+int cluster_exit_code(const std::vector<ExitStatus>& ends) {
+    const auto by_itself = [](const ExitStatus& end) { return end.kind == ExitStatus::Kind::kExited; };
+    const auto last = std::find_if(ends.rbegin(), ends.rend(), by_itself);
+    return last != ends.rend() ? last->exit_code() : ends.back().exit_code();
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,36 @@
+#pragma once
+// --local-nodes: every node of the job as processes of this machine, below one launcher. Each child is a complete ddprun, so that
+// what happens to one (a kill, a crash) is what would happen to a real node. Main thread only.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "common/endpoint.hpp"
+#include "common/exit_status.hpp"
+#include "common/unique_fd.hpp"
+
+namespace ddprun::launcher {
+
+inline constexpr int kMaxLocalNodes = 1024;
+
+struct LocalCluster {
+    std::vector<std::string> arguments;     ///< of this ddprun, without argv[0]: every node reads the same ones
+    int nodes = 1;
+    Endpoint endpoint;                      ///< of the daemon
+    UniqueFd daemon_lifeline;               ///< reads end-of-file when the daemon is gone
+    std::chrono::milliseconds grace{30'000};
+};
+
+/// Starts the nodes, passes signals on, and returns the job's exit code when no process of it is left.
+/// Throws ErrorException when the system refuses a process; what was started is stopped then.
+[[nodiscard]] int run_local_cluster(LocalCluster cluster);
+
+/// "node0" for the first.
+[[nodiscard]] std::string local_node_name(int index);
+
+/// Pure: the job's exit code, from how its nodes ended, in the order in which they did. The last one that ended by itself
+/// knows the verdict: a node that was killed, or left early, does not speak for the others. Never called without a node.
+[[nodiscard]] int cluster_exit_code(const std::vector<ExitStatus>& ends);
+
+}  // namespace ddprun::launcher

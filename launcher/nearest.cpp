@@ -1,0 +1,43 @@
+#include "launcher/nearest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace ddprun::launcher {
+namespace {
+
+/// Number of insertions, deletions and replacements between two words (Wagner & Fischer 1974, doi:10.1145/321796.321811).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), 0u);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i + 1);
+        for (std::size_t j = 0; j < b.size(); ++j) {
+            const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+        }
+    }
+    return row.back();
+}
+
+/// Smaller is nearer. A word that was only begun is nearest, for torchrun takes such abbreviations.
+std::size_t distance(std::string_view typed, std::string_view known) {
+    return known.starts_with(typed) ? 0 : edit_distance(typed, known);
+}
+
+}  // namespace
+
+std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known) {
+    if (typed.empty() || known.empty()) return {};
+    const std::string_view best = *std::ranges::min_element(
+        known, {}, [&](std::string_view word) { return distance(typed, word); });
+    const std::size_t limit = std::max<std::size_t>(2, typed.size() / 3);
+    return distance(typed, best) <= limit ? fmt::format(" Did you mean {}?", best) : "";
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,146 @@
+#include "launcher/option_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::uint16_t kDefaultRdzvPort = 29400;   // torchrun's, for an endpoint without port
+
+constexpr std::string_view kJob = "The job";
+constexpr std::string_view kMeeting = "Where the nodes meet";
+constexpr std::string_view kProgram = "The program";
+constexpr std::string_view kOutput = "Output and ending";
+constexpr std::string_view kCompatible = "Accepted for torchrun's sake, without effect";
+
+using Text = std::string_view;
+
+template <typename Target, typename Parsed>
+Result<void> store(Target& target, Result<Parsed> parsed) {
+    if (!parsed) return parsed.error();
+    target = std::move(*parsed);
+    return {};
+}
+
+Result<void> store_text(std::optional<std::string>& target, Text text) {
+    // Empty is what a script passes whose variable was not set: as if the option were absent, as in torchrun.
+    if (!text.empty()) target = std::string(text);
+    return {};
+}
+
+Result<void> without_effect(Options& options, std::string_view name, std::string_view why) {
+    options.notes.push_back(fmt::format("--{} has no effect: {}", name, why));
+    return {};
+}
+
+Result<void> apply_endpoint(Options& o, Text text) {
+    return text.empty() ? Result<void>() : store(o.rdzv_endpoint, parse_endpoint(text, kDefaultRdzvPort));
+}
+
+Result<void> apply_id(Options& o, Text text) { return text.empty() ? Result<void>() : store(o.rdzv_id, parse_name(text)); }
+
+Result<void> apply_backend(Options&, Text text) {
+    // Both mean the one rendezvous that there is.
+    const auto choice = parse_choice(text, {"static", "c10d"});
+    return choice ? Result<void>() : choice.error();
+}
+
+Result<void> apply_conf(Options& o, Text text) {
+    const Result<void> stored = store(o.rdzv_conf, parse_rdzv_conf(text));
+    if (stored && !o.rdzv_conf.without_effect.empty()) {
+        o.notes.push_back(fmt::format("--rdzv-conf {}: no effect, the daemon sets the pace", o.rdzv_conf.without_effect));
+    }
+    return stored;
+}
+
+Result<void> apply_master_port(Options& o, Text text) {
+    const auto port = parse_integer(text, 0, 65535);
+    if (!port) return port.error();
+    o.master_port = static_cast<std::uint16_t>(*port);
+    return {};
+}
+
+Result<void> apply_log_dir(Options& o, Text text) {
+    o.log_dir = std::string(text);
+    return {};
+}
+
+Result<void> apply_monitor_interval(Options& o, Text text) {
+    const auto seconds = parse_seconds(text, true);
+    return seconds ? without_effect(o, "monitor-interval", "the end of a worker is noticed at once") : seconds.error();
+}
+
+Result<void> apply_start_method(Options& o, Text text) {
+    const auto choice = parse_choice(text, {"spawn", "fork", "forkserver"});
+    return choice ? without_effect(o, "start-method", "workers are programs, not Python functions") : choice.error();
+}
+
+constexpr std::array kTable{
+    OptionRow{"nnodes", 0, kJob, "N|MIN:MAX", "number of nodes, or the range within which the job may shrink and grow (default 1)",
+              [](Options& o, Text t) { return store(o.nodes, parse_nodes(t)); }},
+    OptionRow{"nproc-per-node", 0, kJob, "N|cpu|gpu|auto",
+              "workers on this node: a number, one per allowed CPU, one per GPU, or GPUs if there are any and else CPUs (default 1)",
+              [](Options& o, Text t) { return store(o.slots, parse_slots(t)); }},
+    OptionRow{"max-restarts", 0, kJob, "N", "how often the job may restart its workers after a failure (default 0)",
+              [](Options& o, Text t) { return store(o.max_restarts, parse_integer(t, 0, kMaxRestartLimit)); }},
+    OptionRow{"local-nodes", 0, kJob, "", "emulate all MAX nodes on this machine, as processes of their own",
+              [](Options& o, Text t) { return store(o.local_nodes, parse_bool(t)); }},
+    OptionRow{"role", 0, kJob, "NAME", "ROLE_NAME of the workers (default 'default')",
+              [](Options& o, Text t) { return store(o.role, parse_name(t)); }},
+
+    OptionRow{"rdzv-endpoint", 0, kMeeting, "HOST[:PORT]",
+              "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it",
+              apply_endpoint},
+    OptionRow{"rdzv-id", 0, kMeeting, "ID", "name of the job; without it the daemon draws one, and agents join whatever job it serves",
+              apply_id},
+    OptionRow{"standalone", 0, kMeeting, "", "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
+              [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},
+    OptionRow{"node-rank", 0, kMeeting, "N", "the place of this node among the nodes, if it is free",
+              [](Options& o, Text t) { return store(o.node_rank, parse_integer(t, 0, kMaxNodes)); }},
+    OptionRow{"master-addr", 0, kMeeting, "HOST", "names the endpoint as torchrun's static rendezvous does (default 127.0.0.1)",
+              [](Options& o, Text t) { return store_text(o.master_addr, t); }},
+    OptionRow{"master-port", 0, kMeeting, "PORT", "port that goes with --master-addr (default 29500)", apply_master_port},
+    OptionRow{"rdzv-conf", 0, kMeeting, "KEY=VALUE,…",
+              "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the daemon here)",
+              apply_conf},
+    OptionRow{"rdzv-backend", 0, kMeeting, "NAME", "static or c10d; both mean the rendezvous of ddprun", apply_backend},
+
+    OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
+              [](Options& o, Text t) { return store(o.module, parse_bool(t)); }},
+    OptionRow{"no-python", 0, kProgram, "", "execute the program itself even if its name ends in .py",
+              [](Options& o, Text t) { return store(o.no_python, parse_bool(t)); }},
+
+    OptionRow{"log-dir", 0, kOutput, "DIR", "folder of the log files that --redirects and --tee write (default ddprun-logs)",
+              apply_log_dir},
+    OptionRow{"redirects", 'r', kOutput, "0|3", "3: stdout and stderr of the workers go to files only",
+              [](Options& o, Text t) { return store(o.redirects, parse_stream_code(t)); }},
+    OptionRow{"tee", 't', kOutput, "0|3", "3: to files and to the console, lines labelled there",
+              [](Options& o, Text t) { return store(o.tee, parse_stream_code(t)); }},
+    OptionRow{"label", 0, kOutput, "", "console lines start with [host:rank]",
+              [](Options& o, Text t) { return store(o.label, parse_bool(t)); }},
+    OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS", "the longest a worker may take to end when asked, before it is killed (default 30)",
+              [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); }, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+
+    OptionRow{"local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
+              [](Options& o, Text) { return without_effect(o, "local-addr", "the daemon uses the address that it sees"); }},
+    OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once", apply_monitor_interval},
+    OptionRow{"start-method", 0, kCompatible, "NAME", "workers are programs, not Python functions", apply_start_method},
+
+    OptionRow{"as-local-node", 0, "", "INDEX@HOST:PORT", "what --local-nodes passes to the processes that it starts",
+              [](Options& o, Text t) { return store(o.as_local_node, parse_local_node(t)); }},
+};
+
+}  // namespace
+
+std::span<const OptionRow> option_table() { return kTable; }
+
+std::string variable_name(const OptionRow& row) {
+    std::string name = "PET_" + std::string(row.name);
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+    return name;
+}
+
+}  // namespace ddprun::launcher

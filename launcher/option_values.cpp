@@ -1,0 +1,183 @@
+#include "launcher/option_values.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "launcher/nearest.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+Error usage(std::string message) { return {Errc::kUsage, std::move(message)}; }
+
+template <typename Number>
+std::optional<Number> whole(std::string_view text) {
+    Number value{};
+    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (ec != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+using ConfSetter = Result<void> (*)(RdzvConf&, std::string_view);
+
+template <auto Member>
+Result<void> set_seconds(RdzvConf& conf, std::string_view text) {
+    const auto seconds = parse_seconds(text, false);
+    if (!seconds) return seconds.error();
+    conf.*Member = *seconds;
+    return {};
+}
+
+Result<void> set_is_host(RdzvConf& conf, std::string_view text) {
+    const auto value = parse_bool(text);
+    if (!value) return value.error();
+    conf.is_host = *value;
+    return {};
+}
+
+struct ConfKey {
+    std::string_view name;
+    ConfSetter set;   ///< null: accepted, without effect
+};
+
+constexpr std::array kConfKeys{
+    ConfKey{"join_timeout", set_seconds<&RdzvConf::join_timeout>},
+    ConfKey{"timeout", set_seconds<&RdzvConf::join_timeout>},   // torchrun's static rendezvous calls it so
+    ConfKey{"last_call_timeout", set_seconds<&RdzvConf::last_call_timeout>},
+    ConfKey{"read_timeout", set_seconds<&RdzvConf::read_timeout>},
+    ConfKey{"is_host", set_is_host},
+    ConfKey{"keep_alive_interval", nullptr},      // the daemon tells every agent how often to speak
+    ConfKey{"keep_alive_max_attempt", nullptr},
+    ConfKey{"close_timeout", nullptr},
+    ConfKey{"heartbeat_timeout", nullptr},
+};
+
+Result<void> set_conf(RdzvConf& conf, std::string_view name, std::string_view value) {
+    const auto key = std::ranges::find(kConfKeys, name, &ConfKey::name);
+    if (key == kConfKeys.end()) {
+        std::vector<std::string_view> names;
+        for (const ConfKey& known : kConfKeys) names.push_back(known.name);
+        return usage(fmt::format("unknown key '{}'.{} Known keys: {}.", name, did_you_mean(name, names), fmt::join(names, ", ")));
+    }
+    if (key->set == nullptr) {
+        if (!conf.without_effect.empty()) conf.without_effect += ", ";
+        conf.without_effect += name;
+        return {};
+    }
+    const Result<void> set = key->set(conf, value);
+    if (!set) return with_context(fmt::format("{}={}", name, value), set.error());
+    return {};
+}
+
+}  // namespace
+
+Result<int> parse_integer(std::string_view text, int min, int max) {
+    const auto value = whole<int>(text);
+    if (!value || *value < min || *value > max) {
+        return usage(fmt::format("not a whole number from {} to {}.", min, max));
+    }
+    return *value;
+}
+
+Result<NodeRange> parse_nodes(std::string_view text) {
+    constexpr std::string_view kForm = "Write N or MIN:MAX with 1 <= MIN <= MAX.";
+    const auto colon = text.find(':');
+    const auto min = whole<int>(text.substr(0, colon));
+    const auto max = colon == std::string_view::npos ? min : whole<int>(text.substr(colon + 1));
+    if (!min || !max) return usage(fmt::format("not a number of nodes. {}", kForm));
+    if (*min < 1) return usage(fmt::format("a job needs at least one node. {}", kForm));
+    if (*min > *max) return usage(fmt::format("MIN is larger than MAX. {}", kForm));
+    if (*max > kMaxNodes) return usage(fmt::format("more than {} nodes. {}", kMaxNodes, kForm));
+    return NodeRange{*min, *max};
+}
+
+Result<Slots> parse_slots(std::string_view text) {
+    if (text == "cpu") return Slots{Slots::Kind::kCpu, 0};
+    if (text == "gpu") return Slots{Slots::Kind::kGpu, 0};
+    if (text == "auto") return Slots{Slots::Kind::kAuto, 0};
+    const auto count = whole<int>(text);
+    if (!count || *count < 1 || *count > kMaxSlots) {
+        return usage(fmt::format("not a number of workers. Write a number from 1 to {}, cpu, gpu or auto.", kMaxSlots));
+    }
+    return Slots{Slots::Kind::kCount, *count};
+}
+
+Result<StreamCode> parse_stream_code(std::string_view text) {
+    if (text == "0") return StreamCode::kNone;
+    if (text == "3") return StreamCode::kBoth;
+    if (text == "1" || text == "2") return usage("one stream without the other is not supported. Write 0 (none) or 3 (both).");
+    if (text.find(':') != std::string_view::npos) {
+        return usage("a choice per rank is not supported. Write 0 (none) or 3 (stdout and stderr) for all ranks.");
+    }
+    return usage("not a choice of streams. Write 0 (none) or 3 (stdout and stderr).");
+}
+
+Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
+    RdzvConf conf;
+    while (!text.empty()) {
+        const std::string_view entry = text.substr(0, text.find(','));
+        text.remove_prefix(std::min(text.size(), entry.size() + 1));
+        const auto equals = entry.find('=');
+        if (equals == std::string_view::npos || equals == 0 || equals + 1 == entry.size()) {
+            return usage(fmt::format("'{}' is not KEY=VALUE. Write KEY=VALUE,KEY=VALUE,…", entry));
+        }
+        const Result<void> set = set_conf(conf, entry.substr(0, equals), entry.substr(equals + 1));
+        if (!set) return set.error();
+    }
+    return conf;
+}
+
+Result<LocalNode> parse_local_node(std::string_view text) {
+    const auto at = text.find('@');
+    const auto index = whole<int>(text.substr(0, at));
+    if (!index || at == std::string_view::npos) return usage("not INDEX@HOST:PORT.");
+    auto endpoint = parse_endpoint(text.substr(at + 1), 0);
+    if (!endpoint) return endpoint.error();
+    return LocalNode{*index, std::move(*endpoint)};
+}
+
+std::string to_string(const LocalNode& node) { return fmt::format("{}@{}", node.index, to_string(node.endpoint)); }
+
+Result<std::chrono::milliseconds> parse_seconds(std::string_view text, bool zero_allowed) {
+    constexpr double kYear = 365.0 * 24 * 3600;
+    const auto seconds = whole<double>(text);
+    if (!seconds || !std::isfinite(*seconds) || *seconds < 0 || *seconds > kYear) {
+        return usage("not a number of seconds. Write for example 30 or 0.5.");
+    }
+    const std::chrono::milliseconds value(std::llround(*seconds * 1000));
+    if (value.count() == 0 && !zero_allowed) return usage("must be longer than 0 seconds.");
+    return value;
+}
+
+Result<bool> parse_bool(std::string_view text) {
+    std::string lower(text);
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    constexpr std::array<std::string_view, 6> kYes{"1", "true", "t", "yes", "y", "on"};
+    constexpr std::array<std::string_view, 6> kNo{"0", "false", "f", "no", "n", "off"};
+    if (std::ranges::find(kYes, lower) != kYes.end()) return true;
+    if (std::ranges::find(kNo, lower) != kNo.end()) return false;
+    return usage("neither yes nor no. Write 1/0, true/false, yes/no or on/off.");
+}
+
+Result<std::string> parse_name(std::string_view text) {
+    constexpr std::size_t kMaxNameBytes = 200;   // with a file's name behind it, still a path that every file system takes
+    const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    if (text.empty()) return usage("must not be empty.");
+    if (text.size() > kMaxNameBytes) return usage(fmt::format("longer than {} bytes.", kMaxNameBytes));
+    if (text == "." || text == ".." || text.find('/') != std::string_view::npos || std::ranges::any_of(text, control)) {
+        return usage("names a folder of log files, so it may be neither '.' nor '..' and have no '/' or control character.");
+    }
+    return std::string(text);
+}
+
+Result<std::string> parse_choice(std::string_view text, std::initializer_list<std::string_view> allowed) {
+    if (std::ranges::find(allowed, text) != allowed.end()) return std::string(text);
+    return usage(fmt::format("not one of {}.", fmt::join(allowed, ", ")));
+}
+
+}  // namespace ddprun::launcher

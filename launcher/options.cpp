@@ -1,0 +1,81 @@
+#include "launcher/options.hpp"
+
+#include <fmt/format.h>
+
+#include "launcher/command_line.hpp"
+#include "launcher/option_table.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::string_view kDefaultLogDir = "ddprun-logs";
+
+/// A text for a row, and how the user would recognise it: "--nnodes 3:2" or "PET_NNODES=3:2".
+struct Source {
+    std::string text;
+    std::string shown;
+};
+
+std::optional<Source> source_of(const OptionRow& row, const CommandLine& line, const Environment& environment) {
+    if (const auto it = line.given.find(row.name); it != line.given.end()) {
+        return Source{it->second, row.is_flag() ? fmt::format("--{}", row.name) : fmt::format("--{} {}", row.name, it->second)};
+    }
+    if (row.group.empty()) return std::nullopt;   // an internal option has no variable: it would reach nested jobs
+    for (const std::string& name : {variable_name(row), std::string(row.other_variable)}) {
+        const auto it = environment.find(name);
+        if (it != environment.end()) return Source{it->second, fmt::format("{}={}", name, it->second)};
+    }
+    return std::nullopt;
+}
+
+/// What no row can check alone.
+Result<void> check_together(const Options& options) {
+    const auto usage = [](std::string text) { return Error{Errc::kUsage, std::move(text)}; };
+    if (options.module && options.no_python) {
+        return usage("--module and --no-python exclude each other: a module is run by Python.");
+    }
+    if (options.standalone && options.nodes.max > 1 && !options.local_nodes) {
+        return usage(fmt::format("--standalone is for one node, but --nnodes allows {}. Leave out --standalone, or add "
+                                 "--local-nodes to emulate the nodes on this machine.", options.nodes.max));
+    }
+    if (options.program.empty() || options.program.front().empty()) {
+        return usage("no program to run. Write ddprun [options] program [arguments]; 'ddprun --help' shows examples.");
+    }
+    return {};
+}
+
+void add_notes(Options& options) {
+    if (options.standalone && options.rdzv_endpoint) {
+        options.notes.push_back("--rdzv-endpoint has no effect beside --standalone");
+    }
+    if ((options.master_addr || options.master_port) && options.rdzv_endpoint) {
+        options.notes.push_back("--master-addr and --master-port have no effect beside --rdzv-endpoint");
+    }
+}
+
+}  // namespace
+
+Result<Invocation> parse_options(const std::vector<std::string>& arguments, const Environment& environment) {
+    auto line = read_command_line(arguments);
+    if (!line) return line.error();
+    Invocation invocation;
+    invocation.print = std::move(line->print);
+    if (!invocation.print.empty()) return invocation;
+
+    Options& options = invocation.options;
+    options.program = std::move(line->program);
+    for (const OptionRow& row : option_table()) {
+        const auto source = source_of(row, *line, environment);
+        if (!source) continue;
+        const Result<void> applied = row.apply(options, source->text);
+        if (!applied) return with_context(source->shown, applied.error());
+    }
+    if (const Result<void> checked = check_together(options); !checked) return checked.error();
+
+    const bool writes_files = options.redirects != StreamCode::kNone || options.tee != StreamCode::kNone;
+    if (writes_files && options.log_dir.empty()) options.log_dir = kDefaultLogDir;
+    add_notes(options);
+    return invocation;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,61 @@
+#pragma once
+// What the user asked for, as plain values: the command line over PET_* variables over defaults. Nothing is looked up on
+// this machine here; placement.hpp, slots.hpp and program.hpp say what the values mean where ddprun runs.
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/endpoint.hpp"
+#include "common/error.hpp"
+#include "launcher/option_values.hpp"
+
+namespace ddprun::launcher {
+
+using Environment = std::map<std::string, std::string, std::less<>>;
+
+struct Options {
+    // the job
+    NodeRange nodes;
+    Slots slots;
+    int max_restarts = 0;
+    std::string role = "default";
+    bool local_nodes = false;
+
+    // where the nodes meet
+    bool standalone = false;
+    std::optional<Endpoint> rdzv_endpoint;
+    std::optional<std::string> rdzv_id;
+    RdzvConf rdzv_conf;
+    std::optional<int> node_rank;
+    std::optional<std::string> master_addr;
+    std::optional<std::uint16_t> master_port;
+
+    // the program
+    bool no_python = false;
+    bool module = false;
+    std::vector<std::string> program;       ///< as typed; never empty after parse_options
+
+    // output and ending
+    std::string log_dir;                    ///< empty: no files
+    StreamCode redirects = StreamCode::kNone;
+    StreamCode tee = StreamCode::kNone;
+    bool label = false;
+    std::chrono::milliseconds grace{30'000};
+
+    std::optional<LocalNode> as_local_node; ///< set in the processes that --local-nodes starts
+    std::vector<std::string> notes;         ///< what was accepted but has no effect, one sentence each
+};
+
+/// Options to run with, or a text (--help, --version) to print instead.
+struct Invocation {
+    Options options;
+    std::string print;
+};
+
+/// `arguments` without the program's own name. Errors: Errc::kUsage, "--nnodes 3:2: …" or "PET_NNODES=3:2: …".
+[[nodiscard]] Result<Invocation> parse_options(const std::vector<std::string>& arguments, const Environment& environment);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,73 @@
+#include "launcher/slots.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace fs = std::filesystem;
+
+namespace ddprun::launcher {
+namespace {
+
+int allowed_cpus() {
+    // A mask of the usual size holds 1024 CPUs; the kernel refuses one that is too small for the machine.
+    for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
+        cpu_set_t* mask = CPU_ALLOC(capacity);
+        if (mask == nullptr) break;
+        const std::size_t bytes = CPU_ALLOC_SIZE(capacity);
+        const bool known = ::sched_getaffinity(0, bytes, mask) == 0;
+        const int count = known ? CPU_COUNT_S(bytes, mask) : 0;
+        CPU_FREE(mask);
+        if (known) return std::max(count, 1);
+    }
+    return 1;
+}
+
+int device_files(const fs::path& folder) {
+    int count = 0;
+    std::error_code ec;
+    for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec)) {
+        const std::string name = it->path().filename().string();
+        constexpr std::string_view kPrefix = "nvidia";
+        const bool device = name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
+                            name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
+        count += device ? 1 : 0;
+    }
+    return count;
+}
+
+/// Entries of CUDA_VISIBLE_DEVICES. CUDA stops at the first invalid one, and "-1" is how people hide all devices.
+int visible_devices(std::string_view list) {
+    int count = 0;
+    while (!list.empty()) {
+        const std::string_view entry = list.substr(0, list.find(','));
+        if (entry.empty() || entry.starts_with('-')) break;
+        ++count;
+        list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    }
+    return count;
+}
+
+}  // namespace
+
+Machine this_machine(const Environment& environment, const fs::path& devices) {
+    Machine machine{allowed_cpus(), device_files(devices)};
+    const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
+    // Entries may outnumber the devices: each can be a slice (MIG) of one. Without a device the variable is a left-over.
+    if (visible != environment.end() && machine.gpus > 0) machine.gpus = visible_devices(visible->second);
+    return machine;
+}
+
+Result<int> worker_count(const Slots& slots, const Machine& machine) {
+    switch (slots.kind) {
+        case Slots::Kind::kCount: return slots.count;
+        case Slots::Kind::kCpu: return machine.cpus;
+        case Slots::Kind::kAuto: return machine.gpus > 0 ? machine.gpus : machine.cpus;
+        case Slots::Kind::kGpu: break;
+    }
+    if (machine.gpus > 0) return machine.gpus;
+    return Error{Errc::kUsage, "--nproc-per-node gpu: this machine has no GPU to use (no /dev/nvidia<number>, or "
+                               "CUDA_VISIBLE_DEVICES hides all). Write a number, cpu or auto."};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,81 @@
+// Every mistake on the command line is one message that says what, why and what to write.
+
+#include "launcher/options.hpp"
+#include "tests/catch.hpp"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+struct Mistake {
+    std::vector<std::string> words;
+    std::string message;   ///< how it begins
+    Environment environment = {};
+};
+
+const std::vector<Mistake> kMistakes{
+    {{"--nnodes", "3:2", "p"}, "--nnodes 3:2: MIN is larger than MAX. Write N or MIN:MAX with 1 <= MIN <= MAX."},
+    {{"--nnodes=0", "p"}, "--nnodes 0: a job needs at least one node. Write N or MIN:MAX with 1 <= MIN <= MAX."},
+    {{"--nnodes", "-1", "p"}, "--nnodes -1: a job needs at least one node."},
+    {{"--nnodes", "1:2:3", "p"}, "--nnodes 1:2:3: not a number of nodes."},
+    {{"--nnodes", "two", "p"}, "--nnodes two: not a number of nodes."},
+    {{"--nnodes", "", "p"}, "--nnodes : not a number of nodes."},
+    {{"--nnodes", "2x", "p"}, "--nnodes 2x: not a number of nodes."},
+    {{"--nnodes", "99999999999", "p"}, "--nnodes 99999999999: not a number of nodes."},
+    {{"--nnodes", "70000", "p"}, "--nnodes 70000: more than 65536 nodes."},
+    {{"p"}, "PET_NNODES=3:2: MIN is larger than MAX.", {{"PET_NNODES", "3:2"}}},
+    {{"p"}, "PET_NPROC_PER_NODE=: not a number of workers.", {{"PET_NPROC_PER_NODE", ""}}},
+    {{"--nproc-per-node", "0", "p"}, "--nproc-per-node 0: not a number of workers. Write a number from 1 to 4096, cpu, gpu or auto."},
+    {{"--nproc_per_node", "-4", "p"}, "--nproc-per-node -4: not a number of workers."},
+    {{"--nproc-per-node", "4.5", "p"}, "--nproc-per-node 4.5: not a number of workers."},
+    {{"--nproc-per-node", "xpu", "p"}, "--nproc-per-node xpu: not a number of workers."},
+    {{"--max-restarts", "-1", "p"}, "--max-restarts -1: not a whole number from 0 to"},
+    {{"--node-rank", "x", "p"}, "--node-rank x: not a whole number from 0 to"},
+    {{"--master-port", "65536", "p"}, "--master-port 65536: not a whole number from 0 to 65535."},
+    {{"--rdzv-endpoint", "n1:port", "p"}, "--rdzv-endpoint n1:port: bad endpoint 'n1:port'"},
+    {{"--rdzv-id", "a/b", "p"}, "--rdzv-id a/b: names a folder of log files"},
+    {{"--rdzv-id", "..", "p"}, "--rdzv-id ..: names a folder of log files"},
+    {{"--rdzv-backend", "etcd", "p"}, "--rdzv-backend etcd: not one of static, c10d."},
+    {{"--rdzv-conf", "join_timout=3", "p"}, "--rdzv-conf join_timout=3: unknown key 'join_timout'. Did you mean join_timeout? Known keys:"},
+    {{"--rdzv-conf", "join_timeout", "p"}, "--rdzv-conf join_timeout: 'join_timeout' is not KEY=VALUE."},
+    {{"--rdzv-conf", "timeout=0", "p"}, "--rdzv-conf timeout=0: timeout=0: must be longer than 0 seconds."},
+    {{"--rdzv-conf", "timeout=nan", "p"}, "--rdzv-conf timeout=nan: timeout=nan: not a number of seconds."},
+    {{"--rdzv-conf", "is_host=si", "p"}, "--rdzv-conf is_host=si: is_host=si: neither yes nor no."},
+    {{"--shutdown-timeout", "-1", "p"}, "--shutdown-timeout -1: not a number of seconds."},
+    {{"p"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=soon: not a number of seconds.", {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}}},
+    {{"--redirects", "1", "p"}, "--redirects 1: one stream without the other is not supported."},
+    {{"-r", "4", "p"}, "--redirects 4: not a choice of streams."},
+    {{"-t", "0:3,1:1", "p"}, "--tee 0:3,1:1: a choice per rank is not supported."},
+    {{"--start-method", "thread", "p"}, "--start-method thread: not one of spawn, fork, forkserver."},
+    {{"--role", "", "p"}, "--role : must not be empty."},
+    {{"--nnode", "2", "p"}, "--nnode: no such option. Did you mean --nnodes?"},
+    {{"--rdvz_endpoint=n1", "p"}, "--rdvz_endpoint: no such option. Did you mean --rdzv-endpoint?"},
+    {{"--frobnicate", "p"}, "--frobnicate: no such option. 'ddprun --help' lists all"},
+    {{"-n", "2", "p"}, "-n: no such option."},
+    {{"--standalone=yes", "p"}, "--standalone yes: takes no value; it is there or not."},
+    {{"--nnodes"}, "--nnodes: a value is missing. Write --nnodes N|MIN:MAX."},
+    {{"--module", "--no-python", "p"}, "--module and --no-python exclude each other"},
+    {{"--standalone", "--nnodes", "2", "p"}, "--standalone is for one node, but --nnodes allows 2."},
+    {{}, "no program to run. Write ddprun [options] program [arguments]"},
+    {{"--nnodes", "2"}, "no program to run."},
+    {{"--"}, "no program to run."},
+    {{""}, "no program to run."},
+};
+
+}  // namespace
+
+TEST_CASE("each mistake on the command line is refused with a message of its own", "[launcher][unit]") {
+    for (const Mistake& mistake : kMistakes) {
+        CAPTURE(mistake.words);
+        const auto invocation = parse_options(mistake.words, mistake.environment);
+        REQUIRE_FALSE(invocation);
+        CHECK(invocation.error().code == ddprun::Errc::kUsage);
+        CHECK_THAT(invocation.error().message, Catch::StartsWith(mistake.message));
+    }
+}
+
+TEST_CASE("an internal option is not read from the environment", "[launcher][unit]") {
+    const auto invocation = parse_options({"p"}, {{"PET_AS_LOCAL_NODE", "0@127.0.0.1:1"}});
+    REQUIRE(invocation);
+    CHECK_FALSE(invocation->options.as_local_node);
+}

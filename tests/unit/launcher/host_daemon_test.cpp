@@ -1,0 +1,179 @@
+// Starting the daemon, with a shell script in its part, and meeting whoever holds its port already.
+
+#include "launcher/host_daemon.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/catch.hpp"
+#include "tests/unit/launcher/temp_dir.hpp"
+
+using namespace ddprun;
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A listening socket of this process on a free port.
+struct Listener {
+    UniqueFd socket;
+    Endpoint endpoint;
+
+    explicit Listener(const std::string& address) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        REQUIRE(::inet_pton(AF_INET, address.c_str(), &name.sin_addr) == 1);
+        REQUIRE(::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), sizeof name) == 0);
+        REQUIRE(::listen(socket.get(), 1) == 0);
+        socklen_t size = sizeof name;
+        REQUIRE(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0);
+        endpoint = {"127.0.0.1", ntohs(name.sin_port)};
+    }
+};
+
+DaemonRequest request_for(const std::filesystem::path& program) {
+    DaemonRequest request;
+    request.program = program;
+    request.bind = {"127.0.0.1", 0};
+    return request;
+}
+
+bool at_end_of_file(int fd, std::chrono::milliseconds limit) {
+    pollfd readable{fd, POLLIN, 0};
+    char byte = 0;
+    return ::poll(&readable, 1, static_cast<int>(limit.count())) == 1 && ::read(fd, &byte, 1) == 0;
+}
+
+pid_t parent_of(pid_t pid) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("PPid:")) return std::stoi(line.substr(5));
+    }
+    return -1;
+}
+
+}  // namespace
+
+TEST_CASE("the holder of a port is named by pid and command", "[launcher][unit]") {
+    for (const std::string address : {"127.0.0.1", "0.0.0.0"}) {   // one on all interfaces is in the way as well
+        const Listener listener(address);
+        const auto holder = find_port_holder(listener.endpoint);
+        REQUIRE(holder);
+        CHECK(holder->pid == ::getpid());
+        CHECK(holder->uid == ::getuid());
+        CHECK_THAT(holder->command, Catch::Contains("unit_launcher"));
+        CHECK_THAT(to_string(*holder), Catch::StartsWith("pid " + std::to_string(::getpid()) + " ("));
+    }
+}
+
+TEST_CASE("a free port has no holder", "[launcher][unit]") {
+    Endpoint endpoint;
+    {
+        const Listener listener("127.0.0.1");
+        endpoint = listener.endpoint;
+        CHECK_FALSE(find_port_holder({"127.0.0.2", endpoint.port}));   // another address is not in the way
+        CHECK(probe_bind(endpoint) == EADDRINUSE);
+    }
+    CHECK_FALSE(find_port_holder(endpoint));
+    CHECK(probe_bind(endpoint) == 0);
+}
+
+TEST_CASE("an address of no interface of ours cannot be bound", "[launcher][unit]") {
+    DaemonRequest request = request_for("/bin/false");
+    request.bind = {"192.0.2.1", 29400};
+    const auto refused = host_or_join(request);
+    REQUIRE_FALSE(refused);
+    CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at 192.0.2.1:29400: Cannot assign"));
+}
+
+TEST_CASE("a port in other hands is an error that names them", "[launcher][unit]") {
+    const Listener listener("127.0.0.1");
+    DaemonRequest request = request_for("/bin/false");
+    request.bind = listener.endpoint;
+    const auto refused = host_or_join(request);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::kInUse);
+    CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at " + to_string(listener.endpoint) +
+                                                          ": the port is held by pid " + std::to_string(::getpid())));
+    CHECK_THAT(refused.error().message, Catch::Contains("--rdzv-endpoint"));
+}
+
+TEST_CASE("a ddprund on the port is joined, and so is a holder that cannot be looked at", "[launcher][unit]") {
+    CHECK(when_taken(PortHolder{4242, "/usr/bin/ddprund --port 29400", "ddprund", 1000}) == Taken::kJoinIt);
+    CHECK(when_taken(PortHolder{std::nullopt, "", "", 1000}) == Taken::kJoinIt);
+    CHECK(when_taken(std::nullopt) == Taken::kJoinIt);
+    CHECK(when_taken(PortHolder{4242, "nginx", "nginx", 0}) == Taken::kRefuse);
+}
+
+TEST_CASE("the daemon is told all that was asked for", "[launcher][unit]") {
+    DaemonRequest request = request_for("/x/ddprund");
+    request.bind = {"10.0.0.1", 29400};
+    CHECK(daemon_arguments(request, 3) == std::vector<std::string>{"/x/ddprund", "--bind", "10.0.0.1", "--port", "29400",
+                                                                   "--ready-fd", "3", "--linger", "10"});
+    request.run_id = "mnist";
+    request.join_timeout = 90s;
+    request.last_call = 1500ms;
+    const auto more = daemon_arguments(request, 3);
+    CHECK(std::vector<std::string>(more.begin() + 9, more.end()) ==
+          std::vector<std::string>{"--run-id", "mnist", "--join-timeout", "90", "--last-call", "1.5"});
+}
+
+TEST_CASE("the ready line is read strictly", "[launcher][unit]") {
+    const auto daemon = parse_ready_line(R"({"address":"127.0.0.1","port":40001,"run_id":"abc"})");
+    REQUIRE(daemon);
+    CHECK(daemon->endpoint == Endpoint{"127.0.0.1", 40001});
+    CHECK(daemon->run_id == "abc");
+    for (const char* line : {"", "listening", "[]", "{}", R"({"address":"x","port":0})", R"({"address":"x","port":70000})",
+                             R"({"address":"x","port":"1"})", R"({"address":1,"port":1})", R"({"port":1})"}) {
+        CAPTURE(line);
+        CHECK(parse_ready_line(line).error().code == Errc::kMalformed);
+    }
+}
+
+TEST_CASE("the daemon is nobody's child, and its end is seen", "[launcher][unit]") {
+    const TempDir temp;
+    const std::filesystem::path fifo = temp.path() / "until";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    // Says its pid as the run id, then runs until the fifo is opened and closed at our end.
+    const auto script = temp.file("ddprund", "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":4711,\"run_id\":\"%s\"}\\n' $$ >&3\n"
+                                             "exec 3>&-\nread line < " + fifo.string() + "\n", 0755);
+    auto daemon = start_daemon(request_for(script));
+    INFO((daemon ? "" : daemon.error().message));
+    REQUIRE(daemon);
+    CHECK(daemon->endpoint == Endpoint{"127.0.0.1", 4711});
+
+    const pid_t pid = std::stoi(daemon->run_id);
+    CHECK(parent_of(pid) != ::getpid());
+    CHECK(::getsid(pid) != ::getsid(0));
+    CHECK_FALSE(at_end_of_file(daemon->lifeline.get(), 0ms));
+    { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }
+    CHECK(at_end_of_file(daemon->lifeline.get(), 10s));
+}
+
+TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][unit]") {
+    const TempDir temp;
+    const auto ends = start_daemon(request_for(temp.file("ends", "#!/bin/sh\nexit 1\n", 0755)));
+    REQUIRE_FALSE(ends);
+    CHECK(ends.error().code == Errc::kClosed);
+    CHECK_THAT(ends.error().message, Catch::StartsWith("ddprund ended before it listened at 127.0.0.1:0."));
+
+    const auto babbles = start_daemon(request_for(temp.file("babbles", "#!/bin/sh\necho hello >&3\n", 0755)));
+    REQUIRE_FALSE(babbles);
+    CHECK(babbles.error().code == Errc::kMalformed);
+
+    const std::filesystem::path fifo = temp.path() / "until";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    DaemonRequest request = request_for(temp.file("silent", "#!/bin/sh\nread line < " + fifo.string() + "\n", 0755));
+    request.ready_within = 50ms;
+    const auto silent = start_daemon(request);
+    { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }   // lets it end
+    REQUIRE_FALSE(silent);
+    CHECK(silent.error().code == Errc::kTimeout);
+}

@@ -1,0 +1,153 @@
+// The command line: what is accepted in which spelling, what wins, and where it ends.
+
+#include "launcher/options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/command_line.hpp"
+#include "launcher/option_table.hpp"
+#include "tests/catch.hpp"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+using Words = std::vector<std::string>;
+
+namespace {
+
+Options parsed(const Words& words, const Environment& environment = {}) {
+    const auto invocation = parse_options(words, environment);
+    INFO((invocation ? "" : invocation.error().message));
+    REQUIRE(invocation);
+    return invocation->options;
+}
+
+/// A value that each option takes; a new row of the table needs one here.
+const std::map<std::string_view, std::string> kSamples{
+    {"nnodes", "2:3"},        {"nproc-per-node", "4"},     {"max-restarts", "1"},   {"role", "trainer"},
+    {"rdzv-endpoint", "n1"},  {"rdzv-id", "mnist"},        {"node-rank", "1"},      {"master-addr", "n1"},
+    {"master-port", "29501"}, {"rdzv-conf", "timeout=9"},  {"rdzv-backend", "c10d"},{"log-dir", "/logs"},
+    {"redirects", "3"},       {"tee", "3"},                {"shutdown-timeout", "5"}, {"local-addr", "10.0.0.1"},
+    {"monitor-interval", "5"},{"start-method", "fork"},    {"as-local-node", "1@127.0.0.1:4000"},
+};
+
+}  // namespace
+
+TEST_CASE("every option is accepted in both spellings, with '=' and without", "[launcher][unit]") {
+    for (const OptionRow& row : option_table()) {
+        CAPTURE(row.name);
+        std::string underscored(row.name);
+        std::ranges::replace(underscored, '-', '_');
+        for (const std::string& name : {std::string(row.name), underscored}) {
+            if (row.is_flag()) {
+                const auto line = read_command_line({"--" + name, "prog"});
+                REQUIRE(line);
+                CHECK(line->given == decltype(line->given){{std::string(row.name), "1"}});
+                CHECK(line->program == Words{"prog"});
+                continue;
+            }
+            REQUIRE(kSamples.contains(row.name));
+            const std::string& value = kSamples.at(row.name);
+            for (const Words& words : {Words{"--" + name, value, "prog"}, Words{"--" + name + "=" + value, "prog"}}) {
+                const auto line = read_command_line(words);
+                REQUIRE(line);
+                CHECK(line->given == decltype(line->given){{std::string(row.name), value}});
+                CHECK(line->program == Words{"prog"});
+                CHECK(parse_options(words, {}));
+            }
+        }
+    }
+}
+
+TEST_CASE("every shown option has a PET_ variable, and the command line wins over it", "[launcher][unit]") {
+    for (const OptionRow& row : option_table()) {
+        if (row.group.empty()) continue;
+        CAPTURE(row.name);
+        const std::string value = row.is_flag() ? "1" : kSamples.at(row.name);
+        CHECK(parse_options({"prog"}, {{variable_name(row), value}}));
+        // A variable that is overridden may hold anything.
+        const Words words = row.is_flag() ? Words{fmt::format("--{}", row.name), "prog"}
+                                          : Words{fmt::format("--{}", row.name), value, "prog"};
+        CHECK(parse_options(words, {{variable_name(row), "3:2:1"}}));
+    }
+    CHECK(parsed({"prog"}, {{"PET_NNODES", "2:4"}}).nodes == NodeRange{2, 4});
+    CHECK(parsed({"--nnodes", "3", "prog"}, {{"PET_NNODES", "2:4"}}).nodes == NodeRange{3, 3});
+    CHECK(parsed({"prog"}, {{"PET_RDZV_ID", ""}}).rdzv_id == std::nullopt);
+}
+
+TEST_CASE("flags in variables are yes or no in several words", "[launcher][unit]") {
+    for (const std::string yes : {"1", "true", "YES", "on"}) CHECK(parsed({"prog"}, {{"PET_STANDALONE", yes}}).standalone);
+    for (const std::string no : {"0", "False", "no", "off"}) CHECK_FALSE(parsed({"prog"}, {{"PET_STANDALONE", no}}).standalone);
+    const auto refused = parse_options({"prog"}, {{"PET_STANDALONE", "maybe"}});
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message == "PET_STANDALONE=maybe: neither yes nor no. Write 1/0, true/false, yes/no or on/off.");
+}
+
+TEST_CASE("without options the job is one node with one worker", "[launcher][unit]") {
+    const Options options = parsed({"prog"});
+    CHECK(options.nodes == NodeRange{1, 1});
+    CHECK(options.slots == Slots{Slots::Kind::kCount, 1});
+    CHECK(options.max_restarts == 0);
+    CHECK(options.grace == 30s);
+    CHECK_FALSE(options.rdzv_endpoint);
+    CHECK_FALSE(options.rdzv_id);
+    CHECK(options.log_dir.empty());
+    CHECK(options.notes.empty());
+}
+
+TEST_CASE("options say what they mean", "[launcher][unit]") {
+    const Options options = parsed({"--nnodes", "2:4", "--nproc_per_node=gpu", "--rdzv-endpoint", "[::1]:1234", "--rdzv-id", "x",
+                                    "--rdzv-conf", "join_timeout=90,last_call_timeout=1.5,is_host=true", "-t3", "--node-rank", "0",
+                                    "--max-restarts", "3", "--shutdown-timeout", "0.5", "prog"});
+    CHECK(options.nodes == NodeRange{2, 4});
+    CHECK(options.slots.kind == Slots::Kind::kGpu);
+    CHECK(options.rdzv_endpoint == ddprun::Endpoint{"::1", 1234});
+    CHECK(options.rdzv_id == "x");
+    CHECK(options.rdzv_conf.join_timeout == 90s);
+    CHECK(options.rdzv_conf.last_call_timeout == 1500ms);
+    CHECK(options.rdzv_conf.is_host == true);
+    CHECK(options.tee == StreamCode::kBoth);
+    CHECK(options.log_dir == "ddprun-logs");
+    CHECK(options.node_rank == 0);
+    CHECK(options.max_restarts == 3);
+    CHECK(options.grace == 500ms);
+    CHECK(parsed({"--rdzv-endpoint", "n1", "prog"}).rdzv_endpoint == ddprun::Endpoint{"n1", 29400});
+    CHECK(parsed({"--nnodes", "2", "--nnodes", "5", "prog"}).nodes == NodeRange{5, 5});
+    CHECK(parsed({"prog"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}).grace == 7s);
+}
+
+TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {
+    const Options options = parsed({"--nproc_per_node", "2", "prog", "--nnodes", "7", "-m", "--", "--help", ""});
+    CHECK(options.nodes == NodeRange{1, 1});
+    CHECK_FALSE(options.module);
+    CHECK(options.program == Words{"prog", "--nnodes", "7", "-m", "--", "--help", ""});
+    CHECK(parsed({"--nnodes", "1", "--", "--odd-name", "-x"}).program == Words{"--odd-name", "-x"});
+    CHECK(parsed({"-m", "package.module", "--standalone"}).program == Words{"package.module", "--standalone"});
+    CHECK(parsed({"--rdzv-endpoint=", "prog"}).program == Words{"prog"});
+    CHECK(parsed({"--rdzv-id", "--strange", "prog"}).rdzv_id == "--strange");
+}
+
+TEST_CASE("options without effect are accepted and say so", "[launcher][unit]") {
+    CHECK(parsed({"--monitor-interval", "5", "--start-method", "fork", "--local-addr", "n1", "prog"}).notes.size() == 3);
+    CHECK(parsed({"--standalone", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--master-addr", "n1", "--rdzv-endpoint", "n2", "prog"}).notes.size() == 1);
+    const auto notes = parsed({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"}).notes;
+    REQUIRE(notes.size() == 1);
+    CHECK_THAT(notes[0], Catch::Contains("keep_alive_interval, keep_alive_max_attempt"));
+}
+
+TEST_CASE("help and version are printed whatever else is there", "[launcher][unit]") {
+    for (const std::string word : {"-h", "--help"}) {
+        const auto invocation = parse_options({"--nnodes", "2", word}, {});
+        REQUIRE(invocation);
+        INFO(invocation->print);
+        for (const OptionRow& row : option_table()) {
+            const bool shown = invocation->print.find(fmt::format("--{}", row.name)) != std::string::npos;
+            CHECK(shown == !row.group.empty());
+        }
+        CHECK_THAT(invocation->print, Catch::Contains("Usage: ddprun [options] program [arguments]"));
+        CHECK_THAT(invocation->print, Catch::Contains("Examples:"));
+    }
+    CHECK(parse_options({"--version"}, {})->print.starts_with("ddprun "));
+}

@@ -1,0 +1,126 @@
+// Which endpoint the nodes meet at, and who starts the daemon there.
+
+#include "launcher/placement.hpp"
+
+#include "launcher/this_host.hpp"
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::launcher;
+using Part = Placement::Part;
+
+namespace {
+
+/// A world in which "here" and 10.0.0.1 are this machine, and nothing else is.
+std::optional<std::string> fake_address_here(const std::string& host) {
+    if (host == "here" || host == "10.0.0.1") return "10.0.0.1";
+    if (host == "localhost" || host == "127.0.0.1") return "127.0.0.1";
+    return std::nullopt;
+}
+
+struct Case {
+    std::vector<std::string> words;   ///< before the program
+    Part part;
+    Endpoint endpoint;
+};
+
+const std::vector<Case> kCases{
+    {{}, Part::kAlone, {"127.0.0.1", 0}},
+    {{"--standalone"}, Part::kAlone, {"127.0.0.1", 0}},
+    {{"--standalone", "--rdzv-endpoint", "there"}, Part::kAlone, {"127.0.0.1", 0}},
+    {{"--nnodes", "2"}, Part::kHost, {"127.0.0.1", 29400}},
+    {{"--nnodes", "1:2"}, Part::kHost, {"127.0.0.1", 29400}},
+    {{"--nnodes", "2", "--local-nodes"}, Part::kEmulate, {"127.0.0.1", 0}},
+    {{"--local-nodes", "--rdzv-endpoint", "there"}, Part::kEmulate, {"127.0.0.1", 0}},
+    {{"--nnodes", "2", "--rdzv-endpoint", "here:1234"}, Part::kHost, {"10.0.0.1", 1234}},
+    {{"--nnodes", "2", "--rdzv-endpoint", "there"}, Part::kJoin, {"there", 29400}},
+    {{"--rdzv-endpoint", "there"}, Part::kJoin, {"there", 29400}},
+    {{"--rdzv-endpoint", "localhost:0"}, Part::kHost, {"127.0.0.1", 0}},
+    {{"--nnodes", "2", "--master-addr", "here"}, Part::kHost, {"10.0.0.1", 29500}},
+    {{"--nnodes", "2", "--master-addr", "there", "--master-port", "77", "--node-rank", "1"}, Part::kJoin, {"there", 77}},
+    {{"--nnodes", "2", "--master-addr", "service", "--node-rank", "0"}, Part::kHost, {"0.0.0.0", 29500}},
+    {{"--nnodes", "2", "--master-addr", "here", "--node-rank", "1"}, Part::kHost, {"10.0.0.1", 29500}},
+    {{"--master-port", "78"}, Part::kHost, {"127.0.0.1", 78}},
+    {{"--rdzv-endpoint", "there:5", "--master-addr", "here"}, Part::kJoin, {"there", 5}},
+    {{"--nnodes", "2", "--rdzv-endpoint", "here", "--rdzv-conf", "is_host=0"}, Part::kJoin, {"here", 29400}},
+    {{"--nnodes", "2", "--rdzv-endpoint", "service", "--rdzv-conf", "is_host=1"}, Part::kHost, {"0.0.0.0", 29400}},
+    {{"--nnodes", "2", "--rdzv-endpoint", "[fd00::1]:9", "--rdzv-conf", "is_host=1"}, Part::kHost, {"::", 9}},
+    {{"--as-local-node", "1@127.0.0.1:40001", "--nnodes", "2", "--local-nodes"}, Part::kJoin, {"127.0.0.1", 40001}},
+};
+
+Result<Placement> placed(std::vector<std::string> words) {
+    words.push_back("program");
+    auto invocation = parse_options(words, {});
+    REQUIRE(invocation);
+    return place(invocation->options, fake_address_here);
+}
+
+}  // namespace
+
+TEST_CASE("each way to describe a job has one place for the daemon", "[launcher][unit]") {
+    for (const Case& example : kCases) {
+        CAPTURE(example.words);
+        const auto placement = placed(example.words);
+        REQUIRE(placement);
+        INFO(to_string(placement->part) << " " << to_string(placement->endpoint) << ": " << placement->reason);
+        CHECK(placement->part == example.part);
+        CHECK(placement->endpoint == example.endpoint);
+        CHECK_FALSE(placement->reason.empty());
+    }
+}
+
+TEST_CASE("port 0 is refused where another node would have to know it", "[launcher][unit]") {
+    for (const std::vector<std::string>& words : {std::vector<std::string>{"--nnodes", "2", "--rdzv-endpoint", "here:0"},
+                                                  std::vector<std::string>{"--rdzv-endpoint", "there:0"}}) {
+        const auto refused = placed(words);
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().code == Errc::kUsage);
+        CHECK_THAT(refused.error().message, Catch::Contains("Name a port."));
+    }
+}
+
+TEST_CASE("a host is this one by its addresses and names", "[launcher][unit]") {
+    const ThisHost self{"n1.cluster", {"10.0.0.1", "192.168.0.1", "fd00::1"}};
+    struct Question {
+        std::string host;
+        std::vector<std::string> resolved;
+        std::optional<std::string> answer;
+    };
+    const std::vector<Question> questions{
+        {"127.0.0.1", {"127.0.0.1"}, "127.0.0.1"},
+        {"127.0.1.1", {"127.0.1.1"}, "127.0.1.1"},
+        {"::1", {"::1"}, "::1"},
+        {"0.0.0.0", {"0.0.0.0"}, "0.0.0.0"},
+        {"192.168.0.1", {"192.168.0.1"}, "192.168.0.1"},
+        {"fd00:0::1", {"fd00::1"}, "fd00::1"},
+        {"10.0.0.2", {"10.0.0.2"}, std::nullopt},
+        {"localhost", {"::1", "127.0.0.1"}, "127.0.0.1"},
+        {"localhost", {"::1"}, "::1"},
+        {"localhost", {}, "127.0.0.1"},
+        {"n1.cluster", {"10.0.0.1"}, "10.0.0.1"},
+        {"n1.cluster", {"127.0.1.1"}, "10.0.0.1"},    // Debian's entry for the own name
+        {"N1", {}, "10.0.0.1"},                       // known to nobody but the kernel
+        {"n1.other", {}, std::nullopt},
+        {"storage.cluster", {"172.16.0.9", "192.168.0.1"}, "192.168.0.1"},
+        {"n2", {"10.0.0.2"}, std::nullopt},
+        {"no-such-host", {}, std::nullopt},
+        {"", {}, std::nullopt},
+    };
+    for (const Question& question : questions) {
+        CAPTURE(question.host, question.resolved);
+        CHECK(address_here(question.host, question.resolved, self) == question.answer);
+    }
+    CHECK(address_here("n1", {"127.0.1.1"}, {"n1", {}}) == "127.0.0.1");   // a machine without a network
+}
+
+TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
+    const ThisHost self = this_host();
+    REQUIRE_FALSE(self.name.empty());
+    const auto here = [&](const std::string& host) { return address_here(host, resolve(host), self); };
+    CHECK(here("127.0.0.1") == "127.0.0.1");
+    CHECK(here("::1") == "::1");
+    CHECK(here("localhost") == "127.0.0.1");
+    CHECK(here(self.name).has_value());
+    for (const std::string& address : self.addresses) CHECK(here(address) == address);
+    CHECK_FALSE(here("192.0.2.1"));   // reserved for documentation
+}

@@ -1,0 +1,121 @@
+// Which file a program's name means, and what is said when it means none.
+
+#include "launcher/program.hpp"
+
+#include <unistd.h>
+
+#include "tests/catch.hpp"
+#include "tests/unit/launcher/temp_dir.hpp"
+
+using namespace ddprun;
+using namespace ddprun::launcher;
+using Words = std::vector<std::string>;
+
+namespace {
+
+/// Two folders of a PATH, and the one of ddprun itself.
+struct Folders {
+    TempDir temp;
+    std::filesystem::path a = temp.path() / "a";
+    std::filesystem::path b = temp.path() / "b";
+    std::filesystem::path own = temp.path() / "own";
+    SearchPath search{a.string() + ":" + b.string(), own};
+
+    std::string program(const std::string& name, mode_t mode = 0755) const { return temp.file(name, "#!/bin/sh\n", mode).string(); }
+};
+
+Options asked(Words program) {
+    Options options;
+    options.program = std::move(program);
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("a bare name is looked for on PATH in order, then beside ddprun", "[launcher][unit]") {
+    const Folders folders;
+    const std::string own = folders.program("own/train");
+    CHECK(worker_command(asked({"train", "--steps", "3"}), {}, folders.search).value() == Words{own, "--steps", "3"});
+    const std::string in_b = folders.program("b/train");
+    CHECK(worker_command(asked({"train"}), {}, folders.search).value() == Words{in_b});
+    folders.program("a/train", 0644);   // not executable: the search goes on
+    CHECK(worker_command(asked({"train"}), {}, folders.search).value() == Words{in_b});
+    std::filesystem::create_directories(folders.a / "b");
+    CHECK_FALSE(worker_command(asked({"b"}), {}, folders.search));
+}
+
+TEST_CASE("a name with a slash is that file and no other", "[launcher][unit]") {
+    const Folders folders;
+    folders.program("a/train");
+    const std::string path = folders.program("elsewhere/train");
+    CHECK(worker_command(asked({path}), {}, folders.search).value() == Words{path});
+    const auto missing = worker_command(asked({"./no-such/train"}), {}, folders.search);
+    REQUIRE_FALSE(missing);
+    CHECK(missing.error().code == Errc::kNotFound);
+    CHECK_THAT(missing.error().message, Catch::StartsWith("no program ./no-such/train: No such file or directory."));
+}
+
+TEST_CASE("an unknown program is answered with where it was looked for", "[launcher][unit]") {
+    const Folders folders;
+    const auto missing = worker_command(asked({"trian"}), {}, folders.search);
+    REQUIRE_FALSE(missing);
+    CHECK(missing.error().code == Errc::kNotFound);
+    CHECK_THAT(missing.error().message, Catch::Contains("no program 'trian' on PATH (" + folders.search.path + ")"));
+    CHECK_THAT(missing.error().message, Catch::Contains(folders.own.string()));
+}
+
+TEST_CASE("a file that cannot be executed is a different error from one that is not there", "[launcher][unit]") {
+    const Folders folders;
+    const std::string plain = folders.program("a/notes", 0644);
+    for (const Words& words : {Words{"notes"}, Words{plain}, Words{folders.a.string()}}) {
+        CAPTURE(words);
+        const auto refused = worker_command(asked(words), {}, folders.search);
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().code == Errc::kRefused);
+        CHECK_THAT(refused.error().message, Catch::StartsWith("cannot execute "));
+    }
+}
+
+TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launcher][unit]") {
+    const Folders folders;
+    const std::string python = folders.program("a/python3");
+    const std::string other = folders.program("b/python3.9");
+    const std::string script = folders.temp.file("work/train.py", "", 0644).string();
+
+    CHECK(worker_command(asked({script, "--lr", "1"}), {}, folders.search).value() == Words{python, "-u", script, "--lr", "1"});
+    CHECK(worker_command(asked({script}), {{"PYTHON_EXEC", other}}, folders.search).value() == Words{other, "-u", script});
+    CHECK(worker_command(asked({script}), {{"PYTHON_EXEC", "python3.9"}}, folders.search).value() == Words{other, "-u", script});
+
+    Options module = asked({"package.train", "x"});
+    module.module = true;
+    CHECK(worker_command(module, {}, folders.search).value() == Words{python, "-u", "-m", "package.train", "x"});
+
+    Options direct = asked({folders.program("work/tool.py")});
+    direct.no_python = true;
+    CHECK(worker_command(direct, {}, folders.search).value() == direct.program);
+}
+
+TEST_CASE("a script must be there, and so must Python", "[launcher][unit]") {
+    const Folders folders;
+    const auto no_script = worker_command(asked({"gone.py"}), {}, folders.search);
+    REQUIRE_FALSE(no_script);
+    CHECK(no_script.error().code == Errc::kNotFound);
+    CHECK_THAT(no_script.error().message, Catch::StartsWith("no script gone.py"));
+
+    const std::string script = folders.temp.file("train.py", "", 0644).string();
+    const auto no_python = worker_command(asked({script}), {}, folders.search);
+    REQUIRE_FALSE(no_python);
+    CHECK(no_python.error().code == Errc::kNotFound);
+    CHECK_THAT(no_python.error().message, Catch::Contains("PYTHON_EXEC"));
+}
+
+TEST_CASE("programs of ours are found in our own folder only", "[launcher][unit]") {
+    const Folders folders;
+    folders.program("a/ddprund");
+    const auto missing = own_program(folders.own, "ddprund");
+    REQUIRE_FALSE(missing);
+    CHECK_THAT(missing.error().message, Catch::StartsWith((folders.own / "ddprund").string() + " is missing"));
+    const std::string own = folders.program("own/ddprund");
+    CHECK(own_program(folders.own, "ddprund").value() == own);
+    CHECK(std::filesystem::equivalent(own_folder(), std::filesystem::read_symlink("/proc/self/exe").parent_path()));
+}

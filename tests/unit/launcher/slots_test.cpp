@@ -1,0 +1,37 @@
+// How many workers a node runs.
+
+#include "launcher/slots.hpp"
+
+#include "tests/catch.hpp"
+#include "tests/unit/launcher/temp_dir.hpp"
+
+using namespace ddprun::launcher;
+
+TEST_CASE("GPUs are counted by device file and narrowed by CUDA_VISIBLE_DEVICES", "[launcher][unit]") {
+    const TempDir devices;
+    CHECK(this_machine({}, devices.path()).gpus == 0);
+    CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", "0,1"}}, devices.path()).gpus == 0);
+    for (const char* name : {"nvidia0", "nvidia1", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia"}) devices.file(name, "", 0600);
+    CHECK(this_machine({}, devices.path()).gpus == 3);
+    CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", ""}}, devices.path()).gpus == 0);
+    CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", "-1"}}, devices.path()).gpus == 0);
+    CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", "1"}}, devices.path()).gpus == 1);
+    CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", "0,11,-1,1"}}, devices.path()).gpus == 2);
+    CHECK(this_machine({}, devices.path() / "no-such-folder").gpus == 0);
+}
+
+TEST_CASE("at least one CPU is allowed", "[launcher][unit]") { CHECK(this_machine({}).cpus >= 1); }
+
+TEST_CASE("the number of workers is what was asked for or what there is", "[launcher][unit]") {
+    const Machine with_gpus{.cpus = 8, .gpus = 2};
+    const Machine without{.cpus = 8, .gpus = 0};
+    CHECK(worker_count({Slots::Kind::kCount, 5}, without).value() == 5);
+    CHECK(worker_count({Slots::Kind::kCpu, 0}, with_gpus).value() == 8);
+    CHECK(worker_count({Slots::Kind::kGpu, 0}, with_gpus).value() == 2);
+    CHECK(worker_count({Slots::Kind::kAuto, 0}, with_gpus).value() == 2);
+    CHECK(worker_count({Slots::Kind::kAuto, 0}, without).value() == 8);
+    const auto refused = worker_count({Slots::Kind::kGpu, 0}, without);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ddprun::Errc::kUsage);
+    CHECK_THAT(refused.error().message, Catch::StartsWith("--nproc-per-node gpu: this machine has no GPU to use"));
+}
