@@ -42,6 +42,7 @@ struct Node {
     Join join;
     Link link = Link::kConnected;
     TimePoint heard_at;                 ///< its last message
+    TimePoint idle_since;               ///< since when it has no processes; meaningless while busy
     TimePoint vanished_at;              ///< when its connection ended, or it was heard last; meaningless while connected
     std::optional<Generation> busy;     ///< it may have processes of this worker group
     std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
@@ -49,11 +50,11 @@ struct Node {
 };
 
 struct Member {
-    Assignment assignment;
-    bool succeeded = false;
+    Assignment assignment;   ///< as it was sent, to send it again after a reconnect
+    bool succeeded = false;  ///< all its workers exited with 0; it is parked until the others have ended
 };
 
-/// The newest worker group. A member may be missing from State::nodes: it was lost, or it left after it had succeeded.
+/// The newest worker group. A member may be missing from State::nodes: it was lost, or left, when it had no process any more.
 struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;

@@ -1,0 +1,121 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rendezvous/coordinator/ranks.hpp"
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+namespace {
+
+/// After a group, nobody else is expected once all of its members that are not lost are waiting again.
+bool all_known_are_back(const State& state) {
+    return state.groups_started > 0 && std::ranges::all_of(state.nodes, [](const auto& entry) {
+        const Node& node = entry.second;
+        return !node.last_rank || !present(node) || eligible(node);
+    });
+}
+
+std::string too_few(const State& state, int here) {
+    const JobShape& shape = *state.shape;
+    std::string text = fmt::format("the job needs {} {} and {} here after {}: {}; {} missing", shape.min_nodes,
+                                   shape.min_nodes == 1 ? "node" : "nodes", here == 1 ? "1 is" : fmt::format("only {} are", here),
+                                   seconds(state.config.join_timeout), some_of(hosts_of(state, eligible)),
+                                   shape.min_nodes - here == 1 ? "1 is" : fmt::format("{} are", shape.min_nodes - here));
+    if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
+    return text + ". Start ddprun on the missing nodes with the same --rdzv-endpoint, or wait longer with --rdzv-conf join_timeout=SECONDS";
+}
+
+void open_round(Transition& t, std::size_t nodes) {
+    State& state = t.state;
+    state.phase = Phase::kOpening;
+    state.last_call_ends.reset();
+    state.generation = next(state.generation);
+    t.say(fmt::format("generation {} starts with {} {}", number(state.generation), nodes, nodes == 1 ? "node" : "nodes"));
+    t.actions.push_back(OpenStore{state.generation});
+}
+
+/// True when there is nothing left to wait for, and the job was ended for it.
+bool ended_for_want_of_nodes(Transition& t) {
+    const State& state = t.state;
+    const int here = count_present(state);
+    // Before the first group a departure is no reason to send the others away: they are waiting for somebody anyway.
+    const bool too_few_left = here == 0 || (state.groups_started > 0 && here < state.shape->min_nodes);
+    if (state.departure && too_few_left) {
+        finish(t, stopped_verdict(*state.departure, here, *state.shape));
+    } else if (here == 0) {
+        std::string reason = "no node is left";
+        if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
+        finish(t, infrastructure_verdict(std::move(reason)));
+    }
+    return state.phase == Phase::kFinished;
+}
+
+}  // namespace
+
+void gather(Transition& t) {
+    State& state = t.state;
+    if (state.phase != Phase::kGathering || !state.shape || ended_for_want_of_nodes(t)) return;
+    const auto here = static_cast<int>(
+        std::ranges::count_if(state.nodes, [](const auto& entry) { return eligible(entry.second); }));
+    if (here < state.shape->min_nodes) {
+        state.last_call_ends.reset();
+        if (state.now - state.gathering_since >= state.config.join_timeout) {
+            finish(t, infrastructure_verdict(too_few(state, here)));
+        }
+        return;
+    }
+    if (!state.last_call_ends) state.last_call_ends = state.now + state.config.last_call;
+    if (here >= state.shape->max_nodes || all_known_are_back(state) || state.now >= *state.last_call_ends) {
+        open_round(t, static_cast<std::size_t>(std::min(here, state.shape->max_nodes)));
+    }
+}
+
+void available(Transition& t, const NodeId& id) {
+    State& state = t.state;
+    if (state.phase == Phase::kGathering) return gather(t);
+    if (state.phase != Phase::kRunning || state.group.members.contains(id) || !eligible(state.nodes.at(id))) return;
+    const bool full = static_cast<int>(state.group.members.size()) >= state.shape->max_nodes;
+    const bool ending = std::ranges::any_of(state.group.members, [](const auto& entry) { return entry.second.succeeded; });
+    if (full || ending) return;
+    stop_group(t, because(fmt::format("node {} joined", state.nodes.at(id).join.host)));
+}
+
+void store_opened(Transition& t, const StoreOpened& event) {
+    State& state = t.state;
+    if (state.phase != Phase::kOpening || event.generation != state.generation) {
+        t.say(fmt::format("the store of generation {} is not needed any more", number(event.generation)));
+        t.actions.push_back(CloseStore{event.generation});
+        return;
+    }
+    std::vector<NodeId> candidates = eligible_nodes(state);  // anew: somebody may have come or gone meanwhile
+    if (static_cast<int>(candidates.size()) < state.shape->min_nodes) {
+        t.say(fmt::format("too few nodes are left for generation {}", number(event.generation)));
+        t.actions.push_back(CloseStore{event.generation});
+        state.phase = Phase::kGathering;
+        return gather(t);
+    }
+    state.group = Group{state.generation, form_group(std::move(candidates), state, event.port)};
+    state.phase = Phase::kRunning;
+    ++state.groups_started;
+    state.cause = {};
+    state.departure.reset();
+    for (auto& [id, node] : state.nodes) node.last_rank.reset();
+    for (const auto& [id, member] : state.group.members) {
+        Node& node = state.nodes.at(id);
+        node.last_rank = member.assignment.node_rank;
+        node.busy = state.generation;
+        t.send(id, member.assignment);
+    }
+    t.say(fmt::format("generation {} runs with {} nodes and {} workers", number(state.generation), state.group.members.size(),
+                      state.group.members.begin()->second.assignment.world_size));
+}
+
+void store_failed(Transition& t, const StoreFailed& event) {
+    State& state = t.state;
+    if (state.phase != Phase::kOpening || event.generation != state.generation) return;
+    state.phase = Phase::kGathering;
+    finish(t, infrastructure_verdict(fmt::format("the daemon cannot open a store for the workers: {}", event.why)));
+}
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+namespace {
+
+/// A node that was lost has processes, perhaps, of a group that was given up: it is told so, and takes part again only
+/// when it has answered. One that was only disconnected gets what it may have missed.
+void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) {
+    const State& state = t.state;
+    if (!node.busy && node.leaving && !may_end_the_job(state)) return release(t, id);
+    if (!node.busy) return available(t, id);
+    const bool of_this_group = *node.busy == state.group.generation;
+    if (of_this_group && !was_lost && state.phase == Phase::kRunning) {
+        t.send(id, state.group.members.at(id).assignment);
+    } else if (of_this_group && !was_lost) {
+        t.send(id, Abort{*node.busy, state.cause.reason});
+    } else {
+        t.send(id, Abort{*node.busy, fmt::format("node {} was lost", node.join.host)});
+    }
+}
+
+void come_back(Transition& t, const NodeId& id, const Join& message) {
+    Node& node = t.state.nodes.at(id);
+    const bool was_lost = node.link == Link::kLost;
+    node.join = message;
+    node.link = Link::kConnected;
+    node.heard_at = t.state.now;
+    t.say(fmt::format("node {} is back", message.host));
+    catch_up(t, id, node, was_lost);
+}
+
+void forget_lost_nodes(State& state) {
+    const auto lost = [](const auto& entry) { return entry.second.link == Link::kLost; };
+    if (std::ranges::count_if(state.nodes, lost) <= static_cast<std::ptrdiff_t>(kMaxLostNodes)) return;
+    auto oldest = state.nodes.end();
+    for (auto at = state.nodes.begin(); at != state.nodes.end(); ++at) {
+        if (!lost(*at)) continue;
+        if (oldest == state.nodes.end() || at->second.vanished_at < oldest->second.vanished_at) oldest = at;
+    }
+    state.nodes.erase(oldest);
+}
+
+void lose(Transition& t, const NodeId& id, std::string_view why) {
+    const auto found = t.state.nodes.find(id);
+    if (found == t.state.nodes.end()) return;  // let go in the course of the loss before this one
+    Node& node = found->second;
+    if (node.link == Link::kConnected) node.vanished_at = node.heard_at;
+    node.link = Link::kLost;
+    const Node lost = node;
+    const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
+    t.say(reason);
+    if (lost.busy) {
+        forget_lost_nodes(t.state);
+    } else {
+        t.state.nodes.erase(id);
+    }
+    const bool member = lost.busy && *lost.busy == t.state.group.generation;
+    switch (t.state.phase) {
+        case Phase::kGathering: return gather(t);
+        case Phase::kOpening: return;  // the members are chosen when the store is open
+        case Phase::kRunning:
+            if (member) stop_group(t, because(reason));
+            return;
+        case Phase::kStopping:
+            if (member) reconsider_cause(t, id, lost, reason);
+            return conclude_if_stopped(t);
+        case Phase::kFinished: return;
+    }
+}
+
+}  // namespace
+
+bool present(const Node& node) { return node.link != Link::kLost && !node.leaving; }
+
+bool eligible(const Node& node) { return node.link == Link::kConnected && !node.leaving && !node.busy; }
+
+int count_present(const State& state) {
+    return static_cast<int>(std::ranges::count_if(state.nodes, [](const auto& entry) { return present(entry.second); }));
+}
+
+std::vector<NodeId> eligible_nodes(const State& state) {
+    std::vector<NodeId> ids;
+    for (const auto& [id, node] : state.nodes) {
+        if (eligible(node)) ids.push_back(id);
+    }
+    return ids;
+}
+
+void join(Transition& t, const NodeId& id, const Join& message) {
+    State& state = t.state;
+    const bool known = state.nodes.contains(id);
+    std::string problem = refusal(state, id, message);
+    if (problem.empty() && state.phase == Phase::kFinished && !known) problem = "the job is over: " + state.verdict->reason;
+    if (!problem.empty()) {
+        t.say(fmt::format("refused node {}: {}", message.host, problem));
+        t.actions.push_back(Refuse{id, std::move(problem)});
+        return;
+    }
+    t.send(id, Welcome{state.config.run_id, state.config.heartbeat_interval, state.config.lost_after});
+    if (state.phase == Phase::kFinished) {  // its connection broke before it could hear the verdict
+        state.nodes.at(id).link = Link::kConnected;
+        t.send(id, Finished{*state.verdict});
+        return;
+    }
+    if (!state.shape) {
+        state.shape = JobShape{message.min_nodes, message.max_nodes, message.max_restarts};
+        state.gathering_since = state.now;
+    }
+    if (known) {
+        come_back(t, id, message);
+    } else {
+        Node& node = state.nodes[id];
+        node.join = message;
+        node.heard_at = node.idle_since = state.now;
+        t.say(fmt::format("node {} joined with {} {}", message.host, message.slots, message.slots == 1 ? "worker" : "workers"));
+        available(t, id);
+    }
+    tell_waiting_node(t, id);
+}
+
+void disconnected(Transition& t, const NodeId& id) {
+    const auto found = t.state.nodes.find(id);
+    if (found == t.state.nodes.end() || found->second.link != Link::kConnected) return;
+    found->second.link = Link::kDisconnected;
+    found->second.vanished_at = t.state.now;
+    if (t.state.phase == Phase::kFinished) return;
+    t.say(fmt::format("the connection of node {} ended; it has {} to come back", found->second.join.host,
+                      seconds(t.state.config.reconnect_grace)));
+    if (t.state.phase == Phase::kGathering) gather(t);
+}
+
+void leave(Transition& t, const NodeId& id, int signal) {
+    State& state = t.state;
+    Node& node = state.nodes.at(id);
+    if (node.leaving || state.phase == Phase::kFinished) return;
+    node.leaving = signal;
+    const Departure departure{node.join.host, signal};
+    t.say(describe(departure));
+    const bool member = node.busy && *node.busy == state.group.generation;
+    // A spare or parked node that leaves a running group takes nothing from it.
+    if (member || state.phase != Phase::kRunning) state.departure = departure;
+    if (!node.busy) release(t, id);
+    if (state.phase == Phase::kGathering) return gather(t);
+    if (state.phase != Phase::kRunning || !member) return;  // kStopping: decided when nothing runs any more
+
+    Cause cause = because(describe(departure));
+    if (const int left = count_present(state); left < state.shape->min_nodes) {
+        cause.verdict = stopped_verdict(departure, left, *state.shape);
+    }
+    stop_group(t, std::move(cause));
+}
+
+void release(Transition& t, const NodeId& id) {
+    const Node& node = t.state.nodes.at(id);
+    Verdict verdict = stopped_verdict({node.join.host, *node.leaving}, 0, *t.state.shape);
+    verdict.restarts = std::max(0, t.state.groups_started - 1);
+    t.send(id, Finished{std::move(verdict)});
+    t.actions.push_back(Disconnect{id});
+    t.state.nodes.erase(id);
+}
+
+void lose_overdue_nodes(Transition& t) {
+    const Config& config = t.state.config;
+    std::vector<NodeId> silent;
+    std::vector<NodeId> gone;
+    for (const auto& [id, node] : t.state.nodes) {
+        if (node.link == Link::kConnected && t.state.now - node.heard_at > config.lost_after) silent.push_back(id);
+        if (node.link == Link::kDisconnected && t.state.now - node.vanished_at >= config.reconnect_grace) gone.push_back(id);
+    }
+    // Closed connections first: they are the surer sign, and the first loss is the one that is named.
+    for (const NodeId& id : gone) lose(t, id, "connection closed");
+    for (const NodeId& id : silent) {
+        t.actions.push_back(Disconnect{id});
+        lose(t, id, fmt::format("no sign of life for {}", seconds(config.lost_after)));
+    }
+}
+
+}  // namespace ddprun::coordinator

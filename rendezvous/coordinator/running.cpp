@@ -1,0 +1,134 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+namespace {
+
+/// Nothing runs any more; whatever comes next, the store of the group must not be reachable then.
+void close_store(Transition& t) {
+    t.actions.push_back(CloseStore{t.state.group.generation});
+    t.state.phase = Phase::kGathering;
+}
+
+bool all_succeeded(const Group& group) {
+    return std::ranges::all_of(group.members, [](const auto& entry) { return entry.second.succeeded; });
+}
+
+void release_leaving_nodes(Transition& t) {
+    std::vector<NodeId> ids;
+    for (const auto& [id, node] : t.state.nodes) {
+        if (node.leaving && !node.busy && node.link == Link::kConnected) ids.push_back(id);
+    }
+    for (const NodeId& id : ids) release(t, id);
+}
+
+void conclude(Transition& t) {
+    State& state = t.state;
+    close_store(t);
+    const Cause& cause = state.cause;
+    // Told to stop when all had just finished: then they have finished.
+    if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
+    if (cause.verdict) return finish(t, *cause.verdict);
+    if (cause.failure) {
+        if (state.restarts_spent >= state.shape->max_restarts) {
+            return finish(t, failure_verdict(*cause.failure, state.shape->max_restarts));
+        }
+        ++state.restarts_spent;
+        t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
+    }
+    release_leaving_nodes(t);
+    state.gathering_since = state.now;
+    state.last_call_ends.reset();
+    gather(t);
+}
+
+}  // namespace
+
+Cause because(std::string reason) {
+    Cause cause;
+    cause.reason = std::move(reason);
+    return cause;
+}
+
+bool may_end_the_job(const State& state) {
+    return state.phase == Phase::kStopping && (state.cause.verdict || state.cause.failure);
+}
+
+void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message) {
+    State& state = t.state;
+    const Node& node = state.nodes.at(id);
+    if (message.generation != state.group.generation || node.busy != message.generation || state.phase != Phase::kRunning) {
+        t.say(fmt::format("not the cause of anything: {} (generation {})", describe(message.failure), number(message.generation)));
+        return;
+    }
+    Cause cause = because(describe(message.failure));
+    cause.failure = message.failure;
+    cause.failed_node = id;
+    cause.failed_at = state.now;
+    stop_group(t, std::move(cause));
+}
+
+void stop_group(Transition& t, Cause cause) {
+    State& state = t.state;
+    state.phase = Phase::kStopping;
+    state.cause = std::move(cause);
+    t.say(fmt::format("stopping generation {}: {}", number(state.group.generation), state.cause.reason));
+    for (const auto& [id, member] : state.group.members) {
+        const auto node = state.nodes.find(id);
+        if (node == state.nodes.end() || node->second.link != Link::kConnected) continue;  // told when it comes back
+        if (node->second.busy == state.group.generation) t.send(id, Abort{state.group.generation, state.cause.reason});
+    }
+    conclude_if_stopped(t);
+}
+
+void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded) {
+    State& state = t.state;
+    Node& node = state.nodes.at(id);
+    if (node.busy != generation) {
+        t.say(fmt::format("ignored: node {} has no workers of generation {}", node.join.host, number(generation)));
+        return;
+    }
+    const std::string host = node.join.host;
+    node.busy.reset();
+    node.idle_since = state.now;
+    t.say(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
+    const bool of_this_group = generation == state.group.generation;
+    if (of_this_group && succeeded) state.group.members.at(id).succeeded = true;
+    if (node.leaving && !may_end_the_job(state)) release(t, id);
+
+    if (state.phase == Phase::kStopping) return conclude_if_stopped(t);
+    if (!of_this_group || state.phase != Phase::kRunning) {
+        if (state.nodes.contains(id)) return available(t, id);
+        return gather(t);
+    }
+    if (!succeeded) {  // it was cut off for a while, and made sure by itself that nothing of it goes on
+        return stop_group(t, because(fmt::format("node {} stopped its workers", host)));
+    }
+    if (!all_succeeded(state.group)) return;
+    close_store(t);
+    finish(t, success_verdict());
+}
+
+void reconsider_cause(Transition& t, const NodeId& id, const Node& lost, const std::string& reason) {
+    Cause& cause = t.state.cause;
+    if (!cause.failure || id == cause.failed_node || lost.leaving) return;
+    // When a node dies, workers elsewhere lose their connections to it and fail; their agents can report that before the
+    // end of the dead node's own connection is seen.
+    if (lost.vanished_at > cause.failed_at + t.state.config.reconnect_grace) return;
+    t.say(fmt::format("that explains the failure: {}", cause.reason));
+    cause = because(reason);
+}
+
+void conclude_if_stopped(Transition& t) {
+    const State& state = t.state;
+    const bool somebody_runs = std::ranges::any_of(state.group.members, [&](const auto& entry) {
+        const auto node = state.nodes.find(entry.first);
+        return node != state.nodes.end() && node->second.link != Link::kLost && node->second.busy == state.group.generation;
+    });
+    if (!somebody_runs) conclude(t);
+}
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rendezvous/coordinator/ranks.hpp"
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kRepeatAfter = 5s;         // the same words again
+constexpr auto kChangeAtMostEvery = 500ms;  // many nodes that join at once make one message, not one each
+constexpr std::size_t kMaxHostsTold = 64;
+constexpr std::size_t kMaxHostsNamed = 5;
+
+bool is_stopping(const Node& node) { return node.link != Link::kLost && node.busy.has_value(); }
+
+bool not_back_yet(const Node& node) { return node.last_rank && present(node) && !eligible(node); }
+
+std::string gathering_reason(const State& state) {
+    const JobShape& shape = *state.shape;
+    const auto here = static_cast<int>(eligible_nodes(state).size());
+    std::string text = shape.min_nodes == shape.max_nodes
+                           ? fmt::format("{} of {} nodes are here", here, shape.max_nodes)
+                           : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
+    if (here >= shape.min_nodes) text += fmt::format("; waiting at most {} for more", seconds(state.config.last_call));
+    const std::vector<std::string> late = hosts_of(state, not_back_yet);
+    if (!late.empty()) text += fmt::format("; not back yet: {}", some_of(late));
+    if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
+    return text;
+}
+
+std::string spare_reason(const State& state) {
+    std::string text = fmt::format("spare: the job runs with {} of {} nodes", state.group.members.size(), state.shape->max_nodes);
+    for (const auto& [id, member] : state.group.members) {
+        if (member.succeeded) return text + ", and some of them have finished";
+    }
+    return text;
+}
+
+/// For whom it is meant, and since when that node waits, is filled in by the callers.
+Waiting explain(const State& state) {
+    Waiting waiting;
+    waiting.present = hosts_of(state, present);
+    if (waiting.present.size() > kMaxHostsTold) waiting.present.resize(kMaxHostsTold);
+    waiting.min_nodes = state.shape->min_nodes;
+    waiting.max_nodes = state.shape->max_nodes;
+    if (state.phase == Phase::kGathering) waiting.reason = gathering_reason(state);
+    if (state.phase == Phase::kRunning) waiting.reason = spare_reason(state);
+    if (state.phase == Phase::kStopping) {
+        waiting.reason = fmt::format("the workers are being stopped ({}); still stopping: {}", state.cause.reason,
+                                     some_of(hosts_of(state, is_stopping)));
+    }
+    return waiting;
+}
+
+bool waits(const State& state, const NodeId& id, const Node& node) {
+    const bool parked = state.phase == Phase::kRunning && state.group.members.contains(id);
+    return eligible(node) && !parked;
+}
+
+/// kOpening lasts a moment, and kFinished has better news.
+bool there_is_waiting(const State& state) {
+    return state.shape && state.phase != Phase::kOpening && state.phase != Phase::kFinished;
+}
+
+void tell(Transition& t, const NodeId& id, const Node& node, Waiting waiting) {
+    waiting.waited = std::chrono::duration_cast<std::chrono::milliseconds>(t.state.now - node.idle_since);
+    t.send(id, std::move(waiting));
+}
+
+}  // namespace
+
+std::vector<std::string> hosts_of(const State& state, bool (*wanted)(const Node&)) {
+    std::vector<std::string> hosts;
+    for (const auto& [id, node] : state.nodes) {
+        if (wanted(node)) hosts.push_back(node.join.host);
+    }
+    std::ranges::sort(hosts, natural_less);
+    return hosts;
+}
+
+std::string some_of(const std::vector<std::string>& hosts) {
+    const std::size_t named = std::min(hosts.size(), kMaxHostsNamed);
+    std::string text = fmt::format("{}", fmt::join(hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(named), ", "));
+    return hosts.size() > named ? fmt::format("{} and {} more", text, hosts.size() - named) : text;
+}
+
+void tell_waiting_nodes(Transition& t) {
+    State& state = t.state;
+    if (!there_is_waiting(state)) return;
+    if (state.now - state.told_at < kChangeAtMostEvery) return;
+    Waiting waiting = explain(state);
+    const bool changed = waiting.reason != state.told.reason || waiting.present != state.told.present;
+    if (!changed && state.now - state.told_at < kRepeatAfter) return;
+    for (const auto& [id, node] : state.nodes) {
+        if (waits(state, id, node)) tell(t, id, node, waiting);
+    }
+    state.told = std::move(waiting);
+    state.told_at = state.now;
+}
+
+void tell_waiting_node(Transition& t, const NodeId& id) {
+    const auto node = t.state.nodes.find(id);
+    if (there_is_waiting(t.state) && node != t.state.nodes.end() && waits(t.state, id, node->second)) {
+        tell(t, id, node->second, explain(t.state));
+    }
+}
+
+}  // namespace ddprun::coordinator
