@@ -1,0 +1,292 @@
+#include "common/exit_codes.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/coordinator/job.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using Catch::Contains;
+
+TEST_CASE("the round closes at once when MAX nodes are here", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2, .slots = 4});
+    job.join("n1");
+    CHECK(job.sent<Welcome>().at("n1") == Welcome{"mnist", 1000ms, 3000ms});
+    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here");
+    CHECK(job.sent<Waiting>().at("n1").present == Hosts{"n1"});
+    job.join("n2");
+    CHECK(job.opens(1));
+    CHECK(job.sent<Waiting>().empty());
+
+    job.store_opens(4001);
+    const auto assigned = job.sent<Assignment>();
+    CHECK(assigned.size() == 2);
+    CHECK(assigned.at("n1") == Assignment{Generation{1}, NodeRank{0}, 2, 0, 8, "", 4001, 0, 0});
+    CHECK(assigned.at("n2") == Assignment{Generation{1}, NodeRank{1}, 2, 4, 8, "", 4001, 0, 0});
+    CHECK(job.actions.size() == 2);
+    CHECK(job.state.phase == Phase::kRunning);
+}
+
+TEST_CASE("with MIN nodes the round waits for the last call, and not longer", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.join("n1");
+    job.pass(20s);
+    job.join("n2");
+    CHECK(job.asked<OpenStore>().empty());
+    CHECK_THAT(job.sent<Waiting>().at("n2").reason, Contains("2 of 2 to 3 nodes are here") && Contains("at most 30 s"));
+    job.pass(29900ms);
+    CHECK(job.asked<OpenStore>().empty());
+    job.pass(100ms);
+    CHECK(job.opens(1));
+}
+
+TEST_CASE("a last call that lost a node below MIN starts anew", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.join("n1");
+    job.join("n2");
+    job.pass(29s);
+    job.disconnect("n2");
+    job.pass(5s);
+    CHECK(job.asked<OpenStore>().empty());
+    job.join("n3");
+    job.pass(29900ms);
+    CHECK(job.asked<OpenStore>().empty());
+    job.pass(100ms);
+    CHECK(job.opens(1));
+}
+
+TEST_CASE("too few nodes until the join timeout end the job, and the verdict says who is here and how many are missing", "[coordinator]") {
+    Job job({.min_nodes = 4, .max_nodes = 4});
+    job.join("n10");
+    job.pass(300s);
+    job.join("n2");
+    job.pass(299900ms);
+    CHECK(job.asked<FinishJob>().empty());
+    job.pass(100ms);
+    CHECK(job.verdict().outcome == Outcome::kInfrastructure);
+    CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
+    CHECK_THAT(job.verdict().reason, Contains("needs 4 nodes") && Contains("n2, n10") && Contains("2 are missing") && Contains("600 s"));
+    CHECK(job.told<Finished>() == Hosts{"n10", "n2"});
+}
+
+TEST_CASE("waiting nodes are told when something changes, and every five seconds", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    job.join("n1");
+    job.pass(1s);
+    CHECK(job.sent<Waiting>().size() == 1);  // what it was told on joining, as the standing explanation
+    job.pass(4s);
+    CHECK(job.sent<Waiting>().empty());
+    job.pass(1s);
+    CHECK(job.sent<Waiting>().at("n1").waited > 4s);
+    job.pass(1s);
+    job.join("n2");
+    CHECK(job.told<Waiting>() == Hosts{"n2"});
+    job.pass(100ms);
+    CHECK(job.told<Waiting>() == Hosts{"n1", "n2"});
+    CHECK(job.sent<Waiting>().at("n1").reason == "2 of 3 nodes are here");
+    CHECK(job.sent<Waiting>().at("n1").present == Hosts{"n1", "n2"});
+}
+
+TEST_CASE("a Join that cannot be served is refused with a sentence and changes nothing", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.join("n1");
+    Join bad = job.greeting("n2");
+    std::string says;
+    SECTION("other number of nodes") {
+        bad.min_nodes = bad.max_nodes = 2;
+        says = "this job runs with --nnodes 2:3, this node was started with --nnodes 2:";
+    }
+    SECTION("other restarts") {
+        bad.max_restarts = 3;
+        says = "--max-restarts 0, this node was started with --max-restarts 3";
+    }
+    SECTION("other run") {
+        bad.run_id = "cifar";
+        says = "run 'mnist', this node was started for run 'cifar'";
+    }
+    SECTION("other protocol") {
+        bad = Join{};
+        bad.node = "n2";
+        bad.protocol = 7;
+        says = "version 1 of the control protocol, this node version 7";
+    }
+    SECTION("no workers") {
+        bad.slots = 0;
+        says = "1 to 4096 workers";
+    }
+    SECTION("so many workers that ranks would overflow") {
+        bad.slots = 2'000'000'000;
+        says = "1 to 4096 workers";
+    }
+    SECTION("MIN above MAX") {
+        bad.min_nodes = 4;
+        says = "MIN <= MAX";
+    }
+    SECTION("no name") {
+        bad.host.clear();
+        says = "name of 1 to 255 bytes";
+    }
+    SECTION("no id") {
+        bad.node.clear();
+        says = "id of 1 to 255 bytes";
+    }
+    SECTION("an id that is connected") {
+        bad = job.greeting("n1");
+        says = "connected already";
+    }
+    job.join(bad);
+    REQUIRE(job.actions.size() == 1);
+    CHECK(job.asked<Refuse>().at(0).node == bad.node);
+    CHECK_THAT(job.asked<Refuse>().at(0).reason, Contains(says));
+    CHECK(job.state.nodes.size() == 1);
+}
+
+TEST_CASE("a refused first node leaves the job's options open", "[coordinator]") {
+    Job job;
+    Join bad = job.greeting("n1");
+    bad.max_nodes = 0;
+    job.join(bad);
+    CHECK(job.asked<Refuse>().size() == 1);
+    CHECK_FALSE(job.state.shape);
+    job.join("n1");
+    CHECK(job.told<Welcome>() == Hosts{"n1"});
+}
+
+TEST_CASE("ranks follow the places asked for, then natural host-name order, then the node id", "[coordinator]") {
+    Job job({.min_nodes = 6, .max_nodes = 6});
+    const auto add = [&](std::string id, std::string host, std::optional<int> place, int slots) {
+        Join join = job.greeting(id);
+        join.host = std::move(host);
+        join.node_rank = place;
+        join.slots = slots;
+        job.join(join);
+    };
+    add("a", "n10", {}, 1);
+    add("b", "n2", {}, 2);
+    add("c", "n2", {}, 3);
+    add("d", "zeta", 7, 4);
+    add("e", "eta", 3, 5);
+    add("f", "n02", {}, 6);
+    job.store_opens();
+    std::vector<std::pair<int, std::string>> order;
+    std::map<std::string, int> base;
+    for (const auto& [id, assignment] : job.sent<Assignment>()) {
+        order.emplace_back(number(assignment.node_rank), id);
+        base[id] = assignment.rank_base;
+        CHECK(assignment.world_size == 21);
+        CHECK(assignment.node_count == 6);
+    }
+    std::ranges::sort(order);
+    CHECK(order == std::vector<std::pair<int, std::string>>{{0, "e"}, {1, "d"}, {2, "f"}, {3, "b"}, {4, "c"}, {5, "a"}});
+    CHECK(base == std::map<std::string, int>{{"e", 0}, {"d", 5}, {"f", 9}, {"b", 15}, {"c", 17}, {"a", 20}});
+}
+
+TEST_CASE("a store that cannot be opened ends the job with its reason", "[coordinator]") {
+    Job job;
+    job.join("n1");
+    job.join("n2");
+    job.feed(StoreFailed{Generation{1}, "no free port", job.now});
+    CHECK(job.verdict().outcome == Outcome::kInfrastructure);
+    CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
+    CHECK_THAT(job.verdict().reason, Contains("no free port"));
+    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+}
+
+TEST_CASE("answers about another generation's store change nothing, and such a store is closed", "[coordinator]") {
+    Job job;
+    job.join("n1");
+    job.join("n2");
+    job.feed(StoreOpened{Generation{7}, 4007, job.now});
+    CHECK(job.closes(7));
+    job.feed(StoreFailed{Generation{7}, "late", job.now});
+    CHECK(job.actions.empty());
+    CHECK(job.state.phase == Phase::kOpening);
+    job.store_opens();
+    CHECK(job.told<Assignment>() == Hosts{"n1", "n2"});
+    job.store_opens();
+    CHECK(job.closes(1));
+    CHECK(job.state.phase == Phase::kRunning);
+}
+
+TEST_CASE("a node that is gone before the store is open gets no workers", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    for (const char* host : {"n1", "n2", "n3"}) job.join(host);
+    SECTION("enough are left") {
+        job.disconnect("n2");
+        job.store_opens();
+        CHECK(job.told<Assignment>() == Hosts{"n1", "n3"});
+        CHECK(job.sent<Assignment>().at("n3").node_rank == NodeRank{1});
+    }
+    SECTION("too few are left") {
+        job.disconnect("n2");
+        job.leave("n3");
+        CHECK(job.told<Finished>() == Hosts{"n3"});
+        job.store_opens();
+        CHECK(job.closes(1));
+        CHECK(job.told<Assignment>().empty());
+        CHECK(job.state.phase == Phase::kGathering);
+    }
+    SECTION("one more has come") {
+        job.disconnect("n2");
+        job.join("n4");
+        job.store_opens();
+        CHECK(job.told<Assignment>() == Hosts{"n1", "n3", "n4"});
+    }
+}
+
+TEST_CASE("more nodes than MAX are spares and are told so", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.join("n3");
+    CHECK(job.told<Abort>().empty());
+    CHECK(job.sent<Waiting>().at("n3").reason == "spare: the job runs with 2 of 2 nodes");
+    CHECK(job.state.phase == Phase::kRunning);
+}
+
+TEST_CASE("before the first group a node that leaves ends the job only when it is the last", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    job.join("n1");
+    job.join("n2");
+    job.leave("n1", SIGINT);
+    CHECK(job.sent<Finished>().at("n1").verdict.exit_code == 128 + SIGINT);
+    CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n1"}});
+    CHECK(job.asked<FinishJob>().empty());
+    job.leave("n2", SIGINT);
+    CHECK(job.verdict().outcome == Outcome::kStopped);
+    CHECK(job.verdict().exit_code == 128 + SIGINT);
+    CHECK(job.verdict().reason == "node n2 was told to stop (SIGINT)");
+}
+
+TEST_CASE("when every waiting node is lost the job ends", "[coordinator]") {
+    Job job;
+    job.join("n1");
+    job.disconnect("n1");
+    CHECK(job.asked<FinishJob>().empty());
+    job.pass(1s);
+    CHECK(job.verdict().outcome == Outcome::kInfrastructure);
+    CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
+}
+
+TEST_CASE("a waiting node whose connection breaks may come back within the grace", "[coordinator]") {
+    Job job;
+    job.join("n1");
+    job.disconnect("n1");
+    job.pass(900ms);
+    job.join("n1");
+    CHECK(job.told<Welcome>() == Hosts{"n1"});
+    job.join("n2");
+    CHECK(job.opens(1));
+}
+
+TEST_CASE("ticks before anybody has joined do nothing", "[coordinator]") {
+    Job job;
+    job.pass(3s);
+    CHECK(job.actions.empty());
+}
+
+TEST_CASE("heartbeats go to every connected node once per interval", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.pass(1s);
+    int beats = 0;
+    for (const Send& send : job.asked<Send>()) beats += std::holds_alternative<Heartbeat>(send.message) ? 1 : 0;
+    CHECK(beats == 2);
+}

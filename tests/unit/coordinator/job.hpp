@@ -1,0 +1,134 @@
+#pragma once
+// A job as the coordinator sees it: feeds step() and keeps what it asked for. Time is what the test says.
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/coordinator/coordinator.hpp"
+
+namespace ddprun::coordinator {
+
+using namespace std::chrono_literals;
+
+struct Shape {
+    int min_nodes = 2;
+    int max_nodes = 2;
+    int max_restarts = 0;
+    int slots = 1;
+};
+
+inline FailureReport failure(int rank, std::string host, ExitStatus status = {ExitStatus::Kind::kSignaled, SIGKILL, false}) {
+    FailureReport report;
+    report.rank = Rank{rank};
+    report.host = std::move(host);
+    report.status = status;
+    return report;
+}
+
+/// A node's id is its host name here, which makes both easy to say.
+class Job {
+public:
+    explicit Job(Shape shape = {}) : shape_(shape) {}
+
+    Join greeting(const std::string& host) const {
+        Join join;
+        join.node = host;
+        join.host = host;
+        join.slots = shape_.slots;
+        join.min_nodes = shape_.min_nodes;
+        join.max_nodes = shape_.max_nodes;
+        join.max_restarts = shape_.max_restarts;
+        return join;
+    }
+
+    // ---- events; each forgets the actions of the one before
+    void feed(const Event& event) {
+        Step next = step(std::move(state), event);
+        state = std::move(next.next);
+        actions = std::move(next.actions);
+        reason = std::move(next.reason);
+    }
+    void join(const std::string& host) { join(greeting(host)); }
+    void join(const Join& greeting) { say(greeting.node, greeting); }
+    void say(const std::string& host, AgentMessage message) { feed(NodeMessage{host, std::move(message), now}); }
+    void fail(const std::string& host, const FailureReport& report) { say(host, WorkerFailed{state.generation, report}); }
+    void stopped(const std::string& host) { say(host, GroupStopped{state.generation}); }
+    void succeeded(const std::string& host) { say(host, GroupSucceeded{state.generation}); }
+    void leave(const std::string& host, int signal = SIGTERM) { say(host, Leave{signal}); }
+    void disconnect(const std::string& host) { feed(NodeDisconnected{host, now}); }
+    void store_opens(int port = 4000) { feed(StoreOpened{state.generation, port, now}); }
+
+    /// `hosts` join and, with the store open, are running.
+    void start(const std::vector<std::string>& hosts) {
+        for (const std::string& host : hosts) join(host);
+        store_opens();
+    }
+
+    /// Lets time pass in ticks; connected nodes that are not `silent` send heartbeats. `actions` are those of all ticks.
+    void pass(Duration duration) {
+        std::vector<Action> all;
+        for (const TimePoint end = now + duration; now < end;) {
+            now += kTickInterval;
+            std::vector<NodeId> speaking;
+            for (const auto& [id, node] : state.nodes) {
+                if (node.link == Link::kConnected && !silent.contains(id)) speaking.push_back(id);
+            }
+            for (const NodeId& id : speaking) say(id, Heartbeat{});
+            feed(Tick{now});
+            all.insert(all.end(), actions.begin(), actions.end());
+        }
+        actions = std::move(all);
+    }
+
+    // ---- what was asked for
+    template <typename Message>
+    std::map<std::string, Message> sent() const {
+        std::map<std::string, Message> result;
+        for (const Action& action : actions) {
+            const auto* send = std::get_if<Send>(&action);
+            if (send == nullptr) continue;
+            if (const auto* message = std::get_if<Message>(&send->message)) result[send->node] = *message;
+        }
+        return result;
+    }
+    template <typename Kind>
+    std::vector<Kind> asked() const {
+        std::vector<Kind> result;
+        for (const Action& action : actions) {
+            if (const auto* found = std::get_if<Kind>(&action)) result.push_back(*found);
+        }
+        return result;
+    }
+    /// The hosts that were sent a Message, in order.
+    template <typename Message>
+    std::vector<std::string> told() const {
+        std::vector<std::string> hosts;
+        for (const auto& [host, message] : sent<Message>()) hosts.push_back(host);
+        return hosts;
+    }
+    bool opens(int generation) const { return asked<OpenStore>() == std::vector{OpenStore{Generation{generation}}}; }
+    bool closes(int generation) const { return asked<CloseStore>() == std::vector{CloseStore{Generation{generation}}}; }
+    /// The verdict, when it was just given.
+    Verdict verdict() const {
+        const auto finished = asked<FinishJob>();
+        return finished.size() == 1 ? finished.front().verdict : Verdict{.exit_code = -1, .reason = "no verdict", .culprit = {}};
+    }
+
+    State state{Config{.run_id = "mnist"}};
+    std::vector<Action> actions;
+    std::string reason;
+    TimePoint now{100s};
+    std::set<NodeId> silent;
+
+private:
+    Shape shape_;
+};
+
+using Hosts = std::vector<std::string>;
+
+}  // namespace ddprun::coordinator

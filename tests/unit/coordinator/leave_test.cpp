@@ -1,0 +1,146 @@
+#include "tests/catch.hpp"
+#include "tests/unit/coordinator/job.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using Catch::Contains;
+
+TEST_CASE("when a node is told to stop the others go on if they are enough, without spending a restart", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    job.leave("n1");
+    CHECK(job.told<Abort>() == Hosts{"n1", "n2", "n3"});
+    CHECK(job.sent<Abort>().at("n2").reason == "node n1 was told to stop (SIGTERM)");
+    job.stopped("n1");
+    CHECK(job.sent<Finished>().at("n1").verdict.outcome == Outcome::kStopped);  // it need not wait for the others
+    CHECK(job.sent<Finished>().at("n1").verdict.exit_code == 143);
+    CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n1"}});
+    job.stopped("n2");
+    job.stopped("n3");
+    CHECK(job.opens(2));
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n2").node_rank == NodeRank{0});
+    CHECK(job.state.restarts_spent == 0);
+}
+
+TEST_CASE("when too few nodes are left by one that is told to stop, the job is stopped", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.join("n1");
+    job.join("n2");
+    job.pass(30s);
+    job.store_opens();
+    job.leave("n2", SIGINT);
+    CHECK(job.told<Abort>() == Hosts{"n1", "n2"});
+    job.stopped("n2");
+    CHECK(job.actions.empty());  // it hears the verdict with the others
+    job.stopped("n1");
+    CHECK(job.closes(1));
+    CHECK(job.verdict().outcome == Outcome::kStopped);
+    CHECK(job.verdict().exit_code == 130);
+    CHECK(job.verdict().reason == "node n2 was told to stop (SIGINT), and the node left is too few for --nnodes 2:3");
+    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+}
+
+TEST_CASE("Ctrl-C on every node ends the job as stopped, whatever the order of the messages", "[coordinator]") {
+    const int min_nodes = GENERATE(1, 2, 3);
+    const bool answers_first = GENERATE(false, true);
+    CAPTURE(min_nodes, answers_first);
+    Job job({.min_nodes = min_nodes, .max_nodes = 3, .max_restarts = 3});
+    job.start({"n1", "n2", "n3"});
+    std::vector<Verdict> verdicts;
+    const auto note = [&] {
+        for (const FinishJob& finish : job.asked<FinishJob>()) verdicts.push_back(finish.verdict);
+    };
+    for (const char* host : {"n1", "n2", "n3"}) {
+        job.leave(host, SIGINT);
+        note();
+        if (answers_first) job.stopped(host);
+        note();
+    }
+    for (const char* host : {"n1", "n2", "n3"}) {
+        job.stopped(host);
+        note();
+    }
+    REQUIRE(verdicts.size() == 1);
+    CHECK(verdicts.front().outcome == Outcome::kStopped);
+    CHECK(verdicts.front().exit_code == 130);
+    CHECK(job.state.phase == Phase::kFinished);
+}
+
+TEST_CASE("a spare or a finished node that is told to stop disturbs nobody", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.join("n3");
+    job.leave("n3");
+    CHECK(job.told<Finished>() == Hosts{"n3"});
+    CHECK(job.told<Abort>().empty());
+    job.succeeded("n1");
+    job.leave("n1");
+    CHECK(job.told<Finished>() == Hosts{"n1"});
+    CHECK(job.told<Abort>().empty());
+    job.succeeded("n2");
+    CHECK(job.verdict().outcome == Outcome::kSucceeded);
+}
+
+TEST_CASE("a spare that left is not why a job with a lost node waits", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.join("n3");
+    job.leave("n3");
+    job.disconnect("n2");
+    job.pass(1s);
+    job.stopped("n1");
+    CHECK(job.state.phase == Phase::kGathering);
+    CHECK(job.asked<FinishJob>().empty());
+}
+
+TEST_CASE("a failure with restarts left does not restart what everybody was told to stop", "[coordinator]") {
+    Job job({.max_restarts = 3});
+    job.start({"n1", "n2"});
+    job.fail("n1", failure(0, "n1", {ExitStatus::Kind::kSignaled, SIGTERM, false}));  // the scheduler signals workers too
+    job.leave("n1");
+    job.leave("n2");
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().outcome == Outcome::kStopped);
+    CHECK(job.verdict().exit_code == 143);
+}
+
+TEST_CASE("a leaving node that vanishes is waited for no longer than its grace", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.leave("n1");
+    job.disconnect("n1");
+    job.stopped("n2");
+    CHECK(job.asked<OpenStore>().empty());
+    job.pass(1s);
+    CHECK(job.opens(2));
+}
+
+TEST_CASE("a leaving node that lost its connection is let go when it comes back", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.fail("n2", failure(1, "n2"));
+    job.leave("n1");
+    job.stopped("n1");
+    job.disconnect("n1");
+    job.stopped("n2");
+    job.store_opens();
+    REQUIRE(job.state.phase == Phase::kRunning);
+    job.join("n1");
+    CHECK(job.told<Finished>() == Hosts{"n1"});
+    CHECK(job.told<Abort>().empty());
+    CHECK_FALSE(job.state.nodes.contains("n1"));
+}
+
+TEST_CASE("the culprit's verdict reaches a node that was told to stop meanwhile", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.fail("n1", failure(0, "n1"));
+    job.leave("n2");
+    job.stopped("n2");
+    CHECK(job.actions.empty());
+    job.stopped("n1");
+    CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
+    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+}

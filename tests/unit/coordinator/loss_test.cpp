@@ -1,0 +1,272 @@
+#include "common/exit_codes.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/coordinator/job.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using Catch::Contains;
+
+namespace {
+
+/// Three nodes of 2:3, running.
+Job three(int max_restarts = 0) {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = max_restarts, .slots = 2});
+    job.start({"n1", "n2", "n3"});
+    return job;
+}
+
+}  // namespace
+
+TEST_CASE("a closed connection is a lost node after the grace; survivors go on without spending a restart", "[coordinator]") {
+    Job job = three();
+    job.disconnect("n2");
+    CHECK(job.actions.empty());
+    job.pass(900ms);
+    CHECK(job.told<Abort>().empty());
+    job.pass(100ms);
+    CHECK(job.told<Abort>() == Hosts{"n1", "n3"});
+    CHECK(job.sent<Abort>().at("n1").reason == "node n2 was lost: connection closed");
+    job.stopped("n3");
+    CHECK(job.asked<OpenStore>().empty());
+    job.stopped("n1");
+    CHECK(job.opens(2));
+    job.store_opens(4002);
+    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 4, "", 4002, 1, 0});
+    CHECK(job.sent<Assignment>().at("n3") == Assignment{Generation{2}, NodeRank{1}, 2, 2, 4, "", 4002, 1, 0});
+    job.succeeded("n1");
+    job.succeeded("n3");
+    CHECK(job.verdict().exit_code == 0);
+}
+
+TEST_CASE("silence is a lost node after three seconds, and its connection is closed", "[coordinator]") {
+    Job job = three();
+    job.pass(500ms);
+    job.silent = {"n3"};
+    job.pass(3s);
+    CHECK(job.told<Abort>().empty());
+    job.pass(100ms);
+    CHECK(job.told<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.sent<Abort>().at("n1").reason == "node n3 was lost: no sign of life for 3 s");
+    CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});
+}
+
+TEST_CASE("a daemon that was stopped itself does not take its nodes for dead", "[coordinator]") {
+    Job job = three();
+    job.pass(1s);
+    job.now += 60s;
+    job.feed(Tick{job.now});
+    job.pass(2s);
+    CHECK(job.told<Abort>().empty());
+    CHECK(job.state.phase == Phase::kRunning);
+    job.silent = {"n1", "n2", "n3"};
+    job.pass(3100ms);
+    CHECK(job.verdict().outcome == Outcome::kInfrastructure);  // but silence afterwards counts again
+}
+
+TEST_CASE("a node that comes back within the grace gets what it may have missed", "[coordinator]") {
+    Job job = three();
+    const Assignment assignment = job.sent<Assignment>().at("n2");
+    job.disconnect("n2");
+    SECTION("its assignment") {
+        job.join("n2");
+        CHECK(job.sent<Assignment>().at("n2") == assignment);
+        job.pass(5s);
+        CHECK(job.state.phase == Phase::kRunning);
+    }
+    SECTION("the abort") {
+        job.fail("n1", failure(0, "n1"));
+        CHECK(job.told<Abort>() == Hosts{"n1", "n3"});
+        job.stopped("n1");
+        job.stopped("n3");
+        CHECK(job.asked<FinishJob>().empty());
+        job.join("n2");
+        CHECK(job.sent<Abort>().at("n2") == Abort{Generation{1}, "rank 0 on n1 was killed by SIGKILL"});
+        CHECK(job.told<Assignment>().empty());
+        job.stopped("n2");
+        CHECK(job.verdict().exit_code == 137);
+    }
+}
+
+TEST_CASE("with fewer than MIN survivors the job gathers again, says why, and gives up after the join timeout", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.disconnect("n2");
+    job.pass(1s);
+    job.stopped("n1");
+    CHECK(job.state.phase == Phase::kGathering);
+    job.pass(1s);
+    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here (node n2 was lost: connection closed)");
+    SECTION("a new node completes it at once") {
+        job.pass(100s);
+        job.join("n5");
+        CHECK(job.opens(2));
+        job.store_opens();
+        CHECK(job.sent<Assignment>().at("n1").node_rank == NodeRank{0});
+        CHECK(job.state.restarts_spent == 0);
+    }
+    SECTION("nobody comes") {
+        job.pass(599s);
+        CHECK(job.verdict().outcome == Outcome::kInfrastructure);
+        CHECK_THAT(job.verdict().reason, Contains("n1") && Contains("1 is missing") && Contains("node n2 was lost"));
+    }
+    SECTION("the survivor is told to stop") {
+        job.leave("n1");
+        CHECK(job.verdict().outcome == Outcome::kStopped);
+        CHECK(job.verdict().exit_code == 143);
+    }
+}
+
+TEST_CASE("a spare steps in for a lost member without a last call", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.join("n3");
+    job.disconnect("n1");
+    job.pass(1s);
+    CHECK(job.told<Abort>() == Hosts{"n2"});
+    job.stopped("n2");
+    CHECK(job.opens(2));
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n2").node_rank == NodeRank{0});
+    CHECK(job.sent<Assignment>().at("n3").node_rank == NodeRank{1});
+}
+
+TEST_CASE("members of the last group are preferred over spares, whatever place those ask for", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+    job.start({"n8", "n9"});
+    Join eager = job.greeting("n1");
+    eager.node_rank = 0;
+    job.join(eager);
+    job.fail("n8", failure(0, "n8"));
+    job.stopped("n8");
+    job.stopped("n9");
+    job.store_opens();
+    CHECK(job.told<Assignment>() == Hosts{"n8", "n9"});
+}
+
+TEST_CASE("the loss of a spare or of a finished node disturbs nobody", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.join("n3");
+    job.disconnect("n3");
+    job.pass(2s);
+    CHECK(job.told<Abort>().empty());
+    job.succeeded("n1");
+    job.disconnect("n1");
+    job.pass(2s);
+    CHECK(job.told<Abort>().empty());
+    job.succeeded("n2");
+    CHECK(job.verdict().exit_code == 0);
+}
+
+TEST_CASE("a failure that a dying node caused elsewhere is not blamed on the worker", "[coordinator]") {
+    Job job = three(0);
+    SECTION("the dead node's connection ends first") {
+        job.disconnect("n2");
+        job.fail("n1", failure(0, "n1"));
+    }
+    SECTION("the failure is reported first") {
+        job.fail("n1", failure(0, "n1"));
+        job.pass(500ms);
+        job.disconnect("n2");
+    }
+    SECTION("the dead node falls silent") {
+        job.silent = {"n2"};
+        job.pass(500ms);
+        job.fail("n1", failure(0, "n1"));
+        job.pass(2500ms);
+    }
+    job.stopped("n1");
+    job.stopped("n3");
+    CHECK(job.asked<FinishJob>().empty());  // the judgement waits for n2
+    job.pass(1s);
+    CHECK_THAT(job.state.cause.reason, Contains("node n2 was lost"));
+    CHECK(job.state.restarts_spent == 0);
+    CHECK(job.opens(2));
+}
+
+TEST_CASE("a failure stays the cause when", "[coordinator]") {
+    Job job = three(0);
+    SECTION("the disconnected node comes back") {
+        job.disconnect("n2");
+        job.fail("n1", failure(0, "n1"));
+        job.join("n2");
+    }
+    SECTION("the lost node is the failing one") {
+        job.fail("n1", failure(0, "n1"));
+        job.disconnect("n1");
+        job.pass(1s);
+        job.stopped("n2");
+    }
+    SECTION("the other node is lost long after it") {
+        job.fail("n1", failure(0, "n1"));
+        job.pass(1500ms);
+        job.disconnect("n2");
+        job.pass(1s);
+    }
+    for (const char* host : {"n1", "n2", "n3"}) {
+        if (job.state.nodes.at(host).link == Link::kConnected) job.stopped(host);
+    }
+    CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
+    CHECK(job.verdict().culprit == failure(0, "n1"));
+}
+
+TEST_CASE("a lost node that comes back is told to stop and takes part only when it has", "[coordinator]") {
+    Job job = three();
+    job.disconnect("n2");
+    job.pass(2s);
+    job.stopped("n1");
+    job.stopped("n3");
+    job.store_opens();
+    REQUIRE(job.told<Assignment>() == Hosts{"n1", "n3"});
+    job.join("n2");
+    CHECK(job.sent<Abort>().at("n2") == Abort{Generation{1}, "node n2 was lost"});
+    CHECK(job.told<Abort>() == Hosts{"n2"});
+    CHECK(job.state.phase == Phase::kRunning);
+    job.say("n2", GroupStopped{Generation{1}});
+    CHECK(job.told<Abort>() == Hosts{"n1", "n3"});
+    CHECK(job.sent<Abort>().at("n1") == Abort{Generation{2}, "node n2 joined"});
+}
+
+TEST_CASE("survivors wait for the workers of a lost node that is back before the others were stopped", "[coordinator]") {
+    Job job = three();
+    job.disconnect("n2");
+    job.pass(2s);
+    job.join("n2");
+    CHECK(job.told<Abort>() == Hosts{"n2"});
+    job.stopped("n1");
+    job.stopped("n3");
+    CHECK(job.asked<OpenStore>().empty());
+    job.stopped("n2");
+    CHECK(job.opens(2));
+}
+
+TEST_CASE("when every node is lost the job ends", "[coordinator]") {
+    Job job = three();
+    for (const char* host : {"n1", "n2", "n3"}) job.disconnect(host);
+    job.pass(1s);
+    CHECK(job.closes(1));
+    CHECK(job.verdict().outcome == Outcome::kInfrastructure);
+    CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
+    CHECK_THAT(job.verdict().reason, Contains("no node is left") && Contains("was lost: connection closed"));
+}
+
+TEST_CASE("a known node that is about to be back holds the round for its grace", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 3, .max_restarts = 1});
+    job.start({"n1", "n2", "n3"});
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n2");
+    job.disconnect("n2");
+    job.stopped("n3");
+    job.stopped("n1");
+    CHECK(job.asked<OpenStore>().empty());
+    SECTION("it is back") {
+        job.join("n2");
+        CHECK(job.opens(2));
+    }
+    SECTION("it is lost") {
+        job.pass(900ms);
+        CHECK(job.asked<OpenStore>().empty());
+        job.pass(100ms);
+        CHECK(job.opens(2));
+    }
+}
