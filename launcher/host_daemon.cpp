@@ -3,16 +3,23 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
+#include <thread>
 
+#include "common/clock.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/this_host.hpp"
 
 namespace ddprun::launcher {
 namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{20};
 
 /// Where an agent on this machine connects to: not to 0.0.0.0, which is no destination by any standard.
 Endpoint for_local_agent(Endpoint endpoint) {
@@ -20,11 +27,29 @@ Endpoint for_local_agent(Endpoint endpoint) {
     return endpoint;
 }
 
-Result<Hosted> met_holder(const Endpoint& endpoint) {
-    const auto holder = find_port_holder(endpoint);
-    if (when_taken(holder) == Taken::kJoinIt) return Hosted{for_local_agent(endpoint), false, {}};
-    return Error{Errc::kInUse, fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or pass "
-                                           "another --rdzv-endpoint HOST:PORT.", to_string(endpoint), to_string(*holder))};
+/// Held while a port is looked at and perhaps taken, so that of two ddprun that start at one moment only one starts a daemon.
+/// A name in the abstract socket space: it belongs to the network namespace, as the port does, and dies with the process.
+class StartLock {
+public:
+    explicit StartLock(const Endpoint& endpoint) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un name{};
+        name.sun_family = AF_UNIX;
+        const std::string text = fmt::format("ddprun-start-{}", to_string(endpoint));
+        const std::size_t length = std::min(text.size(), sizeof name.sun_path - 1);
+        text.copy(name.sun_path + 1, length);   // behind a zero byte: no file
+        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+        held_ = ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0;
+    }
+    [[nodiscard]] bool held() const { return held_; }
+
+private:
+    UniqueFd socket_;
+    bool held_ = false;
+};
+
+Error held_by(const Endpoint& endpoint, const std::string& holder) {
+    return {Errc::kInUse, fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or pass another "
+                                      "--rdzv-endpoint HOST:PORT.", to_string(endpoint), holder)};
 }
 
 Error cannot_bind(const Endpoint& endpoint, int error) {
@@ -36,10 +61,7 @@ Error cannot_bind(const Endpoint& endpoint, int error) {
 
 }  // namespace
 
-Taken when_taken(const std::optional<PortHolder>& holder) {
-    const bool stranger = holder && holder->pid && holder->program != "ddprund";
-    return stranger ? Taken::kRefuse : Taken::kJoinIt;
-}
+bool is_joinable(const PortHolder& holder) { return !holder.pid || holder.program == "ddprund"; }
 
 int probe_bind(const Endpoint& endpoint) {
     addrinfo hints{};
@@ -58,15 +80,28 @@ int probe_bind(const Endpoint& endpoint) {
 }
 
 Result<Hosted> host_or_join(const DaemonRequest& request) {
-    const int before = probe_bind(request.bind);
-    if (before == EADDRINUSE) return met_holder(request.bind);
-    if (before != 0) return cannot_bind(request.bind, before);
+    const Endpoint& bind = request.bind;
+    const TimePoint give_up = Clock::now() + request.ready_within;
+    for (;; std::this_thread::sleep_for(kLookAgain)) {
+        const bool last_look = Clock::now() >= give_up;
+        const StartLock lock(bind);
+        if (bind.port != 0 && !lock.held() && !last_look) continue;   // somebody is starting one at this moment
 
-    auto daemon = start_daemon(request);
-    if (daemon) return Hosted{for_local_agent(daemon->endpoint), true, std::move(daemon->lifeline)};
-    // Between the look and the start somebody else may have been faster: two terminals, one moment.
-    if (request.bind.port != 0 && probe_bind(request.bind) == EADDRINUSE) return met_holder(request.bind);
-    return daemon.error();
+        const int error = probe_bind(bind);
+        if (error == 0) {
+            auto daemon = start_daemon(request);
+            if (daemon) return Hosted{for_local_agent(daemon->endpoint), true, std::move(daemon->lifeline)};
+            if (last_look || probe_bind(bind) != EADDRINUSE) return daemon.error();
+        } else if (error != EADDRINUSE) {
+            return cannot_bind(bind, error);
+        } else if (const auto holder = find_port_holder(bind)) {
+            if (!is_joinable(*holder)) return held_by(bind, to_string(*holder));
+            // The daemon of an earlier job may be about to end: it is joined only if it is still there now.
+            if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false, {}};
+        } else if (last_look) {
+            return held_by(bind, "a connection that uses it as its own port, for nobody listens there");
+        }
+    }
 }
 
 }  // namespace ddprun::launcher

@@ -68,7 +68,7 @@ TEST_CASE("each mistake on the command line is refused with a message of its own
     for (const Mistake& mistake : kMistakes) {
         CAPTURE(mistake.words);
         const auto invocation = parse_options(mistake.words, mistake.environment);
-        REQUIRE_FALSE(invocation);
+        REQUIRE_FALSE(invocation.has_value());
         CHECK(invocation.error().code == ddprun::Errc::kUsage);
         CHECK_THAT(invocation.error().message, Catch::StartsWith(mistake.message));
     }
@@ -76,6 +76,6 @@ TEST_CASE("each mistake on the command line is refused with a message of its own
 
 TEST_CASE("an internal option is not read from the environment", "[launcher][unit]") {
     const auto invocation = parse_options({"p"}, {{"PET_AS_LOCAL_NODE", "0@127.0.0.1:1"}});
-    REQUIRE(invocation);
+    REQUIRE(invocation.has_value());
     CHECK_FALSE(invocation->options.as_local_node);
 }

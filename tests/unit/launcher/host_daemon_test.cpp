@@ -21,21 +21,24 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A listening socket of this process on a free port.
-struct Listener {
+/// A socket of this process on a free port.
+struct BoundSocket {
     UniqueFd socket;
     Endpoint endpoint;
 
-    explicit Listener(const std::string& address) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    explicit BoundSocket(const std::string& address) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         sockaddr_in name{};
         name.sin_family = AF_INET;
         REQUIRE(::inet_pton(AF_INET, address.c_str(), &name.sin_addr) == 1);
         REQUIRE(::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), sizeof name) == 0);
-        REQUIRE(::listen(socket.get(), 1) == 0);
         socklen_t size = sizeof name;
         REQUIRE(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0);
         endpoint = {"127.0.0.1", ntohs(name.sin_port)};
     }
+};
+
+struct Listener : BoundSocket {
+    explicit Listener(const std::string& address) : BoundSocket(address) { REQUIRE(::listen(socket.get(), 1) == 0); }
 };
 
 DaemonRequest request_for(const std::filesystem::path& program) {
@@ -65,7 +68,7 @@ TEST_CASE("the holder of a port is named by pid and command", "[launcher][unit]"
     for (const std::string address : {"127.0.0.1", "0.0.0.0"}) {   // one on all interfaces is in the way as well
         const Listener listener(address);
         const auto holder = find_port_holder(listener.endpoint);
-        REQUIRE(holder);
+        REQUIRE(holder.has_value());
         CHECK(holder->pid == ::getpid());
         CHECK(holder->uid == ::getuid());
         CHECK_THAT(holder->command, Catch::Contains("unit_launcher"));
@@ -78,10 +81,10 @@ TEST_CASE("a free port has no holder", "[launcher][unit]") {
     {
         const Listener listener("127.0.0.1");
         endpoint = listener.endpoint;
-        CHECK_FALSE(find_port_holder({"127.0.0.2", endpoint.port}));   // another address is not in the way
+        CHECK_FALSE(find_port_holder({"127.0.0.2", endpoint.port}).has_value());   // another address is not in the way
         CHECK(probe_bind(endpoint) == EADDRINUSE);
     }
-    CHECK_FALSE(find_port_holder(endpoint));
+    CHECK_FALSE(find_port_holder(endpoint).has_value());
     CHECK(probe_bind(endpoint) == 0);
 }
 
@@ -89,7 +92,7 @@ TEST_CASE("an address of no interface of ours cannot be bound", "[launcher][unit
     DaemonRequest request = request_for("/bin/false");
     request.bind = {"192.0.2.1", 29400};
     const auto refused = host_or_join(request);
-    REQUIRE_FALSE(refused);
+    REQUIRE_FALSE(refused.has_value());
     CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at 192.0.2.1:29400: Cannot assign"));
 }
 
@@ -98,7 +101,7 @@ TEST_CASE("a port in other hands is an error that names them", "[launcher][unit]
     DaemonRequest request = request_for("/bin/false");
     request.bind = listener.endpoint;
     const auto refused = host_or_join(request);
-    REQUIRE_FALSE(refused);
+    REQUIRE_FALSE(refused.has_value());
     CHECK(refused.error().code == Errc::kInUse);
     CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at " + to_string(listener.endpoint) +
                                                           ": the port is held by pid " + std::to_string(::getpid())));
@@ -106,10 +109,28 @@ TEST_CASE("a port in other hands is an error that names them", "[launcher][unit]
 }
 
 TEST_CASE("a ddprund on the port is joined, and so is a holder that cannot be looked at", "[launcher][unit]") {
-    CHECK(when_taken(PortHolder{4242, "/usr/bin/ddprund --port 29400", "ddprund", 1000}) == Taken::kJoinIt);
-    CHECK(when_taken(PortHolder{std::nullopt, "", "", 1000}) == Taken::kJoinIt);
-    CHECK(when_taken(std::nullopt) == Taken::kJoinIt);
-    CHECK(when_taken(PortHolder{4242, "nginx", "nginx", 0}) == Taken::kRefuse);
+    CHECK(is_joinable(PortHolder{4242, "/usr/bin/ddprund --port 29400", "ddprund", 1000}));
+    CHECK(is_joinable(PortHolder{std::nullopt, "", "", 1000}));
+    CHECK_FALSE(is_joinable(PortHolder{4242, "nginx", "nginx", 0}));
+}
+
+TEST_CASE("a port that is bound though nobody listens there is an error after a while", "[launcher][unit]") {
+    const BoundSocket bound("127.0.0.1");
+    DaemonRequest request = request_for("/bin/false");
+    request.bind = bound.endpoint;
+    request.ready_within = 50ms;
+    const auto refused = host_or_join(request);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::kInUse);
+    CHECK_THAT(refused.error().message, Catch::Contains("nobody listens there"));
+}
+
+TEST_CASE("a daemon that cannot be started is an error, not a reason to join", "[launcher][unit]") {
+    DaemonRequest request = request_for("/bin/false");
+    request.bind = BoundSocket("127.0.0.1").endpoint;   // free again
+    const auto failed = host_or_join(request);
+    REQUIRE_FALSE(failed.has_value());
+    CHECK(failed.error().code == Errc::kClosed);
 }
 
 TEST_CASE("the daemon is told all that was asked for", "[launcher][unit]") {
@@ -127,7 +148,7 @@ TEST_CASE("the daemon is told all that was asked for", "[launcher][unit]") {
 
 TEST_CASE("the ready line is read strictly", "[launcher][unit]") {
     const auto daemon = parse_ready_line(R"({"address":"127.0.0.1","port":40001,"run_id":"abc"})");
-    REQUIRE(daemon);
+    REQUIRE(daemon.has_value());
     CHECK(daemon->endpoint == Endpoint{"127.0.0.1", 40001});
     CHECK(daemon->run_id == "abc");
     for (const char* line : {"", "listening", "[]", "{}", R"({"address":"x","port":0})", R"({"address":"x","port":70000})",
@@ -146,7 +167,7 @@ TEST_CASE("the daemon is nobody's child, and its end is seen", "[launcher][unit]
                                              "exec 3>&-\nread line < " + fifo.string() + "\n", 0755);
     auto daemon = start_daemon(request_for(script));
     INFO((daemon ? "" : daemon.error().message));
-    REQUIRE(daemon);
+    REQUIRE(daemon.has_value());
     CHECK(daemon->endpoint == Endpoint{"127.0.0.1", 4711});
 
     const pid_t pid = std::stoi(daemon->run_id);
@@ -160,12 +181,12 @@ TEST_CASE("the daemon is nobody's child, and its end is seen", "[launcher][unit]
 TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][unit]") {
     const TempDir temp;
     const auto ends = start_daemon(request_for(temp.file("ends", "#!/bin/sh\nexit 1\n", 0755)));
-    REQUIRE_FALSE(ends);
+    REQUIRE_FALSE(ends.has_value());
     CHECK(ends.error().code == Errc::kClosed);
     CHECK_THAT(ends.error().message, Catch::StartsWith("ddprund ended before it listened at 127.0.0.1:0."));
 
     const auto babbles = start_daemon(request_for(temp.file("babbles", "#!/bin/sh\necho hello >&3\n", 0755)));
-    REQUIRE_FALSE(babbles);
+    REQUIRE_FALSE(babbles.has_value());
     CHECK(babbles.error().code == Errc::kMalformed);
 
     const std::filesystem::path fifo = temp.path() / "until";
@@ -174,6 +195,6 @@ TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][un
     request.ready_within = 50ms;
     const auto silent = start_daemon(request);
     { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }   // lets it end
-    REQUIRE_FALSE(silent);
+    REQUIRE_FALSE(silent.has_value());
     CHECK(silent.error().code == Errc::kTimeout);
 }

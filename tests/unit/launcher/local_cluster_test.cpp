@@ -32,6 +32,6 @@ TEST_CASE("an emulated node is told its index and endpoint in one word", "[launc
     CHECK(to_string(node) == "3@127.0.0.1:40001");
     CHECK(parse_local_node(to_string(node))->index == 3);
     CHECK(parse_local_node(to_string(node))->endpoint == node.endpoint);
-    for (const char* text : {"", "3", "@n1:1", "x@n1:1", "3@"}) CHECK_FALSE(parse_local_node(text));
+    for (const char* text : {"", "3", "@n1:1", "x@n1:1", "3@"}) CHECK_FALSE(parse_local_node(text).has_value());
     CHECK(local_node_name(0) == "node0");
 }

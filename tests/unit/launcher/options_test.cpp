@@ -19,7 +19,7 @@ namespace {
 Options parsed(const Words& words, const Environment& environment = {}) {
     const auto invocation = parse_options(words, environment);
     INFO((invocation ? "" : invocation.error().message));
-    REQUIRE(invocation);
+    REQUIRE(invocation.has_value());
     return invocation->options;
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("every option is accepted in both spellings, with '=' and without", "[
         for (const std::string& name : {std::string(row.name), underscored}) {
             if (row.is_flag()) {
                 const auto line = read_command_line({"--" + name, "prog"});
-                REQUIRE(line);
+                REQUIRE(line.has_value());
                 CHECK(line->given == decltype(line->given){{std::string(row.name), "1"}});
                 CHECK(line->program == Words{"prog"});
                 continue;
@@ -51,10 +51,10 @@ TEST_CASE("every option is accepted in both spellings, with '=' and without", "[
             const std::string& value = kSamples.at(row.name);
             for (const Words& words : {Words{"--" + name, value, "prog"}, Words{"--" + name + "=" + value, "prog"}}) {
                 const auto line = read_command_line(words);
-                REQUIRE(line);
+                REQUIRE(line.has_value());
                 CHECK(line->given == decltype(line->given){{std::string(row.name), value}});
                 CHECK(line->program == Words{"prog"});
-                CHECK(parse_options(words, {}));
+                CHECK(parse_options(words, {}).has_value());
             }
         }
     }
@@ -65,11 +65,11 @@ TEST_CASE("every shown option has a PET_ variable, and the command line wins ove
         if (row.group.empty()) continue;
         CAPTURE(row.name);
         const std::string value = row.is_flag() ? "1" : kSamples.at(row.name);
-        CHECK(parse_options({"prog"}, {{variable_name(row), value}}));
+        CHECK(parse_options({"prog"}, {{variable_name(row), value}}).has_value());
         // A variable that is overridden may hold anything.
         const Words words = row.is_flag() ? Words{fmt::format("--{}", row.name), "prog"}
                                           : Words{fmt::format("--{}", row.name), value, "prog"};
-        CHECK(parse_options(words, {{variable_name(row), "3:2:1"}}));
+        CHECK(parse_options(words, {{variable_name(row), "3:2:1"}}).has_value());
     }
     CHECK(parsed({"prog"}, {{"PET_NNODES", "2:4"}}).nodes == NodeRange{2, 4});
     CHECK(parsed({"--nnodes", "3", "prog"}, {{"PET_NNODES", "2:4"}}).nodes == NodeRange{3, 3});
@@ -80,7 +80,7 @@ TEST_CASE("flags in variables are yes or no in several words", "[launcher][unit]
     for (const std::string yes : {"1", "true", "YES", "on"}) CHECK(parsed({"prog"}, {{"PET_STANDALONE", yes}}).standalone);
     for (const std::string no : {"0", "False", "no", "off"}) CHECK_FALSE(parsed({"prog"}, {{"PET_STANDALONE", no}}).standalone);
     const auto refused = parse_options({"prog"}, {{"PET_STANDALONE", "maybe"}});
-    REQUIRE_FALSE(refused);
+    REQUIRE_FALSE(refused.has_value());
     CHECK(refused.error().message == "PET_STANDALONE=maybe: neither yes nor no. Write 1/0, true/false, yes/no or on/off.");
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("options without effect are accepted and say so", "[launcher][unit]") 
 TEST_CASE("help and version are printed whatever else is there", "[launcher][unit]") {
     for (const std::string word : {"-h", "--help"}) {
         const auto invocation = parse_options({"--nnodes", "2", word}, {});
-        REQUIRE(invocation);
+        REQUIRE(invocation.has_value());
         INFO(invocation->print);
         for (const OptionRow& row : option_table()) {
             const bool shown = invocation->print.find(fmt::format("--{}", row.name)) != std::string::npos;

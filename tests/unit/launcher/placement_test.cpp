@@ -51,7 +51,7 @@ const std::vector<Case> kCases{
 Result<Placement> placed(std::vector<std::string> words) {
     words.push_back("program");
     auto invocation = parse_options(words, {});
-    REQUIRE(invocation);
+    REQUIRE(invocation.has_value());
     return place(invocation->options, fake_address_here);
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("each way to describe a job has one place for the daemon", "[launcher]
     for (const Case& example : kCases) {
         CAPTURE(example.words);
         const auto placement = placed(example.words);
-        REQUIRE(placement);
+        REQUIRE(placement.has_value());
         INFO(to_string(placement->part) << " " << to_string(placement->endpoint) << ": " << placement->reason);
         CHECK(placement->part == example.part);
         CHECK(placement->endpoint == example.endpoint);
@@ -73,7 +73,7 @@ TEST_CASE("port 0 is refused where another node would have to know it", "[launch
     for (const std::vector<std::string>& words : {std::vector<std::string>{"--nnodes", "2", "--rdzv-endpoint", "here:0"},
                                                   std::vector<std::string>{"--rdzv-endpoint", "there:0"}}) {
         const auto refused = placed(words);
-        REQUIRE_FALSE(refused);
+        REQUIRE_FALSE(refused.has_value());
         CHECK(refused.error().code == Errc::kUsage);
         CHECK_THAT(refused.error().message, Catch::Contains("Name a port."));
     }
@@ -122,5 +122,5 @@ TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
     CHECK(here("localhost") == "127.0.0.1");
     CHECK(here(self.name).has_value());
     for (const std::string& address : self.addresses) CHECK(here(address) == address);
-    CHECK_FALSE(here("192.0.2.1"));   // reserved for documentation
+    CHECK_FALSE(here("192.0.2.1").has_value());   // reserved for documentation
 }

@@ -41,7 +41,7 @@ TEST_CASE("a bare name is looked for on PATH in order, then beside ddprun", "[la
     folders.program("a/train", 0644);   // not executable: the search goes on
     CHECK(worker_command(asked({"train"}), {}, folders.search).value() == Words{in_b});
     std::filesystem::create_directories(folders.a / "b");
-    CHECK_FALSE(worker_command(asked({"b"}), {}, folders.search));
+    CHECK_FALSE(worker_command(asked({"b"}), {}, folders.search).has_value());
 }
 
 TEST_CASE("a name with a slash is that file and no other", "[launcher][unit]") {
@@ -50,7 +50,7 @@ TEST_CASE("a name with a slash is that file and no other", "[launcher][unit]") {
     const std::string path = folders.program("elsewhere/train");
     CHECK(worker_command(asked({path}), {}, folders.search).value() == Words{path});
     const auto missing = worker_command(asked({"./no-such/train"}), {}, folders.search);
-    REQUIRE_FALSE(missing);
+    REQUIRE_FALSE(missing.has_value());
     CHECK(missing.error().code == Errc::kNotFound);
     CHECK_THAT(missing.error().message, Catch::StartsWith("no program ./no-such/train: No such file or directory."));
 }
@@ -58,7 +58,7 @@ TEST_CASE("a name with a slash is that file and no other", "[launcher][unit]") {
 TEST_CASE("an unknown program is answered with where it was looked for", "[launcher][unit]") {
     const Folders folders;
     const auto missing = worker_command(asked({"trian"}), {}, folders.search);
-    REQUIRE_FALSE(missing);
+    REQUIRE_FALSE(missing.has_value());
     CHECK(missing.error().code == Errc::kNotFound);
     CHECK_THAT(missing.error().message, Catch::Contains("no program 'trian' on PATH (" + folders.search.path + ")"));
     CHECK_THAT(missing.error().message, Catch::Contains(folders.own.string()));
@@ -70,7 +70,7 @@ TEST_CASE("a file that cannot be executed is a different error from one that is 
     for (const Words& words : {Words{"notes"}, Words{plain}, Words{folders.a.string()}}) {
         CAPTURE(words);
         const auto refused = worker_command(asked(words), {}, folders.search);
-        REQUIRE_FALSE(refused);
+        REQUIRE_FALSE(refused.has_value());
         CHECK(refused.error().code == Errc::kRefused);
         CHECK_THAT(refused.error().message, Catch::StartsWith("cannot execute "));
     }
@@ -98,13 +98,13 @@ TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launc
 TEST_CASE("a script must be there, and so must Python", "[launcher][unit]") {
     const Folders folders;
     const auto no_script = worker_command(asked({"gone.py"}), {}, folders.search);
-    REQUIRE_FALSE(no_script);
+    REQUIRE_FALSE(no_script.has_value());
     CHECK(no_script.error().code == Errc::kNotFound);
     CHECK_THAT(no_script.error().message, Catch::StartsWith("no script gone.py"));
 
     const std::string script = folders.temp.file("train.py", "", 0644).string();
     const auto no_python = worker_command(asked({script}), {}, folders.search);
-    REQUIRE_FALSE(no_python);
+    REQUIRE_FALSE(no_python.has_value());
     CHECK(no_python.error().code == Errc::kNotFound);
     CHECK_THAT(no_python.error().message, Catch::Contains("PYTHON_EXEC"));
 }
@@ -113,7 +113,7 @@ TEST_CASE("programs of ours are found in our own folder only", "[launcher][unit]
     const Folders folders;
     folders.program("a/ddprund");
     const auto missing = own_program(folders.own, "ddprund");
-    REQUIRE_FALSE(missing);
+    REQUIRE_FALSE(missing.has_value());
     CHECK_THAT(missing.error().message, Catch::StartsWith((folders.own / "ddprund").string() + " is missing"));
     const std::string own = folders.program("own/ddprund");
     CHECK(own_program(folders.own, "ddprund").value() == own);

@@ -31,7 +31,7 @@ TEST_CASE("the number of workers is what was asked for or what there is", "[laun
     CHECK(worker_count({Slots::Kind::kAuto, 0}, with_gpus).value() == 2);
     CHECK(worker_count({Slots::Kind::kAuto, 0}, without).value() == 8);
     const auto refused = worker_count({Slots::Kind::kGpu, 0}, without);
-    REQUIRE_FALSE(refused);
+    REQUIRE_FALSE(refused.has_value());
     CHECK(refused.error().code == ddprun::Errc::kUsage);
     CHECK_THAT(refused.error().message, Catch::StartsWith("--nproc-per-node gpu: this machine has no GPU to use"));
 }
