@@ -1,0 +1,187 @@
+#include "agent/child_process.hpp"
+
+// The only file that knows Boost.Process. In 1.81 its second version wants the first one included before it.
+#include <boost/process.hpp>
+#include <boost/process/v2/posix/default_launcher.hpp>
+#include <boost/process/v2/process.hpp>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace ddprun::agent {
+namespace {
+
+namespace process = boost::process::v2;
+using boost::system::error_code;
+
+/// Blocks every signal while it lives: between fork and exec the child must not run our handlers.
+class SignalsBlocked {
+public:
+    SignalsBlocked() {
+        sigset_t all;
+        ::sigfillset(&all);
+        ::sigprocmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+private:
+    sigset_t before_;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+    std::vector<char*> result;
+    result.reserve(strings.size() + 1);
+    for (const std::string& string : strings) result.push_back(const_cast<char*>(string.c_str()));
+    result.push_back(nullptr);
+    return result;
+}
+
+/// dup2 that also works when a source lies where a target goes: both sources are first moved above the targets.
+bool place_descriptors(int out, int err) {
+    const int high_out = ::fcntl(out, F_DUPFD_CLOEXEC, 3);
+    const int high_err = ::fcntl(err, F_DUPFD_CLOEXEC, 3);
+    return high_out >= 0 && high_err >= 0 && ::dup2(high_out, STDOUT_FILENO) >= 0 && ::dup2(high_err, STDERR_FILENO) >= 0;
+}
+
+void reset_signals() {
+    for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);   // fails for SIGKILL and SIGSTOP, as it should
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// What happens in the child, as an initializer of Boost.Process's launcher. It executes the program itself, because the
+/// launcher would first walk /dev/fd, which allocates and which a bare chroot does not have. An error that is returned makes
+/// the launcher write errno to a pipe, from which its parent side learns it.
+struct InChild {
+    char* const* argv;
+    char* const* environment;
+    int stdout_fd;
+    int stderr_fd;
+    pid_t parent;
+
+    template <typename Launcher, typename Path, typename Argv>
+    error_code on_exec_setup(Launcher&, const Path&, const Argv&) const {
+        ::setsid();
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);   // it died before the line above
+        if (!place_descriptors(stdout_fd, stderr_fd)) return {errno, boost::system::system_category()};
+        ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+        reset_signals();
+        ::execve(argv[0], argv, environment);
+        return {errno, boost::system::system_category()};
+    }
+
+    /// The launcher would call exit(3) now and run our exit handlers: output that we have not flushed would appear twice.
+    template <typename... Ignored>
+    void on_exec_error(Ignored&&...) const {
+        ::_exit(exit_code::kProgramNotFound);
+    }
+};
+
+std::string explain_exec_failure(const std::string& path, const error_code& error) {
+    const bool exists = ::access(path.c_str(), F_OK) == 0;
+    if (error == boost::system::errc::no_such_file_or_directory && exists) {
+        return fmt::format("cannot execute {}: the interpreter that its first line or its ELF header names does not exist", path);
+    }
+    if (error == boost::system::errc::permission_denied) {
+        return fmt::format("cannot execute {}: permission denied. Is it a program, and executable (chmod +x)?", path);
+    }
+    if (error == boost::system::errc::executable_format_error) {
+        return fmt::format("cannot execute {}: not a program of this machine, nor a script that begins with #!", path);
+    }
+    return system_error(fmt::format("cannot execute {}", path), error.value()).message;
+}
+
+ExitStatus exit_status_from(const siginfo_t& info) {
+    if (info.si_code == CLD_EXITED) return {ExitStatus::Kind::kExited, info.si_status, false};
+    return {ExitStatus::Kind::kSignaled, info.si_status, info.si_code == CLD_DUMPED};
+}
+
+void wait_for(pid_t pid, siginfo_t& info) {
+    while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED) != 0 && errno == EINTR) {}
+}
+
+}  // namespace
+
+Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
+    const std::vector<char*> argv = pointers(spec.argv);
+    const std::vector<char*> environment = pointers(spec.environment);
+    const InChild in_child{argv.data(), environment.data(), spec.stdout_fd, spec.stderr_fd, ::getpid()};
+
+    process::posix::default_launcher launcher;
+    error_code error;
+    {
+        const SignalsBlocked blocked;
+        // detach(): the handle would otherwise kill and reap by its own rules. Ours is the pid.
+        launcher(io.get_executor(), error, boost::filesystem::path(spec.argv.at(0)), std::vector<std::string>{}, in_child).detach();
+    }
+    if (error) {
+        siginfo_t info{};
+        if (launcher.pid > 0) wait_for(launcher.pid, info);   // the launcher leaves the failed child as a zombie
+        return Error{error, explain_exec_failure(spec.argv[0], error)};
+    }
+    const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, launcher.pid, 0u));
+    if (pidfd < 0) {
+        const int number = errno;
+        siginfo_t info{};
+        ::kill(-launcher.pid, SIGKILL);
+        wait_for(launcher.pid, info);
+        return system_error(fmt::format("cannot watch process {} (pidfd_open)", launcher.pid), number);
+    }
+    return ChildProcess(io, launcher.pid, pidfd);
+}
+
+ChildProcess::ChildProcess(boost::asio::io_context& io, pid_t pid, int pidfd) : pid_(pid), pidfd_(io, pidfd) {}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)) {}
+
+ChildProcess::~ChildProcess() {
+    if (pid_ > 0) {
+        signal_group(SIGKILL);
+        reap();
+    }
+}
+
+void ChildProcess::async_wait(std::function<void()> ended) {
+    pidfd_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                      [ended = std::move(ended)](const error_code& error) {
+                          if (!error) ended();   // an error means that the owner is gone
+                      });
+}
+
+std::optional<ExitStatus> ChildProcess::status() const {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+    return exit_status_from(info);
+}
+
+void ChildProcess::signal(int number) const {
+    assert(pid_ > 1);   // kill(2) gives other meanings to 0, -1 and the negative of 1
+    ::kill(pid_, number);
+}
+
+void ChildProcess::signal_group(int number) const {
+    assert(pid_ > 1);
+    ::kill(-pid_, number);
+}
+
+ExitStatus ChildProcess::reap() {
+    siginfo_t info{};
+    wait_for(pid_, info);
+    pid_ = -1;
+    return exit_status_from(info);
+}
+
+}  // namespace ddprun::agent

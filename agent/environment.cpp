@@ -1,0 +1,97 @@
+#include "agent/environment.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <string_view>
+
+namespace ddprun::agent {
+namespace {
+
+bool continues_name(std::string_view text, std::size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
+}
+
+std::string expand_local_rank(std::string_view text, const std::string& value) {
+    constexpr std::string_view kBraced = "${local_rank}";
+    constexpr std::string_view kBare = "$local_rank";
+    std::string result;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::string_view rest = text.substr(at);
+        if (rest.starts_with(kBraced)) {
+            result += value;
+            at += kBraced.size();
+        } else if (rest.starts_with(kBare) && !continues_name(rest, kBare.size())) {
+            result += value;
+            at += kBare.size();
+        } else {
+            result += text[at++];
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+Rank rank_of(const coordinator::Assignment& assignment, LocalRank local_rank) {
+    return Rank{assignment.rank_base + number(local_rank)};
+}
+
+Environment worker_environment(Environment base, const coordinator::Assignment& assignment, const WorkerPlace& place) {
+    Environment& env = base;
+    const std::string rank = std::to_string(number(rank_of(assignment, place.local_rank)));
+    const std::string world_size = std::to_string(assignment.world_size);
+
+    env["RANK"] = rank;
+    env["LOCAL_RANK"] = std::to_string(number(place.local_rank));
+    env["WORLD_SIZE"] = world_size;
+    env["LOCAL_WORLD_SIZE"] = std::to_string(place.slots);
+    env["GROUP_RANK"] = std::to_string(number(assignment.node_rank));
+    env["GROUP_WORLD_SIZE"] = std::to_string(assignment.node_count);
+    env["ROLE_NAME"] = place.role;
+    env["ROLE_RANK"] = rank;              // a job has one role, so its ranks are the job's
+    env["ROLE_WORLD_SIZE"] = world_size;
+    env["MASTER_ADDR"] = assignment.master_addr;
+    env["MASTER_PORT"] = std::to_string(assignment.master_port);
+
+    env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(assignment.restart_count);
+    env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(assignment.max_restarts);
+    env["TORCHELASTIC_RUN_ID"] = place.run_id;
+    env["TORCHELASTIC_USE_AGENT_STORE"] = "True";   // as Python prints it: PyTorch compares with this very text
+    env["TORCHELASTIC_ERROR_FILE"] = place.error_file;
+
+    env["DDPRUN_GENERATION"] = std::to_string(number(assignment.generation));
+    env["DDPRUN_NODE_NAME"] = place.node_name;
+    env["DDPRUN_RUN_ID"] = place.run_id;
+
+    // Defaults only: whoever set them knows better.
+    env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    env.try_emplace("OMP_NUM_THREADS", std::to_string(std::max(1, place.allowed_cpus / std::max(1, place.slots))));
+    return base;
+}
+
+std::vector<std::string> worker_command(std::vector<std::string> command, LocalRank local_rank) {
+    const std::string value = std::to_string(number(local_rank));
+    for (std::size_t i = 1; i < command.size(); ++i) command[i] = expand_local_rank(command[i], value);
+    return command;
+}
+
+Environment parse_environment(const char* const* entries) {
+    Environment environment;
+    for (; *entries != nullptr; ++entries) {
+        const std::string_view entry = *entries;
+        const std::size_t equals = entry.find('=');
+        if (equals == std::string_view::npos) continue;
+        environment.try_emplace(std::string(entry.substr(0, equals)), entry.substr(equals + 1));   // getenv(3): the first counts
+    }
+    return environment;
+}
+
+std::vector<std::string> to_strings(const Environment& environment) {
+    std::vector<std::string> strings;
+    strings.reserve(environment.size());
+    for (const auto& [name, value] : environment) strings.push_back(name + "=" + value);
+    return strings;
+}
+
+}  // namespace ddprun::agent

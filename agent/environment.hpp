@@ -1,0 +1,40 @@
+#pragma once
+// What a worker is given: its environment and its arguments (docs/environment.md). Pure.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/ids.hpp"
+#include "rendezvous/coordinator/messages.hpp"
+
+namespace ddprun::agent {
+
+using Environment = std::map<std::string, std::string>;
+
+/// What a worker is told beside the assignment that its whole node got.
+struct WorkerPlace {
+    LocalRank local_rank{};
+    int slots = 1;              ///< workers on this node
+    int allowed_cpus = 1;       ///< that this node's workers may use together
+    std::string node_name;
+    std::string run_id;
+    std::string role;
+    std::string error_file;     ///< where a Python worker may leave its exception
+};
+
+/// RANK of a worker.
+[[nodiscard]] Rank rank_of(const coordinator::Assignment& assignment, LocalRank local_rank);
+
+/// `base` (the agent's own environment) with the variables of docs/environment.md set.
+[[nodiscard]] Environment worker_environment(Environment base, const coordinator::Assignment& assignment,
+                                             const WorkerPlace& place);
+
+/// `command` with ${local_rank} and $local_rank replaced in the arguments; any other '$' is left alone.
+[[nodiscard]] std::vector<std::string> worker_command(std::vector<std::string> command, LocalRank local_rank);
+
+/// From "NAME=value" strings ended by a null pointer, as environ(7) has them; entries without '=' are dropped.
+[[nodiscard]] Environment parse_environment(const char* const* entries);
+[[nodiscard]] std::vector<std::string> to_strings(const Environment& environment);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,67 @@
+#include "agent/error_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <cerrno>
+
+namespace ddprun::agent {
+namespace {
+
+namespace json = boost::json;
+
+Error malformed(std::string_view what) {
+    return {Errc::kMalformed, fmt::format("the error file of a worker {}; expected {{\"message\": …}}", what)};
+}
+
+}  // namespace
+
+Result<ErrorFile> ErrorFile::in_memory() {
+    UniqueFd fd(::memfd_create("ddprun-error-file", MFD_CLOEXEC));
+    if (!fd) return system_error("cannot make an error file in memory", errno);
+    return ErrorFile(fmt::format("/proc/{}/fd/{}", ::getpid(), fd.get()), std::move(fd));
+}
+
+Result<ErrorFile> ErrorFile::at(std::string path) {
+    ::unlink(path.c_str());   // fails when there is none, which is what is wanted
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!fd) return system_error(fmt::format("cannot create the error file {}", path), errno);
+    return ErrorFile(std::move(path), std::move(fd));
+}
+
+Result<std::string> ErrorFile::read() const {
+    std::string text(kMaxErrorFileBytes + 1, '\0');
+    std::size_t size = 0;
+    while (size < text.size()) {
+        const ssize_t got = ::pread(fd_.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));
+        if (got < 0) return system_error(fmt::format("cannot read the error file {}", path_), errno);
+        if (got == 0) break;
+        size += static_cast<std::size_t>(got);
+    }
+    if (size > kMaxErrorFileBytes) {
+        return Error{Errc::kLimit, fmt::format("the error file of a worker is larger than {} bytes", kMaxErrorFileBytes)};
+    }
+    text.resize(size);
+    return text;
+}
+
+Result<std::string> parse_error_file(std::string_view text) {
+    if (text.empty()) return std::string();
+    boost::system::error_code error;
+    const json::value value = json::parse({text.data(), text.size()}, error);
+    if (error) return malformed(fmt::format("is not JSON ({})", error.message()));
+    const json::object* object = value.if_object();
+    const json::value* message = object != nullptr ? object->if_contains("message") : nullptr;
+    if (message == nullptr) return malformed("has no \"message\"");
+    if (const json::object* inner = message->if_object()) {
+        message = inner->if_contains("message");
+        if (message == nullptr) return malformed("has no \"message\" in its \"message\"");
+    }
+    if (const json::string* words = message->if_string()) return std::string(words->data(), words->size());
+    return malformed("has a \"message\" that is no text");
+}
+
+}  // namespace ddprun::agent

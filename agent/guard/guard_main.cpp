@@ -1,0 +1,173 @@
+// ddprun-guard --agent-pid PID --lifeline FD
+//
+// The last line against orphans (docs/design/001). Started by exec in the process that forked the agent and that is already a
+// child subreaper: whatever the agent leaves behind becomes a child of this process. It passes signals down and the exit code
+// up, and at the end kills and reaps until nothing is left. It is linked statically and allocates nothing, so that it keeps
+// working on a node that has no memory left. The agent sees end-of-file on the lifeline when this process is gone.
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <initializer_list>
+
+#include "agent/guard/children.hpp"
+#include "common/exit_codes.hpp"
+
+namespace {
+
+using namespace ddprun;
+
+constexpr int kMaxChildren = 1024;          // per look; the next look sees the others
+constexpr long kUnkillableSeconds = 60;     // a process in uninterruptible sleep does not die of SIGKILL
+constexpr long kLookAgainNanoseconds = 2'000'000;
+
+/// A line for stderr, put together without allocation; what does not fit is cut.
+struct Line {
+    char text[256] = "";
+    std::size_t size = 0;
+
+    Line& add(const char* words) {
+        while (*words != '\0' && size < sizeof text - 1) text[size++] = *words++;
+        return *this;
+    }
+    Line& add(long number) {
+        char digits[24];
+        int first = sizeof digits;
+        digits[--first] = '\0';
+        do digits[--first] = static_cast<char>('0' + number % 10);
+        while ((number /= 10) > 0);
+        return add(digits + first);
+    }
+    void print() {
+        text[size++] = '\n';
+        // Nobody can be told that nobody can be told.
+        [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text, size);
+    }
+};
+
+struct Arguments {
+    pid_t agent = -1;
+    int lifeline = -1;
+};
+
+Arguments parse(int argc, char** argv) {
+    Arguments arguments;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (std::strcmp(argv[i], "--agent-pid") == 0) arguments.agent = static_cast<pid_t>(std::atol(argv[i + 1]));
+        if (std::strcmp(argv[i], "--lifeline") == 0) arguments.lifeline = static_cast<int>(std::atol(argv[i + 1]));
+    }
+    return arguments;
+}
+
+bool inherited_as_ignored(int signal) {
+    struct sigaction action;
+    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/// Blocks whatever is to be passed on, and SIGCHLD, so that one loop can take them in turn. Left alone: what a crash of our own
+/// raises, what stops a job in a shell, and a hang-up that somebody (nohup) asked not to hear of.
+sigset_t block_signals() {
+    sigset_t signals;
+    ::sigfillset(&signals);
+    for (const int alone : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGTSTP, SIGTTIN, SIGTTOU}) {
+        ::sigdelset(&signals, alone);
+    }
+    ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+    ::signal(SIGCHLD, SIG_DFL);   // inherited as ignored, it would make the kernel reap and lose the exit code
+    return signals;
+}
+
+/// The out-of-memory killer should take a worker before us; lowering the score needs a privilege, so it may well fail.
+void make_unlikely_oom_victim() {
+    const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    [[maybe_unused]] const ssize_t ignored = ::write(fd, "-900", 4);
+    ::close(fd);
+}
+
+/// Passes signals to the agent until it has ended; returns its wait status.
+int follow(pid_t agent, const sigset_t& signals) {
+    const bool deaf_to_hangup = inherited_as_ignored(SIGHUP);
+    for (;;) {
+        int status = 0;
+        for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
+            if (ended == agent) return status;
+            if (ended < 0) return exit_code::kInternal << 8;   // no child at all: PID was not ours to watch
+        }
+        const int signal = ::sigwaitinfo(&signals, nullptr);
+        if (signal <= 0 || signal == SIGCHLD || signal == SIGPIPE) continue;
+        if (signal == SIGHUP && deaf_to_hangup) continue;
+        ::kill(agent, signal);   // a zombie until we reap it, so the pid cannot have passed to another process
+    }
+}
+
+long seconds_now() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+/// Reaps what has ended; `left` tells whether any child is left.
+int reap_ended(bool& left) {
+    int reaped = 0;
+    pid_t ended = 0;
+    while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) ++reaped;
+    left = ended == 0;
+    return reaped;
+}
+
+/// Kills and reaps every descendant: one that loses its parent becomes our child, so it is met in a later round.
+/// Returns how many were reaped; after a minute it names a process that cannot be killed and gives up.
+int clear_the_field() {
+    static pid_t children[kMaxChildren];
+    sigset_t child_ended;
+    ::sigemptyset(&child_ended);
+    ::sigaddset(&child_ended, SIGCHLD);
+    const long give_up = seconds_now() + kUnkillableSeconds;
+    int reaped = 0;
+    for (bool left = true;;) {
+        const int count = agent::list_children(children, kMaxChildren);
+        for (int i = 0; i < count; ++i) ::kill(children[i], SIGKILL);
+        reaped += reap_ended(left);
+        if (!left) return reaped;
+        if (seconds_now() >= give_up) {
+            Line().add("ddprun-guard: process ").add(count > 0 ? children[0] : 0L)
+                .add(" survives SIGKILL (it waits in the kernel, see its state D in ps); leaving it behind. "
+                     "This node may need a reboot.").print();
+            return reaped;
+        }
+        const timespec pause{0, kLookAgainNanoseconds};
+        ::sigtimedwait(&child_ended, nullptr, &pause);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const sigset_t signals = block_signals();
+    const Arguments arguments = parse(argc, argv);
+    if (arguments.agent <= 1 || arguments.lifeline < 0) {
+        Line().add("ddprun-guard: started by ddprun, not by hand").print();
+        return exit_code::kUsage;
+    }
+    ::fcntl(arguments.lifeline, F_SETFD, FD_CLOEXEC);
+    make_unlikely_oom_victim();
+
+    const int status = follow(arguments.agent, signals);
+    const int left_behind = clear_the_field();
+    if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+
+    const int signal = WTERMSIG(status);
+    const char* name = ::sigabbrev_np(signal);
+    Line line;
+    line.add("ddprun-guard: the agent (pid ").add(arguments.agent).add(") was killed by ");
+    if (name != nullptr) line.add("SIG").add(name);
+    else line.add("signal ").add(signal);
+    line.add("; stopped ").add(left_behind).add(left_behind == 1 ? " process it left" : " processes it left").print();
+    return exit_code::kSignalBase + signal;
+}

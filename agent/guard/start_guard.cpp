@@ -1,0 +1,77 @@
+#include "agent/guard/start_guard.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "common/error.hpp"
+#include "common/exit_codes.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+/// The parent's way: from here on this process is ddprun-guard.
+[[noreturn]] void become_guard(const std::filesystem::path& guard_path, pid_t agent, const UniqueFd& lifeline) {
+    const std::string pid = std::to_string(agent);
+    const std::string fd = std::to_string(lifeline.get());
+    ::fcntl(lifeline.get(), F_SETFD, 0);   // survives the exec; the guard sets the flag again
+    ::execl(guard_path.c_str(), "ddprun-guard", "--agent-pid", pid.c_str(), "--lifeline", fd.c_str(), nullptr);
+
+    fmt::print(stderr, "[ddprun] cannot execute {}: {}. Reinstall ddprun, or keep ddprun-guard beside it.\n",
+               guard_path.string(), std::strerror(errno));
+    ::kill(agent, SIGKILL);
+    ::waitpid(agent, nullptr, 0);
+    ::_exit(exit_code::kInternal);
+}
+
+}  // namespace
+
+std::filesystem::path find_guard() {
+    std::error_code ignored;   // an unreadable link leaves an empty path, and the message below names it
+    const auto directory = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+    const std::filesystem::path places[] = {directory / "ddprun-guard", directory.parent_path() / "libexec/ddprun/ddprun-guard"};
+    for (const auto& place : places) {
+        if (::access(place.c_str(), X_OK) == 0) return place;
+    }
+    throw ErrorException({Errc::kNotFound, fmt::format("cannot find ddprun-guard: there is neither {} nor {}. Reinstall ddprun.",
+                                                       places[0].string(), places[1].string())});
+}
+
+UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw ErrorException(system_error("cannot make a pipe to the guard", errno));
+    UniqueFd read_end(ends[0]);
+    UniqueFd write_end(ends[1]);
+
+    // Blocked until the guard's loop takes them: a signal in between must not kill the guard of a living agent.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, &before);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    std::fflush(nullptr);   // what is buffered now would be written twice
+
+    const pid_t agent = ::fork();
+    if (agent < 0) {
+        const int error = errno;
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        throw ErrorException(system_error("cannot fork the agent", error));
+    }
+    if (agent > 0) {
+        read_end.reset();
+        become_guard(guard_path, agent, write_end);
+    }
+    ::setsid();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    return read_end;   // only the guard holds the other end now
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,53 @@
+#include "agent/output/line_buffer.hpp"
+
+#include <algorithm>
+
+namespace ddprun::agent {
+
+/// The end of the segment that begins at `begin`: behind a '\n', or before a '\r' that rewrites the line (so neither its
+/// first character nor half of a "\r\n"), or at the longest length. `begin` itself when it is not complete yet.
+std::size_t LineBuffer::find_end(std::size_t begin) {
+    const std::size_t limit = std::min(pending_.size(), begin + kMaxLineBytes);
+    for (std::size_t i = std::max(begin, scanned_); i < limit; ++i) {
+        if (pending_[i] == '\n') return i + 1;
+        if (pending_[i] != '\r' || i == begin) continue;
+        if (i + 1 == pending_.size()) {
+            scanned_ = i;   // what follows decides
+            return begin;
+        }
+        if (pending_[i + 1] != '\n') return i;
+    }
+    scanned_ = limit;
+    return limit == begin + kMaxLineBytes ? limit : begin;
+}
+
+void LineBuffer::deliver(std::string_view text, const Sink& sink) {
+    const bool rewrites = text.front() == '\r' && text != "\r\n";
+    const bool completes_crlf = last_ == '\r' && text == "\n";
+    sink(Segment{text, rewrites || last_ == '\n' || (last_ == '\r' && !completes_crlf)});
+    last_ = text.back();
+}
+
+void LineBuffer::feed(std::string_view bytes, const Sink& sink) {
+    pending_ += bytes;
+    std::size_t begin = 0;
+    for (std::size_t end; (end = find_end(begin)) != begin; begin = end) {
+        deliver(std::string_view(pending_).substr(begin, end - begin), sink);
+    }
+    const std::string_view rest = std::string_view(pending_).substr(begin);
+    const bool is_progress = !rest.empty() && (rest.front() == '\r' || rest.back() == '\r');
+    if (is_progress && progress_ == Progress::kShow) {
+        deliver(rest, sink);
+        begin = pending_.size();
+    }
+    pending_.erase(0, begin);
+    scanned_ = scanned_ > begin ? scanned_ - begin : 0;
+}
+
+void LineBuffer::flush(const Sink& sink) {
+    if (!pending_.empty()) deliver(pending_, sink);
+    pending_.clear();
+    scanned_ = 0;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,45 @@
+#include "agent/output/log_files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+
+namespace ddprun::agent {
+namespace {
+
+std::string as_file_name(std::string name) {
+    std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; }, '_');
+    if (name.empty() || name.front() == '.') name.insert(0, 1, '_');   // neither hidden nor ".."
+    return name;
+}
+
+/// mkdir -p with folders that belong to us alone.
+Result<void> make_folders(const std::filesystem::path& path) {
+    if (path.empty() || path == path.root_path()) return {};
+    if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
+    if (errno != ENOENT) return system_error(fmt::format("cannot create the folder {}", path.string()), errno);
+    if (const Result<void> parent = make_folders(path.parent_path()); !parent) return parent;
+    if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
+    return system_error(fmt::format("cannot create the folder {}", path.string()), errno);
+}
+
+}  // namespace
+
+std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id, Generation generation) {
+    return std::filesystem::path(log_dir) / as_file_name(run_id) / fmt::format("gen-{}", number(generation));
+}
+
+std::string log_file_name(Rank rank, const char* extension) { return fmt::format("rank-{}.{}", number(rank), extension); }
+
+Result<UniqueFd> open_log_file(const std::filesystem::path& path) {
+    if (const Result<void> folders = make_folders(path.parent_path()); !folders) return folders.error();
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!fd) return system_error(fmt::format("cannot open the log file {}", path.string()), errno);
+    return fd;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,32 @@
+#include "agent/output/tail.hpp"
+
+#include "agent/output/text.hpp"
+
+namespace ddprun::agent {
+
+void Tail::append(std::string_view bytes) {
+    for (const char c : bytes) {
+        if (c == '\n') {
+            finished_.push_back(std::move(current_));
+            if (finished_.size() > kMaxLines) finished_.pop_front();
+            current_.clear();
+            rewrite_ = false;
+        } else if (c == '\r') {
+            rewrite_ = true;
+        } else {
+            if (rewrite_) current_.clear();
+            rewrite_ = false;
+            if (current_.size() <= kMaxLineBytes) current_ += c;   // one byte more than is shown, so that the cut is marked
+        }
+    }
+}
+
+std::vector<std::string> Tail::lines() const {
+    std::vector<std::string> result;
+    for (const std::string& line : finished_) result.push_back(printable(line, kMaxLineBytes));
+    if (!current_.empty()) result.push_back(printable(current_, kMaxLineBytes));
+    if (result.size() > kMaxLines) result.erase(result.begin());
+    return result;
+}
+
+}  // namespace ddprun::agent

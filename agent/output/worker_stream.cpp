@@ -1,0 +1,100 @@
+#include "agent/output/worker_stream.hpp"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kReadBytes = 64u << 10;
+constexpr int kReadsAtOnce = 64;   // a worker that writes faster than we read must not keep the agent from its other duties
+constexpr std::chrono::milliseconds kConsoleRetry{20};
+
+LineBuffer::Progress progress_mode(const Route& route) {
+    const bool terminal = route.console != nullptr && route.console->is_terminal(route.stream);
+    return terminal ? LineBuffer::Progress::kShow : LineBuffer::Progress::kHold;
+}
+
+}  // namespace
+
+WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route)
+    : pipe_(io, read_end.release()), timer_(io), route_(std::move(route)), lines_(progress_mode(route_)) {
+    pipe_.non_blocking(true);   // our end only: the worker's end is another open file
+    to_console_ = [this](const Segment& segment) { route_.console->write(route_.stream, route_.source, segment, route_.label); };
+}
+
+void WorkerStream::start() { wait_readable(); }
+
+void WorkerStream::wait_readable() {
+    pipe_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                         if (error || self->ended_) return;
+                         self->read_some();
+                         if (self->ended_) return;
+                         if (self->route_.console != nullptr && self->route_.console->backlogged()) self->wait_for_console();
+                         else self->wait_readable();
+                     });
+}
+
+/// A worker that writes to a stuck console waits in its own write(2), as it would without us.
+void WorkerStream::wait_for_console() {
+    timer_.expires_after(kConsoleRetry);
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (error || self->ended_) return;
+        if (self->route_.console->backlogged()) self->wait_for_console();
+        else self->wait_readable();
+    });
+}
+
+bool WorkerStream::read_some() {
+    std::array<char, kReadBytes> buffer;
+    const ssize_t count = ::read(pipe_.native_handle(), buffer.data(), buffer.size());
+    if (count > 0) {
+        deliver({buffer.data(), static_cast<std::size_t>(count)});
+        return true;
+    }
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (route_.console != nullptr) lines_.flush(to_console_);
+    ended_ = true;
+    return false;
+}
+
+void WorkerStream::take_available() {
+    for (int i = 0; i < kReadsAtOnce && !ended_ && read_some(); ++i) {}
+}
+
+void WorkerStream::finish() {
+    take_available();
+    if (route_.console != nullptr) lines_.flush(to_console_);
+    ended_ = true;
+    boost::system::error_code ignored;   // it was only read from
+    pipe_.close(ignored);
+    timer_.cancel();
+}
+
+void WorkerStream::deliver(std::string_view bytes) {
+    if (route_.keep_tail) tail_.append(bytes);
+    if (route_.file) write_file(bytes);
+    if (route_.console != nullptr) lines_.feed(bytes, to_console_);
+}
+
+void WorkerStream::write_file(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::write(route_.file.get(), bytes.data(), bytes.size());
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) {
+            spdlog::warn("cannot write the log file {}: {}; the job goes on without it", route_.file_name, std::strerror(errno));
+            route_.file.reset();
+            return;
+        }
+        bytes.remove_prefix(static_cast<std::size_t>(count));
+    }
+}
+
+}  // namespace ddprun::agent

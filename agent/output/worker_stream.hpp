@@ -1,0 +1,61 @@
+#pragma once
+// WorkerStream: the agent's end of one worker's stdout or stderr. Reads the pipe as it fills and passes the bytes on to
+// the log file (unchanged), the tail (for the verdict) and the console (whole lines).
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "agent/output/console.hpp"
+#include "agent/output/line_buffer.hpp"
+#include "agent/output/tail.hpp"
+#include "common/unique_fd.hpp"
+
+namespace ddprun::agent {
+
+/// Where the bytes of one stream go.
+struct Route {
+    Console* console = nullptr;              ///< null: not to the console
+    Console::Stream stream = Console::Stream::kOut;
+    int source = 0;                          ///< whose lines they are
+    std::string label;                       ///< in front of console lines
+    UniqueFd file;                           ///< invalid: not to a file
+    std::string file_name;                   ///< for the warning when it cannot be written
+    bool keep_tail = false;                  ///< remember the last lines
+};
+
+class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
+public:
+    /// `read_end` of a pipe. Call start() once it is held by a shared_ptr.
+    WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route);
+
+    void start();
+    /// Takes what the pipe holds now, without waiting for more.
+    void take_available();
+    /// The same, then gives out an unfinished last line and closes.
+    void finish();
+
+    [[nodiscard]] const Tail& tail() const { return tail_; }
+
+private:
+    void wait_readable();
+    void wait_for_console();
+    /// One read; false when there is nothing to read now or ever.
+    bool read_some();
+    void deliver(std::string_view bytes);
+    void write_file(std::string_view bytes);
+
+    boost::asio::posix::stream_descriptor pipe_;
+    boost::asio::steady_timer timer_;
+    Route route_;
+    LineBuffer lines_;
+    LineBuffer::Sink to_console_;
+    Tail tail_;
+    bool ended_ = false;
+};
+
+}  // namespace ddprun::agent

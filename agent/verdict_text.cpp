@@ -1,0 +1,97 @@
+#include "agent/verdict_text.hpp"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <string_view>
+
+#include "common/exit_codes.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+using coordinator::FailureReport;
+using coordinator::Outcome;
+using coordinator::Verdict;
+
+constexpr int kWidth = 78;
+
+std::string rule(char c) { return std::string(kWidth, c) + "\n"; }
+
+std::string field(std::string_view name, std::string_view value) { return fmt::format("  {:<12}: {}\n", name, value); }
+
+/// Every line of `text` behind a bar, so that it cannot be taken for ours.
+std::string quoted(std::string_view text) {
+    std::string result;
+    while (!text.empty()) {
+        const std::size_t end = text.find('\n');
+        result += fmt::format("    | {}\n", text.substr(0, end));
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+    return result;
+}
+
+std::string_view advice_for_signal(int signal) {
+    switch (signal) {
+        case SIGKILL:
+            return "If nobody sent it, the kernel did because memory ran out: see `dmesg | grep -i oom` on that host, and the "
+                   "memory limit of the job.";
+        case SIGSEGV:
+        case SIGBUS:
+        case SIGILL:
+        case SIGFPE:
+            return "The program crashed. Look for a core file (`coredumpctl`, `ulimit -c unlimited`); for Python set "
+                   "PYTHONFAULTHANDLER=1.";
+        case SIGABRT: return "The program gave up by itself (a failed assertion, or an uncaught exception): see its stderr.";
+        case SIGTERM:
+        case SIGINT: return "Somebody asked that process to end, not ddprun: a user, a scheduler, or the program itself.";
+        default: return "";
+    }
+}
+
+std::string_view advice(const Verdict& verdict) {
+    if (verdict.outcome == Outcome::kInfrastructure) {
+        return "This is no failure of the program. Starting the same command again may be all that is needed.";
+    }
+    if (!verdict.culprit) return "";
+    const ExitStatus& status = verdict.culprit->status;
+    if (status.kind == ExitStatus::Kind::kSignaled) return advice_for_signal(status.number);
+    if (status.number == exit_code::kProgramNotFound) return "Check the program's name, and that it is installed on that host too.";
+    if (status.number == exit_code::kCannotExecute) return "Check that it is a program for this machine and executable (chmod +x).";
+    if (verdict.culprit->last_lines.empty() && verdict.culprit->message.empty()) {
+        return "It said nothing on stderr. --log-dir keeps what every rank prints.";
+    }
+    return "";
+}
+
+std::string describe(const FailureReport& culprit) {
+    std::string text = "First failure:\n";
+    text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
+    text += field("host", fmt::format("{} (node {})", culprit.host, number(culprit.node_rank)));
+    text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, to_string(culprit.status)))
+                            : field("what", "it could not be started");
+    if (!culprit.message.empty()) text += field("message", "") + quoted(culprit.message);
+    if (!culprit.last_lines.empty()) {
+        text += field("stderr", "its last lines");
+        for (const std::string& line : culprit.last_lines) text += line.empty() ? "    |\n" : quoted(line);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string format_verdict(const Verdict& verdict, const std::string& program) {
+    if (verdict.outcome == Outcome::kSucceeded) return "";
+    const bool stopped = verdict.outcome == Outcome::kStopped;
+    std::string text = rule('=');
+    text += fmt::format("{} {}\n", program, stopped ? "WAS STOPPED" : "FAILED");
+    text += rule('-');
+    if (!verdict.reason.empty()) text += verdict.reason + "\n";
+    if (verdict.culprit) text += describe(*verdict.culprit);
+    if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
+    text += field("exit code", std::to_string(verdict.exit_code));
+    if (const std::string_view hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);
+    return text + rule('=');
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,191 @@
+#include "agent/worker_processes.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+#include "agent/guard/children.hpp"
+#include "agent/output/text.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kMaxChildren = 4096;         // per look; the next look sees the others
+constexpr std::size_t kMaxMessageBytes = 4096;     // of an error file's message
+/// While the group is stopping: a stray whose own parent ended gives us no SIGCHLD when it becomes ours.
+constexpr std::chrono::milliseconds kSweepEvery{10};
+
+struct Pipe {
+    UniqueFd read_end;
+    UniqueFd write_end;
+};
+
+Result<Pipe> make_pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe for a worker's output", errno);
+    return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace
+
+void adopt_strays() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks)
+    : io_(io), callbacks_(std::move(callbacks)), child_changed_(io, SIGCHLD), sweep_timer_(io) {
+    watch_children();
+}
+
+WorkerProcesses::~WorkerProcesses() = default;
+
+Result<void> WorkerProcesses::start(WorkerSpec spec) {
+    Result<Pipe> out = make_pipe();
+    if (!out) return out.error();
+    Result<Pipe> err = make_pipe();
+    if (!err) return err.error();
+    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(), err->write_end.get()};
+    Result<ChildProcess> process = ChildProcess::start(io_, child);
+    if (!process) return process.error();
+
+    auto started = std::make_unique<Worker>();
+    started->pid = process->pid();
+    started->process.emplace(std::move(*process));
+    started->out = std::make_shared<WorkerStream>(io_, std::move(out->read_end), std::move(spec.out));
+    started->err = std::make_shared<WorkerStream>(io_, std::move(err->read_end), std::move(spec.err));
+    started->error_file = std::move(spec.error_file);
+    started->out->start();
+    started->err->start();
+    const LocalRank rank{static_cast<int>(workers_.size())};
+    started->process->async_wait([this, rank, alive = std::weak_ptr<int>(alive_)] {
+        if (!alive.expired()) on_exit(rank);
+    });
+    workers_.push_back(std::move(started));
+    return {};
+}
+
+void WorkerProcesses::all_started() {
+    all_started_ = true;
+    check_gone();   // none may have started, or all may have ended already
+}
+
+void WorkerProcesses::on_exit(LocalRank rank) {
+    Worker& ended = *workers_.at(static_cast<std::size_t>(number(rank)));
+    ended.status = ended.process->status();
+    callbacks_.exited(rank, *ended.status);
+    check_gone();
+}
+
+std::vector<pid_t> WorkerProcesses::strays() const {
+    std::vector<pid_t> children(kMaxChildren);
+    children.resize(static_cast<std::size_t>(std::max(0, list_children(children.data(), static_cast<int>(kMaxChildren)))));
+    std::erase_if(children, [&](pid_t child) {
+        return std::ranges::any_of(workers_, [&](const auto& worker) { return worker->process && worker->pid == child; });
+    });
+    return children;
+}
+
+void WorkerProcesses::signal_group(int number) {
+    stop_signal_ = number;
+    told_.clear();
+    for (const auto& worker : workers_) {
+        if (!worker->process) continue;
+        worker->process->signal_group(number);
+        worker->process->signal_group(SIGCONT);   // one that is stopped (SIGSTOP, a debugger) could not obey
+    }
+    sweep();
+}
+
+void WorkerProcesses::notify_workers(int number) {
+    for (const auto& worker : workers_) {
+        if (worker->process && !worker->status) worker->process->signal(number);
+    }
+}
+
+/// Reaps strays that have ended and, while the group is stopping, passes the signal to those that are new.
+void WorkerProcesses::sweep() {
+    for (const pid_t stray : strays()) {
+        if (::waitpid(stray, nullptr, WNOHANG) == stray) {
+            told_.erase(stray);
+        } else if (stop_signal_ != 0 && told_.insert(stray).second) {
+            ::kill(stray, stop_signal_);
+        }
+    }
+    check_gone();
+    if (stop_signal_ == 0 || gone_) return;
+    sweep_timer_.expires_after(kSweepEvery);
+    sweep_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+        if (!error && !alive.expired()) sweep();   // an error means that a later sweep is due instead
+    });
+}
+
+void WorkerProcesses::watch_children() {
+    child_changed_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error, int) {
+        if (error || alive.expired()) return;
+        sweep();
+        watch_children();
+    });
+}
+
+/// Nothing is left when every worker has ended and the kernel says that we have no child at all: a list from /proc may miss one.
+/// Workers are reaped only here, for until then their groups may have living members that must be reached by signals.
+void WorkerProcesses::check_gone() {
+    const bool all_ended = std::ranges::all_of(workers_, [](const auto& worker) { return worker->status.has_value(); });
+    if (gone_ || !all_started_ || !all_ended || !strays().empty()) return;
+    for (const auto& worker : workers_) {
+        if (worker->process) worker->process->reap();
+        worker->process.reset();
+    }
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD) return;
+    for (const auto& worker : workers_) {
+        worker->out->finish();
+        worker->err->finish();
+    }
+    gone_ = true;
+    child_changed_.cancel();
+    sweep_timer_.cancel();
+    callbacks_.gone();
+}
+
+std::vector<std::string> WorkerProcesses::last_lines(LocalRank rank) {
+    const Worker& ended = worker(rank);
+    ended.err->take_available();   // it may have said why just before it died
+    return ended.err->tail().lines();
+}
+
+std::string WorkerProcesses::error_message(LocalRank rank) const {
+    const Worker& ended = worker(rank);
+    if (!ended.error_file) return "";
+    const Result<std::string> text = ended.error_file->read();
+    const Result<std::string> message = text ? parse_error_file(*text) : text;
+    if (!message) {
+        spdlog::warn("{}", message.error().message);
+        return "";
+    }
+    return printable(*message, kMaxMessageBytes);
+}
+
+std::vector<pid_t> WorkerProcesses::remaining() const {
+    std::vector<pid_t> pids = strays();
+    for (const auto& worker : workers_) {
+        if (!worker->status) pids.push_back(worker->pid);
+    }
+    return pids;
+}
+
+void WorkerProcesses::abandon() {
+    for (const auto& worker : workers_) {
+        if (worker->process) worker->process->abandon();
+    }
+}
+
+}  // namespace ddprun::agent

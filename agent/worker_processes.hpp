@@ -1,0 +1,98 @@
+#pragma once
+// WorkerProcesses: the processes of one worker group on this node: the workers, their groups, and strays, which are descendants
+// of workers that lost their parent and were handed to this process, a child subreaper. One thread; at most one object at a time,
+// because every child process that is no worker counts as a stray.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/child_process.hpp"
+#include "agent/error_file.hpp"
+#include "agent/output/worker_stream.hpp"
+#include "common/ids.hpp"
+
+namespace ddprun::agent {
+
+/// What one worker is started with.
+struct WorkerSpec {
+    std::vector<std::string> argv;
+    std::vector<std::string> environment;
+    Route out;
+    Route err;
+    std::optional<ErrorFile> error_file;
+};
+
+class WorkerProcesses {
+public:
+    struct Callbacks {
+        std::function<void(LocalRank, const ExitStatus&)> exited;   ///< once per started worker
+        std::function<void()> gone;                                 ///< once, after every `exited`: nothing is left
+    };
+
+    WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks);
+    /// Kills what is left of the workers' groups; strays with a session of their own are for the guard then.
+    ~WorkerProcesses();
+    WorkerProcesses(const WorkerProcesses&) = delete;
+    WorkerProcesses& operator=(const WorkerProcesses&) = delete;
+
+    /// Starts the next worker: local rank 0, then 1, …. Errors: of ChildProcess::start, or no pipe to be had.
+    [[nodiscard]] Result<void> start(WorkerSpec spec);
+    /// No worker will be started any more: from now on, and even in this call, `gone` may be called.
+    void all_started();
+
+    /// To every process of the group and to every stray, those that turn up later included.
+    void signal_group(int number);
+    void notify_workers(int number);
+
+    [[nodiscard]] pid_t pid(LocalRank rank) const { return worker(rank).pid; }
+    /// The end of a worker's stderr, with what it wrote last.
+    [[nodiscard]] std::vector<std::string> last_lines(LocalRank rank);
+    /// What a worker left in its error file; empty when it left nothing that can be read.
+    [[nodiscard]] std::string error_message(LocalRank rank) const;
+
+    /// Pids of what is left: workers that run, and strays.
+    [[nodiscard]] std::vector<pid_t> remaining() const;
+    /// Stops waiting for what cannot be killed.
+    void abandon();
+
+private:
+    struct Worker {
+        pid_t pid = -1;
+        std::optional<ChildProcess> process;   ///< empty once reaped
+        std::optional<ExitStatus> status;
+        std::shared_ptr<WorkerStream> out;
+        std::shared_ptr<WorkerStream> err;
+        std::optional<ErrorFile> error_file;
+    };
+
+    [[nodiscard]] const Worker& worker(LocalRank rank) const { return *workers_.at(static_cast<std::size_t>(number(rank))); }
+    [[nodiscard]] std::vector<pid_t> strays() const;
+    void on_exit(LocalRank rank);
+    void watch_children();
+    void sweep();
+    void check_gone();
+
+    boost::asio::io_context& io_;
+    Callbacks callbacks_;
+    std::vector<std::unique_ptr<Worker>> workers_;
+    std::set<pid_t> told_;                  ///< strays that got `stop_signal_`
+    int stop_signal_ = 0;                   ///< the latest that the group got; 0: none
+    bool all_started_ = false;
+    bool gone_ = false;
+    boost::asio::signal_set child_changed_;
+    boost::asio::steady_timer sweep_timer_;
+    std::shared_ptr<int> alive_ = std::make_shared<int>();   ///< handlers that are already queued look at it
+};
+
+/// Descendants that lose their parent become our children instead of init's. Call once, before the first worker.
+void adopt_strays();
+
+}  // namespace ddprun::agent
