@@ -16,20 +16,25 @@ public:
     ChannelClient(std::shared_ptr<Channel> channel, Endpoint endpoint)
         : channel_(std::move(channel)), endpoint_(std::move(endpoint)) {}
 
-    awaitable<Result<coordinator::DaemonMessage>> receive() override {
-        Result<std::string> text = co_await channel_->receive();
-        if (!text) co_return with_context(context(), text.error());
-        Result<coordinator::DaemonMessage> message = coordinator::decode_daemon_message(*text);
-        if (!message) co_return with_context(context(), message.error());
-        co_return message;
-    }
+    ~ChannelClient() override { channel_->abort(); }  // which ends a receive() that still waits
+
+    awaitable<Result<coordinator::DaemonMessage>> receive() override { return receive(channel_, endpoint_); }
 
     void send(const coordinator::AgentMessage& message) override { channel_->send(coordinator::encode(message)); }
     awaitable<void> close() override { return channel_->close(); }
     std::string local_address() const override { return channel_->local_address().to_string(); }
 
 private:
-    std::string context() const { return fmt::format("the rendezvous daemon at {}", to_string(endpoint_)); }
+    /// Holds nothing of the client, which may be gone when the wait ends.
+    static awaitable<Result<coordinator::DaemonMessage>> receive(std::shared_ptr<Channel> channel, Endpoint endpoint) {
+        const Result<std::string> text = co_await channel->receive();
+        if (!text) co_return with_context(name(endpoint), text.error());
+        Result<coordinator::DaemonMessage> message = coordinator::decode_daemon_message(*text);
+        if (!message) co_return with_context(name(endpoint), message.error());
+        co_return message;
+    }
+
+    static std::string name(const Endpoint& endpoint) { return fmt::format("the rendezvous daemon at {}", to_string(endpoint)); }
 
     std::shared_ptr<Channel> channel_;
     Endpoint endpoint_;

@@ -1,0 +1,24 @@
+// ddprund: the rendezvous daemon. Everything but this function is a library, and tested as one.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "common/exit_codes.hpp"
+#include "common/logging.hpp"
+#include "rendezvous/daemon/process.hpp"
+#include "rendezvous/daemon/program.hpp"
+
+int main(int argc, char** argv) {
+    using namespace ddprun;
+    try {
+        const auto parsed = daemon::parse_options(argc, argv);
+        if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+        init_logging("ddprund");
+        daemon::prepare_process();
+        return daemon::run_program(std::get<daemon::Options>(parsed));
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "ddprund: {}\n", error.what());
+        return exit_code::kInternal;
+    }
+}

@@ -1,0 +1,22 @@
+#pragma once
+// The command line of ddprund as values.
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "rendezvous/daemon/daemon.hpp"
+
+namespace ddprun::daemon {
+
+struct Options {
+    DaemonConfig daemon;
+    std::optional<int> ready_fd;  ///< an open descriptor: gets one line of JSON when the daemon listens, and is closed
+    std::string log_file;         ///< empty: stderr alone
+};
+
+/// What to do, or the exit code of a program that has nothing to do: --help and --version were printed (0), or what is wrong
+/// with the command line was (exit_code::kUsage).
+[[nodiscard]] std::variant<Options, int> parse_options(int argc, const char* const* argv);
+
+}  // namespace ddprun::daemon

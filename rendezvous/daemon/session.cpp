@@ -1,0 +1,60 @@
+#include "rendezvous/daemon/session.hpp"
+
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+
+#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/transport/websocket.hpp"
+
+namespace ddprun::daemon {
+
+static_assert(coordinator::kMaxMessageBytes == transport::kMaxMessageBytes);
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using coordinator::AgentMessage;
+using transport::Channel;
+
+namespace {
+
+/// receive(), given up at `deadline` by dropping the connection.
+awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, TimePoint deadline) {
+    asio::steady_timer timer(co_await asio::this_coro::executor, deadline);
+    const auto late = std::make_shared<bool>(false);
+    const std::weak_ptr<Channel> weak = channel;
+    timer.async_wait([late, weak](const boost::system::error_code& ec) {
+        if (ec) return;
+        *late = true;
+        if (const auto still_there = weak.lock()) still_there->abort();
+    });
+    Result<std::string> text = co_await channel->receive();
+    if (!text && *late) co_return Error{Errc::kTimeout, "it did not join in time"};
+    co_return text;
+}
+
+}  // namespace
+
+awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline) {
+    Result<std::shared_ptr<Channel>> channel = co_await transport::accept_websocket(std::move(socket), deadline);
+    if (!channel) co_return channel.error();
+    const Result<std::string> text = co_await receive_before(*channel, deadline);
+    if (!text) co_return text.error();
+    if (text->size() > kMaxJoinBytes) co_return Error{Errc::kLimit, "its first message is too long for a join"};
+    const Result<AgentMessage> message = coordinator::decode_agent_message(*text);
+    if (!message) co_return message.error();
+    const auto* join = std::get_if<coordinator::Join>(&*message);
+    if (join == nullptr) co_return Error{Errc::kMalformed, "its first message is not a join"};
+    co_return Greeting{std::move(*channel), *join};
+}
+
+awaitable<Result<AgentMessage>> next_message(std::shared_ptr<Channel> channel) {
+    const Result<std::string> text = co_await channel->receive();
+    if (!text) co_return text.error();
+    Result<AgentMessage> message = coordinator::decode_agent_message(*text);
+    if (message && std::holds_alternative<coordinator::Join>(*message)) {
+        co_return Error{Errc::kMalformed, "a second join on one connection"};
+    }
+    co_return message;
+}
+
+}  // namespace ddprun::daemon

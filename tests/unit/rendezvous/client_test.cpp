@@ -1,0 +1,184 @@
+// The agent's side of the control connection: waiting for a daemon, and telling what else may answer there.
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
+
+#include <optional>
+
+#include "rendezvous/client/control_client.hpp"
+#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/transport/websocket.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/loop.hpp"
+
+using namespace ddprun;
+using namespace ddprun::test;
+using client::ControlClient;
+
+namespace {
+
+Endpoint endpoint_of(const tcp::acceptor& acceptor, std::string host = "127.0.0.1") {
+    return {std::move(host), acceptor.local_endpoint().port()};
+}
+
+/// Bound and not listening: connections to its port are refused until listen().
+tcp::acceptor reserve_port(asio::io_context& io) {
+    tcp::acceptor acceptor(io, tcp::v4());
+    acceptor.bind(tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    return acceptor;
+}
+
+/// A daemon for one agent: welcomes it, then sends back `text` if there is one, and keeps what it hears.
+struct FakeDaemon {
+    std::optional<std::string> text;
+    std::shared_ptr<transport::Channel> channel;
+    std::string heard;
+
+    awaitable<void> serve(tcp::acceptor& acceptor) {
+        tcp::socket socket = co_await acceptor.async_accept(asio::use_awaitable);
+        channel = (co_await transport::accept_websocket(std::move(socket), in(5s))).value();
+        const auto received = co_await channel->receive();
+        heard = received ? *received : received.error().message;
+        channel->send(text ? *text : coordinator::encode(coordinator::Welcome{"run", 1s, 3s}));
+    }
+};
+
+/// Sends `answer` to each of its visitors, after their request, and then ends the connection or stays.
+awaitable<void> answer_with(tcp::acceptor& acceptor, std::string answer, bool stay) {
+    std::vector<tcp::socket> staying;
+    while (true) {
+        auto [ec, socket] = co_await acceptor.async_accept(kTuple);
+        if (ec) co_return;
+        std::string request;
+        co_await asio::async_read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", kTuple);
+        co_await asio::async_write(socket, asio::buffer(answer), kTuple);
+        if (stay) staying.push_back(std::move(socket));
+    }
+}
+
+/// What an agent is told that finds `answer` there.
+Error told_by(const std::string& answer, bool stay, Duration patience = 400ms) {
+    asio::io_context io(1);
+    tcp::acceptor acceptor = listen_on_loopback(io);
+    spawn(io, answer_with(acceptor, answer, stay));
+    std::optional<Error> error;
+    const auto test = [&]() -> awaitable<void> {
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(patience));
+        if (!client) error = client.error();
+    };
+    if (!run(io, test()) || !error) throw std::runtime_error("connected to something that is not ddprund");
+    return *error;
+}
+
+}  // namespace
+
+TEST_CASE("a client waits for a daemon that is not there yet", "[client][unit]") {
+    asio::io_context io(1);
+    tcp::acceptor acceptor = reserve_port(io);
+    FakeDaemon daemon;
+    const auto start_late = [&]() -> awaitable<void> {
+        co_await pause(200ms);
+        acceptor.listen();
+        co_await daemon.serve(acceptor);
+    };
+    spawn(io, start_late());
+    const auto test = [&]() -> awaitable<void> {
+        auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(10s));
+        REQUIRE(client.has_value());
+        const coordinator::AgentMessage heartbeat = coordinator::Heartbeat{};
+        (*client)->send(heartbeat);
+        const auto welcome = co_await (*client)->receive();
+        REQUIRE(welcome.has_value());
+        CHECK(std::get<coordinator::Welcome>(*welcome).run_id == "run");
+        CHECK(daemon.heard == coordinator::encode(heartbeat));
+        CHECK((*client)->local_address() == "127.0.0.1");
+        co_await (*client)->close();
+        const auto end = co_await daemon.channel->receive();
+        CHECK(end.error().code == Errc::kClosed);
+    };
+    REQUIRE(run(io, test()));
+}
+
+TEST_CASE("a client that finds nobody says where, why, how often and what to do", "[client][unit]") {
+    asio::io_context io(1);
+    const tcp::acceptor acceptor = reserve_port(io);
+    const auto test = [&]() -> awaitable<void> {
+        const TimePoint start = Clock::now();
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(500ms));
+        REQUIRE_FALSE(client.has_value());
+        CHECK(client.error().code == Errc::kUnreachable);
+        CHECK_THAT(client.error().message,
+                   Catch::Contains("rendezvous daemon at " + to_string(endpoint_of(acceptor)) + ": connection refused, ") &&
+                       Catch::Contains(" tries in 0.") && Catch::Contains("Is ddprund or the first ddprun running there?") &&
+                       Catch::Contains("--rdzv-endpoint"));
+        CHECK(Clock::now() - start < 2s);
+    };
+    REQUIRE(run(io, test()));
+}
+
+TEST_CASE("a client tries at least once, however late it is", "[client][unit]") {
+    asio::io_context io(1);
+    tcp::acceptor acceptor = reserve_port(io);
+    const auto test = [&]() -> awaitable<void> {
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(-1s));
+        REQUIRE_FALSE(client.has_value());
+        CHECK_THAT(client.error().message, Catch::Contains("1 try in 0.0 s"));
+    };
+    REQUIRE(run(io, test()));
+}
+
+TEST_CASE("a name with several addresses is tried at each of them", "[client][unit]") {
+    asio::io_context io(1);
+    tcp::acceptor acceptor = listen_on_loopback(io);  // localhost may mean ::1 first, where nobody listens
+    FakeDaemon daemon;
+    spawn(io, daemon.serve(acceptor));
+    const auto test = [&]() -> awaitable<void> {
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor, "localhost"), in(10s));
+        CHECK(client.has_value());
+    };
+    REQUIRE(run(io, test()));
+}
+
+TEST_CASE("a client tells when something that is not ddprund answers, without trying again", "[client][unit]") {
+    const auto answer = GENERATE(
+        as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: wrong\r\n\r\n");
+    const Error error = told_by(answer, true, 10s);
+    INFO(error.message);
+    CHECK(error.code == Errc::kRefused);
+    CHECK_THAT(error.message, Catch::StartsWith("something that is not ddprund answers at 127.0.0.1:"));
+}
+
+TEST_CASE("a client tells a ddprund of another version from something else", "[client][unit]") {
+    const Error error = told_by("HTTP/1.1 426 Upgrade Required\r\nDdprun-Channel: 7\r\nContent-Length: 0\r\n\r\n", true, 10s);
+    CHECK(error.code == Errc::kMismatch);
+    CHECK_THAT(error.message, Catch::Contains("version '7'") && Catch::Contains("same ddprun on all nodes"));
+}
+
+TEST_CASE("a client gives up in time on a peer that never answers, or hangs up", "[client][unit]") {
+    const Error silent = told_by("", true);
+    CHECK(silent.code == Errc::kTimeout);
+    CHECK_THAT(silent.message, Catch::Contains("no answer during the handshake"));
+    const Error hangs_up = told_by("", false);
+    CHECK(hangs_up.code == Errc::kUnreachable);
+    CHECK_THAT(hangs_up.message, Catch::Contains("closed during the handshake") && Catch::Contains(" tries in "));
+}
+
+TEST_CASE("a malformed message of the daemon is an error that says so", "[client][unit]") {
+    asio::io_context io(1);
+    tcp::acceptor acceptor = listen_on_loopback(io);
+    FakeDaemon daemon;
+    daemon.text = "{\"type\":\"assignment\"}";
+    spawn(io, daemon.serve(acceptor));
+    const auto test = [&]() -> awaitable<void> {
+        auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(10s));
+        REQUIRE(client.has_value());
+        const coordinator::AgentMessage heartbeat = coordinator::Heartbeat{};
+        (*client)->send(heartbeat);
+        const auto message = co_await (*client)->receive();
+        REQUIRE_FALSE(message.has_value());
+        CHECK(message.error().code == Errc::kMalformed);
+        CHECK_THAT(message.error().message, Catch::Contains("the rendezvous daemon at 127.0.0.1:"));
+    };
+    REQUIRE(run(io, test()));
+}

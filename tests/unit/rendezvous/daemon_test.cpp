@@ -1,0 +1,228 @@
+// The daemon with fake agents over real connections: a job from its first node to its verdict.
+#include <csignal>
+#include <future>
+
+#include "common/exit_codes.hpp"
+#include "rendezvous/store/client.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/daemon_fixture.hpp"
+
+using namespace ddprun;
+using namespace ddprun::test;
+using namespace ddprun::coordinator;
+
+namespace {
+
+/// The store's client blocks; the daemon needs this thread meanwhile.
+template <typename Work>
+awaitable<std::string> beside(Work work) {
+    auto result = std::async(std::launch::async, std::move(work));
+    co_await eventually([&] { return result.wait_for(0s) == std::future_status::ready; });
+    co_return result.get();
+}
+
+std::string set_and_get(const Assignment& writer, const Assignment& reader) {
+    auto one = store::Client::connect({writer.master_addr, static_cast<std::uint16_t>(writer.master_port)}, in(5s)).value();
+    auto other = store::Client::connect({reader.master_addr, static_cast<std::uint16_t>(reader.master_port)}, in(5s)).value();
+    one.set("key", "value").value();
+    return other.get("key", in(5s)).value();
+}
+
+std::string number_of_keys(const Assignment& assignment) {
+    auto client = store::Client::connect({assignment.master_addr, static_cast<std::uint16_t>(assignment.master_port)}, in(5s));
+    return std::to_string(client.value().num_keys().value());
+}
+
+FailureReport killed_worker() {
+    FailureReport failure;
+    failure.host = "n2";
+    failure.status = {ExitStatus::Kind::kSignaled, SIGKILL, false};
+    return failure;
+}
+
+}  // namespace
+
+TEST_CASE("two nodes get ranks, and the same store", "[daemon][unit]") {
+    DaemonFixture fixture;
+    const auto test = [&]() -> awaitable<void> {
+        auto shape = join_as("n1", 2, 2);
+        shape.slots = 3;
+        const auto n1 = fixture.agent(shape);
+        const auto n2 = fixture.agent(join_as("n2", 2, 2));
+        co_await n1->join();
+        co_await n2->join();
+        const auto first = co_await n1->expect<Assignment>();
+        const auto second = co_await n2->expect<Assignment>();
+        CHECK(n1->welcome()->run_id == "run");
+        CHECK(first.node_rank == NodeRank{0});
+        CHECK(second.node_rank == NodeRank{1});
+        CHECK(first.rank_base == 0);
+        CHECK(second.rank_base == 3);
+        CHECK(second.world_size == 4);
+        CHECK(first.master_addr == "127.0.0.1");
+        CHECK(first.master_port == second.master_port);
+        CHECK(first.master_port != fixture.endpoint().port);
+        const std::string value = co_await beside([&] { return set_and_get(first, second); });
+        CHECK(value == "value");
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("the end of a connection aborts the group, and the next one has an empty store on another port", "[daemon][unit]") {
+    DaemonFixture fixture;
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1", 1, 2));
+        const auto n2 = fixture.agent(join_as("n2", 1, 2));
+        co_await n1->join();
+        co_await n2->join();
+        const auto first = co_await n1->expect<Assignment>();
+        co_await n2->expect<Assignment>();
+        co_await beside([&] { return set_and_get(first, first); });
+
+        n2->crash();
+        const auto abort = co_await n1->expect<Abort>(2s);
+        CHECK(abort.generation == first.generation);
+        CHECK_THAT(abort.reason, Catch::Contains("n2"));
+        n1->send(GroupStopped{first.generation});
+        const auto second = co_await n1->expect<Assignment>();
+        CHECK(number(second.generation) > number(first.generation));
+        CHECK(second.node_count == 1);
+        CHECK(second.master_port != first.master_port);
+        const std::string keys = co_await beside([&] { return number_of_keys(second); });
+        CHECK(keys == "0");
+        const auto old_store = store::Client::connect({first.master_addr, static_cast<std::uint16_t>(first.master_port)}, in(-1s));
+        CHECK_FALSE(old_store.has_value());
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("a node that falls silent is lost, and one that speaks is not", "[daemon][unit]") {
+    auto config = quick_config();
+    config.job.lost_after = 700ms;
+    DaemonFixture fixture(config);
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1", 2, 2));
+        const auto n2 = fixture.agent(join_as("n2", 2, 2));
+        co_await n1->join();
+        co_await n2->join();
+        n1->start_heartbeats(50ms);
+        n2->start_heartbeats(50ms);
+        co_await n1->expect<Assignment>();
+        co_await n2->expect<Assignment>();
+        co_await pause(1500ms);  // more than twice the silence that is allowed
+        CHECK(n1->heartbeats_heard() > 3);
+        CHECK(n2->end().empty());
+
+        n2->stop_heartbeats();
+        const auto abort = co_await n1->expect<Abort>(5s);
+        CHECK_THAT(abort.reason, Catch::Contains("n2 was lost"));
+        const bool n2_closed = co_await n2->is_closed();
+        CHECK(n2_closed);
+        n1->stop_heartbeats();
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("every node hears the verdict, and the daemon ends with it", "[daemon][unit]") {
+    DaemonFixture fixture;
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1", 2, 2));
+        const auto n2 = fixture.agent(join_as("n2", 2, 2));
+        co_await n1->join();
+        co_await n2->join();
+        const auto assignment = co_await n1->expect<Assignment>();
+        co_await n2->expect<Assignment>();
+        for (const auto& agent : {n1, n2}) agent->send(GroupSucceeded{assignment.generation});
+        for (const auto& agent : {n1, n2}) {
+            const auto finished = co_await agent->expect<Finished>();
+            CHECK(finished.verdict.outcome == Outcome::kSucceeded);
+            CHECK(finished.verdict.exit_code == 0);
+            const bool closed = co_await agent->is_closed();
+            CHECK(closed);
+        }
+        const bool ended = co_await fixture.has_ended();
+        CHECK(ended);
+        CHECK(fixture.exit_code == exit_code::kSuccess);
+        const auto store = store::Client::connect(
+            {assignment.master_addr, static_cast<std::uint16_t>(assignment.master_port)}, in(-1s));
+        CHECK_FALSE(store.has_value());
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("a job that failed is a job that the daemon has finished", "[daemon][unit]") {
+    DaemonFixture fixture;
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1", 2, 2));
+        const auto n2 = fixture.agent(join_as("n2", 2, 2));
+        co_await n1->join();
+        co_await n2->join();
+        const auto assignment = co_await n1->expect<Assignment>();
+        co_await n2->expect<Assignment>();
+        n2->send(WorkerFailed{assignment.generation, killed_worker()});
+        co_await n1->expect<Abort>();
+        n1->send(GroupStopped{assignment.generation});
+        n2->send(GroupStopped{assignment.generation});
+        const auto finished = co_await n1->expect<Finished>();
+        CHECK(finished.verdict.outcome == Outcome::kWorkerFailed);
+        CHECK(finished.verdict.exit_code == exit_code::kSignalBase + SIGKILL);
+        REQUIRE(finished.verdict.culprit.has_value());
+        CHECK(finished.verdict.culprit->host == "n2");
+        const bool ended = co_await fixture.has_ended();
+        CHECK(ended);
+        CHECK(fixture.exit_code == exit_code::kSuccess);
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("a daemon that is told to end tells its agents, and ends in time although one does not listen", "[daemon][unit]") {
+    DaemonFixture fixture;
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1", 2, 2));
+        co_await n1->join();
+        const auto deaf = co_await client::ControlClient::connect(fixture.endpoint(), in(5s));  // never receives
+        const AgentMessage join = join_as("n2", 2, 2);
+        (*deaf)->send(join);
+        co_await n1->expect<Assignment>();
+
+        const TimePoint start = Clock::now();
+        fixture.daemon->stop(SIGTERM);
+        const auto finished = co_await n1->expect<Finished>();
+        CHECK(finished.verdict.outcome == Outcome::kStopped);
+        CHECK(finished.verdict.exit_code == exit_code::kSignalBase + SIGTERM);
+        CHECK_THAT(finished.verdict.reason, Catch::Contains("SIGTERM"));
+        const bool ended = co_await fixture.has_ended();
+        CHECK(ended);
+        CHECK(fixture.exit_code == exit_code::kSignalBase + SIGTERM);
+        CHECK(Clock::now() - start < 2s);
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("a daemon without agents ends after its linger time, counted from the last one", "[daemon][unit]") {
+    auto config = quick_config();
+    config.linger = 400ms;
+    DaemonFixture fixture(config);
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1", 2, 2));
+        co_await n1->join();
+        n1->start_heartbeats(50ms);
+        co_await pause(1s);
+        CHECK(fixture.running());
+        n1->crash();
+        const TimePoint start = Clock::now();
+        const bool ended = co_await fixture.has_ended();
+        CHECK(ended);
+        CHECK(Clock::now() - start >= 300ms);  // a tick earlier than the linger time at most
+        CHECK(fixture.exit_code == exit_code::kInfrastructure);
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("a daemon that nobody visits ends after its linger time", "[daemon][unit]") {
+    auto config = quick_config();
+    config.linger = 200ms;
+    DaemonFixture fixture(config);
+    REQUIRE(run(fixture.io, [](DaemonFixture& f) -> awaitable<void> { co_await f.has_ended(); }(fixture)));
+    CHECK(fixture.exit_code == exit_code::kInfrastructure);
+}

@@ -1,0 +1,88 @@
+// The daemon's log lines and command line.
+#include <vector>
+
+#include "common/exit_codes.hpp"
+#include "rendezvous/daemon/line_limit.hpp"
+#include "rendezvous/daemon/options.hpp"
+#include "rendezvous/daemon/report.hpp"
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::daemon;
+using namespace std::chrono_literals;
+
+TEST_CASE("control characters of peers cannot reach a terminal", "[daemon][unit]") {
+    CHECK(printable("node n1 joined") == "node n1 joined");
+    CHECK(printable("a\x1b[2Jb\r\nc\x7f") == "a\\x1b[2Jb\\x0d\\x0ac\\x7f");
+    CHECK(printable("\xc2\x9b" "31m") == "\\x9b31m");        // the one-byte form of ESC [
+    CHECK(printable("caf\xc3\xa9 \xe2\x80\xa6") == "caf\xc3\xa9 \xe2\x80\xa6");
+    CHECK(printable(std::string(10'000, 'x')).size() < kMaxLogLine + 10);
+}
+
+TEST_CASE("the table of a group shows its nodes by rank", "[daemon][unit]") {
+    coordinator::State state{coordinator::Config{}};
+    const auto add = [&](const std::string& id, const std::string& host, int rank, int base, int slots) {
+        state.nodes[id].join.host = host;
+        state.nodes[id].join.slots = slots;
+        state.group.members[id].assignment.node_rank = NodeRank{rank};
+        state.group.members[id].assignment.rank_base = base;
+    };
+    add("b", "first\n", 0, 0, 4);
+    add("a", "second", 1, 4, 1);
+    CHECK(group_table(state) == std::vector<std::string>{"  node 0  first\\x0a  ranks 0-3", "  node 1  second  rank 4"});
+    for (int i = 2; i < 100; ++i) add("n" + std::to_string(i), "many", i, i, 1);
+    CHECK(group_table(state).size() == kMaxTableNodes + 1);
+    CHECK(group_table(state).back() == "  and 36 more nodes");
+}
+
+TEST_CASE("strangers write a bounded number of log lines", "[daemon][unit]") {
+    LineLimit limit;
+    const TimePoint start = Clock::now();
+    int admitted = 0;
+    for (int i = 0; i < 1000; ++i) admitted += limit.admits(start + i * 1ms) ? 1 : 0;
+    CHECK(admitted == LineLimit::kLines);
+    CHECK(limit.admits(start + LineLimit::kWindow));
+}
+
+namespace {
+
+std::variant<Options, int> parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "ddprund");
+    return parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+}  // namespace
+
+TEST_CASE("ddprund listens on the loopback unless told otherwise, and names its run", "[daemon][unit]") {
+    const Options options = std::get<Options>(parse({}));
+    CHECK(options.daemon.bind.to_string() == "127.0.0.1");
+    CHECK(options.daemon.port == 29400);
+    CHECK(options.daemon.linger == 10s);
+    CHECK(options.daemon.job.run_id.size() == 32);
+    CHECK_FALSE(options.ready_fd.has_value());
+}
+
+TEST_CASE("ddprund takes addresses, ports, and seconds with decimals", "[daemon][unit]") {
+    const Options options = std::get<Options>(parse({"--bind", "::", "--port=0", "--run-id", "mnist", "--linger", "0.5", "--last-call",
+                                                     "1.25", "--lost-after=2", "--heartbeat-interval=0.25", "--ready-fd", "1"}));
+    CHECK(options.daemon.bind.is_v6());
+    CHECK(options.daemon.port == 0);
+    CHECK(options.daemon.linger == 500ms);
+    CHECK(options.daemon.job.run_id == "mnist");
+    CHECK(options.daemon.job.last_call == 1250ms);
+    CHECK(options.daemon.job.lost_after == 2s);
+    CHECK(options.daemon.job.heartbeat_interval == 250ms);
+    CHECK(options.ready_fd == 1);
+}
+
+TEST_CASE("a wrong command line of ddprund is refused as such", "[daemon][unit]") {
+    using Arguments = std::vector<const char*>;
+    const auto arguments = GENERATE(Arguments{"--bind", "localhost"}, Arguments{"--port", "65536"}, Arguments{"--port", "-1"},
+                                    Arguments{"--linger", "0"}, Arguments{"--linger", "nan"}, Arguments{"--lost-after", "soon"},
+                                    Arguments{"--ready-fd", "4000"}, Arguments{"--run-id", ""}, Arguments{"extra"},
+                                    Arguments{"--unknown"}, Arguments{"--lost-after", "1", "--heartbeat-interval", "0.6"});
+    CAPTURE(arguments.front());
+    const auto parsed = parse(arguments);
+    REQUIRE(std::holds_alternative<int>(parsed));
+    CHECK(std::get<int>(parsed) == exit_code::kUsage);
+}
