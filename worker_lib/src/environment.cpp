@@ -1,0 +1,92 @@
+#include "worker_lib/src/environment.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+constexpr const char* kAdvice = "Start the program with ddprun or torchrun; or unset RANK and WORLD_SIZE to run it alone.";
+
+[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::Environment, text); }
+
+/// A whole number between `least` and `most`, nothing before or after it.
+std::optional<std::int64_t> number(const Variables& variables, const char* name, std::int64_t least, std::int64_t most) {
+    const auto text = variables(name);
+    if (!text) return std::nullopt;
+    std::int64_t value = 0;
+    const char* end = text->data() + text->size();
+    const auto [parsed, error] = std::from_chars(text->data(), end, value);
+    if (error != std::errc() || parsed != end || value < least || value > most) {
+        const std::string range = most == std::numeric_limits<int>::max() ? fmt::format("of at least {}", least)
+                                                                            : fmt::format("from {} to {}", least, most);
+        refuse(fmt::format("{} is '{}', expected a whole number {}", name, *text, range));
+    }
+    return value;
+}
+
+int number_or(const Variables& variables, const char* name, int least, int otherwise) {
+    return static_cast<int>(number(variables, name, least, std::numeric_limits<int>::max()).value_or(otherwise));
+}
+
+}  // namespace
+
+Variables process_variables() {
+    return [](const char* name) -> std::optional<std::string> {
+        const char* value = std::getenv(name);
+        if (value == nullptr) return std::nullopt;
+        return value;
+    };
+}
+
+Environment read_environment(const Variables& variables) {
+    const bool rank_set = variables("RANK").has_value();
+    const bool size_set = variables("WORLD_SIZE").has_value();
+    if (rank_set != size_set) {
+        refuse(fmt::format("{} is set but {} is not. {}", rank_set ? "RANK" : "WORLD_SIZE", rank_set ? "WORLD_SIZE" : "RANK",
+                           kAdvice));
+    }
+    Environment environment;
+    if (!rank_set) return environment;
+
+    environment.rank = number_or(variables, "RANK", 0, 0);
+    environment.world_size = number_or(variables, "WORLD_SIZE", 1, 1);
+    environment.local_rank = number_or(variables, "LOCAL_RANK", 0, 0);
+    environment.local_world_size = number_or(variables, "LOCAL_WORLD_SIZE", 1, environment.local_rank + 1);
+    environment.node_rank = number_or(variables, "GROUP_RANK", 0, 0);
+    environment.restart_count = number_or(variables, "TORCHELASTIC_RESTART_COUNT", 0, 0);
+    // Only ddprun counts generations; under torchrun the restarts keep the keys of one store apart.
+    environment.generation = number(variables, "DDPRUN_GENERATION", 0, std::numeric_limits<std::int64_t>::max())
+                                 .value_or(environment.restart_count);
+    environment.run_id = variables("TORCHELASTIC_RUN_ID").value_or("");
+    environment.master_addr = variables("MASTER_ADDR").value_or("");
+    environment.master_port = static_cast<int>(number(variables, "MASTER_PORT", 1, 65535).value_or(0));
+    check(environment);
+    if (environment.world_size > 1 && (environment.master_addr.empty() || environment.master_port == 0)) {
+        refuse(fmt::format("WORLD_SIZE is {} but {} is not set: the ranks cannot find each other. {}", environment.world_size,
+                           environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT", kAdvice));
+    }
+    return environment;
+}
+
+void check(const Environment& environment) {
+    const auto below = [](const char* name, int value, const char* limit_name, int limit) {
+        if (value >= 0 && value < limit) return;
+        refuse(fmt::format("{} is {} but {} is {}: expected 0 to {}", name, value, limit_name, limit, limit - 1));
+    };
+    if (environment.world_size < 1) refuse(fmt::format("WORLD_SIZE is {}, expected at least 1", environment.world_size));
+    below("RANK", environment.rank, "WORLD_SIZE", environment.world_size);
+    below("LOCAL_RANK", environment.local_rank, "LOCAL_WORLD_SIZE", environment.local_world_size);
+    if (environment.local_world_size > environment.world_size) {
+        refuse(fmt::format("LOCAL_WORLD_SIZE is {} but WORLD_SIZE is only {}", environment.local_world_size,
+                           environment.world_size));
+    }
+}
+
+}  // namespace ddp::detail

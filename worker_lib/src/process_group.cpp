@@ -1,0 +1,168 @@
+#include "ddp/process_group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/group.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+bool is_float(DType type) {
+    return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
+}
+
+bool is_bitwise(ReduceOp op) { return op == ReduceOp::BAnd || op == ReduceOp::BOr || op == ReduceOp::BXor; }
+
+/// What is wrong with the buffer, or nothing.
+std::string buffer_complaint(const Buffer& buffer, Backend backend) {
+    const std::size_t width = size_of(buffer.dtype);
+    if (width == 0) return fmt::format("unknown element type {}", static_cast<int>(buffer.dtype));
+    if (buffer.count > std::numeric_limits<std::ptrdiff_t>::max() / width) return "the count is too large for memory";
+    if (buffer.count > 0 && buffer.data == nullptr) return "the buffer is null";
+    if (reinterpret_cast<std::uintptr_t>(buffer.data) % width != 0) {
+        return fmt::format("the buffer is not aligned to its elements of {} bytes", width);
+    }
+    if (backend == Backend::Native && buffer.device != Device::Cpu) return "the native backend takes host memory only";
+    if (backend == Backend::Nccl && buffer.device != Device::Cuda) return "the NCCL backend takes CUDA memory only";
+    return {};
+}
+
+/// What is wrong with the operation, or nothing.
+std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend) {
+    if (operation.kind == OpKind::kBarrier) return {};
+    if (auto text = buffer_complaint(operation.buffer, backend); !text.empty()) return text;
+    const int size = static_cast<int>(spec.members.size());
+    if (operation.kind == OpKind::kBroadcast) {
+        if (operation.root >= 0 && operation.root < size) return {};
+        return fmt::format("there is no rank {} in a group of {}", operation.root, size);
+    }
+    const DType type = operation.buffer.dtype;
+    const ReduceOp op = operation.reduce_op;
+    if (static_cast<int>(op) > static_cast<int>(ReduceOp::BXor)) return "unknown reduction";
+    if (op == ReduceOp::Avg && !is_float(type)) return "avg is defined for floats only";
+    if (is_bitwise(op) && is_float(type)) return "band, bor and bxor are defined for integers only";
+    if (is_bitwise(op) && backend == Backend::Nccl) return "NCCL has no band, bor and bxor";
+    return {};
+}
+
+ddprun::TimePoint after(ddprun::Duration timeout) {
+    const auto now = ddprun::Clock::now();
+    return timeout < ddprun::TimePoint::max() - now ? now + timeout : ddprun::TimePoint::max();
+}
+
+/// One rank's wish in a split, as it travels through the store: "color key name".
+struct Wish {
+    int color = 0;
+    int key = 0;
+    std::string name;
+};
+
+Wish parse_wish(const std::string& text) {
+    const auto first = text.find(' ');
+    const auto second = text.find(' ', first + 1);
+    return {std::stoi(text.substr(0, first)), std::stoi(text.substr(first + 1, second)), text.substr(second + 1)};
+}
+
+}  // namespace
+
+GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
+    : spec_(std::move(spec)), backend_(std::move(backend)) {}
+
+Work GroupImpl::submit(Operation operation, const OpOptions& options) {
+    operation.tag = options.tag;
+    std::string wrong = complaint(operation, spec_, backend_->kind());
+    if (options.timeout.count() < 0) wrong = "the timeout is negative";
+    const std::lock_guard lock(mutex_);
+    operation.seq = last_seq_ + 1;
+    if (!wrong.empty()) {
+        throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
+    }
+    operation.deadline = after(options.timeout.count() == 0 ? spec_.default_timeout : options.timeout);
+    last_seq_ = operation.seq;
+    return Work(backend_->submit(std::move(operation)));
+}
+
+std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
+    const auto number = [this] {
+        const std::lock_guard lock(mutex_);
+        return ++splits_;
+    }();
+    const auto wishes = exchange(spec_, fmt::format("split/{}", number), fmt::format("{} {} {}", color, key, name));
+
+    GroupSpec spec = spec_;
+    std::vector<std::tuple<int, int>> order;  // (key, rank in this group) of those with our color
+    for (int rank = 0; rank < static_cast<int>(wishes.size()); ++rank) {
+        const Wish wish = parse_wish(wishes[static_cast<std::size_t>(rank)]);
+        if (wish.color != color) continue;
+        order.emplace_back(wish.key, rank);
+        if (color >= 0 && wish.name != name) {
+            throw Error(ErrorCode::Mismatch, fmt::format("split of group '{}': rank {} calls it '{}', rank {} calls it '{}'",
+                                                         spec_.name, spec_.rank, name, rank, wish.name), {rank});
+        }
+    }
+    if (color < 0) return nullptr;
+    std::ranges::sort(order);
+    spec.name = fmt::format("{}/{}.{}:{}", spec_.name, number, color, name);
+    spec.members.clear();
+    for (const auto& [unused, rank] : order) {
+        if (rank == spec_.rank) spec.rank = static_cast<int>(spec.members.size());
+        spec.members.push_back(spec_.members[static_cast<std::size_t>(rank)]);
+    }
+    return make_group(std::move(spec), backend_->kind());
+}
+
+std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind) {
+    auto backend = kind == Backend::Nccl ? make_nccl_backend(spec) : make_native_backend(spec);
+    return std::make_unique<ProcessGroup>(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
+}
+
+}  // namespace ddp::detail
+
+namespace ddp {
+
+using detail::Operation;
+using detail::OpKind;
+
+ProcessGroup::ProcessGroup(std::unique_ptr<detail::GroupImpl> impl) : impl_(std::move(impl)) {}
+ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
+ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
+ProcessGroup::~ProcessGroup() = default;
+
+int ProcessGroup::rank() const { return impl_->spec().rank; }
+int ProcessGroup::size() const { return static_cast<int>(impl_->spec().members.size()); }
+const std::string& ProcessGroup::name() const { return impl_->spec().name; }
+Backend ProcessGroup::backend() const { return impl_->backend().kind(); }
+Arena& ProcessGroup::arena() { return impl_->backend().arena(); }
+void ProcessGroup::abort(std::string_view reason) { impl_->backend().abort(reason); }
+
+Work ProcessGroup::all_reduce(Buffer inout, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation;
+    operation.kind = OpKind::kAllReduce;
+    operation.buffer = inout;
+    operation.reduce_op = op;
+    operation.stream = stream;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::broadcast(Buffer inout, int root, Stream stream, OpOptions options) {
+    Operation operation;
+    operation.kind = OpKind::kBroadcast;
+    operation.buffer = inout;
+    operation.root = root;
+    operation.stream = stream;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::barrier(OpOptions options) { return impl_->submit(Operation{}, options); }
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {
+    return impl_->split(color, key, name);
+}
+
+}  // namespace ddp

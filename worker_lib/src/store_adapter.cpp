@@ -1,0 +1,114 @@
+#include "worker_lib/src/store_adapter.hpp"
+
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "common/endpoint.hpp"
+#include "ddp/error.hpp"
+#include "rendezvous/store/client.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+using ddprun::Clock;
+using ddprun::Errc;
+using ddprun::TimePoint;
+using ddprun::store::Client;
+
+/// How long set() and add() may take to reconnect; on a healthy connection they do not wait for anybody.
+constexpr auto kReconnect = std::chrono::seconds(30);
+
+[[noreturn]] void raise(const ddprun::Error& error) {
+    const bool late = error.code == Errc::kTimeout;
+    const bool gone = error.code == Errc::kClosed || error.code == Errc::kUnreachable;
+    throw Error(late ? ErrorCode::Timeout : gone ? ErrorCode::PeerLost : ErrorCode::System, "store: " + error.message);
+}
+
+/// A client serves one call at a time, and get() may wait for long: so each call takes a connection of its own from a pool,
+/// which grows to as many as there are threads that call at once.
+class TcpStore final : public Store {
+public:
+    explicit TcpStore(Client first) : endpoint_(first.endpoint()), address_(first.local_address()) {
+        idle_.push_back(std::move(first));
+    }
+
+    void set(std::string_view key, std::string_view value) override {
+        with_client(Clock::now() + kReconnect, [&](Client& client) { return client.set(key, value); });
+    }
+
+    std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
+        const TimePoint deadline = Clock::now() + timeout;
+        std::string value;
+        with_client(deadline, [&](Client& client) -> ddprun::Result<void> {
+            auto got = client.get(key, deadline);
+            if (!got) return got.error();
+            value = std::move(*got);
+            return {};
+        });
+        return value;
+    }
+
+    std::int64_t add(std::string_view key, std::int64_t amount) override {
+        std::int64_t sum = 0;
+        with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
+            const auto result = client.add(key, amount);
+            if (!result) return result.error();
+            sum = *result;
+            return {};
+        });
+        return sum;
+    }
+
+    std::string local_address() const override { return address_; }
+
+private:
+    template <typename Call>
+    void with_client(TimePoint deadline, Call call) {
+        Client client = take(deadline);
+        const ddprun::Result<void> result = call(client);
+        // After any other error than a wait that ended late the connection is closed for good.
+        if (result || result.error().code == Errc::kTimeout) give_back(std::move(client));
+        if (!result) raise(result.error());
+    }
+
+    Client take(TimePoint deadline) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (!idle_.empty()) {
+                Client client = std::move(idle_.back());
+                idle_.pop_back();
+                return client;
+            }
+        }
+        auto client = Client::connect(endpoint_, deadline);
+        if (!client) raise(client.error());
+        return std::move(*client);
+    }
+
+    void give_back(Client client) {
+        const std::lock_guard lock(mutex_);
+        idle_.push_back(std::move(client));
+    }
+
+    const ddprun::Endpoint endpoint_;
+    const std::string address_;
+    std::mutex mutex_;
+    std::vector<Client> idle_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono::milliseconds timeout) {
+    const ddprun::Endpoint endpoint{environment.master_addr, static_cast<std::uint16_t>(environment.master_port)};
+    auto client = Client::connect(endpoint, Clock::now() + timeout);
+    if (!client) {
+        throw Error(ErrorCode::Timeout, "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);
+    }
+    return std::make_shared<TcpStore>(std::move(*client));
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,104 @@
+#include "worker_lib/src/work_state.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+using Callback = std::function<void(std::exception_ptr)>;
+
+/// Added to an operation's deadline before a waiter gives up by itself: the backend notices the deadline first, and its error
+/// says who did not come.
+constexpr auto kGrace = std::chrono::seconds(2);
+
+void run(const Callback& callback, const std::exception_ptr& error) noexcept {
+    try {
+        callback(error);
+    } catch (...) {
+        // Nobody could catch it: this is the progress thread, or a thread that only asked to be told.
+    }
+}
+
+[[noreturn]] void throw_late(std::uint64_t seq, std::string_view what) {
+    throw Error(ErrorCode::Timeout, fmt::format("operation #{} is not done {}", seq, what));
+}
+
+}  // namespace
+
+bool WorkState::done() const {
+    const std::lock_guard lock(mutex_);
+    return done_;
+}
+
+void WorkState::complete(std::exception_ptr error) {
+    std::vector<Callback> callbacks;
+    {
+        const std::lock_guard lock(mutex_);
+        if (done_) return;
+        done_ = true;
+        error_ = error;
+        callbacks.swap(callbacks_);
+    }
+    changed_.notify_all();
+    for (const Callback& callback : callbacks) run(callback, error);
+}
+
+bool WorkState::wait_until(ddprun::TimePoint until) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, until, [this] { return done_; })) return false;
+    if (error_) std::rethrow_exception(error_);
+    return true;
+}
+
+void WorkState::then(Callback callback) {
+    std::exception_ptr error;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!done_) {
+            callbacks_.push_back(std::move(callback));
+            return;
+        }
+        error = error_;
+    }
+    run(callback, error);
+}
+
+void WorkState::wait() {
+    const auto latest = deadline_ < ddprun::TimePoint::max() - kGrace ? deadline_ + kGrace : ddprun::TimePoint::max();
+    if (!wait_until(latest)) throw_late(seq_, "at its deadline: it is still queued, or its thread is stuck");
+}
+
+}  // namespace ddp::detail
+
+namespace ddp {
+
+bool Work::done() const { return !state_ || state_->done(); }
+
+void Work::wait() {
+    if (state_) state_->wait();
+}
+
+void Work::wait_host(std::chrono::milliseconds timeout) {
+    if (!state_) return;
+    if (timeout.count() == 0) return state_->detail::WorkState::wait();
+    if (!state_->wait_until(ddprun::Clock::now() + timeout)) {
+        detail::throw_late(state_->seq(), fmt::format("after {} ms of waiting; it goes on", timeout.count()));
+    }
+}
+
+void Work::then(std::function<void(std::exception_ptr)> callback) {
+    if (state_) {
+        state_->then(std::move(callback));
+    } else {
+        detail::run(callback, nullptr);
+    }
+}
+
+std::uint64_t Work::seq() const { return state_ ? state_->seq() : 0; }
+
+}  // namespace ddp

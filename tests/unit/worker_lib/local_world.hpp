@@ -1,0 +1,114 @@
+#pragma once
+// A world whose ranks are threads of the test: the real native backend, with real shared memory and sockets, over a store in
+// memory. Ranks may be spread over emulated nodes, which then talk TCP over loopback.
+//
+//     const auto sums = run_ranks({.ranks_per_node = {3, 1}}, [](ddp::Context& context) { …; return sum; });
+//     CHECK(sums == std::vector<int>{…});          // by rank; the ranks' threads themselves must not assert
+
+#include <chrono>
+#include <exception>
+#include <future>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "ddp/context.hpp"
+#include "worker_lib/src/local_store.hpp"
+
+namespace ddp::testing {
+
+struct LocalWorld {
+    std::vector<int> ranks_per_node = {1};
+    std::chrono::milliseconds timeout{30'000};       ///< of every collective
+    std::chrono::milliseconds init_timeout{30'000};
+
+    [[nodiscard]] int size() const { return std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0); }
+
+    [[nodiscard]] Environment environment(int rank) const {
+        Environment environment;
+        environment.rank = environment.local_rank = rank;
+        environment.world_size = size();
+        while (environment.local_rank >= ranks_per_node.at(static_cast<std::size_t>(environment.node_rank))) {
+            environment.local_rank -= ranks_per_node[static_cast<std::size_t>(environment.node_rank++)];
+        }
+        environment.local_world_size = ranks_per_node[static_cast<std::size_t>(environment.node_rank)];
+        return environment;
+    }
+
+    [[nodiscard]] InitOptions options() const {
+        InitOptions options;
+        options.backend = Backend::Native;
+        options.timeout = timeout;
+        options.init_timeout = init_timeout;
+        return options;
+    }
+};
+
+/// What a rank's thread came to: a value or an exception.
+template <typename T>
+struct Outcome {
+    using Value = T;
+    std::optional<T> value;
+    std::exception_ptr error;
+
+    /// Nothing after success. Errors of other types are rethrown.
+    [[nodiscard]] std::optional<Error> ddp_error() const {
+        if (!error) return std::nullopt;
+        try {
+            std::rethrow_exception(error);
+        } catch (const Error& caught) {
+            return caught;
+        }
+    }
+    [[nodiscard]] std::string text() const {
+        const auto caught = ddp_error();
+        return caught ? caught->what() : "";
+    }
+};
+
+/// Runs `body(Context&)` on every rank; what each returned or threw, by rank. A body that returns nothing gives true.
+template <typename Body>
+auto try_ranks(const LocalWorld& world, Body body) {
+    using Returned = std::invoke_result_t<Body&, Context&>;
+    using Value = std::conditional_t<std::is_void_v<Returned>, bool, Returned>;
+    const auto store = detail::make_local_store();
+    std::vector<std::future<Value>> threads;
+    for (int rank = 0; rank < world.size(); ++rank) {
+        threads.push_back(std::async(std::launch::async, [&world, &body, store, rank]() -> Value {
+            Context context(world.environment(rank), store, world.options());
+            if constexpr (std::is_void_v<Returned>) {
+                body(context);
+                return true;
+            } else {
+                return body(context);
+            }
+        }));
+    }
+    std::vector<Outcome<Value>> outcomes;
+    for (auto& thread : threads) {
+        Outcome<Value>& outcome = outcomes.emplace_back();
+        try {
+            outcome.value = thread.get();
+        } catch (...) {
+            outcome.error = std::current_exception();
+        }
+    }
+    return outcomes;
+}
+
+/// The same for what must succeed: the values by rank; rethrows the first error.
+template <typename Body>
+auto run_ranks(const LocalWorld& world, Body body) {
+    auto outcomes = try_ranks(world, std::move(body));
+    std::vector<typename decltype(outcomes)::value_type::Value> values;
+    for (auto& outcome : outcomes) {
+        if (outcome.error) std::rethrow_exception(outcome.error);
+        values.push_back(std::move(*outcome.value));
+    }
+    return values;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,61 @@
+#include "worker_lib/src/exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace ddp::detail {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// After the deadline every other rank's key is still looked for, so that the error names all of the absent.
+constexpr milliseconds kLastLook{20};
+
+milliseconds until(ddprun::TimePoint deadline) {
+    return std::max(kLastLook, std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now()));
+}
+
+}  // namespace
+
+std::string group_key(const GroupSpec& spec, std::string_view name) {
+    return fmt::format("ddp/{}/{}/{}", spec.generation, spec.name, name);
+}
+
+std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value) {
+    const auto deadline = ddprun::Clock::now() + spec.init_timeout;
+    const auto key = [&](int rank) { return group_key(spec, fmt::format("{}/{}", topic, rank)); };
+    spec.store->set(key(spec.rank), value);
+
+    const int size = static_cast<int>(spec.members.size());
+    std::vector<std::string> values(static_cast<std::size_t>(size));
+    std::vector<int> absent;
+    for (int rank = 0; rank < size; ++rank) {
+        try {
+            values[static_cast<std::size_t>(rank)] = rank == spec.rank ? value : spec.store->get(key(rank), until(deadline));
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::Timeout) throw;
+            absent.push_back(rank);
+        }
+    }
+    if (!absent.empty()) {
+        const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
+        throw Error(ErrorCode::Timeout,
+                    fmt::format("group '{}': rank {} waited {:g} s for {} of {} to join ({}). Did they start, and do they reach "
+                                "the store?", spec.name, spec.rank, seconds, name_ranks(absent), size, topic), absent);
+    }
+    return values;
+}
+
+std::string name_ranks(const std::vector<int>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+        text += std::to_string(ranks[i]);
+    }
+    return text;
+}
+
+}  // namespace ddp::detail

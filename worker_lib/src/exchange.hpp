@@ -1,0 +1,22 @@
+#pragma once
+// exchange(): what the members of a group tell each other through the store before they are connected.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker_lib/src/backend.hpp"
+
+namespace ddp::detail {
+
+/// The store key `name` of this group in this generation.
+[[nodiscard]] std::string group_key(const GroupSpec& spec, std::string_view name);
+
+/// Publishes `value` under `topic` (once per topic and group) and returns everybody's, by rank. Waits spec.init_timeout at most.
+/// Throws Error{Timeout} that names all ranks that did not publish.
+[[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value);
+
+/// "rank 3", "ranks 1, 2 and 7".
+[[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
+
+}  // namespace ddp::detail

@@ -1,0 +1,35 @@
+#pragma once
+// GroupImpl: what is behind a ProcessGroup, whatever its backend: argument checks, numbers, deadlines, splitting.
+// Operations may be queued from any thread, one at a time in the sense of the group's order; abort() from any.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "worker_lib/src/backend.hpp"
+
+namespace ddp::detail {
+
+class GroupImpl {
+public:
+    GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend);
+
+    [[nodiscard]] const GroupSpec& spec() const { return spec_; }
+    [[nodiscard]] BackendImpl& backend() { return *backend_; }
+
+    /// Checks and numbers the operation, then queues it. Throws Error{InvalidArgument}, which costs no number.
+    [[nodiscard]] Work submit(Operation operation, const OpOptions& options);
+    [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
+
+private:
+    const GroupSpec spec_;
+    const std::unique_ptr<BackendImpl> backend_;
+    std::mutex mutex_;  ///< numbering and queueing are one step
+    std::uint64_t last_seq_ = 0;
+    std::uint64_t splits_ = 0;
+};
+
+/// Collective over spec.members. `kind` is Native or Nccl.
+[[nodiscard]] std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind);
+
+}  // namespace ddp::detail

@@ -1,0 +1,14 @@
+#pragma once
+// A Store inside this process: for a world of one rank that no launcher started, and for ranks that are threads of one test.
+
+#include <memory>
+#include <string>
+
+#include "ddp/store.hpp"
+
+namespace ddp::detail {
+
+/// `address` is what local_address() answers.
+[[nodiscard]] std::shared_ptr<Store> make_local_store(std::string address = "127.0.0.1");
+
+}  // namespace ddp::detail

@@ -1,0 +1,175 @@
+// All-reduce. Inside a node each rank reduces its slice of everybody's buffer and stores the result to all of them: one pass
+// over the memory, two barriers. Between nodes the slice also passes over the network before it is stored.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "worker_lib/src/native/collectives.hpp"
+#include "worker_lib/src/native/partition.hpp"
+#include "worker_lib/src/native/reduce.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// What is reduced and stored at a time: with a few ranks' worth of it, it stays in the first-level cache.
+constexpr std::size_t kBlockBytes = 8192;
+
+class AllReduce {
+public:
+    AllReduce(const Team& team, const Operation& operation, const OwnBuffer& own)
+        : team_(team), operation_(operation), own_(own), reduction_(lookup(operation.buffer.dtype, operation.reduce_op)),
+          width_(size_of(operation.buffer.dtype)), grain_(kSeparation / width_) {
+        int ranks = 0;
+        for (const auto& node : team.topology.nodes) ranks += static_cast<int>(node.size());
+        if (operation.reduce_op == ReduceOp::Avg) scale_ = 1.0 / ranks;
+    }
+
+    void run() {
+        const std::size_t count = operation_.buffer.count;
+        const std::size_t staged_piece = (team_.nodes() > 1 ? kNetworkPieceBytes : kLocalPieceBytes) / width_;
+        if (own_.is_foreign()) stage(0, std::min(count, staged_piece));
+        team_.node.meet(operation_, own_.announced());
+        const bool staged = team_.node.any_foreign();
+        const std::size_t piece = staged || team_.nodes() > 1 ? staged_piece : std::max<std::size_t>(count, 1);
+
+        std::size_t first = 0;
+        do {  // once for no elements at all, too: leaders on other nodes expect to hear from ours
+            const std::size_t size = std::min(piece, count - first);
+            if (first > 0 && staged) {
+                if (own_.is_foreign()) stage(first, size);
+                team_.node.barrier(operation_);
+            }
+            reduce_piece(first, size);
+            if (staged || first + size == count) team_.node.barrier(operation_);
+            if (own_.is_foreign()) own_.copy_in_from(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
+            first += size;
+        } while (first < count);
+    }
+
+private:
+    void stage(std::size_t first, std::size_t size) const {
+        own_.copy_out_to(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
+    }
+
+    /// Our share of elements [first, first + size), for everybody.
+    void reduce_piece(std::size_t first, std::size_t size) {
+        const auto index = static_cast<std::size_t>(team_.node.own_index());
+        if (team_.nodes() == 1) {
+            const Range mine = part(size, static_cast<std::size_t>(team_.node.size()), index, grain_);
+            if (team_.node.size() > 1) reduce_and_store(first, mine);
+        } else if (team_.topology.own_carries()) {
+            const Range mine = part(size, static_cast<std::size_t>(team_.topology.carriers), index, grain_);
+            if (!mine.empty() || (team_.is_leader() && first == 0)) reduce_across(first, mine);
+        }
+        step_ += 2;
+    }
+
+    /// Everybody's elements of `range`, counted from `first`, as the list that the kernels take.
+    std::vector<const void*> sources(std::size_t first, std::size_t begin) const {
+        std::vector<const void*> list;
+        for (int i = 0; i < team_.node.size(); ++i) list.push_back(place(team_.node, i, first * width_) + begin * width_);
+        return list;
+    }
+
+    void store_to_all(const std::byte* elements, std::size_t first, std::size_t begin, std::size_t size) const {
+        for (int i = 0; i < team_.node.size(); ++i) {
+            std::memcpy(place(team_.node, i, first * width_) + begin * width_, elements, size * width_);
+        }
+    }
+
+    void reduce_and_store(std::size_t first, Range range) const {
+        alignas(kSeparation) std::array<std::byte, kBlockBytes> sums;
+        alignas(kSeparation) std::array<std::byte, kBlockBytes> rounded;
+        std::byte* const elements = width_ == reduction_.accumulator_bytes ? sums.data() : rounded.data();
+        auto from = sources(first, range.begin);
+        const std::size_t block = kBlockBytes / reduction_.accumulator_bytes;
+        for (std::size_t begin = range.begin; begin < range.end; begin += block) {
+            const std::size_t size = std::min(block, range.end - begin);
+            reduction_.reduce(from.data(), from.size(), size, sums.data());
+            reduction_.finish(sums.data(), size, scale_, elements);
+            store_to_all(elements, first, begin, size);
+            for (const void*& source : from) source = static_cast<const std::byte*>(source) + size * width_;
+        }
+    }
+
+    void reduce_across(std::size_t first, Range range) {
+        sums_.resize(range.size() * reduction_.accumulator_bytes);
+        result_.resize(range.size() * width_);
+        if (!range.empty()) {
+            const auto from = sources(first, range.begin);
+            reduction_.reduce(from.data(), from.size(), range.size(), sums_.data());
+        }
+        sum_own_part(range.size());
+        gather_parts(range.size());
+        if (!range.empty()) store_to_all(result_.data(), first, range.begin, range.size());
+    }
+
+    /// Which elements of a slice of `size` this or another node sums up.
+    Range part_of(int node, std::size_t size) const {
+        return part(size, team_.nodes(), static_cast<std::size_t>(node), grain_);
+    }
+
+    template <typename Function>
+    void for_other_nodes(Function function) const {
+        for (int node = 0; node < static_cast<int>(team_.nodes()); ++node) {
+            if (node != team_.topology.own_node) function(node, team_.topology.counterpart(node));
+        }
+    }
+
+    /// Every node sends every other node that one's part of its sums, and adds up its own part in the order of the nodes.
+    void sum_own_part(std::size_t size) {
+        const std::size_t width = reduction_.accumulator_bytes;
+        const Range mine = part_of(team_.topology.own_node, size);
+        const bool opening = team_.is_leader() && step_ == 0;  // this exchange is also the comparison: nobody is left out
+        inbox_.resize(mine.size() * width * team_.nodes());
+        std::vector<OutMessage> out;
+        std::vector<InMessage> in;
+        std::vector<const void*> parts(team_.nodes(), sums_.data() + mine.begin * width);
+        for_other_nodes([&](int node, int peer) {
+            const Range theirs = part_of(node, size);
+            if (!theirs.empty() || opening) out.push_back({peer, std::span(sums_).subspan(theirs.begin * width, theirs.size() * width)});
+            const auto inbox = std::span(inbox_).subspan(mine.size() * width * static_cast<std::size_t>(node), mine.size() * width);
+            if (!mine.empty() || opening) in.push_back({peer, inbox});
+            parts[static_cast<std::size_t>(node)] = inbox.data();
+        });
+        team_.links->exchange(operation_, step_, out, in);
+        if (mine.empty()) return;
+        std::byte* const sums = sums_.data() + mine.begin * width;
+        reduction_.combine(parts.data(), parts.size(), mine.size(), sums);
+        reduction_.finish(sums, mine.size(), scale_, result_.data() + mine.begin * width_);
+    }
+
+    /// Every node sends its finished part to all others.
+    void gather_parts(std::size_t size) {
+        const auto bytes_of = [&](Range range) { return std::span(result_).subspan(range.begin * width_, range.size() * width_); };
+        const auto mine = bytes_of(part_of(team_.topology.own_node, size));
+        std::vector<OutMessage> out;
+        std::vector<InMessage> in;
+        for_other_nodes([&](int node, int peer) {
+            const auto theirs = bytes_of(part_of(node, size));
+            if (!mine.empty()) out.push_back({peer, mine});
+            if (!theirs.empty()) in.push_back({peer, theirs});
+        });
+        team_.links->exchange(operation_, step_ + 1, out, in);
+    }
+
+    const Team& team_;
+    const Operation& operation_;
+    const OwnBuffer& own_;
+    const Reduction& reduction_;
+    const std::size_t width_;
+    const std::size_t grain_;  ///< elements of a pair of cache lines
+    double scale_ = 1;
+    std::uint32_t step_ = 0;
+    std::vector<std::byte> sums_;    ///< accumulators of our slice of the piece
+    std::vector<std::byte> inbox_;   ///< other nodes' accumulators of our part of it
+    std::vector<std::byte> result_;  ///< its elements
+};
+
+}  // namespace
+
+void all_reduce(const Team& team, const Operation& operation, const OwnBuffer& own) { AllReduce(team, operation, own).run(); }
+
+}  // namespace ddp::detail

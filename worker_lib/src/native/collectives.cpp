@@ -1,0 +1,38 @@
+#include "worker_lib/src/native/collectives.hpp"
+
+#include <cstring>
+
+namespace ddp::detail {
+
+// memcpy refuses null pointers even for nothing, and a buffer of no elements may be null.
+
+void OwnBuffer::copy_out_to(std::byte* slot, std::size_t first, std::size_t size) const {
+    if (size > 0) std::memcpy(slot, data + first, size);
+}
+
+void OwnBuffer::copy_in_from(const std::byte* slot, std::size_t first, std::size_t size) const {
+    if (size > 0) std::memcpy(data + first, slot, size);
+}
+
+std::byte* place(const Node& node, int index, std::size_t first) {
+    return node.is_foreign(index) ? node.staging(index) : node.buffer(index) + first;
+}
+
+void barrier(const Team& team, const Operation& operation) {
+    team.node.meet(operation, Announcement::kForeign);
+    if (team.nodes() == 1) return;
+    if (team.is_leader()) {
+        std::vector<OutMessage> out;
+        std::vector<InMessage> in;
+        for (std::size_t node = 0; node < team.nodes(); ++node) {
+            if (static_cast<int>(node) == team.topology.own_node) continue;
+            const int peer = team.topology.counterpart(static_cast<int>(node));
+            out.push_back({peer, {}});
+            in.push_back({peer, {}});
+        }
+        team.links->exchange(operation, 0, out, in);
+    }
+    team.node.barrier(operation);
+}
+
+}  // namespace ddp::detail

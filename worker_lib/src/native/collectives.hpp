@@ -1,0 +1,52 @@
+#pragma once
+// The collectives of the native backend, over the memory of a node and the links between nodes. Their reasons are in
+// docs/design/004-native-backend.md. All run on the group's progress thread; all throw ddp::Error, and then the group is
+// unusable.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "worker_lib/src/native/links.hpp"
+#include "worker_lib/src/native/member.hpp"
+#include "worker_lib/src/native/node.hpp"
+
+namespace ddp::detail {
+
+/// Pieces in which buffers pass: inside a node small enough for the second-level cache, between nodes large enough that a
+/// round trip does not matter. The latter are the same on all nodes, whether a node stages or not.
+inline constexpr std::size_t kLocalPieceBytes = 1u << 20;
+inline constexpr std::size_t kNetworkPieceBytes = kStagingBytes;
+static_assert(kLocalPieceBytes <= kStagingBytes && kNetworkPieceBytes <= kStagingBytes);
+
+/// With whom a rank works together.
+struct Team {
+    const Topology& topology;
+    Node& node;
+    Links* links = nullptr;  ///< null on ranks that talk to no other node
+
+    [[nodiscard]] std::size_t nodes() const { return topology.nodes.size(); }
+    /// Leaders take part in every operation between nodes, so that every mismatch is seen.
+    [[nodiscard]] bool is_leader() const { return links != nullptr && topology.own_index == 0; }
+};
+
+/// The own rank's buffer in an operation. A foreign one, outside the heap, passes through the staging slot piece by piece.
+struct OwnBuffer {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    std::optional<std::uint64_t> heap_offset;
+
+    [[nodiscard]] bool is_foreign() const { return !heap_offset; }
+    [[nodiscard]] std::uint64_t announced() const { return heap_offset.value_or(Announcement::kForeign); }
+    void copy_out_to(std::byte* slot, std::size_t first, std::size_t size) const;
+    void copy_in_from(const std::byte* slot, std::size_t first, std::size_t size) const;
+};
+
+/// Where byte `first` of a rank's buffer lies while the piece that begins there is in hand. After Node::meet().
+[[nodiscard]] std::byte* place(const Node& node, int index, std::size_t first);
+
+void all_reduce(const Team& team, const Operation& operation, const OwnBuffer& own);
+void broadcast(const Team& team, const Operation& operation, const OwnBuffer& own);
+void barrier(const Team& team, const Operation& operation);
+
+}  // namespace ddp::detail

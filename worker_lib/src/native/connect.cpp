@@ -1,0 +1,111 @@
+// How the members of a group find and reach each other: publish, read, then open connections and share memory.
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/native/handshake.hpp"
+#include "worker_lib/src/native/native_backend.hpp"
+#include "worker_lib/src/native/sockets.hpp"
+#include "worker_lib/src/native/system_error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+using ddprun::UniqueFd;
+
+UniqueFd succeed(ddprun::Result<UniqueFd> result) {
+    if (!result) throw Error(ErrorCode::System, result.error().message);
+    return std::move(*result);
+}
+
+std::string name_of(int rank, const Member& member) {
+    return fmt::format("rank {} (host {}, pid {})", rank, member.hostname, member.pid);
+}
+
+/// Becomes readable when the process ends. None for our own process, for one in another pid namespace, or on a kernel
+/// without pidfd: then only deadlines tell.
+UniqueFd watch(pid_t pid, int rank) {
+    if (pid == 0 || pid == ::getpid()) return UniqueFd();
+    UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!process && errno == ESRCH) {
+        throw Error(ErrorCode::PeerLost, fmt::format("rank {} (pid {}) ended while the group was forming", rank, pid), {rank});
+    }
+    return process;
+}
+
+std::vector<int> without(std::vector<int> ranks, int rank) {
+    std::erase(ranks, rank);
+    return ranks;
+}
+
+std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& topology, const std::shared_ptr<Segment>& own,
+                                    int listener) {
+    auto met = meet_over_unix(place, listener, without(topology.local(), place.spec.rank), own->fd());
+    std::vector<LocalRank> ranks;
+    for (const int rank : topology.local()) {
+        LocalRank local;
+        local.rank = rank;
+        local.name = name_of(rank, place.members[static_cast<std::size_t>(rank)]);
+        if (rank == place.spec.rank) {
+            local.segment = own;
+        } else {
+            const Connection& connection = met.at(rank);
+            local.segment = Segment::attach(connection.passed);
+            local.process = watch(connection.pid, rank);
+        }
+        ranks.push_back(std::move(local));
+    }
+    return ranks;
+}
+
+std::map<int, Link> link_nodes(const MeetingPlace& place, const Topology& topology, int listener) {
+    std::map<int, Link> links;
+    if (!topology.own_carries()) return links;
+    std::vector<int> peers;
+    for (int node = 0; node < static_cast<int>(topology.nodes.size()); ++node) {
+        if (node != topology.own_node) peers.push_back(topology.counterpart(node));
+    }
+    for (auto& [rank, connection] : meet_over_tcp(place, listener, peers)) {
+        const Member& member = place.members[static_cast<std::size_t>(rank)];
+        links[rank].name = fmt::format("rank {} (host {}, pid {}, {})", rank, member.hostname, member.pid, member.address);
+        links[rank].socket = std::move(connection.socket);
+    }
+    return links;
+}
+
+}  // namespace
+
+Connected connect_members(const GroupSpec& spec) {
+    Connected result;
+    result.segment = Segment::create();
+    Member self = describe_self(spec);
+    if (spec.members.size() == 1) {
+        result.topology = make_topology({self}, 0);
+        LocalRank alone;
+        alone.segment = result.segment;
+        alone.name = name_of(0, self);
+        result.local.push_back(std::move(alone));
+        return result;
+    }
+
+    // Listening before publishing: whoever reads our record can connect.
+    const UniqueFd local_listener = succeed(listen_unix(self.local_name));
+    self.address = spec.store->local_address();
+    const UniqueFd listener = succeed(listen_tcp(self.address, self.port));
+    std::vector<Member> members;
+    for (const std::string& text : exchange(spec, "member", encode(self))) members.push_back(decode_member(text));
+
+    result.topology = make_topology(members, spec.rank);
+    const MeetingPlace place{.spec = spec, .members = members, .deadline = ddprun::Clock::now() + spec.init_timeout};
+    result.local = share_memory(place, result.topology, result.segment, local_listener.get());
+    result.links = link_nodes(place, result.topology, listener.get());
+    return result;
+}
+
+}  // namespace ddp::detail

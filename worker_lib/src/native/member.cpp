@@ -1,0 +1,87 @@
+#include "worker_lib/src/native/member.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "common/ids.hpp"
+#include "worker_lib/src/native/system_error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// A random number that the kernel draws at boot: it tells machines apart even where host names repeat.
+std::string boot_id() {
+    constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
+    std::ifstream file(kPath);
+    std::string id;
+    if (!(file >> id)) throw_errno(fmt::format("cannot read {}", kPath), errno);
+    return id;
+}
+
+std::string hostname() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown-host";
+    return name.data();
+}
+
+}  // namespace
+
+std::string encode(const Member& member) {
+    return fmt::format("{} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token, member.local_name,
+                       member.address, member.port);
+}
+
+Member decode_member(std::string_view text) {
+    std::istringstream words{std::string(text)};
+    Member member;
+    words >> member.node >> member.hostname >> member.pid >> member.token >> member.local_name >> member.address >> member.port;
+    if (words.fail()) {
+        throw Error(ErrorCode::System, fmt::format("a peer published '{}', which is no member record of this version", text));
+    }
+    return member;
+}
+
+Member describe_self(const GroupSpec& spec) {
+    Member member;
+    member.node = fmt::format("{}/{}", boot_id(), spec.node_rank);
+    member.hostname = hostname();
+    member.pid = static_cast<int>(::getpid());
+    member.token = ddprun::random_id();
+    member.local_name = "ddp-" + ddprun::random_id();
+    return member;
+}
+
+int Topology::node_of(int rank) const {
+    const auto holds = [rank](const std::vector<int>& node) { return std::ranges::find(node, rank) != node.end(); };
+    return static_cast<int>(std::ranges::find_if(nodes, holds) - nodes.begin());
+}
+
+Topology make_topology(const std::vector<Member>& members, int own_rank) {
+    Topology topology;
+    std::vector<std::string_view> names;  // of the nodes, in the order of their first appearance
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+        const auto found = std::ranges::find(names, members[rank].node);
+        const auto node = static_cast<std::size_t>(found - names.begin());
+        if (found == names.end()) {
+            names.push_back(members[rank].node);
+            topology.nodes.emplace_back();
+        }
+        if (static_cast<int>(rank) == own_rank) {
+            topology.own_node = static_cast<int>(node);
+            topology.own_index = static_cast<int>(topology.nodes[node].size());
+        }
+        topology.nodes[node].push_back(static_cast<int>(rank));
+    }
+    const auto smallest = std::ranges::min_element(topology.nodes, {}, &std::vector<int>::size);
+    topology.carriers = smallest == topology.nodes.end() ? 0 : static_cast<int>(smallest->size());
+    return topology;
+}
+
+}  // namespace ddp::detail

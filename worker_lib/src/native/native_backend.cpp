@@ -1,0 +1,138 @@
+#include "worker_lib/src/native/native_backend.hpp"
+
+#include <pthread.h>
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "worker_lib/src/native/collectives.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// Starts a thread to which no signal is delivered: handlers belong to the trainer's threads.
+template <typename Function>
+std::thread start_quiet_thread(Function function) {
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread thread(std::move(function));
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_setname_np(thread.native_handle(), "ddp-native");
+    return thread;
+}
+
+}  // namespace
+
+NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
+    : name_(spec.name), rank_(spec.rank), topology_(std::move(connected.topology)), arena_(std::move(connected.segment)),
+      node_(spec.name, std::move(connected.local), topology_.own_index) {
+    if (!connected.links.empty()) links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
+    thread_ = start_quiet_thread([this] { run(); });
+}
+
+NativeBackend::~NativeBackend() {
+    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by rank {} with work in flight", name_, rank_)), false);
+    thread_.join();
+    node_.leave();
+}
+
+std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
+    auto work = std::make_shared<WorkState>(operation.seq, operation.deadline);
+    {
+        const std::lock_guard lock(mutex_);
+        jobs_.push_back({std::move(operation), work});
+    }
+    changed_.notify_one();
+    return work;
+}
+
+void NativeBackend::abort(std::string_view reason) {
+    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was aborted by rank {}: {}", name_, rank_, reason)), true);
+}
+
+/// Ends every wait of the progress thread. Work fails there, where nobody touches its buffer any more.
+void NativeBackend::end(const Error& failure, bool tell_peers) {
+    if (tell_peers) {
+        node_.poison(failure);
+    } else {
+        node_.stop(failure);
+    }
+    if (links_) links_->interrupt();
+    {
+        const std::lock_guard lock(mutex_);
+        (tell_peers ? aborted_ : stopping_) = true;
+    }
+    changed_.notify_one();
+}
+
+std::optional<NativeBackend::Job> NativeBackend::next_job() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !jobs_.empty() || stopping_ || (aborted_ && !failure_); });
+    if (jobs_.empty()) return std::nullopt;
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    return job;
+}
+
+void NativeBackend::run() {
+    for (;;) {
+        if (const auto job = next_job()) {
+            perform(*job);
+            continue;
+        }
+        if (const std::lock_guard lock(mutex_); stopping_) return;
+        try {  // aborted while there was nothing to do: peers on other nodes learn it now
+            node_.check_poison();
+        } catch (const Error& error) {
+            fail(error);
+        }
+    }
+}
+
+void NativeBackend::perform(const Job& job) {
+    try {
+        if (failure_) {
+            throw Error(failure_->code(), fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation),
+                                                      failure_->what()), failure_->culprits());
+        }
+        node_.check_poison();
+        const Operation& operation = job.operation;
+        const Buffer& buffer = operation.buffer;
+        const OwnBuffer own{.data = static_cast<std::byte*>(buffer.data), .bytes = buffer.bytes(),
+                            .heap_offset = arena_.offset_of(buffer.data, buffer.bytes())};
+        const Team team{.topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr};
+        switch (operation.kind) {
+            case OpKind::kAllReduce: all_reduce(team, operation, own); break;
+            case OpKind::kBroadcast: broadcast(team, operation, own); break;
+            case OpKind::kBarrier: barrier(team, operation); break;
+        }
+    } catch (const Error& error) {
+        fail(error);
+        job.work->complete(std::current_exception());
+        return;
+    } catch (const std::exception& error) {  // out of memory, most likely
+        const Error failure(ErrorCode::System, fmt::format("{}: {}", describe(job.operation), error.what()));
+        fail(failure);
+        job.work->complete(std::make_exception_ptr(failure));
+        return;
+    }
+    job.work->complete(nullptr);
+}
+
+/// Takes the whole group along: the ranks of this node at once, the others by a last message.
+void NativeBackend::fail(const Error& failure) {
+    if (failure_) return;
+    failure_ = failure;
+    if (!node_.poisoned()) node_.poison(failure);
+    if (links_) links_->say_goodbye(failure);
+}
+
+std::unique_ptr<BackendImpl> make_native_backend(const GroupSpec& spec) {
+    return std::make_unique<NativeBackend>(spec, connect_members(spec));
+}
+
+}  // namespace ddp::detail

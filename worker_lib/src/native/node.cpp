@@ -1,0 +1,144 @@
+#include "worker_lib/src/native/node.hpp"
+
+#include <poll.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "worker_lib/src/exchange.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+bool has_ended(const ddprun::UniqueFd& process) {
+    if (!process) return false;
+    pollfd one{.fd = process.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&one, 1, 0) > 0 && (one.revents & POLLIN) != 0;
+}
+
+}  // namespace
+
+Node::Node(std::string group, std::vector<LocalRank> ranks, int own_index)
+    : group_(std::move(group)), ranks_(std::move(ranks)), own_index_(own_index), waiter_(own(), size()) {}
+
+const Announcement& Node::announced(int index) const { return control(index).announcements[seq_ % 2]; }
+
+bool Node::any_foreign() const {
+    for (int i = 0; i < size(); ++i) {
+        if (is_foreign(i)) return true;
+    }
+    return false;
+}
+
+void Node::meet(const Operation& operation, std::uint64_t heap_offset) {
+    seq_ = operation.seq;
+    own().announcements[seq_ % 2] = {signature_of(operation), heap_offset};
+    barrier(operation);
+    compare(operation);
+}
+
+void Node::barrier(const Operation& operation) {
+    ++barriers_;
+    own().arrived.store(barriers_, std::memory_order_seq_cst);
+    wake_all();
+    int next = 0;  // all before it have arrived
+    const auto ready = [&] {
+        if (poisoned()) return true;
+        while (next < size() && control(next).arrived.load(std::memory_order_seq_cst) >= barriers_) ++next;
+        return next == size();
+    };
+    waiter_.wait(ready, [&] { check_progress(operation); });
+    check_poison();
+}
+
+void Node::check_progress(const Operation& operation) const {
+    for (int i = 0; i < size(); ++i) {
+        const bool left = control(i).left.load(std::memory_order_seq_cst) != 0;
+        if (!left && !has_ended(at(i).process)) continue;
+        // Looked at after its end: whoever arrived and then ended is no reason to worry now.
+        if (control(i).arrived.load(std::memory_order_seq_cst) >= barriers_) continue;
+        throw Error(ErrorCode::PeerLost,
+                    fmt::format("group '{}': rank {} waits in {}, but {} {}", group_, rank_at(own_index_), describe(operation),
+                                at(i).name, left ? "has left the group" : "is gone: its process ended"),
+                    {at(i).rank});
+    }
+    if (ddprun::Clock::now() < operation.deadline) return;
+    const auto missing = absent();
+    if (missing.empty()) return;  // they came this instant
+    throw Error(ErrorCode::Timeout, fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_,
+                                                rank_at(own_index_), name_ranks(missing), describe(operation)), missing);
+}
+
+std::vector<int> Node::absent() const {
+    std::vector<int> ranks;
+    for (int i = 0; i < size(); ++i) {
+        if (control(i).arrived.load(std::memory_order_seq_cst) < barriers_) ranks.push_back(rank_at(i));
+    }
+    return ranks;
+}
+
+void Node::compare(const Operation& operation) const {
+    const Signature own_signature = signature_of(operation);
+    std::vector<int> others;
+    int first = -1;
+    for (int i = 0; i < size(); ++i) {
+        if (same_operation(announced(i).signature, own_signature)) continue;
+        if (first < 0) first = i;
+        others.push_back(rank_at(i));
+    }
+    if (others.empty()) return;
+    throw Error(ErrorCode::Mismatch,
+                fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
+                            rank_at(own_index_), describe(own_signature), rank_at(first),
+                            describe(announced(first).signature)), others);
+}
+
+void Node::poison(const Error& failure) {
+    if (!note(failure)) return;
+    for (int i = 0; i < size(); ++i) accuse(i);
+}
+
+void Node::stop(const Error& failure) {
+    if (note(failure)) accuse(own_index_);
+}
+
+bool Node::note(const Error& failure) {
+    const std::lock_guard lock(poison_mutex_);
+    if (noted_) return false;
+    noted_ = true;
+    own().failure = make_note(failure);
+    return true;
+}
+
+/// Points a rank to our failure note, unless it has been pointed to another.
+void Node::accuse(int index) const {
+    std::uint32_t nobody = 0;
+    const auto self = static_cast<std::uint32_t>(own_index_) + 1;
+    control(index).poisoned_by.compare_exchange_strong(nobody, self, std::memory_order_seq_cst);
+    Waiter::wake(control(index));
+}
+
+void Node::check_poison() const {
+    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
+    if (by == 0) return;
+    const int index = static_cast<int>(by) - 1;
+    const Error failure = read_note(control(index).failure);
+    if (index == own_index_) throw failure;
+    throw Error(failure.code(), fmt::format("{} reported: {}", at(index).name, failure.what()), failure.culprits());
+}
+
+void Node::leave() {
+    own().left.store(1, std::memory_order_seq_cst);
+    wake_all();
+}
+
+void Node::wake_all() const {
+    for (int i = 0; i < size(); ++i) {
+        if (i != own_index_) Waiter::wake(control(i));
+    }
+}
+
+}  // namespace ddp::detail

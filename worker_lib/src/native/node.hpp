@@ -1,0 +1,84 @@
+#pragma once
+// Node: the ranks of a group that share a machine, seen from one of them: their memory, barriers between them, and how one
+// that fails takes the others along. The progress thread owns it; poison() may come from any thread.
+
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/unique_fd.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/native/arena.hpp"
+#include "worker_lib/src/native/segment.hpp"
+#include "worker_lib/src/native/signature.hpp"
+#include "worker_lib/src/native/waiter.hpp"
+
+namespace ddp::detail {
+
+/// One rank of the node.
+struct LocalRank {
+    int rank = 0;                      ///< in the group
+    std::shared_ptr<Segment> segment;
+    ddprun::UniqueFd process;          ///< pidfd; none for the own process
+    std::string name;                  ///< for errors: "rank 3 (host a, pid 71)"
+};
+
+class Node {
+public:
+    /// `ranks` by local index; the own one is at `own_index`.
+    Node(std::string group, std::vector<LocalRank> ranks, int own_index);
+
+    [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+    [[nodiscard]] int own_index() const { return own_index_; }
+    [[nodiscard]] int rank_at(int index) const { return at(index).rank; }
+
+    /// The first barrier of an operation: announces it and the place of its buffer, waits for all, compares. After it
+    /// announced() is valid until the next meet(). Throws Mismatch naming both sides, and as barrier().
+    void meet(const Operation& operation, std::uint64_t heap_offset);
+    /// Returns when all ranks of the node have come. Throws Timeout or PeerLost with the culprits, or the failure of
+    /// whoever poisoned the node.
+    void barrier(const Operation& operation);
+
+    /// Whether a rank's buffer lies outside its heap, so that it passes through its staging slot.
+    [[nodiscard]] bool is_foreign(int index) const { return announced(index).heap_offset == Announcement::kForeign; }
+    [[nodiscard]] bool any_foreign() const;
+    [[nodiscard]] std::byte* staging(int index) const { return at(index).segment->staging(); }
+    /// A rank's buffer in its heap; not for foreign ones.
+    [[nodiscard]] std::byte* buffer(int index) const { return at(index).segment->heap() + announced(index).heap_offset; }
+
+    /// Makes the group unusable on this node: every wait here ends with `failure`, now and later. The first call counts.
+    void poison(const Error& failure);
+    /// The same for our own waits only: peers find out by leave().
+    void stop(const Error& failure);
+    /// Throws the failure if the node is poisoned.
+    void check_poison() const;
+    [[nodiscard]] bool poisoned() const { return own().poisoned_by.load(std::memory_order_seq_cst) != 0; }
+    /// Tells peers, who may be waiting for us in an operation to come, that there will be none.
+    void leave();
+
+private:
+    [[nodiscard]] const LocalRank& at(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
+    [[nodiscard]] Control& control(int index) const { return at(index).segment->control(); }
+    [[nodiscard]] Control& own() const { return control(own_index_); }
+    [[nodiscard]] const Announcement& announced(int index) const;
+    [[nodiscard]] std::vector<int> absent() const;
+    void check_progress(const Operation& operation) const;
+    void compare(const Operation& operation) const;
+    void wake_all() const;
+    [[nodiscard]] bool note(const Error& failure);
+    void accuse(int index) const;
+
+    const std::string group_;
+    const std::vector<LocalRank> ranks_;
+    const int own_index_;
+    const Waiter waiter_;
+    std::uint64_t barriers_ = 0;  ///< at which we have arrived
+    std::uint64_t seq_ = 0;       ///< of the operation announced last
+    std::mutex poison_mutex_;
+    bool noted_ = false;
+};
+
+}  // namespace ddp::detail

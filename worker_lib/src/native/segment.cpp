@@ -1,0 +1,114 @@
+#include "worker_lib/src/native/segment.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "worker_lib/src/native/system_error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+constexpr std::size_t kLargestHeap = std::size_t{64} << 30;
+
+/// No rank can fill more than the machine has; a limit on file sizes holds for memfd as well.
+std::size_t heap_bytes_here() {
+    const auto pages = ::sysconf(_SC_PHYS_PAGES);
+    std::size_t bytes = pages > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kLargestHeap;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        bytes = std::min<std::size_t>(bytes, limit.rlim_cur / 2);
+    }
+    constexpr std::size_t kHugePage = 2u << 20;
+    return std::min(bytes, kLargestHeap) / kHugePage * kHugePage;
+}
+
+/// The segments that this process has mapped, by device and inode.
+struct Mapped {
+    using Key = std::pair<dev_t, ino_t>;
+    std::mutex mutex;
+    std::map<Key, std::weak_ptr<Segment>> segments;
+};
+
+Mapped& mapped() {
+    static auto& table = *new Mapped;  // never destroyed: groups may outlive main()
+    return table;
+}
+
+struct stat status_of(int fd) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) throw_errno("cannot inspect shared memory", errno);
+    return status;
+}
+
+}  // namespace
+
+std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
+    void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED) {
+        throw_errno(fmt::format("cannot map {} MiB of shared memory (is there a limit on address space, ulimit -v?)", bytes >> 20), errno);
+    }
+    std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(base), bytes));
+    ::madvise(segment->heap(), segment->heap_bytes(), MADV_HUGEPAGE);  // a wish: refused where the kernel has none for memfd
+    return segment;
+}
+
+std::shared_ptr<Segment> Segment::create() {
+    ddprun::UniqueFd fd(::memfd_create("ddp", MFD_CLOEXEC));
+    if (!fd) throw_errno("cannot create shared memory (memfd)", errno);
+    const std::size_t bytes = kHeapOffset + heap_bytes_here();
+    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+        throw_errno(fmt::format("cannot size shared memory to {} MiB", bytes >> 20), errno);
+    }
+    const auto status = status_of(fd.get());
+    auto segment = map(fd.get(), bytes);
+    new (segment->base_) Control;
+    segment->fd_ = std::move(fd);
+    Mapped& table = mapped();
+    const std::lock_guard lock(table.mutex);
+    std::erase_if(table.segments, [](const auto& entry) { return entry.second.expired(); });
+    table.segments[{status.st_dev, status.st_ino}] = segment;
+    return segment;
+}
+
+std::shared_ptr<Segment> Segment::attach(const ddprun::UniqueFd& fd) {
+    const auto status = status_of(fd.get());
+    if (static_cast<std::size_t>(status.st_size) < kHeapOffset) {
+        throw Error(ErrorCode::System, "a peer's shared memory is too small: is it of another version of this library?");
+    }
+    Mapped& table = mapped();
+    const std::lock_guard lock(table.mutex);
+    auto& known = table.segments[{status.st_dev, status.st_ino}];
+    auto segment = known.lock();
+    if (!segment) known = segment = map(fd.get(), static_cast<std::size_t>(status.st_size));
+    return segment;
+}
+
+Segment::~Segment() { ::munmap(base_, bytes_); }
+
+void Segment::populate_heap(std::size_t offset, std::size_t bytes) const {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t first = offset / page * page;
+    const std::size_t end = (offset + bytes + page - 1) / page * page;
+#ifdef MADV_POPULATE_WRITE
+    if (::madvise(heap() + first, end - first, MADV_POPULATE_WRITE) == 0) return;
+#endif
+    // Kernels before 5.14: the pages exist afterwards, though not yet in our page table.
+    const auto begin = static_cast<off_t>(kHeapOffset + first);
+    if (::fallocate(fd_.get(), 0, begin, static_cast<off_t>(end - first)) == 0) return;
+    throw_errno(fmt::format("no room for {} bytes of shared memory", bytes), errno);
+}
+
+}  // namespace ddp::detail

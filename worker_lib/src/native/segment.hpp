@@ -1,0 +1,51 @@
+#pragma once
+// Segment: the memory that a rank shares with the ranks of its node: control page, staging slot, heap of its arena. One memfd,
+// sparse: it costs what is touched, has no name in any file system, and is gone with the last process that maps it.
+
+#include <cstddef>
+#include <memory>
+
+#include "common/unique_fd.hpp"
+#include "worker_lib/src/native/control.hpp"
+
+namespace ddp::detail {
+
+/// Bytes of a staging slot, through which buffers outside the heap pass piece by piece.
+inline constexpr std::size_t kStagingBytes = 4u << 20;
+
+class Segment {
+public:
+    /// A new one, zeroed. The heap is as large as the machine's memory, 64 GiB at most. Throws Error{System}.
+    [[nodiscard]] static std::shared_ptr<Segment> create();
+    /// A peer's, from its descriptor. Within one process all users of a segment share one mapping of it: that way
+    /// ThreadSanitizer sees ranks that are threads meet at the same addresses. Throws Error{System}.
+    [[nodiscard]] static std::shared_ptr<Segment> attach(const ddprun::UniqueFd& fd);
+    ~Segment();
+    Segment(const Segment&) = delete;
+    Segment& operator=(const Segment&) = delete;
+
+    [[nodiscard]] Control& control() const { return *reinterpret_cast<Control*>(base_); }
+    [[nodiscard]] std::byte* staging() const { return base_ + kControlBytes; }
+    [[nodiscard]] std::byte* heap() const { return base_ + kHeapOffset; }
+    [[nodiscard]] std::size_t heap_bytes() const { return bytes_ - kHeapOffset; }
+    /// Valid in the segment's creator only.
+    [[nodiscard]] int fd() const { return fd_.get(); }
+
+    /// Makes the pages of [offset, offset + bytes) of the heap present, or throws Error{System}: without this, a lack of
+    /// memory would show as SIGBUS at the first touch.
+    void populate_heap(std::size_t offset, std::size_t bytes) const;
+
+private:
+    static constexpr std::size_t kControlBytes = 64u << 10;
+    static constexpr std::size_t kHeapOffset = 8u << 20;  // a huge page's boundary
+    static_assert(sizeof(Control) <= kControlBytes && kControlBytes + kStagingBytes <= kHeapOffset);
+
+    Segment(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
+    static std::shared_ptr<Segment> map(int fd, std::size_t bytes);
+
+    std::byte* base_;
+    std::size_t bytes_;
+    ddprun::UniqueFd fd_;
+};
+
+}  // namespace ddp::detail

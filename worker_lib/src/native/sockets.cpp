@@ -1,0 +1,218 @@
+#include "worker_lib/src/native/sockets.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/un.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstring>
+
+namespace ddp::detail {
+
+namespace {
+
+using ddprun::Errc;
+using ddprun::Error;
+using ddprun::Result;
+using ddprun::system_error;
+using ddprun::TimePoint;
+using ddprun::UniqueFd;
+
+struct Address {
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+    [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Result<Address> tcp_address(const std::string& host, int port) {
+    Address address;
+    const auto network_port = htons(static_cast<std::uint16_t>(port));
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    if (::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = network_port;
+        address.length = sizeof(sockaddr_in);
+    } else if (::inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = network_port;
+        address.length = sizeof(sockaddr_in6);
+    } else {
+        return Error{Errc::kUsage, fmt::format("'{}' is not a numeric address", host)};
+    }
+    return address;
+}
+
+Address unix_address(const std::string& name) {
+    Address address;
+    auto* local = reinterpret_cast<sockaddr_un*>(&address.storage);
+    local->sun_family = AF_UNIX;
+    const auto length = std::min(name.size(), sizeof(local->sun_path) - 1);
+    std::memcpy(local->sun_path + 1, name.data(), length);  // the zero byte before it makes it abstract
+    address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+    return address;
+}
+
+Result<UniqueFd> open_socket(int family) {
+    UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) return system_error("cannot open a socket", errno);
+    return fd;
+}
+
+Result<UniqueFd> listen_on(const Address& address, const std::string& text) {
+    auto fd = open_socket(address.storage.ss_family);
+    if (!fd) return fd;
+    if (::bind(fd->get(), address.get(), address.length) != 0 || ::listen(fd->get(), SOMAXCONN) != 0) {
+        return system_error(fmt::format("cannot listen on {}", text), errno);
+    }
+    return fd;
+}
+
+void set_option(int socket, int level, int name, int value) {
+    // A refused option costs speed or patience, never correctness.
+    (void)::setsockopt(socket, level, name, &value, sizeof(value));
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_tcp(const std::string& host, int& port) {
+    const auto address = tcp_address(host, port);
+    if (!address) return address.error();
+    auto fd = listen_on(*address, fmt::format("{} port {}", host, port));
+    if (!fd) return fd;
+    Address bound;
+    bound.length = sizeof(bound.storage);
+    if (::getsockname(fd->get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0) {
+        return system_error("cannot ask for the port of a socket", errno);
+    }
+    // The port lies at the same place in both families.
+    port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
+    return fd;
+}
+
+Result<UniqueFd> listen_unix(const std::string& name) { return listen_on(unix_address(name), "an abstract Unix socket"); }
+
+Result<UniqueFd> connect_tcp(const std::string& host, int port, TimePoint deadline) {
+    const auto address = tcp_address(host, port);
+    if (!address) return address.error();
+    auto fd = open_socket(address->storage.ss_family);
+    if (!fd) return fd;
+    const std::string what = fmt::format("cannot connect to {} port {}", host, port);
+    if (::connect(fd->get(), address->get(), address->length) == 0) return fd;
+    if (errno != EINPROGRESS) return system_error(what, errno);
+    if (!wait_for(fd->get(), POLLOUT, deadline)) return Error{Errc::kTimeout, what + ": no answer"};
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    if (error != 0) return system_error(what, error);
+    return fd;
+}
+
+Result<UniqueFd> connect_unix(const std::string& name) {
+    const Address address = unix_address(name);
+    auto fd = open_socket(AF_UNIX);
+    if (!fd) return fd;
+    if (::connect(fd->get(), address.get(), address.length) != 0) {
+        return system_error("cannot connect to its Unix socket (in another network namespace?)", errno);
+    }
+    return fd;
+}
+
+void prepare_tcp(int socket) {
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
+    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+}
+
+int poll_timeout(TimePoint deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - ddprun::Clock::now()).count();
+    return static_cast<int>(std::clamp<decltype(left)>(left, 0, INT_MAX));
+}
+
+bool wait_for(int fd, short events, TimePoint deadline) {
+    for (;;) {
+        pollfd one{.fd = fd, .events = events, .revents = 0};
+        const int ready = ::poll(&one, 1, poll_timeout(deadline));
+        if (ready > 0) return true;
+        if (ready == 0 && ddprun::Clock::now() >= deadline) return false;
+    }
+}
+
+ssize_t receive_some(int socket, std::span<std::byte> bytes, UniqueFd& passed) {
+    iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    ssize_t received = 0;
+    do {
+        received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    } while (received < 0 && errno == EINTR);
+    const cmsghdr* extra = received > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+    if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
+        int descriptor = -1;
+        std::memcpy(&descriptor, CMSG_DATA(extra), sizeof(descriptor));
+        passed.reset(descriptor);
+    }
+    return received;
+}
+
+Result<void> receive_all(int socket, std::span<std::byte> bytes, UniqueFd& passed, TimePoint deadline) {
+    while (!bytes.empty()) {
+        const ssize_t received = receive_some(socket, bytes, passed);
+        if (received > 0) {
+            bytes = bytes.subspan(static_cast<std::size_t>(received));
+        } else if (received == 0) {
+            return Error{Errc::kClosed, "it closed the connection"};
+        } else if (errno != EAGAIN) {
+            return system_error("the connection failed", errno);
+        } else if (!wait_for(socket, POLLIN, deadline)) {
+            return Error{Errc::kTimeout, "it did not answer in time"};
+        }
+    }
+    return {};
+}
+
+Result<void> send_all(int socket, std::span<const std::byte> bytes, int descriptor, TimePoint deadline) {
+    while (!bytes.empty()) {
+        iovec part{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};  // sendmsg does not write to it
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        if (descriptor >= 0) {
+            message.msg_control = control.data();
+            message.msg_controllen = control.size();
+            cmsghdr* extra = CMSG_FIRSTHDR(&message);
+            extra->cmsg_level = SOL_SOCKET;
+            extra->cmsg_type = SCM_RIGHTS;
+            extra->cmsg_len = CMSG_LEN(sizeof(int));
+            std::memcpy(CMSG_DATA(extra), &descriptor, sizeof(descriptor));
+        }
+        const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+        if (sent > 0) {
+            bytes = bytes.subspan(static_cast<std::size_t>(sent));
+            descriptor = -1;
+        } else if (errno == EAGAIN) {
+            if (!wait_for(socket, POLLOUT, deadline)) return Error{Errc::kTimeout, "it did not read in time"};
+        } else if (errno != EINTR) {
+            return system_error("the connection failed", errno);
+        }
+    }
+    return {};
+}
+
+}  // namespace ddp::detail

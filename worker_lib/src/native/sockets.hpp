@@ -1,0 +1,42 @@
+#pragma once
+// The few socket calls of the native backend: listening, connecting and moving bytes with a deadline, passing a descriptor.
+// All sockets are non-blocking and closed on exec.
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "common/clock.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+namespace ddp::detail {
+
+/// A listener on the numeric `address`; `port` 0 is replaced by the kernel's choice.
+[[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_tcp(const std::string& address, int& port);
+/// A listener in the abstract namespace: it has no file and ends with its socket.
+[[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_unix(const std::string& name);
+
+[[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port, ddprun::TimePoint deadline);
+[[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_unix(const std::string& name);
+
+/// For connections between nodes: small messages leave at once, and a host that vanished is noticed within half a minute.
+void prepare_tcp(int socket);
+
+/// Milliseconds for poll(2): rounded up, at least 0.
+[[nodiscard]] int poll_timeout(ddprun::TimePoint deadline);
+/// Waits for `events` (or an error) on `fd`; false when the deadline passes first.
+[[nodiscard]] bool wait_for(int fd, short events, ddprun::TimePoint deadline);
+
+/// One recvmsg. 0: end of the stream; -1: errno says why. A descriptor that comes along goes to `passed`.
+[[nodiscard]] ssize_t receive_some(int socket, std::span<std::byte> bytes, ddprun::UniqueFd& passed);
+
+[[nodiscard]] ddprun::Result<void> receive_all(int socket, std::span<std::byte> bytes, ddprun::UniqueFd& passed,
+                                               ddprun::TimePoint deadline);
+/// `descriptor` (if not -1) travels with the first byte.
+[[nodiscard]] ddprun::Result<void> send_all(int socket, std::span<const std::byte> bytes, int descriptor,
+                                            ddprun::TimePoint deadline);
+
+}  // namespace ddp::detail

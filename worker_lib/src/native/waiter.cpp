@@ -1,0 +1,57 @@
+#include "worker_lib/src/native/waiter.hpp"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+namespace ddp::detail {
+
+namespace {
+
+/// About 50 µs: longer than a peer that runs needs to finish a small piece, shorter than a time slice.
+constexpr int kPauses = 2000;
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "the kernel sees the atomic as a plain word");
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+    // Not FUTEX_PRIVATE: the word is shared with other processes.
+    return ::syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+int usable_cores() {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (::sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
+    return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // a machine with more cores than the set has bits
+}
+
+Waiter::Waiter(Control& own, int local_ranks) : own_(own), pauses_(local_ranks <= usable_cores() ? kPauses : 0) {}
+
+void Waiter::pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");
+#endif
+}
+
+void Waiter::yield() { ::sched_yield(); }
+
+void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
+    const auto nanoseconds = std::chrono::nanoseconds(kNap).count();
+    const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(nanoseconds)};
+    futex(word, FUTEX_WAIT, expected, &timeout);  // woken, late, interrupted or no longer equal: the caller looks in any case
+}
+
+void Waiter::wake_sleeper(Control& peer) {
+    peer.wake.fetch_add(1, std::memory_order_seq_cst);
+    futex(peer.wake, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,68 @@
+#pragma once
+// Waiter: how a rank waits for memory that a peer writes, and how it wakes peers that wait. Spin, then yield, then sleep on a
+// futex; with more ranks than cores there is no spinning, for the peer needs the core.
+//
+// A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`. All
+// four are sequentially consistent, so at least one of the two sees the other.
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "worker_lib/src/native/control.hpp"
+
+namespace ddp::detail {
+
+/// Cores that this process may use.
+[[nodiscard]] int usable_cores();
+
+class Waiter {
+public:
+    /// The longest sleep: so often a waiter looks after deadlines and the dead.
+    static constexpr auto kNap = std::chrono::milliseconds(50);
+
+    Waiter(Control& own, int local_ranks);
+
+    /// Returns when ready() says so. Calls check() after every nap; it ends the wait by throwing. ready() may look at what
+    /// peers have stored with sequential consistency before they called wake().
+    template <typename Ready, typename Check>
+    void wait(Ready ready, Check check) const {
+        for (int i = 0; i < pauses_; ++i) {
+            if (ready()) return;
+            pause();
+        }
+        for (int i = 0; i < kYields; ++i) {
+            if (ready()) return;
+            yield();
+        }
+        while (!nap_until(ready)) check();
+    }
+
+    /// Call after the change for which `peer` may wait.
+    static void wake(Control& peer) {
+        if (peer.asleep.load(std::memory_order_seq_cst) != 0) wake_sleeper(peer);
+    }
+
+private:
+    static constexpr int kYields = 200;
+
+    template <typename Ready>
+    bool nap_until(Ready ready) const {
+        own_.asleep.store(1, std::memory_order_seq_cst);
+        const std::uint32_t ticket = own_.wake.load(std::memory_order_seq_cst);
+        if (!ready()) sleep(own_.wake, ticket);
+        own_.asleep.store(0, std::memory_order_relaxed);
+        return ready();
+    }
+
+    static void pause();
+    static void yield();
+    static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected);
+    static void wake_sleeper(Control& peer);
+
+    Control& own_;
+    int pauses_;
+};
+
+}  // namespace ddp::detail
