@@ -1,0 +1,105 @@
+#pragma once
+// FakeGpu: NCCL and the CUDA runtime over plain host memory, in one process, with threads as ranks. "Device" memory is
+// malloc's; streams and events form a graph of tasks that runs when somebody queries an event, so that nothing happens
+// by itself and a test decides what is late. Faults are scripted before they happen; what was asked is counted. One
+// FakeGpu lives at a time.
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/unit/worker_lib/fake_collective.hpp"
+#include "worker_lib/src/nccl/nccl_api.hpp"
+
+namespace ddp::test {
+
+/// One step on a stream. Done once all before it are done and `run`, asked as often as needed, has returned true.
+struct FakeTask {
+    bool done = false;
+    std::vector<std::shared_ptr<FakeTask>> before;
+    std::function<bool()> run;
+};
+
+struct FakeStream {
+    std::shared_ptr<FakeTask> last;
+};
+struct FakeEvent {
+    std::shared_ptr<FakeTask> recorded;
+};
+
+struct FakeComm {
+    std::string id;
+    int rank = 0;
+    int size = 0;
+    int launched = 0;
+    bool aborted = false;
+    std::vector<std::function<void()>>
+        accepted;  // calls that a later poll puts on their streams, as non-blocking NCCL does
+};
+
+class FakeGpu {
+public:
+    FakeGpu();
+    ~FakeGpu();  ///< lets blocked aborts go and waits until they have left
+    FakeGpu(const FakeGpu&) = delete;
+    FakeGpu& operator=(const FakeGpu&) = delete;
+
+    [[nodiscard]] detail::GpuApi api(int nccl_version = 22809) const;
+
+    // Faults.
+    int devices = 8;
+    bool unique_id_fails = false;
+    bool init_never_completes = false;
+    bool abort_blocks = false;
+    struct AsyncError {
+        int rank;
+        int operation;
+        ncclResult_t error;
+    };
+    std::optional<AsyncError> async_error;      ///< met by `rank` after it has launched that many operations
+    std::optional<ncclResult_t> refuse_launch;  ///< what every collective answers
+    std::set<int> frozen_ranks;                 ///< their collectives never end, not even by an abort
+
+    // What was asked.
+    struct Counts {
+        int unique_ids = 0, aborts = 0, destroys = 0, blocking_inits = 0;
+        int streams = 0, events = 0, blocks = 0;  ///< alive, without a test's own streams
+    };
+    [[nodiscard]] Counts counts();
+
+    // A test's own streams.
+    [[nodiscard]] cudaStream_t make_stream();
+    /// Nothing after this on the stream happens until the gate is opened.
+    [[nodiscard]] std::shared_ptr<std::atomic<bool>> close_gate(cudaStream_t stream);
+    /// Runs what can run on the stream. True: all of it is done.
+    [[nodiscard]] bool advance(cudaStream_t stream);
+
+private:
+    friend struct FakeCalls;
+    FakeStream& at(cudaStream_t stream);
+    std::shared_ptr<FakeTask> put(cudaStream_t stream, std::function<bool()> run);
+    static bool settle(FakeTask& task);
+    ncclResult_t accept(FakeComm& comm, cudaStream_t stream, const FakeCollective& shape, FakeCollective::Place place);
+    ncclResult_t state_of(FakeComm& comm);
+    void leave(FakeComm& comm);
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    FakeStream default_stream_;
+    std::vector<std::unique_ptr<FakeStream>> own_streams_;
+    std::vector<std::unique_ptr<FakeComm>> comms_;                       // for good: tasks hold on to them
+    std::map<std::string, std::set<int>> joined_;                        // ranks, by unique id
+    std::map<std::pair<std::string, int>, FakeCollective> collectives_;  // by unique id and number
+    Counts counts_;
+    int blocked_ = 0;
+    bool leaving_ = false;
+};
+
+}  // namespace ddp::test

@@ -1,0 +1,208 @@
+// The NCCL backend over the fake GPU, when nothing goes wrong.
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/nccl_group.hpp"
+#include "worker_lib/src/nccl/meeting.hpp"
+#include "worker_lib/src/nccl/nccl_types.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using detail::BackendImpl;
+using detail::OpKind;
+
+namespace {
+
+void require_success(const std::vector<Outcome>& outcomes) {
+    for (const Outcome& outcome : outcomes) REQUIRE(outcome.text == "");
+}
+
+void require_nothing_left(FakeGroup& group) {
+    const auto counts = group.gpu.counts();
+    CHECK(counts.streams == 0);
+    CHECK(counts.events == 0);
+    CHECK(counts.blocks == 0);
+}
+
+}  // namespace
+
+TEST_CASE("nccl: all ranks get the unique id that rank 0 made", "[nccl]") {
+    FakeGroup group(4);
+    std::vector<std::string> ids(4);
+    require_success(group.run({3, 1, 0, 2}, [&](int rank) {
+        ids[static_cast<std::size_t>(rank)] =
+            detail::meet(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 20s).internal;
+    }));
+    CHECK(ids == std::vector<std::string>(4, "id 1"));
+    CHECK(group.gpu.counts().unique_ids == 1);
+}
+
+TEST_CASE("nccl: all_reduce reduces over all ranks, whatever the count", "[nccl]") {
+    const int size = GENERATE(1, 2, 4);
+    const std::size_t count = GENERATE(as<std::size_t>{}, 0, 1, 3, 4, 5, 1001);
+    CAPTURE(size, count);
+    FakeGroup group(size);
+    std::vector<std::vector<std::int32_t>> sums(static_cast<std::size_t>(size));
+    std::vector<std::vector<float>> averages(static_cast<std::size_t>(size));
+    require_success(group.run([&](int rank, BackendImpl& backend) {
+        std::vector<std::int32_t> sum(count, rank + 1);
+        std::vector<float> average(count, static_cast<float>(rank));
+        const auto first = backend.submit(all_reduce(sum, ReduceOp::Sum, 1));
+        const auto second = backend.submit(all_reduce(average, ReduceOp::Avg, 2));
+        wait_host(*second);
+        wait_host(*first);
+        sums[static_cast<std::size_t>(rank)] = sum;
+        averages[static_cast<std::size_t>(rank)] = average;
+    }));
+    for (const auto& sum : sums) CHECK(sum == std::vector<std::int32_t>(count, size * (size + 1) / 2));
+    for (const auto& average : averages) CHECK(average == std::vector<float>(count, static_cast<float>(size - 1) / 2));
+    require_nothing_left(group);
+}
+
+TEST_CASE("nccl: minimum, maximum and product are NCCL's", "[nccl]") {
+    FakeGroup group(3);
+    std::vector<std::int32_t> results(3);
+    require_success(group.run([&](int rank, BackendImpl& backend) {
+        std::vector<std::int32_t> low{rank + 2}, high{rank + 2}, product{rank + 2};
+        (void)backend.submit(all_reduce(low, ReduceOp::Min, 1));
+        (void)backend.submit(all_reduce(high, ReduceOp::Max, 2));
+        wait_host(*backend.submit(all_reduce(product, ReduceOp::Product, 3)));
+        results[static_cast<std::size_t>(rank)] = low[0] * 10'000 + high[0] * 1000 + product[0];
+    }));
+    CHECK(results == std::vector<std::int32_t>(3, 24'024));
+}
+
+TEST_CASE("nccl: every type and reduction of ours is one of NCCL's, except the bitwise ones", "[nccl]") {
+    CHECK(detail::to_nccl(DType::bf16) == ncclBfloat16);
+    CHECK(detail::to_nccl(DType::u64) == ncclUint64);
+    for (const ReduceOp op : {ReduceOp::BAnd, ReduceOp::BOr, ReduceOp::BXor})
+        CHECK(detail::to_nccl(op, 2) == std::nullopt);
+    CHECK(detail::to_nccl(ReduceOp::Avg, 2) == ncclAvg);
+    CHECK(detail::to_nccl(ReduceOp::Avg, 1) == ncclSum);  // the same, and not subject to NCCL's rounding
+}
+
+TEST_CASE("nccl: broadcast gives everybody root's values", "[nccl]") {
+    const int root = GENERATE(0, 1, 2);
+    FakeGroup group(3);
+    std::vector<std::vector<float>> results(3);
+    require_success(group.run([&](int rank, BackendImpl& backend) {
+        std::vector<float> values(7, static_cast<float>(rank));
+        auto wanted = operation(OpKind::kBroadcast, 1);
+        wanted.buffer = device_buffer(values);
+        wanted.root = root;
+        wait_host(*backend.submit(wanted));
+        results[static_cast<std::size_t>(rank)] = values;
+    }));
+    CHECK(results == std::vector<std::vector<float>>(3, std::vector<float>(7, static_cast<float>(root))));
+}
+
+TEST_CASE("nccl: waiting for a barrier blocks the host until the last rank has called it", "[nccl]") {
+    FakeGroup group(3);
+    std::atomic<int> called = 0;
+    std::vector<int> seen(3);
+    require_success(group.run([&](int rank, BackendImpl& backend) {
+        called += 1;
+        backend.submit(operation(OpKind::kBarrier, 1))->wait();
+        seen[static_cast<std::size_t>(rank)] = called;
+    }));
+    CHECK(seen == std::vector<int>(3, 3));
+}
+
+TEST_CASE("nccl: a collective waits for the caller's stream, and wait() lets that stream wait, not the host",
+          "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    const cudaStream_t stream = group.gpu.make_stream();
+    const std::vector<float> computed(4, 5.0f);
+    std::vector<float> values(4, 0.0f), copy(4, 0.0f);
+
+    // On the caller's stream: a long kernel (the gate), then the values that are to be reduced.
+    const auto gate = group.gpu.close_gate(stream);
+    const auto cuda = group.gpu.api().cuda;
+    cuda.memcpy_async(values.data(), computed.data(), 16, cudaMemcpyDefault, stream);
+    auto wanted = all_reduce(values, ReduceOp::Sum);
+    wanted.stream.handle = stream;
+    const auto work = backend->submit(wanted);
+    work->wait();
+    cuda.memcpy_async(copy.data(), values.data(), 16, cudaMemcpyDefault, stream);
+
+    CHECK_FALSE(work->done());
+    CHECK_FALSE(group.gpu.advance(stream));
+    CHECK(copy == std::vector<float>(4, 0.0f));
+    gate->store(true);
+    wait_host(*work);
+    CHECK(group.gpu.advance(stream));
+    CHECK(copy == computed);
+}
+
+TEST_CASE("nccl: wait() on a stream of a caller orders it behind the peers", "[nccl]") {
+    FakeGroup group(2);
+    std::atomic<bool> first_went_on = false, too_early = false;
+    require_success(group.run([&](int rank, BackendImpl& backend) {
+        std::vector<float> values(1, 1.0f);
+        auto wanted = all_reduce(values, ReduceOp::Sum);
+        const cudaStream_t stream = group.gpu.make_stream();
+        wanted.stream.handle = stream;
+        if (rank == 1 && !eventually([&] { return first_went_on.load(); }))
+            throw Error(ErrorCode::Timeout, "rank 0 is stuck");
+        const auto work = backend.submit(wanted);
+        work->wait();
+        if (rank == 0) {
+            too_early = group.gpu.advance(stream);  // rank 1 has not even called
+            first_went_on = true;
+        }
+        wait_host(*work);
+    }));
+    CHECK_FALSE(too_early);
+}
+
+TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    const cudaStream_t stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(1, 1.0f);
+    auto wanted = all_reduce(values, ReduceOp::Sum);
+    wanted.stream.handle = stream;
+    std::atomic<int> calls = 0;
+    const auto work = backend->submit(wanted);
+    work->then([&](const std::exception_ptr& error) { calls += error ? 100 : 1; });
+    CHECK(calls == 0);
+    gate->store(true);
+    CHECK(eventually([&] { return calls > 0; }));
+    CHECK(calls == 1);
+}
+
+TEST_CASE("nccl: arena memory is zeroed and freed with the group", "[nccl]") {
+    FakeGroup group(1);
+    {
+        const auto backend = group.backend(0);
+        const auto* memory = static_cast<const unsigned char*>(backend->arena().allocate(1000));
+        CHECK(std::all_of(memory, memory + 1000, [](unsigned char byte) { return byte == 0; }));
+        CHECK(backend->arena().allocate(0) != nullptr);
+    }
+    require_nothing_left(group);
+}
+
+TEST_CASE("nccl: a group that ends in order is finalized, never aborted", "[nccl]") {
+    FakeGroup group(2);
+    std::vector<std::shared_ptr<detail::WorkState>> works(2);
+    require_success(group.run([&](int rank, BackendImpl& backend) {
+        works[static_cast<std::size_t>(rank)] = backend.submit(operation(OpKind::kBarrier, 1));
+        works[static_cast<std::size_t>(rank)]->wait();
+    }));
+    CHECK(group.gpu.counts().destroys == 2);
+    CHECK(group.gpu.counts().aborts == 0);
+    CHECK(works[0]->done());  // a work may outlive its group
+    works[0]->wait();
+    works.clear();
+    require_nothing_left(group);
+}
+
+TEST_CASE("nccl: communicators do not block, except in NCCL 2.26, which hangs so", "[nccl]") {
+    const int version = GENERATE(21803, 22602, 22809);
+    FakeGroup group(2);
+    group.nccl_version = version;
+    require_success(
+        group.run([](int, BackendImpl& backend) { backend.submit(operation(OpKind::kBarrier, 1))->wait(); }));
+    CHECK(group.gpu.counts().blocking_inits == (version == 22602 ? 2 : 0));
+}

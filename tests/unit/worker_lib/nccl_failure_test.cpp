@@ -1,0 +1,212 @@
+// The NCCL backend over the fake GPU, when something goes wrong: every fault ends in an error that names what and who.
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/nccl_group.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using Catch::Matchers::Contains;
+using detail::BackendImpl;
+using detail::OpKind;
+
+TEST_CASE("nccl: a start without all ranks ends at its timeout and names the absent ones", "[nccl]") {
+    FakeGroup group(4);
+    group.init_timeout = 200ms;
+    const bool with_rank_0 = GENERATE(true, false);
+    const std::vector<int> present = with_rank_0 ? std::vector{0, 2} : std::vector{1, 2};
+    const std::vector<int> absent = with_rank_0 ? std::vector{1, 3} : std::vector{0, 3};
+    for (const Outcome& outcome : group.run(present, [&](int rank) { (void)group.backend(rank); })) {
+        CHECK(outcome.code == ErrorCode::Timeout);
+        CHECK(outcome.culprits == absent);
+        CHECK_THAT(outcome.text, Contains(with_rank_0 ? "ranks 1, 3 never came" : "ranks 0, 3 never came"));
+        CHECK_THAT(outcome.text, Contains("of 4 in group 'world'"));
+    }
+}
+
+TEST_CASE("nccl: a start that NCCL never finishes ends at its timeout, and is aborted once", "[nccl]") {
+    FakeGroup group(2);
+    group.init_timeout = 300ms;
+    group.gpu.init_never_completes = true;
+    for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) {
+        CHECK(outcome.code == ErrorCode::Timeout);
+        CHECK_THAT(outcome.text, Contains("all ranks are here, but NCCL did not connect them"));
+    }
+    CHECK(group.gpu.counts().aborts == 2);
+}
+
+TEST_CASE("nccl: when rank 0 cannot make a unique id, every rank learns why at once", "[nccl]") {
+    FakeGroup group(2);
+    group.gpu.unique_id_fails = true;
+    for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) {
+        CHECK(outcome.code == ErrorCode::System);
+        CHECK_THAT(outcome.text, Contains("ncclGetUniqueId on rank 0: system error (as scripted)"));
+    }
+}
+
+TEST_CASE("nccl: without a device, or without enough of them, there is no backend", "[nccl]") {
+    FakeGroup group(3);
+    group.gpu.devices = GENERATE(0, 2);
+    const Outcome outcome = outcome_of([&] { (void)group.backend(2); });
+    CHECK(outcome.code == ErrorCode::Unavailable);
+    CHECK_THAT(outcome.text, Contains(group.gpu.devices == 0 ? "no CUDA device (none is installed)"
+                                                             : "there is no CUDA device 2, only 0 to 1"));
+}
+
+TEST_CASE("nccl: an error that NCCL meets in the background fails what is in flight and to come", "[nccl]") {
+    FakeGroup group(2);
+    group.gpu.async_error = FakeGpu::AsyncError{0, 2, ncclRemoteError};
+    std::vector<float> values(8, 1.0f);
+    const auto peer = std::async(std::launch::async, [&] {  // rank 1 takes part in the first operation, then is gone
+        return outcome_of([&] {
+            std::vector<float> own(8, 1.0f);
+            const auto backend = group.backend(1);
+            wait_host(*backend->submit(all_reduce(own, ReduceOp::Sum)));
+        });
+    });
+    const auto backend = group.backend(0);
+    wait_host(*backend->submit(all_reduce(values, ReduceOp::Sum, 1)));
+    CHECK(values == std::vector<float>(8, 2.0f));
+
+    auto wanted = all_reduce(values, ReduceOp::Sum, 2);
+    wanted.tag = "bucket 3";
+    const auto failing = backend->submit(wanted);
+    const Outcome first = outcome_of([&] { wait_host(*failing); });
+    CHECK(first.code == ErrorCode::PeerLost);
+    CHECK_THAT(first.text, Contains("#2 all_reduce sum f32[8] 'bucket 3'") &&
+                               Contains("rank 0 of 2 in group 'world'") &&
+                               Contains("NCCL failed: remote error (as scripted)"));
+
+    const auto later = backend->submit(operation(OpKind::kBarrier, 3));
+    const Outcome second = outcome_of([&] { later->wait(); });
+    CHECK(second.code == ErrorCode::PeerLost);
+    CHECK_THAT(second.text, Contains("#3 barrier: given up after #2 all_reduce"));
+    peer.wait();
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: an operation that NCCL will not launch fails, and the group with it", "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    group.gpu.refuse_launch = ncclSystemError;
+    const auto work = backend->submit(operation(OpKind::kBarrier, 1));
+    const Outcome outcome = outcome_of([&] { work->wait(); });
+    CHECK(outcome.code == ErrorCode::System);
+    CHECK_THAT(outcome.text,
+               Contains("#1 barrier") && Contains("NCCL could not launch it: system error (as scripted)"));
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: an operation whose arguments NCCL refuses is an error of the call, and the group lives on", "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    group.gpu.refuse_launch = ncclInvalidArgument;
+    CHECK(outcome_of([&] { (void)backend->submit(operation(OpKind::kBarrier, 1)); }).code ==
+          ErrorCode::InvalidArgument);
+    group.gpu.refuse_launch.reset();
+    CHECK(outcome_of([&] { backend->submit(operation(OpKind::kBarrier, 1))->wait(); }).text == "");
+}
+
+TEST_CASE("nccl: an operation that a peer never calls fails at its deadline", "[nccl]") {
+    FakeGroup group(2);
+    std::promise<void> ended;
+    const auto ending = ended.get_future().share();
+    const auto outcomes = group.run([&](int rank, BackendImpl& backend) {
+        if (rank == 1) return ending.wait();
+        std::vector<float> values(3, 1.0f);
+        const auto result =
+            outcome_of([&] { wait_host(*backend.submit(all_reduce(values, ReduceOp::Max, 1, 150ms))); });
+        ended.set_value();
+        throw Error(result.code, result.text);
+    });
+    CHECK(outcomes[0].code == ErrorCode::Timeout);
+    CHECK_THAT(outcomes[0].text,
+               Contains("#1 all_reduce max f32[3]") && Contains("not done on the device at its deadline"));
+    CHECK(outcomes[1].text == "");
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: a later operation with an earlier deadline is found, and the one before it is named", "[nccl]") {
+    FakeGroup group(1);
+    group.gpu.frozen_ranks = {0};
+    std::vector<float> values(3, 1.0f);
+    const auto backend = group.backend(0);
+    const auto first = backend->submit(all_reduce(values, ReduceOp::Sum, 1, 1h));
+    const auto second = backend->submit(operation(OpKind::kBarrier, 2, 100ms));
+    const Outcome outcome = outcome_of([&] { second->wait(); });
+    CHECK(outcome.code == ErrorCode::Timeout);
+    CHECK_THAT(outcome.text, Contains("#2 barrier") && Contains("still running is #1 all_reduce sum f32[3]"));
+    CHECK_THAT(outcome_of([&] { wait_host(*first); }).text,
+               Contains("#1 all_reduce sum f32[3]: given up after #2 barrier"));
+}
+
+TEST_CASE("nccl: abort fails what is in flight, says why, and returns at once", "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    group.gpu.frozen_ranks = {0};
+    const auto work = backend->submit(operation(OpKind::kBarrier, 1));
+    backend->abort("the agent says that node 3 is gone");
+    const Outcome outcome = outcome_of([&] { work->wait(); });
+    CHECK(outcome.code == ErrorCode::Aborted);
+    CHECK_THAT(outcome.text, Contains("#1 barrier") && Contains("node 3 is gone"));
+    CHECK(outcome_of([&] { backend->submit(operation(OpKind::kBarrier, 2))->wait(); }).code == ErrorCode::Aborted);
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: abort without work in flight aborts the communicator too", "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    backend->abort("no more");
+    CHECK(eventually([&] { return group.gpu.counts().aborts == 1; }));
+}
+
+TEST_CASE("nccl: destroying a group fails its operations in flight", "[nccl]") {
+    FakeGroup group(1);
+    std::vector<float> values(3, 1.0f);
+    group.gpu.frozen_ranks = {0};
+    auto backend = group.backend(0);
+    const auto work = backend->submit(all_reduce(values, ReduceOp::Sum));
+    backend.reset();
+    REQUIRE(work->done());
+    const Outcome outcome = outcome_of([&] { wait_host(*work); });
+    CHECK(outcome.code == ErrorCode::Aborted);
+    CHECK_THAT(outcome.text, Contains("the group was destroyed"));
+    CHECK(group.gpu.counts().aborts == 1);
+    CHECK(group.gpu.counts().destroys == 0);
+}
+
+TEST_CASE("nccl: an abort that never returns hangs neither the work nor the destruction", "[nccl]") {
+    FakeGroup group(1);
+    std::vector<float> values(3, 1.0f);
+    group.gpu.abort_blocks = true;
+    group.gpu.frozen_ranks = {0};
+    const auto start = ddprun::Clock::now();
+    auto backend = group.backend(0);
+    const auto work = backend->submit(all_reduce(values, ReduceOp::Sum, 1, 100ms));
+    const Outcome outcome = outcome_of([&] { wait_host(*work); });
+    backend.reset();
+    CHECK(outcome.code == ErrorCode::Timeout);
+    CHECK_THAT(outcome.text, Contains("ncclCommAbort did not return within 0.2 s, end this process"));
+    CHECK(ddprun::Clock::now() - start < 5s);
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    std::vector<std::int32_t> values(3, 1);
+
+    auto host = all_reduce(values, ReduceOp::Sum);
+    host.buffer.device = Device::Cpu;
+    CHECK_THAT(outcome_of([&] { (void)backend->submit(host); }).text,
+               Contains("the NCCL backend takes device buffers"));
+    const Outcome bitwise = outcome_of([&] { (void)backend->submit(all_reduce(values, ReduceOp::BOr)); });
+    CHECK(bitwise.code == ErrorCode::InvalidArgument);
+    CHECK_THAT(bitwise.text, Contains("#1 all_reduce bor i32[3]: NCCL has no reduction 'bor'"));
+    auto rootless = operation(OpKind::kBroadcast, 1);
+    rootless.buffer = device_buffer(values);
+    rootless.root = 1;
+    CHECK(outcome_of([&] { (void)backend->submit(rootless); }).code == ErrorCode::InvalidArgument);
+
+    wait_host(*backend->submit(all_reduce(values, ReduceOp::Sum)));
+    CHECK(group.gpu.counts().aborts == 0);
+}

@@ -1,0 +1,124 @@
+#pragma once
+// A group of NCCL backends on a FakeGpu, one thread per rank. Only a test's own thread may assert in Catch2 2: what
+// happens on a rank is returned and checked there.
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp/error.hpp"
+#include "tests/unit/worker_lib/fake_nccl.hpp"
+#include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/nccl/nccl_backend.hpp"
+
+namespace ddp::test {
+
+using namespace std::chrono_literals;
+
+/// What became of one rank: nothing thrown, or the error.
+struct Outcome {
+    bool failed = false;
+    ErrorCode code{};
+    std::string text;
+    std::vector<int> culprits;
+};
+
+inline Outcome outcome_of(const std::function<void()>& action) {
+    try {
+        action();
+        return {};
+    } catch (const Error& error) {
+        return {true, error.code(), error.what(), error.culprits()};
+    }
+}
+
+struct FakeGroup {
+    explicit FakeGroup(int ranks) : size(ranks) {}
+
+    int size;
+    FakeGpu gpu;
+    std::shared_ptr<Store> store = detail::make_local_store();
+    detail::NcclLimits limits{.abort_patience = 200ms, .finish_patience = 5s};
+    ddprun::Duration init_timeout = 20s;
+    int nccl_version = 22809;
+
+    [[nodiscard]] detail::GroupSpec spec(int rank) const {
+        detail::GroupSpec spec;
+        spec.name = "world";
+        spec.rank = rank;
+        spec.members.resize(static_cast<std::size_t>(size));
+        std::iota(spec.members.begin(), spec.members.end(), 0);
+        spec.store = store;
+        spec.default_timeout = 20s;
+        spec.init_timeout = init_timeout;
+        spec.device = rank;
+        return spec;
+    }
+
+    [[nodiscard]] std::unique_ptr<detail::BackendImpl> backend(int rank) {
+        return detail::make_nccl_backend(spec(rank), gpu.api(nccl_version), limits);
+    }
+
+    /// Runs `body` once per rank, each on its own thread, and collects how they ended.
+    std::vector<Outcome> run(const std::vector<int>& ranks, const std::function<void(int)>& body) {
+        std::vector<std::future<Outcome>> threads;
+        for (int rank : ranks) {
+            threads.push_back(
+                std::async(std::launch::async, [&body, rank] { return outcome_of([&] { body(rank); }); }));
+        }
+        std::vector<Outcome> outcomes;
+        for (auto& thread : threads) outcomes.push_back(thread.get());
+        return outcomes;
+    }
+    std::vector<Outcome> run(const std::function<void(int rank, detail::BackendImpl&)>& body) {
+        std::vector<int> all(static_cast<std::size_t>(size));
+        std::iota(all.begin(), all.end(), 0);
+        return run(all, [&](int rank) {
+            const auto made = backend(rank);
+            body(rank, *made);
+        });
+    }
+};
+
+inline detail::Operation operation(detail::OpKind kind, std::uint64_t seq, ddprun::Duration timeout = 20s) {
+    detail::Operation made;
+    made.kind = kind;
+    made.seq = seq;
+    made.deadline = ddprun::Clock::now() + timeout;
+    return made;
+}
+
+/// The fake's device memory is host memory: any vector will do.
+template <typename T>
+Buffer device_buffer(std::vector<T>& values) {
+    return {values.data(), values.size(), dtype_of<T>, Device::Cuda};
+}
+
+template <typename T>
+detail::Operation all_reduce(std::vector<T>& values, ReduceOp op, std::uint64_t seq = 1,
+                             ddprun::Duration timeout = 20s) {
+    detail::Operation made = operation(detail::OpKind::kAllReduce, seq, timeout);
+    made.buffer = device_buffer(values);
+    made.reduce_op = op;
+    return made;
+}
+
+inline void wait_host(detail::WorkState& work) { work.detail::WorkState::wait(); }
+
+/// Polls until `condition` holds, for 10 s at most.
+template <typename Condition>
+bool eventually(Condition condition) {
+    const auto limit = ddprun::Clock::now() + 10s;
+    while (!condition()) {
+        if (ddprun::Clock::now() > limit) return false;
+        std::this_thread::sleep_for(1ms);
+    }
+    return true;
+}
+
+}  // namespace ddp::test

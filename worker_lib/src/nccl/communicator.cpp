@@ -1,0 +1,148 @@
+#include "worker_lib/src/nccl/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "worker_lib/src/nccl/meeting.hpp"
+#include "worker_lib/src/nccl/waiting.hpp"
+
+namespace ddp::detail {
+namespace {
+
+using ddprun::Clock;
+using ddprun::TimePoint;
+
+/// What the thread that starts a communicator leaves behind. Shared, since it may come back after we have given up.
+struct Start {
+    ncclComm_t comm = nullptr;
+    ncclResult_t result = ncclInProgress;
+};
+
+/// Waits until the peers end theirs too, then frees the communicator; aborts it when they do not, or when it has
+/// failed.
+void finalize(const NcclApi& nccl, ncclComm_t comm, TimePoint deadline) {
+    ncclResult_t result = nccl.comm_finalize(comm);
+    for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
+        if (nccl.comm_get_async_error(comm, &result) != ncclSuccess) break;
+    }
+    // Whatever these return, the communicator is gone and nobody is left who could act on it.
+    if (result == ncclSuccess) {
+        (void)nccl.comm_destroy(comm);
+    } else {
+        (void)nccl.comm_abort(comm);
+    }
+}
+
+}  // namespace
+
+bool starts_nonblocking(int nccl_version) { return nccl_version / 100 != 226; }
+
+Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, int device, const ncclUniqueId& id,
+                           TimePoint deadline, const NcclLimits& limits)
+    : api_(api), device_(device), limits_(limits) {
+    const int size = static_cast<int>(spec.members.size());
+    const auto start = std::make_shared<Start>();
+    const auto work = [start, api, device, size, id, rank = spec.rank] {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = starts_nonblocking(api.nccl_version) ? 0 : 1;
+        if (api.cuda.set_device(device) != cudaSuccess) {
+            start->result = ncclUnhandledCudaError;
+            return;
+        }
+        start->result = api.nccl.comm_init_rank_config(&start->comm, size, id, rank, &config);
+    };
+    std::optional<ncclResult_t> result = ncclInProgress;
+    if (run_bounded(work, deadline)) {
+        comm_ = start->comm;
+        result = settle(start->result, deadline);
+    }
+    if (result == ncclSuccess) return;
+
+    const std::string why =
+        error_text(result.value_or(ncclInternalError));  // before the abort, which may leave an error of its own
+    (void)abort();
+    if (result == ncclInProgress) {
+        throw Error(ErrorCode::Timeout,
+                    fmt::format("{}: all ranks are here, but NCCL did not connect them in time; NCCL_DEBUG=INFO "
+                                "shows what it waits for",
+                                place_of(spec)));
+    }
+    throw Error(ErrorCode::System,
+                fmt::format("{}: NCCL could not start on CUDA device {}: {}", place_of(spec), device, why));
+}
+
+Communicator::~Communicator() { (void)abort(); }
+
+std::optional<ncclResult_t> Communicator::call(const Call& function, TimePoint deadline) {
+    ncclResult_t result = ncclSuccess;
+    {
+        const std::lock_guard lock(inside_);
+        const ncclComm_t comm = comm_;
+        if (comm == nullptr) return std::nullopt;
+        result = function(comm);
+    }
+    return settle(result, deadline);
+}
+
+/// The lock is given up between two polls, so that an abort need not wait for the operation to be taken in.
+std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint deadline) {
+    for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
+        const std::lock_guard lock(inside_);
+        const ncclComm_t comm = comm_;
+        if (comm == nullptr) return std::nullopt;
+        if (const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &result); asked != ncclSuccess)
+            return asked;
+    }
+    return result;
+}
+
+ncclResult_t Communicator::async_error() {
+    const std::lock_guard lock(inside_);
+    const ncclComm_t comm = comm_;
+    if (comm == nullptr) return ncclSuccess;
+    ncclResult_t error = ncclSuccess;
+    const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &error);
+    if (asked != ncclSuccess) return asked;
+    return error == ncclInProgress ? ncclSuccess : error;  // another thread's call is being taken in: no error
+}
+
+/// Takes the communicator out of use. NCCL wants nobody else inside when it is aborted. A non-blocking one lets
+/// everybody out at once; a blocking one (2.26) may not, and then abort is the documented way to get that thread out.
+ncclComm_t Communicator::take() {
+    constexpr auto kPatience = std::chrono::seconds(1);
+    const TimePoint limit = Clock::now() + kPatience;
+    std::unique_lock lock(inside_, std::try_to_lock);
+    for (Pauses pauses; !lock.owns_lock() && Clock::now() < limit; pauses.pause()) (void)lock.try_lock();
+    return comm_.exchange(nullptr);
+}
+
+bool Communicator::abort() {
+    const ncclComm_t comm = take();
+    if (comm == nullptr) return true;
+    const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm] {
+        (void)cuda.set_device(device);  // if it fails, so does the abort, and neither can be helped
+        (void)nccl.comm_abort(comm);
+    };
+    return run_bounded(work, Clock::now() + limits_.abort_patience);
+}
+
+bool Communicator::finish() {
+    const ncclComm_t comm = take();
+    if (comm == nullptr) return true;
+    const TimePoint deadline = Clock::now() + limits_.finish_patience;
+    const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm, deadline] {
+        (void)cuda.set_device(device);
+        finalize(nccl, comm, deadline);
+    };
+    return run_bounded(work, deadline + limits_.abort_patience);
+}
+
+std::string Communicator::error_text(ncclResult_t result) const {
+    const char* last = api_.nccl.get_last_error(nullptr);  // of this process, whichever communicator
+    const std::string_view detail = last != nullptr ? last : "";
+    return fmt::format("{}{}{}{}", api_.nccl.get_error_string(result), detail.empty() ? "" : " (", detail,
+                       detail.empty() ? "" : ")");
+}
+
+}  // namespace ddp::detail

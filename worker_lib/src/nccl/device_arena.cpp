@@ -1,0 +1,71 @@
+#include "worker_lib/src/nccl/device_arena.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "ddp/error.hpp"
+#include "worker_lib/src/nccl/waiting.hpp"
+
+namespace ddp::detail {
+namespace {
+
+/// A stream of its own for the zeros: on the group's stream they would queue behind collectives that wait for peers.
+class FillStream {
+public:
+    explicit FillStream(const CudaApi& cuda) : cuda_(cuda) {
+        check_cuda(cuda_, cuda_.stream_create_with_flags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    }
+    ~FillStream() { (void)cuda_.stream_destroy(stream_); }
+    FillStream(const FillStream&) = delete;
+    FillStream& operator=(const FillStream&) = delete;
+    [[nodiscard]] cudaStream_t get() const { return stream_; }
+
+private:
+    const CudaApi& cuda_;
+    cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace
+
+DeviceArena::~DeviceArena() {
+    for (void* block : blocks_)
+        (void)device_->cuda().free(block);  // on failure the process is ending, or the device is lost
+}
+
+void* DeviceArena::allocate(std::size_t bytes) {
+    const CudaApi& cuda = device_->cuda();
+    const DeviceScope scope(cuda, device_->index());
+    const std::size_t room = std::max<std::size_t>(bytes, 1);  // cudaMalloc(0) gives null
+    void* block = nullptr;
+    if (const cudaError_t error = cuda.malloc(&block, room); error != cudaSuccess) {  // aligned to 256
+        throw Error(ErrorCode::System, fmt::format("no room for {} bytes on CUDA device {}: {}", bytes,
+                                                   device_->index(), cuda.get_error_string(error)));
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        blocks_.push_back(block);  // from here on the arena frees it, also when the next line throws
+    }
+    fill_with_zeros(block, room);
+    return block;
+}
+
+/// Returns once the zeros are there: the caller may write from any stream, which nothing orders behind ours.
+void DeviceArena::fill_with_zeros(void* memory, std::size_t bytes) {
+    constexpr auto kPatience = std::chrono::seconds(60);
+    const CudaApi& cuda = device_->cuda();
+    const FillStream stream(cuda);
+    check_cuda(cuda, cuda.memset_async(memory, 0, bytes, stream.get()), "cudaMemsetAsync");
+    cudaEvent_t filled = device_->acquire_event();
+    cudaError_t state = cuda.event_record(filled, stream.get());
+    if (state == cudaSuccess) state = cudaErrorNotReady;
+    const auto limit = ddprun::Clock::now() + kPatience;
+    for (Pauses pauses; state == cudaErrorNotReady && ddprun::Clock::now() < limit; pauses.pause()) {
+        state = cuda.event_query(filled);
+    }
+    device_->release(filled);
+    check_cuda(cuda, state, fmt::format("zeroing {} bytes on CUDA device {}", bytes, device_->index()));
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,31 @@
+#pragma once
+// DeviceArena: buffers on the group's device. NCCL needs no special memory for them; what the arena gives is that they
+// live as long as the group and start as zeros. Any thread.
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ddp/process_group.hpp"
+#include "worker_lib/src/nccl/group_device.hpp"
+
+namespace ddp::detail {
+
+class DeviceArena final : public Arena {
+public:
+    explicit DeviceArena(std::shared_ptr<GroupDevice> device) : device_(std::move(device)) {}
+    /// cudaFree waits for the device: destroy an arena only where that may take for ever (waiting.hpp).
+    ~DeviceArena() override;
+
+    /// Throws Error{System} when the device has no room, or does not answer.
+    [[nodiscard]] void* allocate(std::size_t bytes) override;
+
+private:
+    void fill_with_zeros(void* memory, std::size_t bytes);
+
+    const std::shared_ptr<GroupDevice> device_;
+    std::mutex mutex_;
+    std::vector<void*> blocks_;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,155 @@
+// Finds NCCL and the CUDA runtime at run time. Nothing here needs a driver: without one both libraries load, and the
+// first CUDA call says so.
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "worker_lib/src/nccl/nccl_api.hpp"
+
+namespace ddp::detail {
+namespace {
+
+using ddprun::Errc;
+using ddprun::Error;
+using ddprun::Result;
+
+constexpr const char* kNcclLibrary = "libnccl.so.2";
+constexpr std::array kCudaRuntimes{"libcudart.so.13", "libcudart.so.12"};
+
+/// One library; remembers the first function that it lacks.
+class Library {
+public:
+    /// RTLD_LOCAL: its symbols must not answer for another copy that the trainer was linked against.
+    explicit Library(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)), name_(name) {
+        if (handle_ == nullptr) problem_ = last_error();
+    }
+
+    template <typename Function>
+    void bind(Function*& function, const char* symbol) {
+        if (handle_ == nullptr) return;
+        function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
+        if (function == nullptr && problem_.empty()) problem_ = fmt::format("{} has no function {}", name_, symbol);
+    }
+    [[nodiscard]] bool opened() const { return handle_ != nullptr; }
+    [[nodiscard]] const std::string& problem() const { return problem_; }  ///< empty: opened, with all functions
+
+private:
+    static std::string last_error() {
+        const char* text = ::dlerror();
+        return text != nullptr ? text : "unknown error of the dynamic linker";
+    }
+
+    void* handle_;  // never closed, see load_gpu_api()
+    std::string name_;
+    std::string problem_;
+};
+
+Result<NcclApi> load_nccl() {
+    const char* chosen = std::getenv("DDPRUN_NCCL_LIBRARY");
+    const bool from_environment = chosen != nullptr && *chosen != '\0';
+    Library library(from_environment ? chosen : kNcclLibrary);
+    if (!library.opened()) {
+        return Error{Errc::kNotFound,
+                     from_environment
+                         ? fmt::format("DDPRUN_NCCL_LIBRARY={} cannot be loaded ({})", chosen, library.problem())
+                         : fmt::format("{} not found ({}); install NCCL, or name its file in "
+                                       "DDPRUN_NCCL_LIBRARY",
+                                       kNcclLibrary, library.problem())};
+    }
+    NcclApi api;
+    library.bind(api.get_version, "ncclGetVersion");
+    library.bind(api.get_unique_id, "ncclGetUniqueId");
+    library.bind(api.comm_init_rank_config, "ncclCommInitRankConfig");
+    library.bind(api.comm_get_async_error, "ncclCommGetAsyncError");
+    library.bind(api.comm_abort, "ncclCommAbort");
+    library.bind(api.comm_finalize, "ncclCommFinalize");
+    library.bind(api.comm_destroy, "ncclCommDestroy");
+    library.bind(api.all_reduce, "ncclAllReduce");
+    library.bind(api.broadcast, "ncclBroadcast");
+    library.bind(api.get_error_string, "ncclGetErrorString");
+    library.bind(api.get_last_error, "ncclGetLastError");
+    if (!library.problem().empty()) {
+        return Error{Errc::kMismatch,
+                     fmt::format("{}; NCCL {} or newer is needed", library.problem(), nccl_version_text(kOldestNccl))};
+    }
+    return api;
+}
+
+CudaApi bind_cuda(Library& library) {
+    CudaApi api;
+    library.bind(api.get_device_count, "cudaGetDeviceCount");
+    library.bind(api.get_device, "cudaGetDevice");
+    library.bind(api.set_device, "cudaSetDevice");
+    library.bind(api.stream_create_with_flags, "cudaStreamCreateWithFlags");
+    library.bind(api.stream_destroy, "cudaStreamDestroy");
+    library.bind(api.stream_wait_event, "cudaStreamWaitEvent");
+    library.bind(api.event_create_with_flags, "cudaEventCreateWithFlags");
+    library.bind(api.event_record, "cudaEventRecord");
+    library.bind(api.event_query, "cudaEventQuery");
+    library.bind(api.event_destroy, "cudaEventDestroy");
+    library.bind(api.malloc, "cudaMalloc");
+    library.bind(api.free, "cudaFree");
+    library.bind(api.memset_async, "cudaMemsetAsync");
+    library.bind(api.memcpy_async, "cudaMemcpyAsync");
+    library.bind(api.get_error_string, "cudaGetErrorString");
+    return api;
+}
+
+/// The newest runtime that the driver here is new enough for. If that is none, the newest: its calls then say why.
+Result<CudaApi> load_cuda() {
+    std::string problems;
+    Result<CudaApi> best = Error{};
+    for (const char* name : kCudaRuntimes) {
+        Library library(name);
+        const CudaApi api = bind_cuda(library);
+        if (!library.problem().empty()) {
+            problems += (problems.empty() ? "" : "; ") + library.problem();
+            continue;
+        }
+        int devices = 0;
+        if (api.get_device_count(&devices) != cudaErrorInsufficientDriver) return api;
+        if (!best) best = api;
+    }
+    if (best) return best;
+    return Error{Errc::kNotFound, fmt::format("the CUDA runtime cannot be loaded ({})", problems)};
+}
+
+}  // namespace
+
+std::string nccl_version_text(int version) {
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+Result<GpuApi> load_gpu_api() {
+    GpuApi api;
+    const Result<NcclApi> nccl = load_nccl();
+    if (!nccl) return nccl.error();
+    api.nccl = *nccl;
+    if (const ncclResult_t result = api.nccl.get_version(&api.nccl_version); result != ncclSuccess) {
+        return Error{Errc::kSystem, fmt::format("ncclGetVersion: {}", api.nccl.get_error_string(result))};
+    }
+    if (api.nccl_version < kOldestNccl) {
+        return Error{Errc::kMismatch, fmt::format("NCCL {} is too old, {} or newer is needed",
+                                                  nccl_version_text(api.nccl_version), nccl_version_text(kOldestNccl))};
+    }
+    const Result<CudaApi> cuda = load_cuda();
+    if (!cuda) {
+        return ddprun::with_context(fmt::format("NCCL {} present", nccl_version_text(api.nccl_version)), cuda.error());
+    }
+    api.cuda = *cuda;
+    return api;
+}
+
+Result<int> count_devices(const CudaApi& cuda) {
+    int count = 0;
+    const cudaError_t error = cuda.get_device_count(&count);
+    if (error != cudaSuccess)
+        return Error{Errc::kNotFound, fmt::format("no CUDA device ({})", cuda.get_error_string(error))};
+    if (count == 0) return Error{Errc::kNotFound, "no CUDA device"};
+    return count;
+}
+
+}  // namespace ddp::detail

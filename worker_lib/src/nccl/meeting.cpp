@@ -1,0 +1,97 @@
+// Keys in the store, all below "<group>/nccl/":
+//   signed-in/<rank>   counter, above 0 once that rank is here; a counter because it can be read without waiting
+//   count              counter, ranks that are here
+//   all-here           exists once count has reached the size of the group
+//   unique-id          'I' and the 128 bytes of the id, or 'E' and why rank 0 could not make one
+
+#include "worker_lib/src/nccl/meeting.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace ddp::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string key(const GroupSpec& spec, std::string_view name) { return fmt::format("{}/nccl/{}", spec.name, name); }
+std::string sign_in_key(const GroupSpec& spec, int rank) { return key(spec, fmt::format("signed-in/{}", rank)); }
+
+/// What is left until `deadline`; never 0, which some stores take for "for ever".
+milliseconds left_until(ddprun::TimePoint deadline) {
+    return std::max(std::chrono::duration_cast<milliseconds>(deadline - ddprun::Clock::now()), milliseconds(1));
+}
+
+void sign_in(const GroupSpec& spec) {
+    const auto size = static_cast<std::int64_t>(spec.members.size());
+    (void)spec.store->add(sign_in_key(spec, spec.rank), 1);
+    if (spec.store->add(key(spec, "count"), 1) == size) spec.store->set(key(spec, "all-here"), "1");
+}
+
+void publish_id(const NcclApi& nccl, const GroupSpec& spec) {
+    ncclUniqueId id{};
+    if (const ncclResult_t result = nccl.get_unique_id(&id); result != ncclSuccess) {
+        // Published, so that the others fail now and with the reason, not later and without.
+        const std::string why = fmt::format("ncclGetUniqueId on rank 0: {} ({})", nccl.get_error_string(result),
+                                            nccl.get_last_error(nullptr));
+        spec.store->set(key(spec, "unique-id"), "E" + why);
+        return;
+    }
+    spec.store->set(key(spec, "unique-id"), "I" + std::string(id.internal, sizeof id.internal));
+}
+
+ncclUniqueId read_id(const GroupSpec& spec, ddprun::TimePoint deadline) {
+    const std::string value = spec.store->get(key(spec, "unique-id"), left_until(deadline));
+    if (value.starts_with('E')) throw Error(ErrorCode::System, place_of(spec) + ": " + value.substr(1), {0});
+    ncclUniqueId id{};
+    if (value.size() != 1 + sizeof id.internal || value.front() != 'I') {
+        throw Error(ErrorCode::System,
+                    fmt::format("{}: {} bytes under '{}' are no unique id of NCCL", place_of(spec), value.size(),
+                                key(spec, "unique-id")),
+                    {0});
+    }
+    std::memcpy(id.internal, value.data() + 1, sizeof id.internal);
+    return id;
+}
+
+std::vector<int> absent_ranks(const GroupSpec& spec) {
+    std::vector<int> absent;
+    for (int rank = 0; rank < static_cast<int>(spec.members.size()); ++rank) {
+        if (spec.store->add(sign_in_key(spec, rank), 0) == 0) absent.push_back(rank);
+    }
+    return absent;
+}
+
+}  // namespace
+
+std::string place_of(const GroupSpec& spec) {
+    return fmt::format("rank {} of {} in group '{}'", spec.rank, spec.members.size(), spec.name);
+}
+
+ncclUniqueId meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
+    const auto start = ddprun::Clock::now();
+    sign_in(spec);
+    if (spec.rank == 0) publish_id(nccl, spec);
+    try {
+        const ncclUniqueId id = read_id(spec, deadline);
+        (void)spec.store->get(key(spec, "all-here"), left_until(deadline));
+        return id;
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::Timeout) throw;
+    }
+    const std::vector<int> absent = absent_ranks(spec);
+    const double waited = std::chrono::duration<double>(ddprun::Clock::now() - start).count();
+    throw Error(
+        ErrorCode::Timeout,
+        absent.empty()
+            ? fmt::format("{}: waited {:.1f} s to start NCCL; the last rank came too late", place_of(spec), waited)
+            : fmt::format("{}: waited {:.1f} s to start NCCL, but rank{} {} never came", place_of(spec), waited,
+                          absent.size() > 1 ? "s" : "", fmt::join(absent, ", ")),
+        absent);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,194 @@
+// Runs the collectives of one group on its CUDA device. A call to submit() puts three things on streams and returns:
+// the group's stream waits for what the caller's stream has done so far, runs the collective, and marks its end with an
+// event. The watchdog follows those events; NcclWork::wait makes the caller's stream wait for them.
+
+#include "worker_lib/src/nccl/nccl_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "worker_lib/src/nccl/device_arena.hpp"
+#include "worker_lib/src/nccl/meeting.hpp"
+#include "worker_lib/src/nccl/nccl_types.hpp"
+#include "worker_lib/src/nccl/waiting.hpp"
+#include "worker_lib/src/nccl/watchdog.hpp"
+
+namespace ddp::detail {
+namespace {
+
+class NcclBackend final : public BackendImpl {
+public:
+    NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits);
+    ~NcclBackend() override;
+
+    [[nodiscard]] Backend kind() const override { return Backend::Nccl; }
+    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation operation) override;
+    [[nodiscard]] Arena& arena() override { return *arena_; }
+    void abort(std::string_view reason) override;
+
+private:
+    void check(const Operation& operation) const;
+    void launch(NcclWork& work);
+    void fail(const Operation& operation, ErrorCode code, const std::string& text);
+    void wait_for_caller(const Operation& operation);
+    [[nodiscard]] ncclResult_t start(const Operation& operation, ncclComm_t comm);
+
+    const GpuApi api_;
+    const std::string place_;
+    const int ranks_;
+    const NcclLimits limits_;
+    std::shared_ptr<GroupDevice> device_;
+    std::shared_ptr<DeviceArena> arena_;  // shared with the thread that frees it
+    void* barrier_word_ = nullptr;        // an i32 that stays 0
+    cudaEvent_t caller_done_ =
+        nullptr;        // recorded on the caller's stream; a wait for it sees the record before, so one will do
+    std::mutex order_;  // held during a launch: the order of calls is the order on the stream
+    std::unique_ptr<Communicator> communicator_;
+    std::unique_ptr<Watchdog> watchdog_;  // after the communicator that it follows
+};
+
+NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits)
+    : api_(api), place_(place_of(spec)), ranks_(static_cast<int>(spec.members.size())), limits_(limits) {
+    const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
+    const ncclUniqueId id = meet(api_.nccl, spec, deadline);
+    communicator_ = std::make_unique<Communicator>(api_, spec, device, id, deadline, limits_);
+    device_ = std::make_shared<GroupDevice>(api_.cuda, device);
+    arena_ = std::make_shared<DeviceArena>(device_);
+    barrier_word_ = arena_->allocate(sizeof(std::int32_t));
+    caller_done_ = device_->acquire_event();
+    watchdog_ = std::make_unique<Watchdog>(place_, device_, *communicator_, limits_);
+}
+
+NcclBackend::~NcclBackend() {
+    watchdog_.reset();              // fails what is in flight, by an abort
+    (void)communicator_->finish();  // does nothing after an abort
+    device_->release(caller_done_);
+    // cudaFree waits for all kernels of the device. If one never ends, the memory stays with the thread that tries.
+    (void)run_bounded([arena = std::move(arena_)]() mutable { arena.reset(); },
+                      ddprun::Clock::now() + limits_.abort_patience);
+}
+
+std::shared_ptr<WorkState> NcclBackend::submit(Operation operation) {
+    check(operation);
+    const auto work = std::make_shared<NcclWork>(std::move(operation), device_);
+    const std::lock_guard lock(order_);
+    if (!watchdog_->failed()) launch(*work);
+    watchdog_->watch(work);  // after a failure it only fails the work
+    return work;
+}
+
+/// Puts the operation on the group's stream. An error of the call itself is thrown; any other one fails the group, and
+/// the work with it.
+void NcclBackend::launch(NcclWork& work) {
+    const Operation& operation = work.operation();
+    const DeviceScope scope(api_.cuda, device_->index());
+    std::optional<ncclResult_t> result;
+    try {
+        wait_for_caller(operation);
+        result = communicator_->call([&](ncclComm_t comm) { return start(operation, comm); }, operation.deadline);
+        if (result == ncclInvalidArgument) {
+            // The one error after which NCCL lets the communicator live.
+            throw Error(ErrorCode::InvalidArgument,
+                        fmt::format("{}: {}: {}", describe(operation), place_, communicator_->error_text(*result)));
+        }
+        const cudaError_t recorded = work.record_end(result == ncclSuccess);
+        if (result == ncclSuccess) check_cuda(api_.cuda, recorded, "cudaEventRecord");
+    } catch (const Error& error) {
+        if (error.code() == ErrorCode::InvalidArgument) throw;
+        return fail(operation, error.code(), error.what());  // CUDA refused
+    }
+    if (!result || result == ncclSuccess) return;  // nothing: aborted meanwhile, and the watchdog has the reason
+    if (result == ncclInProgress)
+        return fail(operation, ErrorCode::Timeout, "NCCL had not launched it at its deadline");
+    fail(operation, *result == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
+         "NCCL could not launch it: " + communicator_->error_text(*result));
+}
+
+void NcclBackend::fail(const Operation& operation, ErrorCode code, const std::string& text) {
+    watchdog_->fail({code, fmt::format("{}: {}", place_, text), operation.seq, describe(operation), {}});
+}
+
+/// The buffer is ready when the caller's stream has come as far as it is filled now.
+void NcclBackend::wait_for_caller(const Operation& operation) {
+    if (operation.kind == OpKind::kBarrier) return;  // has no buffer
+    const auto stream = static_cast<cudaStream_t>(operation.stream.handle);
+    check_cuda(api_.cuda, api_.cuda.event_record(caller_done_, stream), "cudaEventRecord on the caller's stream");
+    check_cuda(api_.cuda, api_.cuda.stream_wait_event(device_->stream(), caller_done_, 0), "cudaStreamWaitEvent");
+}
+
+ncclResult_t NcclBackend::start(const Operation& operation, ncclComm_t comm) {
+    const Buffer& buffer = operation.buffer;
+    switch (operation.kind) {
+        case OpKind::kAllReduce:
+            if (buffer.count == 0) return ncclSuccess;
+            return api_.nccl.all_reduce(buffer.data, buffer.data, buffer.count, to_nccl(buffer.dtype),
+                                        *to_nccl(operation.reduce_op, ranks_), comm, device_->stream());
+        case OpKind::kBroadcast:
+            if (buffer.count == 0) return ncclSuccess;
+            return api_.nccl.broadcast(buffer.data, buffer.data, buffer.count, to_nccl(buffer.dtype), operation.root,
+                                       comm, device_->stream());
+        case OpKind::kBarrier:
+            return api_.nccl.all_reduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm, device_->stream());
+    }
+    return ncclInvalidArgument;
+}
+
+void NcclBackend::check(const Operation& operation) const {
+    std::string wrong;
+    if (operation.kind != OpKind::kBarrier && operation.buffer.device != Device::Cuda) {
+        wrong =
+            "the NCCL backend takes device buffers (Device::Cuda), and this is host memory: copy it to the device, or "
+            "use "
+            "Backend::Native";
+    } else if (operation.kind == OpKind::kAllReduce && !to_nccl(operation.reduce_op, ranks_)) {
+        wrong = fmt::format("NCCL has no reduction '{}'; the native backend has", ddp::to_string(operation.reduce_op));
+    } else if (operation.kind == OpKind::kBroadcast && (operation.root < 0 || operation.root >= ranks_)) {
+        wrong = fmt::format("there is no root rank {} among {}", operation.root, ranks_);
+    }
+    if (!wrong.empty()) throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
+}
+
+void NcclBackend::abort(std::string_view reason) {
+    watchdog_->fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, reason), 0, {}, {}});
+}
+
+/// spec.device if it exists here, the current device for -1.
+int choose_device(const GroupSpec& spec, const CudaApi& cuda) {
+    const auto count = count_devices(cuda);
+    if (!count)
+        throw Error(ErrorCode::Unavailable,
+                    fmt::format("{}: no NCCL backend: {}", place_of(spec), count.error().message));
+    if (spec.device >= *count) {
+        throw Error(ErrorCode::Unavailable,
+                    fmt::format("{}: there is no CUDA device {}, only 0 to {}. Start at most {} ranks per "
+                                "node, or use Backend::Native",
+                                place_of(spec), spec.device, *count - 1, *count));
+    }
+    int device = spec.device;
+    if (device < 0) check_cuda(cuda, cuda.get_device(&device), "cudaGetDevice");
+    return device;
+}
+
+}  // namespace
+
+std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits) {
+    return std::make_unique<NcclBackend>(spec, api, choose_device(spec, api.cuda), limits);
+}
+
+std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec) {
+    const auto api = load_gpu_api();
+    if (!api) throw Error(ErrorCode::Unavailable, "no NCCL backend: " + api.error().message);
+    return make_nccl_backend(spec, *api, NcclLimits{});
+}
+
+NcclAvailability probe_nccl() {
+    const auto api = load_gpu_api();
+    if (!api) return {false, api.error().message};
+    const std::string present = fmt::format("NCCL {} present", nccl_version_text(api->nccl_version));
+    const auto count = count_devices(api->cuda);
+    if (!count) return {false, fmt::format("{}, {}", present, count.error().message)};
+    return {true, fmt::format("{}, {} CUDA device{}", present, *count, *count == 1 ? "" : "s")};
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,44 @@
+#pragma once
+// Our element types and reductions in NCCL's terms. Pure.
+
+#include <nccl.h>
+
+#include <optional>
+
+#include "ddp/types.hpp"
+
+namespace ddp::detail {
+
+[[nodiscard]] constexpr ncclDataType_t to_nccl(DType type) {
+    switch (type) {
+        case DType::i8: return ncclInt8;
+        case DType::u8: return ncclUint8;
+        case DType::i32: return ncclInt32;
+        case DType::u32: return ncclUint32;
+        case DType::i64: return ncclInt64;
+        case DType::u64: return ncclUint64;
+        case DType::f16: return ncclFloat16;
+        case DType::bf16: return ncclBfloat16;
+        case DType::f32: return ncclFloat32;
+        case DType::f64: return ncclFloat64;
+    }
+    return ncclNumTypes;
+}
+
+/// Nothing for the bitwise reductions, which NCCL does not have. Over a single rank the average is the sum: NCCL's own
+/// average is not to be trusted there (PyTorch's FSDP2 avoids it, too).
+[[nodiscard]] constexpr std::optional<ncclRedOp_t> to_nccl(ReduceOp op, int ranks) {
+    switch (op) {
+        case ReduceOp::Sum: return ncclSum;
+        case ReduceOp::Avg: return ranks == 1 ? ncclSum : ncclAvg;
+        case ReduceOp::Min: return ncclMin;
+        case ReduceOp::Max: return ncclMax;
+        case ReduceOp::Product: return ncclProd;
+        case ReduceOp::BAnd:
+        case ReduceOp::BOr:
+        case ReduceOp::BXor: return std::nullopt;
+    }
+    return std::nullopt;
+}
+
+}  // namespace ddp::detail

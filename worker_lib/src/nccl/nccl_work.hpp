@@ -1,0 +1,40 @@
+#pragma once
+// NcclWork: one collective on the group's stream, and the event recorded behind it. The watchdog completes it; what
+// waiting means depends on who waits: a stream (wait) or the host (wait_host, and wait on a barrier).
+
+#include <memory>
+
+#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/nccl/group_device.hpp"
+
+namespace ddp::detail {
+
+class NcclWork final : public WorkState {
+public:
+    NcclWork(Operation operation, std::shared_ptr<GroupDevice> device);
+    ~NcclWork() override;
+
+    [[nodiscard]] const Operation& operation() const { return operation_; }
+
+    /// Records the end event behind what is on the group's stream now. `launched`: the operation is among it, as far as
+    /// NCCL says; if not, the event only tells when the stream is empty.
+    [[nodiscard]] cudaError_t record_end(bool launched);
+    /// cudaSuccess: the stream has come past the end event; cudaErrorNotReady: not yet; else the device's error. Does
+    /// not wait.
+    [[nodiscard]] cudaError_t query() const;
+    /// Whether there is an end event to ask for.
+    [[nodiscard]] bool recorded() const { return recorded_; }
+
+    /// Makes the stream given at submit wait for the result; the host goes on. A barrier, or an operation that never
+    /// reached the device, blocks the host instead.
+    void wait() override;
+
+private:
+    const Operation operation_;
+    const std::shared_ptr<GroupDevice> device_;
+    cudaEvent_t end_ = nullptr;  // of device_'s pool
+    bool recorded_ = false;      // this and the next are set before anybody else sees this object
+    bool launched_ = false;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,15 @@
+// The NCCL backend of a build without CUDA or nccl.h: absent, and says so.
+
+#include "worker_lib/src/backend.hpp"
+
+namespace ddp::detail {
+
+NcclAvailability probe_nccl() {
+    return {false, "built without NCCL (configure with the CUDA Toolkit and nccl.h, DDP_WITH_CUDA=ON)"};
+}
+
+std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec&) {
+    throw Error(ErrorCode::Unavailable, "no NCCL backend: " + probe_nccl().reason);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,169 @@
+#include "worker_lib/src/nccl/watchdog.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+using ddprun::Clock;
+
+Failure failure_of(const Operation& operation, ErrorCode code, std::string text) {
+    return {code, std::move(text), operation.seq, describe(operation), {}};
+}
+
+}  // namespace
+
+Watchdog::Watchdog(std::string place, std::shared_ptr<GroupDevice> device, Communicator& communicator,
+                   const NcclLimits& limits)
+    : place_(std::move(place)),
+      device_(std::move(device)),
+      communicator_(communicator),
+      limits_(limits),
+      thread_([this] { run(); }) {}
+
+Watchdog::~Watchdog() {
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+        if (!pending_.empty() && !failure_) {
+            failure_ = Failure{ErrorCode::Aborted, place_ + ": the group was destroyed", 0, {}, {}};
+        }
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void Watchdog::watch(std::shared_ptr<NcclWork> work) {
+    {
+        const std::lock_guard lock(mutex_);
+        pending_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+}
+
+void Watchdog::fail(Failure failure) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::move(failure);
+    }
+    changed_.notify_all();
+}
+
+bool Watchdog::failed() const {
+    const std::lock_guard lock(mutex_);
+    return failure_.has_value();
+}
+
+void Watchdog::run() {
+    // Events of another device than the current one can be queried too; but the first call must not start device 0.
+    (void)device_->cuda().set_device(device_->index());
+    Pauses pauses;
+    Lock lock(mutex_);
+    for (;;) {
+        const auto has_work = [this] { return !pending_.empty() || (failure_ && !aborted_); };
+        changed_.wait(lock, [&] { return stop_ || has_work(); });
+        if (!has_work()) return;
+        if (failure_) {
+            give_up(lock);
+        } else {
+            follow_first(lock, pauses);
+        }
+    }
+}
+
+/// Looks once at the oldest operation: completes it, fails the group, or waits a little.
+void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
+    const std::shared_ptr<NcclWork> first = pending_.front();
+    lock.unlock();
+    const cudaError_t state = first->query();
+    std::optional<Failure> found = state == cudaSuccess ? std::nullopt : examine(*first, state);
+    lock.lock();
+    if (state == cudaSuccess) {
+        // Out of the queue before its waiters wake: one of them may destroy the group, and nothing is in flight then.
+        pending_.pop_front();
+        pauses.restart();
+        lock.unlock();
+        first->complete(nullptr);  // without the lock: callbacks run here, and may call the group
+        lock.lock();
+        return;
+    }
+    if (!found) found = missed_deadline();
+    if (found) {
+        if (!failure_) failure_ = std::move(found);
+        return;
+    }
+    if (const auto pause = pauses.next(); pause > pause.zero()) {
+        changed_.wait_for(lock, pause, [this] { return stop_ || failure_; });
+    } else {
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+    }
+}
+
+/// Whether the device or NCCL has met an error while `first` was running.
+std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t state) {
+    if (state != cudaErrorNotReady) {
+        return failure_of(first.operation(), ErrorCode::System,
+                          fmt::format("{}: CUDA failed: {}", place_, device_->cuda().get_error_string(state)));
+    }
+    const ncclResult_t error = communicator_.async_error();
+    if (error == ncclSuccess) return std::nullopt;
+    return failure_of(first.operation(), error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
+                      fmt::format("{}: NCCL failed: {}", place_, communicator_.error_text(error)));
+}
+
+/// Looks at all, since a later operation may have the earlier deadline. Called with the lock.
+std::optional<Failure> Watchdog::missed_deadline() const {
+    const auto now = Clock::now();
+    for (const auto& work : pending_) {
+        if (now < work->deadline()) continue;
+        std::string text = fmt::format("{}: not done on the device at its deadline", place_);
+        if (work != pending_.front()) text += "; still running is " + describe(pending_.front()->operation());
+        return failure_of(work->operation(), ErrorCode::Timeout, std::move(text));
+    }
+    return std::nullopt;
+}
+
+/// Ends the communicator first, since until then the device may write to the buffers, then fails all works.
+void Watchdog::give_up(Lock& lock) {
+    if (!aborted_) abort_communicator(lock);
+    const auto works = std::exchange(pending_, {});
+    std::vector<std::exception_ptr> errors;
+    for (const auto& work : works) errors.push_back(error_for(work->operation()));
+    lock.unlock();
+    for (std::size_t i = 0; i < works.size(); ++i) works[i]->complete(errors[i]);
+    lock.lock();
+}
+
+void Watchdog::abort_communicator(Lock& lock) {
+    const auto recorded =
+        std::find_if(pending_.rbegin(), pending_.rend(), [](const auto& work) { return work->recorded(); });
+    const std::shared_ptr<NcclWork> last = recorded == pending_.rend() ? nullptr : *recorded;
+    lock.unlock();
+    const auto limit = Clock::now() + limits_.abort_patience;
+    const bool returned = communicator_.abort();
+    // An abort that has returned has told the kernels to leave; this sees them out.
+    for (Pauses pauses; last && last->query() == cudaErrorNotReady && Clock::now() < limit; pauses.pause()) {
+    }
+    lock.lock();
+    aborted_ = true;
+    if (!returned) {
+        failure_->text += fmt::format("; and ncclCommAbort did not return within {:.1f} s, end this process",
+                                      std::chrono::duration<double>(limits_.abort_patience).count());
+    }
+}
+
+/// Each work's error names its own operation, then the one that failed. Called with the lock.
+std::exception_ptr Watchdog::error_for(const Operation& operation) const {
+    const std::string own = describe(operation);
+    const bool other = failure_->seq != 0 && failure_->seq != operation.seq;
+    const std::string text = other ? fmt::format("{}: given up after {}: {}", own, failure_->operation, failure_->text)
+                                   : fmt::format("{}: {}", own, failure_->text);
+    return std::make_exception_ptr(Error(failure_->code, text, failure_->culprits));
+}
+
+}  // namespace ddp::detail
