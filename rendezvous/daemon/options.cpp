@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kLongestSeconds = 1e7;  // four months
+constexpr double kLongestSeconds = 1e7;  // almost four months
 
 constexpr const char* kFooter =
     "\nWhen it listens, it serves one job: it gathers the nodes, gives them ranks, opens an empty TCPStore for every group of\n"
@@ -23,11 +23,19 @@ constexpr const char* kFooter =
     "Exit codes: 0 the job has its verdict, whatever that is; 2 wrong usage; 69 the port could not be opened, or no agent was\n"
     "connected for --linger seconds; 128 + n told to end by signal n; 70 a bug.";
 
+std::string seconds_in_range(const std::string& text) {
+    double seconds = 0;
+    const bool number = CLI::detail::lexical_cast(text, seconds);
+    // Written so that not-a-number fails.
+    if (number && seconds >= 0.001 && seconds <= kLongestSeconds) return {};
+    return fmt::format("'{}' is not a number of seconds from 0.001 to {:.0f}", text, kLongestSeconds);
+}
+
 /// An option in seconds, decimals allowed, that sets `target`.
 void add_seconds(CLI::App& app, const std::string& name, milliseconds& target, const std::string& text) {
     const auto set = [&target](const double& seconds) { target = milliseconds(std::llround(seconds * 1000)); };
     app.add_option_function<double>(name, set, text)
-        ->check(CLI::Range(0.001, kLongestSeconds))
+        ->check(seconds_in_range)
         ->type_name("SECONDS")
         ->default_str(fmt::format("{}", std::chrono::duration<double>(target).count()));
 }

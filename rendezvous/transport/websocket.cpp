@@ -130,7 +130,7 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
         ec = asio::error::connection_refused;
         co_return Error{ec, ec.message()};
     }
-    auto made = WebSocketChannel<tcp::socket>::make(std::move(socket));
+    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
     if (!made) co_return made.error();
     const auto channel = std::move(*made);
 
@@ -148,7 +148,7 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
 
 awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline) {
     prepare(socket);
-    auto made = WebSocketChannel<tcp::socket>::make(std::move(socket));
+    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
     if (!made) co_return made.error();
     const auto channel = std::move(*made);
     const Watchdog watchdog(channel->socket(), deadline);

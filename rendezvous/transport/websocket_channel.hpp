@@ -1,13 +1,14 @@
 #pragma once
-// A Channel over any stream that Beast can frame: tcp::socket now, ssl::stream<tcp::socket> when TLS comes. Private to the
+// A Channel over any stream that Beast can frame: TcpStream now, ssl::stream<TcpStream> when TLS comes. Private to the
 // transport: only websocket.cpp includes it, and with it Beast.
 
 #include <fmt/format.h>
 
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
-#include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -19,6 +20,21 @@
 #include "rendezvous/transport/websocket.hpp"
 
 namespace ddprun::transport {
+
+class TcpStream : public boost::asio::ip::tcp::socket {
+public:
+    explicit TcpStream(boost::asio::ip::tcp::socket socket) : boost::asio::ip::tcp::socket(std::move(socket)) {}
+};
+
+/// How Beast ends a connection after the goodbyes or a bad frame. Its own way waits for the peer's end, without limit, and a
+/// bad peer would hold receive() with it.
+template <typename Handler>
+void async_teardown(boost::beast::role_type, TcpStream& stream, Handler&& handler) {
+    boost::system::error_code ignored;  // closed is closed
+    stream.close(ignored);
+    boost::asio::post(stream.get_executor(), boost::beast::bind_front_handler(std::forward<Handler>(handler),
+                                                                             boost::system::error_code{}));
+}
 
 template <typename Stream>
 class WebSocketChannel final : public Channel, public std::enable_shared_from_this<WebSocketChannel<Stream>> {
@@ -46,12 +62,6 @@ public:
 
     WebSocket& websocket() { return websocket_; }
     tcp::socket& socket() { return boost::beast::get_lowest_layer(websocket_); }
-
-    /// After the handshake: from now on it is closing that Beast must give up in time, be it after a bad frame or a goodbye.
-    void handshake_done() {
-        using Base = boost::beast::websocket::stream_base;
-        websocket_.set_option(Base::timeout{kCloseTime, Base::none(), false});
-    }
 
     // The coroutines hold the channel themselves: one that was started may outlive the caller's reference.
     boost::asio::awaitable<Result<std::string>> receive() override { return receive(this->shared_from_this()); }
@@ -153,7 +163,6 @@ private:
         if (ec == ws::error::closed || ec == boost::asio::error::eof || ec == boost::asio::error::operation_aborted) {
             return {Errc::kClosed, "the connection was closed"};
         }
-        if (ec == boost::beast::error::timeout) return {Errc::kClosed, "the peer did not end the connection in time"};
         if (ec.category() == ws::make_error_code(ws::error::closed).category()) {
             return {Errc::kMalformed, fmt::format("bad WebSocket framing: {}", ec.message())};
         }
@@ -173,7 +182,6 @@ private:
 /// For callers, after the handshake: dropping the last reference drops the connection, even while an operation still holds the channel.
 template <typename Stream>
 std::shared_ptr<Channel> owned(std::shared_ptr<WebSocketChannel<Stream>> channel) {
-    channel->handshake_done();
     Channel* const raw = channel.get();
     return {raw, [channel = std::move(channel)](Channel*) { channel->abort(); }};
 }

@@ -202,6 +202,7 @@ TEST_CASE("a daemon that is told to end tells its agents, and ends in time altho
 TEST_CASE("a daemon without agents ends after its linger time, counted from the last one", "[daemon][unit]") {
     auto config = quick_config();
     config.linger = 400ms;
+    config.job.reconnect_grace = 20s;  // else the job itself ends first, for want of nodes
     DaemonFixture fixture(config);
     const auto test = [&]() -> awaitable<void> {
         const auto n1 = fixture.agent(join_as("n1", 2, 2));

@@ -130,5 +130,5 @@ TEST_CASE("bad frames after a good upgrade end the channel, even when the peer s
     REQUIRE_FALSE(received->has_value());
     INFO(received->error().message);
     const auto code = received->error().code;
-    CHECK((code == Errc::kMalformed || code == Errc::kLimit || code == Errc::kClosed));
+    CHECK((code == Errc::kMalformed || code == Errc::kLimit));
 }
