@@ -1,0 +1,115 @@
+#include <cmath>
+
+#include "tests/catch.hpp"
+#include "train/model.hpp"
+#include "train/sgd.hpp"
+
+using train::Batch;
+using train::Model;
+using train::ModelShape;
+
+namespace {
+
+constexpr ModelShape kTiny{.context = 3, .embedding = 4, .hidden1 = 5, .hidden2 = 6};
+
+Batch tiny_batch() { return {.contexts = {1, 2, 1, 255, 0, 2, 1, 1, 7}, .targets = {2, 255, 9}}; }
+
+template <typename T>
+struct Gradients {
+    explicit Gradients(Model<T>& model) {
+        for (std::size_t i = 0; i < Model<T>::kParameters; ++i) memory.emplace_back(model.parameter(i).size(), T(99));
+        for (auto& gradient : memory) views.emplace_back(gradient);
+    }
+    std::vector<std::vector<T>> memory;
+    std::vector<std::span<T>> views;
+};
+
+/// The output layer starts at zero, which would hide errors in the layers below.
+void shake(Model<double>& model) {
+    int k = 0;
+    for (std::size_t i = 0; i < Model<double>::kParameters; ++i) {
+        for (double& value : model.parameter(i)) value += 0.3 * std::sin(++k);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("gradients agree with finite differences of the loss", "[train]") {
+    Model<double> model(kTiny, 7);
+    shake(model);
+    const Batch batch = tiny_batch();
+    Gradients<double> gradients(model);
+    model.forward(batch);
+    model.backward(batch, gradients.views, [](std::size_t) {});
+
+    constexpr double kStep = 1e-5;  // error of the central difference: about kStep² and 1e-16 / kStep
+    for (std::size_t i = 0; i < Model<double>::kParameters; ++i) {
+        CAPTURE(Model<double>::kNames[i]);
+        double worst = 0;
+        for (std::size_t j = 0; j < model.parameter(i).size(); ++j) {
+            double& value = model.parameter(i)[j];
+            const double before = value;
+            value = before + kStep;
+            const double above = model.forward(batch);
+            value = before - kStep;
+            const double below = model.forward(batch);
+            value = before;
+            const double expected = (above - below) / (2 * kStep) / static_cast<double>(batch.size());
+            worst = std::max(worst, std::abs(gradients.views[i][j] - expected));
+        }
+        CHECK(worst < 1e-9);
+    }
+}
+
+TEST_CASE("each gradient is announced once, when it is complete, the last layer first", "[train]") {
+    Model<double> model(kTiny, 7);
+    shake(model);
+    const Batch batch = tiny_batch();
+    Gradients<double> gradients(model);
+    std::vector<std::size_t> order;
+    std::vector<std::vector<double>> when_ready(Model<double>::kParameters);
+    model.forward(batch);
+    model.backward(batch, gradients.views, [&](std::size_t i) {
+        order.push_back(i);
+        when_ready[i] = gradients.memory[i];
+    });
+    CHECK(order == std::vector<std::size_t>{6, 5, 4, 3, 2, 1, 0});
+    CHECK(when_ready == gradients.memory);
+}
+
+TEST_CASE("a fresh model finds all bytes equally likely", "[train]") {
+    Model<float> model(kTiny, 1);
+    const Batch batch = tiny_batch();
+    CHECK(model.forward(batch) / static_cast<double>(batch.size()) == Approx(std::log(256.0)));
+    CHECK(model.parameter_count() == 256 * 4 + 12 * 5 + 5 + 5 * 6 + 6 + 6 * 256 + 256);
+}
+
+TEST_CASE("the seed decides the initial parameters", "[train]") {
+    Model<float> a(kTiny, 1);
+    Model<float> b(kTiny, 1);
+    Model<float> c(kTiny, 2);
+    const auto weights = [](Model<float>& model) { return std::vector<float>(model.parameter(1).begin(), model.parameter(1).end()); };
+    CHECK(weights(a) == weights(b));
+    CHECK(weights(a) != weights(c));
+}
+
+TEST_CASE("the default model has four million parameters", "[train]") {
+    Model<float> model(ModelShape{}, 1);
+    CHECK(model.parameter_count() == Approx(4e6).epsilon(0.05));
+}
+
+TEST_CASE("momentum adds up, and the rate warms up", "[train]") {
+    std::vector<float> parameter{1.0f};
+    std::vector<float> gradient{2.0f};
+    const std::vector<std::span<float>> parameters{parameter};
+    const std::vector<std::span<float>> gradients{gradient};
+    train::Sgd sgd(parameters);
+    sgd.step(gradients, 0.25f);
+    CHECK(parameter[0] == 0.5f);  // velocity 2
+    sgd.step(gradients, 0.25f);
+    CHECK(parameter[0] == Approx(-0.45f));  // velocity 3.8
+    CHECK(sgd.velocity(0)[0] == Approx(3.8f));
+    CHECK(train::warmed_up(1.0f, 1) == Approx(0.05f));
+    CHECK(train::warmed_up(1.0f, 20) == 1.0f);
+    CHECK(train::warmed_up(1.0f, 1000) == 1.0f);
+}

@@ -1,0 +1,46 @@
+#include "train/recovery.hpp"
+
+#include <fmt/format.h>
+
+#include "train/user_error.hpp"
+
+namespace train {
+
+Recovery::Recovery(const Options& options, ddp::Context& context, Run& run, std::vector<ddp::NamedBuffer> tensors)
+    : options_(options), context_(context), run_(run), tensors_(std::move(tensors)) {
+    if (!options.checkpoint_dir.empty()) checkpointer_.emplace(options.checkpoint_dir, context);
+}
+
+std::vector<ddp::NamedBuffer> Recovery::state() {
+    std::vector<ddp::NamedBuffer> all = tensors_;
+    all.push_back({"run.losses", ddp::buffer(std::span<double>(losses_))});
+    all.push_back({"run.origin", ddp::buffer(std::span<std::uint64_t>(origin_))});
+    return all;
+}
+
+std::size_t Recovery::resume() {
+    const auto step = checkpointer_ ? checkpointer_->latest() : std::nullopt;
+    if (!step) return 0;
+    checkpointer_->load(*step, state());
+    const auto [seed, global_batch, text] = origin_;
+    if (seed != run_.seed || global_batch != run_.global_batch || text != run_.text) {
+        const std::string problem = fmt::format(
+            "the checkpoints in {} are of a run with --seed {}, --global-batch {} and {} data. Pass the same to continue it, or "
+            "another --checkpoint-dir to start anew",
+            options_.checkpoint_dir.string(), seed, global_batch, text == run_.text ? "the same" : "other");
+        throw UserError(context_.rank() == 0 ? problem : "");
+    }
+    run_.loss_first = losses_[0];
+    run_.loss_last = losses_[1];
+    return *step;
+}
+
+void Recovery::save_if_due(std::size_t step) {
+    if (!checkpointer_ || options_.checkpoint_every == 0) return;
+    if (step % options_.checkpoint_every != 0 && step != options_.steps) return;
+    losses_ = {run_.loss_first, run_.loss_last};
+    origin_ = {run_.seed, run_.global_batch, run_.text};
+    checkpointer_->save(step, state());
+}
+
+}  // namespace train

@@ -1,0 +1,82 @@
+#include "train/text.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "ddp/ddp.hpp"
+#include "train/user_error.hpp"
+
+namespace train {
+namespace {
+
+constexpr const char* kDefaultFolder = "/usr/share/common-licenses";
+
+void append_file(const std::filesystem::path& path, std::vector<std::uint8_t>& bytes) {
+    const auto refuse = [&](const std::string& why) {
+        throw UserError(fmt::format("cannot read data file {}: {}. Pass readable files with --data", path.string(), why));
+    };
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) refuse("it is a directory");
+    errno = 0;
+    std::ifstream file(path, std::ios::binary);
+    if (!file) refuse(errno != 0 ? std::strerror(errno) : "it cannot be opened");
+    bytes.insert(bytes.end(), std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    if (file.bad()) refuse(errno != 0 ? std::strerror(errno) : "reading failed");
+}
+
+std::uint64_t fingerprint(const std::vector<std::uint8_t>& bytes) {
+    return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> default_files() {
+    std::set<std::filesystem::path> files;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(kDefaultFolder, error)) {
+        std::error_code broken_link;  // then it is no regular file
+        if (entry.is_regular_file(broken_link)) files.insert(std::filesystem::canonical(entry.path()));
+    }
+    if (files.empty()) throw UserError(fmt::format("there are no texts in {}. Pass files with --data", kDefaultFolder));
+    return {files.begin(), files.end()};
+}
+
+Text read_text(const std::vector<std::filesystem::path>& files) {
+    Text text;
+    for (const auto& path : files) append_file(path, text.bytes);
+    text.files = files.size();
+    text.fingerprint = fingerprint(text.bytes);
+    return text;
+}
+
+Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Context& context) {
+    Text text;
+    std::string problem;
+    try {
+        text = read_text(files.empty() ? default_files() : files);
+    } catch (const UserError& error) {
+        problem = error.what();
+    }
+    leave_together_if(context, problem);
+
+    // Two nodes may hold different files under one name; then the ranks would share out different samples.
+    std::array<std::uint64_t, 2> of_rank_0{text.bytes.size(), text.fingerprint};
+    context.world().broadcast(ddp::buffer(std::span<std::uint64_t>(of_rank_0)), 0).wait();
+    if (of_rank_0 != std::array<std::uint64_t, 2>{text.bytes.size(), text.fingerprint}) {
+        problem = fmt::format("rank {} on node {} reads other data than rank 0: {} bytes, rank 0 has {}. Give all nodes the "
+                              "same files with --data",
+                              context.rank(), context.node_rank(), text.bytes.size(), of_rank_0[0]);
+    }
+    leave_together_if(context, problem);
+    return text;
+}
+
+}  // namespace train

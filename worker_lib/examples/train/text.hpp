@@ -1,0 +1,30 @@
+#pragma once
+// The training text: bytes of files, one after another.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ddp/context.hpp"
+
+namespace train {
+
+struct Text {
+    std::vector<std::uint8_t> bytes;
+    std::size_t files = 0;
+    std::uint64_t fingerprint = 0;  ///< of the bytes: ranks compare it, checkpoints keep it
+};
+
+/// The licence texts that every Debian and Ubuntu machine carries; each file once, sorted, though links point to some.
+/// Throws UserError when there are none.
+[[nodiscard]] std::vector<std::filesystem::path> default_files();
+
+/// Throws UserError naming the file and the cause.
+[[nodiscard]] Text read_text(const std::vector<std::filesystem::path>& files);
+
+/// Collective: read_text on every rank, of default_files() if `files` is empty. Throws UserError on all ranks if one of them
+/// cannot read, or reads other bytes than rank 0.
+[[nodiscard]] Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Context& context);
+
+}  // namespace train

@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddp/checkpoint.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/checkpoint/directory.hpp"
+#include "worker_lib/src/checkpoint/file.hpp"
+#include "worker_lib/src/checkpoint/manifest.hpp"
+#include "worker_lib/src/reducer/broadcast.hpp"
+
+namespace ddp {
+namespace {
+
+// For rank 0 to move a large model to a slow disk. A rank 0 that dies meanwhile is noticed at once, by its connection.
+constexpr std::chrono::hours kDiskTimeout{4};
+
+void broadcast(Context& context, Buffer buffer) {
+    context.world().broadcast(buffer, 0, {}, {.timeout = kDiskTimeout, .tag = "checkpoint"}).wait();
+}
+
+/// Collective: rank 0 runs `action`; every rank returns its number or throws its error. So no rank goes on after a save that
+/// failed, and none waits for a rank 0 that has thrown.
+std::uint64_t on_rank_0(Context& context, const std::function<std::uint64_t()>& action) {
+    std::uint64_t result = 0;
+    std::string text;
+    ErrorCode code = ErrorCode::Io;
+    if (context.rank() == 0) {
+        try {
+            result = action();
+        } catch (const Error& error) {
+            code = error.code();
+            text = error.what();
+        } catch (const std::exception& error) {
+            text = fmt::format("checkpoint: {}", error.what());
+        }
+    }
+    std::array<std::uint64_t, 3> status{result, static_cast<std::uint64_t>(code), text.size()};
+    broadcast(context, buffer(std::span<std::uint64_t>(status)));
+    if (status[2] == 0) return status[0];
+    text.resize(status[2]);
+    std::vector<std::uint8_t> bytes(text.begin(), text.end());
+    broadcast(context, buffer(std::span(bytes)));
+    throw Error(static_cast<ErrorCode>(status[1]), std::string(bytes.begin(), bytes.end()));
+}
+
+/// The newest step whose file is whole, plus 1; 0 if there is none. A damaged file is passed over, but not silently.
+std::uint64_t newest_whole_plus_1(const std::filesystem::path& directory) {
+    for (const std::uint64_t step : detail::steps_in(directory)) {
+        const auto path = detail::checkpoint_path(directory, step);
+        const std::string damage = detail::find_damage(path, step);
+        if (damage.empty()) return step + 1;
+        fmt::print(stderr, "ddp: passing over checkpoint {}: {}\n", path.string(), damage);
+    }
+    return 0;
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep)
+    : dir_(std::move(dir)), context_(&context), keep_(keep) {
+    if (keep < 1) throw Error(ErrorCode::InvalidArgument, fmt::format("Checkpointer: keep is {}, it must be at least 1", keep));
+    on_rank_0(context, [&] {
+        detail::open_directory(dir_);
+        return std::uint64_t{0};
+    });
+}
+
+void Checkpointer::save(std::uint64_t step, std::span<const NamedBuffer> state) {
+    on_rank_0(*context_, [&] {
+        const detail::Manifest manifest = detail::make_manifest(step, context_->world_size(), state);
+        detail::write_checkpoint(detail::checkpoint_path(dir_, step), detail::temporary_path(dir_, step), manifest, state);
+        detail::remove_older(dir_, step, keep_);
+        return std::uint64_t{0};
+    });
+}
+
+std::optional<std::uint64_t> Checkpointer::latest() {
+    const std::uint64_t found = on_rank_0(*context_, [&] { return newest_whole_plus_1(dir_); });
+    if (found == 0) return std::nullopt;
+    return found - 1;
+}
+
+void Checkpointer::load(std::uint64_t step, std::span<const NamedBuffer> state) {
+    on_rank_0(*context_, [&] {
+        detail::read_checkpoint(detail::checkpoint_path(dir_, step), step, state);
+        return std::uint64_t{0};
+    });
+    std::vector<Buffer> buffers;
+    for (const NamedBuffer& named : state) buffers.push_back(named.buffer);
+    detail::broadcast_in_pieces(context_->world(), buffers, 0, "checkpoint");
+}
+
+}  // namespace ddp

@@ -1,0 +1,90 @@
+#include "worker_lib/src/checkpoint/directory.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <functional>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+namespace {
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kSuffix = ".ckpt";
+constexpr std::string_view kTemporarySuffix = ".ckpt.tmp";
+
+[[noreturn]] void fail(const std::filesystem::path& directory, std::string_view what, const std::error_code& error) {
+    throw Error(ErrorCode::Io, fmt::format("cannot {} checkpoint directory {}: {}. Pass a directory that this user may write to",
+                                           what, directory.string(), error.message()));
+}
+
+/// The step in "step-<number><suffix>"; nothing for any other name.
+std::optional<std::uint64_t> step_of(std::string_view name, std::string_view suffix) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(suffix) || name.size() < kPrefix.size() + suffix.size()) return {};
+    name.remove_prefix(kPrefix.size());
+    name.remove_suffix(suffix.size());
+    std::uint64_t step = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+    if (error != std::errc() || end != name.data() + name.size()) return {};
+    return step;
+}
+
+void for_each_name(const std::filesystem::path& directory, const std::function<void(const std::string&)>& use) {
+    std::error_code error;
+    std::filesystem::directory_iterator entry(directory, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+        use(entry->path().filename().string());
+    }
+    if (error) fail(directory, "read", error);
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::uint64_t step) {
+    return directory / fmt::format("{}{}{}", kPrefix, step, kSuffix);
+}
+
+std::filesystem::path temporary_path(const std::filesystem::path& directory, std::uint64_t step) {
+    return directory / fmt::format("{}{}{}", kPrefix, step, kTemporarySuffix);
+}
+
+void open_directory(const std::filesystem::path& directory) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) fail(directory, "create", error);
+    // Better to hear it now than after the first hour of training.
+    if (::access(directory.c_str(), W_OK | X_OK) != 0) {
+        fail(directory, "write to", std::error_code(errno, std::generic_category()));
+    }
+    for_each_name(directory, [&](const std::string& name) {
+        if (step_of(name, kTemporarySuffix)) std::filesystem::remove(directory / name, error);
+    });
+    if (error) fail(directory, "remove temporary files from", error);
+}
+
+std::vector<std::uint64_t> steps_in(const std::filesystem::path& directory) {
+    std::vector<std::uint64_t> steps;
+    for_each_name(directory, [&](const std::string& name) {
+        if (const auto step = step_of(name, kSuffix)) steps.push_back(*step);
+    });
+    std::ranges::sort(steps, std::ranges::greater{});
+    return steps;
+}
+
+void remove_older(const std::filesystem::path& directory, std::uint64_t step, int keep) {
+    int seen = 0;
+    for (const std::uint64_t old : steps_in(directory)) {
+        if (old > step || ++seen <= keep) continue;
+        std::error_code ignored;  // it costs room, not correctness; the next save tries again
+        std::filesystem::remove(checkpoint_path(directory, old), ignored);
+    }
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,201 @@
+#include "worker_lib/src/checkpoint/file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "common/unique_fd.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/fnv.hpp"
+
+namespace ddp::detail {
+namespace {
+
+using ddprun::UniqueFd;
+
+constexpr std::size_t kMaxTransferBytes = 16u << 20;  // of one read or write; also the memory that find_damage needs
+
+std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
+
+std::string advice(int errno_value, const std::filesystem::path& path, std::size_t needed_bytes) {
+    switch (errno_value) {
+        case ENOSPC:
+        case EDQUOT: {
+            struct statvfs fs {};
+            const bool known = ::statvfs(path.parent_path().c_str(), &fs) == 0;
+            const std::string free = known ? megabytes(std::uint64_t{fs.f_bavail} * fs.f_frsize) + " free" : "free: unknown";
+            return fmt::format(" (needs {}, {}). Free space there or pass another checkpoint directory",
+                               megabytes(needed_bytes), free);
+        }
+        case EFBIG: return fmt::format(" (needs {}). Raise the limit of file sizes (ulimit -f)", megabytes(needed_bytes));
+        case EACCES:
+        case EPERM:
+        case EROFS: return ". Make the directory writable for this user or pass another checkpoint directory";
+        case ENOENT: return ". Was the directory removed while the job ran?";
+        default: return "";
+    }
+}
+
+[[noreturn]] void fail_writing(const std::filesystem::path& path, std::size_t needed_bytes, int errno_value) {
+    throw Error(ErrorCode::Io, fmt::format("cannot write checkpoint {}: {}{}", path.string(), std::strerror(errno_value),
+                                           advice(errno_value, path, needed_bytes)));
+}
+
+[[noreturn]] void fail_reading(const std::filesystem::path& path, int errno_value) {
+    throw Error(ErrorCode::Io, fmt::format("cannot read checkpoint {}: {}", path.string(), std::strerror(errno_value)));
+}
+
+/// 0, or the errno of what went wrong.
+int write_all(int fd, const void* data, std::size_t bytes) {
+    const auto* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t written = ::write(fd, next, std::min(bytes, kMaxTransferBytes));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno;
+        next += written;
+        bytes -= static_cast<std::size_t>(written);
+    }
+    return 0;
+}
+
+int write_everything(int fd, const Manifest& manifest, std::span<const NamedBuffer> state) {
+    const std::string head = encode(manifest);
+    if (const int error = write_all(fd, head.data(), head.size())) return error;
+    const std::string padding(kTensorAlignBytes, '\0');
+    std::size_t position = head.size();
+    for (const NamedBuffer& named : state) {
+        if (const int error = write_all(fd, named.buffer.data, named.buffer.bytes())) return error;
+        position += named.buffer.bytes();
+        const std::size_t gap = (kTensorAlignBytes - position % kTensorAlignBytes) % kTensorAlignBytes;
+        if (const int error = write_all(fd, padding.data(), gap)) return error;
+        position += gap;
+    }
+    return ::fsync(fd) == 0 ? 0 : errno;
+}
+
+/// Creates, fills and closes the file. Some file systems report a full disk only at the end.
+int write_file(const std::filesystem::path& path, const Manifest& manifest, std::span<const NamedBuffer> state) {
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!fd) return errno;
+    if (const int error = write_everything(fd.get(), manifest, state)) return error;
+    return ::close(fd.release()) == 0 ? 0 : errno;
+}
+
+int sync_directory(const std::filesystem::path& directory) {
+    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd) return errno;
+    // EINVAL: this file system has no such thing and keeps renames in order by itself.
+    return ::fsync(fd.get()) == 0 || errno == EINVAL ? 0 : errno;
+}
+
+/// An open checkpoint and its manifest. `damage` is empty while nothing wrong was found.
+struct OpenFile {
+    UniqueFd fd;
+    Manifest manifest;
+    std::string damage;
+};
+
+/// Fewer bytes than asked for mean the end of the file. Throws Error{Io}.
+std::size_t read_at(const std::filesystem::path& path, int fd, void* data, std::size_t bytes, std::size_t offset) {
+    std::size_t done = 0;
+    while (done < bytes) {
+        const ssize_t got = ::pread(fd, static_cast<char*>(data) + done, std::min(bytes - done, kMaxTransferBytes),
+                                    static_cast<off_t>(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail_reading(path, errno);
+        if (got == 0) break;
+        done += static_cast<std::size_t>(got);
+    }
+    return done;
+}
+
+OpenFile open_checkpoint(const std::filesystem::path& path, std::uint64_t step) {
+    OpenFile file{.fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), .manifest = {}, .damage = {}};
+    struct stat status {};
+    if (!file.fd || ::fstat(file.fd.get(), &status) != 0) fail_reading(path, errno);
+
+    std::string head(kPreambleBytes, '\0');
+    head.resize(read_at(path, file.fd.get(), head.data(), head.size(), 0));
+    const auto length = head_bytes(head);
+    if (!length) {
+        file.damage = "it does not begin like a checkpoint";
+        return file;
+    }
+    head.resize(*length);
+    head.resize(read_at(path, file.fd.get(), head.data(), head.size(), 0));
+    auto manifest = decode(head);
+    const auto size = static_cast<std::size_t>(status.st_size);
+    if (!manifest) {
+        file.damage = "its head is damaged";
+    } else if (manifest->file_bytes != size) {
+        file.damage = fmt::format("it has {} bytes instead of {}", size, manifest->file_bytes);
+    } else if (manifest->step != step) {
+        file.damage = fmt::format("it is of step {}", manifest->step);
+    } else {
+        file.manifest = std::move(*manifest);
+    }
+    return file;
+}
+
+std::string damaged_tensor(const ManifestEntry& entry) {
+    return fmt::format("the checksum of '{}' is wrong", entry.name);
+}
+
+}  // namespace
+
+void write_checkpoint(const std::filesystem::path& path, const std::filesystem::path& temporary, const Manifest& manifest,
+                      std::span<const NamedBuffer> state) {
+    int error = write_file(temporary, manifest, state);
+    if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+    if (error != 0) {
+        ::unlink(temporary.c_str());  // before the free space is looked up for the message
+        fail_writing(path, manifest.file_bytes, error);
+    }
+    if (const int sync_error = sync_directory(path.parent_path())) fail_writing(path, manifest.file_bytes, sync_error);
+}
+
+std::string find_damage(const std::filesystem::path& path, std::uint64_t step) {
+    const OpenFile file = open_checkpoint(path, step);
+    if (!file.damage.empty()) return file.damage;
+    std::vector<std::byte> piece(kMaxTransferBytes);
+    for (const ManifestEntry& entry : file.manifest.entries) {
+        Fnv64 fnv;
+        for (std::size_t done = 0; done < entry.bytes(); done += piece.size()) {
+            const std::size_t wanted = std::min(piece.size(), entry.bytes() - done);
+            const std::size_t got = read_at(path, file.fd.get(), piece.data(), wanted, entry.offset_bytes + done);
+            fnv.add({piece.data(), got});
+        }
+        if (fnv.value() != entry.hash) return damaged_tensor(entry);
+    }
+    return {};
+}
+
+void read_checkpoint(const std::filesystem::path& path, std::uint64_t step, std::span<const NamedBuffer> state) {
+    const OpenFile file = open_checkpoint(path, step);
+    const auto refuse_damaged = [&](const std::string& damage) {
+        throw Error(ErrorCode::Io, fmt::format("cannot load checkpoint {}: {}. Remove it; an older one will be used then",
+                                               path.string(), damage));
+    };
+    if (!file.damage.empty()) refuse_damaged(file.damage);
+    if (const std::string why = difference(file.manifest, state); !why.empty()) {
+        throw Error(ErrorCode::Mismatch,
+                    fmt::format("cannot load checkpoint {}: {}. Build the model with the sizes that it was saved with, or pass "
+                                "another checkpoint directory",
+                                path.string(), why));
+    }
+    for (std::size_t i = 0; i < state.size(); ++i) {
+        const ManifestEntry& entry = file.manifest.entries[i];
+        const Buffer& buffer = state[i].buffer;
+        const std::size_t got = read_at(path, file.fd.get(), buffer.data, buffer.bytes(), entry.offset_bytes);
+        if (got != buffer.bytes() || hash_of(buffer) != entry.hash) refuse_damaged(damaged_tensor(entry));
+    }
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,56 @@
+#pragma once
+// The head of a checkpoint file: text that `head` shows, then padding, then the tensors. Pure; format in manifest.cpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddp/checkpoint.hpp"
+
+namespace ddp::detail {
+
+struct ManifestEntry {
+    std::string name;
+    DType dtype = DType::f32;
+    std::size_t count = 0;
+    std::uint64_t hash = 0;          ///< of the tensor's bytes
+    std::size_t offset_bytes = 0;    ///< from the start of the file
+    [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
+    bool operator==(const ManifestEntry&) const = default;
+};
+
+struct Manifest {
+    std::uint64_t step = 0;
+    int world_size = 0;              ///< of the job that wrote it, for people
+    std::vector<ManifestEntry> entries;
+    std::size_t file_bytes = 0;      ///< of a complete file
+    bool operator==(const Manifest&) const = default;
+};
+
+inline constexpr std::size_t kTensorAlignBytes = 128;
+inline constexpr std::size_t kPreambleBytes = 64;         ///< of the first line, which says how long the head is
+inline constexpr std::size_t kMaxHeadBytes = 64u << 20;   ///< a larger number in a file is damage
+
+/// What `state` looks like in a file: hashes taken, offsets chosen. Costs one pass over the tensors.
+/// Throws Error{InvalidArgument} for device memory, and for names that are empty, double, or contain control characters.
+[[nodiscard]] Manifest make_manifest(std::uint64_t step, int world_size, std::span<const NamedBuffer> state);
+
+/// The head of the file, padded so that the first tensor follows directly.
+[[nodiscard]] std::string encode(const Manifest& manifest);
+
+/// The length of the whole head, from the first kPreambleBytes of a file; nothing if that is no checkpoint.
+[[nodiscard]] std::optional<std::size_t> head_bytes(std::string_view preamble);
+
+/// The manifest in a whole head; nothing if it is damaged in any way.
+[[nodiscard]] std::optional<Manifest> decode(std::string_view head);
+
+/// Why `manifest` cannot be loaded into `state`, with the first name that differs; empty if it can.
+[[nodiscard]] std::string difference(const Manifest& manifest, std::span<const NamedBuffer> state);
+
+[[nodiscard]] std::uint64_t hash_of(const Buffer& buffer);
+
+}  // namespace ddp::detail
