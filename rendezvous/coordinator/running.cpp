@@ -116,8 +116,8 @@ void reconsider_cause(Transition& t, const NodeId& id, const Node& lost, const s
     Cause& cause = t.state.cause;
     if (!cause.failure || id == cause.failed_node || lost.leaving) return;
     // When a node dies, workers elsewhere lose their connections to it and fail; their agents can report that before the
-    // end of the dead node's own connection is seen.
-    if (lost.vanished_at > cause.failed_at + t.state.config.reconnect_grace) return;
+    // end of the dead node's own connection is seen. What counts is when the node was heard last.
+    if (lost.heard_at > cause.failed_at + t.state.config.reconnect_grace) return;
     t.say(fmt::format("that explains the failure: {}", cause.reason));
     cause = because(reason);
 }

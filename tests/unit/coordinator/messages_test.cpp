@@ -1,0 +1,276 @@
+#include <fmt/format.h>
+
+#include <random>
+
+#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/coordinator/utf8.hpp"
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using Catch::Contains;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Messages of any content that a receiver accepts, by seed.
+class Generator {
+public:
+    explicit Generator(std::uint32_t seed) : random_(seed) {}
+
+    AgentMessage agent_message() {
+        switch (number(0, 5)) {
+            case 0: return join();
+            case 1: return Heartbeat{};
+            case 2: return WorkerFailed{generation(), failure()};
+            case 3: return GroupStopped{generation()};
+            case 4: return GroupSucceeded{generation()};
+            default: return Leave{number(1, 64)};
+        }
+    }
+
+    DaemonMessage daemon_message() {
+        switch (number(0, 6)) {
+            case 0: return Welcome{text(), std::chrono::milliseconds(number(1, 1 << 30)), std::chrono::milliseconds(number(1, 1 << 30))};
+            case 1: return Heartbeat{};
+            case 2: return Waiting{texts(), any(), any(), std::chrono::milliseconds(number(0, 1 << 30)), text()};
+            case 3: return Assignment{generation(), NodeRank{any()}, number(1, 9), any(), number(1, 9), text(), number(0, 65'535), any(), any()};
+            case 4: return Abort{generation(), text()};
+            case 5: return Finished{verdict()};
+            default: return Rejected{text()};
+        }
+    }
+
+private:
+    int number(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+    int any() { return number(0, 1) ? number(0, 9) : number(0, std::numeric_limits<int>::max()); }
+    Generation generation() { return Generation{number(0, 1) ? number(0, 9) : (std::int64_t{1} << 53) - number(0, 9)}; }
+
+    std::string text() {
+        static const std::vector<std::string> kPieces{"a", "B", "\"", "\\", "/", "\n", "\r", "\t", "\x1b[31m", std::string(1, '\0'),
+                                                      "\x7f", "é", "节点", "🔥", "\xEF\xBF\xBD", " ", "{}", "null"};
+        std::string result;
+        for (int left = number(0, 12); left > 0; --left) result += kPieces[static_cast<std::size_t>(number(0, static_cast<int>(kPieces.size()) - 1))];
+        return result;
+    }
+    std::vector<std::string> texts() {
+        std::vector<std::string> result(static_cast<std::size_t>(number(0, 4)));
+        for (std::string& item : result) item = text();
+        return result;
+    }
+    Join join() {
+        Join join;
+        join.node = text();
+        join.host = text();
+        join.pid = any();
+        join.slots = any();
+        join.min_nodes = any();
+        join.max_nodes = any();
+        join.max_restarts = any();
+        if (number(0, 1)) join.run_id = text();
+        if (number(0, 1)) join.node_rank = any();
+        return join;
+    }
+    FailureReport failure() {
+        FailureReport report{Rank{any()}, LocalRank{any()}, NodeRank{any()}, text(), any(), {}, text(), texts()};
+        report.status = number(0, 1) ? ExitStatus{ExitStatus::Kind::kExited, number(0, 255), false}
+                                     : ExitStatus{ExitStatus::Kind::kSignaled, number(1, 64), number(0, 1) == 1};
+        return report;
+    }
+    Verdict verdict() {
+        Verdict verdict{static_cast<Outcome>(number(0, 3)), number(0, 255), text(), {}, any()};
+        if (number(0, 1)) verdict.culprit = failure();
+        return verdict;
+    }
+
+    std::mt19937 random_;
+};
+
+Error agent_error(std::string_view text) {
+    const auto decoded = decode_agent_message(text);
+    INFO(text.substr(0, 200));
+    REQUIRE(decoded.has_error());
+    return decoded.error();
+}
+
+}  // namespace
+
+TEST_CASE("every message survives being written and read", "[coordinator]") {
+    const auto seed = GENERATE(take(300, random(0u, 0xffffffffu)));
+    CAPTURE(seed);
+    Generator generate(seed);
+    for (int i = 0; i < 20; ++i) {
+        const AgentMessage agent = generate.agent_message();
+        CAPTURE(encode(agent));
+        CHECK(decode_agent_message(encode(agent)).value() == agent);
+        const DaemonMessage daemon = generate.daemon_message();
+        CAPTURE(encode(daemon));
+        CHECK(decode_daemon_message(encode(daemon)).value() == daemon);
+    }
+}
+
+TEST_CASE("messages look as documented", "[coordinator]") {
+    CHECK(encode(AgentMessage(Heartbeat{})) == R"({"type":"heartbeat"})");
+    CHECK(encode(AgentMessage(Leave{15})) == R"({"type":"leave","signal":15})");
+    CHECK(encode(DaemonMessage(Abort{Generation{3}, "node n2 \"was\" lost\n"})) ==
+          R"({"type":"abort","generation":3,"reason":"node n2 \"was\" lost\n"})");
+    CHECK(to_json(Verdict{Outcome::kStopped, 143, "told to stop", {}, 2}) ==
+          R"({"outcome":"stopped","exit_code":143,"reason":"told to stop","restarts":2})");
+    Join join;
+    join.node = "0a";
+    join.host = "n1";
+    CHECK(encode(AgentMessage(join)) ==
+          R"({"type":"join","protocol":1,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
+}
+
+TEST_CASE("unknown members are ignored, so that a later version may add some", "[coordinator]") {
+    CHECK(decode_agent_message(R"({"type":"leave","signal":2,"why":{"deep":[1,2]}})").value() == AgentMessage(Leave{2}));
+}
+
+TEST_CASE("a message cut short anywhere is an error", "[coordinator]") {
+    Generator generate(7);
+    for (int i = 0; i < 40; ++i) {
+        const std::string agent = encode(generate.agent_message());
+        for (std::size_t bytes = 0; bytes < agent.size(); ++bytes) CHECK(decode_agent_message(agent.substr(0, bytes)).has_error());
+        const std::string daemon = encode(generate.daemon_message());
+        for (std::size_t bytes = 0; bytes < daemon.size(); ++bytes) CHECK(decode_daemon_message(daemon.substr(0, bytes)).has_error());
+    }
+}
+
+TEST_CASE("a message with any byte changed is read or refused, never more", "[coordinator]") {
+    Generator generate(11);
+    std::mt19937 random(11);
+    for (int i = 0; i < 3000; ++i) {
+        std::string text = i % 2 ? encode(generate.agent_message()) : encode(generate.daemon_message());
+        text[random() % text.size()] = static_cast<char>(random() % 256);
+        if (const auto agent = decode_agent_message(text)) CHECK(decode_agent_message(encode(*agent)).value() == *agent);
+        if (const auto daemon = decode_daemon_message(text)) CHECK(decode_daemon_message(encode(*daemon)).value() == *daemon);
+    }
+}
+
+TEST_CASE("what is wrong with a message is named", "[coordinator]") {
+    const auto [text, says] = GENERATE(table<std::string, std::string>({
+        {"", "not JSON"},
+        {"leave", "not JSON"},
+        {"{} {}", "not JSON"},
+        {"\xff", "not JSON"},
+        {"{\"type\":\"leave\x01\"}", "not JSON"},
+        {"{\"type\":\"\xc3(\"}", "not JSON"},
+        {R"({"type":"leave","signal":1e999})", "signal must be an integer"},
+        {"null", "the message must be an object"},
+        {"[]", "the message must be an object"},
+        {R"("leave")", "the message must be an object"},
+        {"{}", "type is missing"},
+        {R"({"type":5})", "type must be a string"},
+        {R"({"type":null})", "type must be a string"},
+        {R"({"type":"fly"})", "type is not one"},
+        {R"({"type":"assignment"})", "type is not one"},
+        {R"({"type":"leave"})", "signal is missing"},
+        {R"({"type":"leave","signal":"9"})", "signal must be an integer"},
+        {R"({"type":"leave","signal":9.5})", "signal must be an integer"},
+        {R"({"type":"leave","signal":0})", "signal must be between 1 and 127"},
+        {R"({"type":"leave","signal":-9})", "signal must be between"},
+        {R"({"type":"leave","signal":4294967305})", "signal must be between"},
+        {R"({"type":"leave","signal":18446744073709551615})", "signal must be between"},
+        {R"({"type":"leave","signal":99999999999999999999})", "signal must be an integer"},
+        {R"({"type":"group_stopped","generation":-1})", "generation must be between"},
+        {R"({"type":"group_stopped","generation":9223372036854775807})", "generation must be between"},
+        {R"({"type":"group_succeeded","generation":true})", "generation must be an integer"},
+        {R"({"type":"worker_failed","generation":1})", "failure is missing"},
+        {R"({"type":"worker_failed","generation":1,"failure":[]})", "failure must be an object"},
+        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":256,"core_dumped":false},"message":"","last_lines":[]}})",
+         "failure.status.number must be between 0 and 255"},
+        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"left","number":1,"core_dumped":false},"message":"","last_lines":[]}})",
+         "failure.status.kind must be"},
+        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":1,"core_dumped":0},"message":"","last_lines":[]}})",
+         "failure.status.core_dumped must be true or false"},
+        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":1,"core_dumped":false},"message":"","last_lines":["a",2]}})",
+         "failure.last_lines[] must be a string"},
+        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":1,"core_dumped":false},"message":"","last_lines":"a"}})",
+         "failure.last_lines must be an array"},
+        {R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1})", "max_restarts is missing"},
+        {R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0,"node_rank":"x"})",
+         "node_rank must be an integer"},
+        {R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0,"run_id":3})",
+         "run_id must be a string"},
+    }));
+    CAPTURE(text);
+    CHECK(agent_error(text).code == Errc::kMalformed);
+    CHECK_THAT(agent_error(text).message, Contains(says));
+}
+
+TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered", "[coordinator]") {
+    const auto decoded = decode_agent_message(R"({"type":"join","protocol":2,"node":"a","host":{"name":"h"}})");
+    REQUIRE(decoded.has_value());
+    CHECK(std::get<Join>(*decoded).protocol == 2);
+    CHECK(std::get<Join>(*decoded).node == "a");
+}
+
+TEST_CASE("what is too large or too deep is refused", "[coordinator]") {
+    CHECK(agent_error(std::string(kMaxMessageBytes + 1, ' ')).code == Errc::kLimit);
+    CHECK(agent_error(R"({"type":"leave","signal":2,"x":)" + std::string(100'000, '[')).code == Errc::kMalformed);
+    const std::string deep = R"({"type":"leave","signal":2,"x":)" + std::string(9, '[') + std::string(9, ']') + "}";
+    CHECK_THAT(agent_error(deep).message, Contains("not JSON"));
+
+    const std::string host(kMaxTextBytes + 1, 'h');
+    const Error error = agent_error(R"({"type":"join","protocol":1,"node":"a","host":")" + host + "\"}");
+    CHECK(error.code == Errc::kLimit);
+    CHECK_THAT(error.message, Contains("host is longer than"));
+
+    std::string names = "\"h\"";
+    for (int i = 0; i < 600'000; ++i) names += ",\"h\"";
+    const auto waiting = decode_daemon_message(fmt::format(
+        R"({{"type":"waiting","present":[{}],"min_nodes":1,"max_nodes":1,"waited_ms":0,"reason":""}})", names));
+    REQUIRE(waiting.has_error());
+    CHECK(waiting.error().code == Errc::kLimit);
+    CHECK_THAT(waiting.error().message, Contains("present is larger than"));
+}
+
+TEST_CASE("a sender cuts what a receiver would refuse", "[coordinator]") {
+    WorkerFailed failed;
+    failed.failure.message = std::string(1 << 20, '\x01');
+    for (int i = 0; i < 100; ++i) failed.failure.last_lines.push_back(fmt::format("{}{}", i, std::string(60'000, '\x02')));
+    failed.failure.last_lines.push_back("the last words");
+    const std::string text = encode(AgentMessage(failed));
+    CHECK(text.size() <= kMaxMessageBytes);
+    const FailureReport read = std::get<WorkerFailed>(decode_agent_message(text).value()).failure;
+    CHECK(read.message.size() == kMaxTextBytes);
+    CHECK_THAT(read.message, Catch::EndsWith("…"));
+    CHECK(read.last_lines.size() == 18);
+    CHECK(read.last_lines.back() == "the last words");
+    CHECK(read.last_lines.front().substr(0, 2) == "83");
+
+    const Waiting crowd{std::vector<std::string>(2'000'000, ""), 1, 1, 0ms, ""};
+    CHECK(std::get<Waiting>(decode_daemon_message(encode(DaemonMessage(crowd))).value()).present.size() == kMaxListBytes);
+}
+
+TEST_CASE("bytes that are not UTF-8 are replaced, everything else is kept", "[coordinator]") {
+    const std::string r = "\xEF\xBF\xBD";
+    CHECK(clean_text("plain é 节 🔥", 99) == "plain é 节 🔥");
+    CHECK(clean_text("a\xff" "b", 99) == "a" + r + "b");
+    CHECK(clean_text("\xc0\xaf", 99) == r + r);                  // overlong
+    CHECK(clean_text("\xe0\x80\xaf", 99) == r + r + r);          // overlong
+    CHECK(clean_text("\xed\xa0\x80", 99) == r + r + r);          // a surrogate
+    CHECK(clean_text("\xf4\x90\x80\x80", 99) == r + r + r + r);  // beyond U+10FFFF
+    CHECK(clean_text("\xe8\x8a", 99) == r + r);                  // cut short
+    CHECK(clean_text("\xf0\x9f\x94\xa5", 99) == "🔥");
+
+    std::mt19937 random(5);
+    for (int i = 0; i < 2000; ++i) {  // the JSON parser is the judge
+        std::string text(random() % 30, '\0');
+        for (char& c : text) c = static_cast<char>(random() % 4 ? 0x80 + random() % 0x80 : random() % 0x80);
+        CAPTURE(text);
+        const auto decoded = decode_daemon_message(encode(DaemonMessage(Rejected{text})));
+        REQUIRE(decoded.has_value());
+        CHECK(std::get<Rejected>(*decoded).reason == clean_text(text, kMaxTextBytes));
+    }
+}
+
+TEST_CASE("text is cut between characters and the cut is marked", "[coordinator]") {
+    CHECK(clean_text("abcdef", 6) == "abcdef");
+    CHECK(clean_text("abcdefg", 6) == "abc…");
+    CHECK(clean_text("abé", 4) == "abé");
+    CHECK(clean_text("aébcd", 5) == "a…");
+    CHECK(clean_text("🔥🔥", 4) == "…");
+    CHECK(clean_text("", 3).empty());
+}
