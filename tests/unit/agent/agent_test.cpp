@@ -1,0 +1,308 @@
+// A whole agent, with real workers, against a daemon that the test plays.
+#include "agent/agent.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/catch.hpp"
+#include "tests/unit/agent/fake_daemon.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace ddprun::coordinator;
+using namespace agent_test;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+namespace {
+
+AgentConfig config(const FakeDaemon& daemon, std::vector<std::string> actions) {
+    AgentConfig c;
+    c.endpoint = daemon.endpoint();
+    c.run_id = "run";
+    c.node_name = "n12";
+    c.node_rank = 1;
+    c.min_nodes = 1;
+    c.max_nodes = 3;
+    c.slots = 2;
+    c.max_restarts = 4;
+    actions.insert(actions.begin(), shapes());
+    c.command = std::move(actions);
+    c.grace = 10s;
+    return c;
+}
+
+Assignment assignment(int generation) {
+    Assignment a;
+    a.generation = Generation{generation};
+    a.node_rank = NodeRank{1};
+    a.node_count = 2;
+    a.rank_base = 2;
+    a.world_size = 4;
+    a.master_addr = "127.0.0.1";
+    a.master_port = 1234;
+    a.restart_count = generation - 1;
+    return a;
+}
+
+Finished finished(Outcome outcome, int exit_code) {
+    Finished f;
+    f.verdict.outcome = outcome;
+    f.verdict.exit_code = exit_code;
+    f.verdict.reason = "the test says so";
+    return f;
+}
+
+}  // namespace
+
+TEST_CASE("an agent introduces itself, runs its workers, reports success and ends with the verdict", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"env=RANK", "env=TORCHELASTIC_RUN_ID"}));
+    const Join join = daemon.welcome();
+    CHECK(join.host == "n12");
+    CHECK(join.node.size() == 32);
+    CHECK(join.pid > 0);
+    CHECK(join.slots == 2);
+    CHECK(join.max_nodes == 3);
+    CHECK(join.max_restarts == 4);
+    CHECK(join.node_rank == 1);
+    daemon.send(assignment(1));
+    CHECK(daemon.expect<GroupSucceeded>().generation == Generation{1});
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(daemon.closed());
+    CHECK(agent.end().exit_code() == 0);
+    const std::string out = agent.out();
+    CHECK_THAT(out, Contains("2\n") && Contains("3\n") && Contains("run\n"));
+    CHECK(agent.err().empty());
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("a failing worker is reported with its evidence, its sibling is stopped, the verdict is shown", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {R"(error-file={"message": "ValueError: ${local_rank}"})", "err=about to fail\n", "session",
+                                       "exit=3"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    const WorkerFailed failed = daemon.expect<WorkerFailed>();
+    CHECK(failed.generation == Generation{1});
+    CHECK(failed.failure.status.number == 3);
+    CHECK(number(failed.failure.rank) == 2 + number(failed.failure.local_rank));
+    CHECK(failed.failure.host == "n12");
+    CHECK(failed.failure.pid > 0);
+    CHECK(failed.failure.message == "ValueError: " + std::to_string(number(failed.failure.local_rank)));
+    CHECK(failed.failure.last_lines == std::vector<std::string>{"about to fail"});
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    Finished end = finished(Outcome::kWorkerFailed, 3);
+    end.verdict.culprit = failed.failure;
+    daemon.send(end);
+    CHECK(agent.end().exit_code() == 3);
+    CHECK_THAT(agent.err(), Contains("agent_test_shapes FAILED") && Contains("exited with code 3") && Contains("the test says so"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("an abort is followed by a new generation", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"env=TORCHELASTIC_RESTART_COUNT", "wait"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    CHECK(read_line(agent.out_.read_end.get()) == "0");
+    CHECK(read_line(agent.out_.read_end.get()) == "0");
+    daemon.send(Abort{Generation{1}, "rank 0 was killed by SIGKILL"});
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    CHECK(agent.mark().processes().empty());   // the agent itself was forked, not executed, and carries no mark
+    daemon.send(assignment(2));
+    CHECK(read_line(agent.out_.read_end.get()) == "1");
+    CHECK(read_line(agent.out_.read_end.get()) == "1");
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("a program that cannot be executed is a failure with the shell's code", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {});
+    c.command = {"/nonexistent/trainer"};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    const WorkerFailed failed = daemon.expect<WorkerFailed>();
+    CHECK(failed.failure.status == ExitStatus{ExitStatus::Kind::kExited, 127, false});
+    CHECK(failed.failure.pid == 0);
+    CHECK_THAT(failed.failure.message, Contains("/nonexistent/trainer"));
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+}
+
+TEST_CASE("SIGTERM drains a node: goodbye, grace, stopped, 143", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"signals", "out=saved\n"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(read_line(agent.out_.read_end.get()) == "listening");
+    REQUIRE(read_line(agent.out_.read_end.get()) == "listening");
+    agent.signal(SIGTERM);
+    CHECK(daemon.expect<Leave>().signal == SIGTERM);
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    CHECK(daemon.closed());
+    CHECK(agent.end().exit_code() == 143);
+    CHECK_THAT(agent.out(), Contains("saved\n"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("a second interrupt kills workers that take their time", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"stubborn", "wait"});
+    c.grace = 10min;
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(eventually([&] { return agent.mark().processes().size() == 4; }));
+    agent.signal(SIGINT);
+    CHECK(daemon.expect<Leave>().signal == SIGINT);
+    const auto first = std::chrono::steady_clock::now();
+    REQUIRE(eventually([&] { return std::chrono::steady_clock::now() - first > 550ms; }));
+    agent.signal(SIGINT);
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    CHECK(agent.end().exit_code() == 130);
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("the grace is a maximum: stubborn workers are killed at its end", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"stubborn", "wait"});
+    c.grace = 300ms;
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(eventually([&] { return agent.mark().processes().size() == 4; }));
+    daemon.send(finished(Outcome::kInfrastructure, 69));
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("0.3 s"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("signals work before there is a daemon", "[agent]") {
+    AgentConfig c;
+    {
+        FakeDaemon gone;   // nobody listens there afterwards
+        c = config(gone, {"wait"});
+    }
+    AgentProcess agent(std::move(c));
+    REQUIRE(agent.catches(SIGTERM));
+    agent.signal(SIGTERM);
+    CHECK(agent.end() == ExitStatus{ExitStatus::Kind::kExited, 143, false});
+}
+
+TEST_CASE("a daemon that is not there in time is an infrastructure failure that says where", "[agent]") {
+    AgentConfig c;
+    {
+        FakeDaemon gone;
+        c = config(gone, {"wait"});
+    }
+    const std::string port = std::to_string(c.endpoint.port);
+    c.connect_timeout = 300ms;
+    AgentProcess agent(std::move(c));
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("127.0.0.1:" + port));
+}
+
+TEST_CASE("a daemon that closes the connection stops the workers", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    daemon.drop();
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("lost the rendezvous daemon"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("a daemon that says nothing counts as lost after the agreed time", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    daemon.welcome(300ms);
+    daemon.expect_heartbeat();
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("nothing for 0.3 s"));
+}
+
+TEST_CASE("a rejected agent passes on the reason", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    daemon.welcome();
+    daemon.send(Rejected{"this daemon serves the job 'other'"});
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("serves the job 'other'"));
+}
+
+TEST_CASE("what everybody waits for is said once", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    daemon.welcome();
+    Waiting waiting;
+    waiting.reason = "1 of 2 nodes is here";
+    daemon.send(waiting);
+    daemon.send(waiting);
+    waiting.reason = "2 of 2 nodes are here";
+    daemon.send(waiting);
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
+    const std::string err = agent.err();
+    CHECK(err.find("1 of 2") == err.rfind("1 of 2"));
+    CHECK_THAT(err, Contains("n12: waiting: 1 of 2") && Contains("2 of 2 nodes are here"));
+}
+
+TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {
+    FakeDaemon daemon;
+    Pipe lifeline;
+    AgentConfig c = config(daemon, {"stubborn", "session", "wait"});
+    c.grace = 10min;
+    c.guard_pipe = std::move(lifeline.read_end);
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(eventually([&] { return agent.mark().processes().size() == 6; }));
+    lifeline.write_end.reset();
+    CHECK(agent.end().exit_code() == 69);
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
+    const auto folder = std::filesystem::temp_directory_path() / ("ddprun-agent-log-test-" + std::to_string(::getpid()));
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
+    c.output = {folder.string(), true, true, false};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK_THAT(agent.out(), Contains("[n12:2] hello\n") && Contains("[n12:3] hello\n"));
+    CHECK_THAT(agent.err(), Contains("[n12:3] problem\n"));
+    std::ifstream file(folder / "run" / "gen-1" / "rank-3.err");
+    CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "problem\n");
+    CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("log files that cannot be written cost one warning", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=hello\n"});
+    c.output.log_dir = "/proc/nowhere";
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK(agent.out() == "hello\nhello\n");
+    const std::string err = agent.err();
+    CHECK_THAT(err, Contains("/proc/nowhere"));
+    CHECK(std::count(err.begin(), err.end(), '\n') == 1);
+}

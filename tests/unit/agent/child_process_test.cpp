@@ -1,0 +1,184 @@
+#include "agent/child_process.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/catch.hpp"
+#include "tests/unit/agent/processes.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace agent_test;
+
+namespace {
+
+/// A running test worker and the end of its stdout.
+struct Child {
+    boost::asio::io_context io{1};
+    Mark mark;
+    Pipe out;
+    std::optional<ChildProcess> process;
+
+    explicit Child(std::vector<std::string> actions) {
+        actions.insert(actions.begin(), shapes());
+        process.emplace(ChildProcess::start(io, {std::move(actions), {mark.assignment()}, out.write_end.get(), 2}).value());
+        out.write_end.reset();
+    }
+    [[nodiscard]] std::string line() const { return read_line(out.read_end.get()); }
+    ExitStatus end() {
+        bool ended = false;
+        process->async_wait([&] { ended = true; });
+        io.run_for(std::chrono::seconds(20));
+        REQUIRE(ended);
+        return process->status().value();
+    }
+};
+
+std::filesystem::path write_file(const std::string& text, std::filesystem::perms permissions) {
+    const auto path = std::filesystem::temp_directory_path() / ("ddprun-agent-test-" + std::to_string(::getpid()));
+    std::ofstream(path) << text;
+    std::filesystem::permissions(path, permissions);
+    return path;
+}
+
+}  // namespace
+
+TEST_CASE("exit codes and signals are told apart", "[agent]") {
+    CHECK(Child({"exit=11"}).end() == ExitStatus{ExitStatus::Kind::kExited, 11, false});
+    CHECK(Child({"raise=9"}).end() == ExitStatus{ExitStatus::Kind::kSignaled, SIGKILL, false});
+    CHECK(Child({"raise=15"}).end() == ExitStatus{ExitStatus::Kind::kSignaled, SIGTERM, false});
+}
+
+TEST_CASE("a status can be asked for again and again until the process is reaped", "[agent]") {
+    Child child({"exit=3"});
+    child.end();
+    CHECK(child.process->status()->number == 3);
+    CHECK(child.process->status()->number == 3);
+    CHECK(child.process->reap().number == 3);
+    Child running({"wait"});
+    CHECK_FALSE(running.process->status().has_value());
+}
+
+TEST_CASE("a child leads a session of its own and has default signals and three descriptors", "[agent]") {
+    const Pipe held;   // must not get through
+    std::signal(SIGUSR2, SIG_IGN);
+    sigset_t usr1;
+    ::sigemptyset(&usr1);
+    ::sigaddset(&usr1, SIGUSR1);
+    ::sigprocmask(SIG_BLOCK, &usr1, nullptr);
+    Child child({"ids", "descriptors", "masks"});
+    std::signal(SIGUSR2, SIG_DFL);
+    ::sigprocmask(SIG_UNBLOCK, &usr1, nullptr);
+
+    const std::string pid = std::to_string(child.process->pid());
+    CHECK(child.line() == pid + " " + pid + " " + pid);
+    CHECK(child.line() == "0 1 2 ");
+    CHECK(child.line() == "SigBlk:\t0000000000000000");
+    CHECK(child.line() == "SigIgn:\t0000000000000000");
+    CHECK(child.end().success());
+}
+
+TEST_CASE("a child has the given environment and no other", "[agent]") {
+    ::setenv("AGENT_TEST_LEAK", "1", 1);
+    Child child({"env=AGENT_TEST", "env=AGENT_TEST_LEAK", "env=PATH"});
+    ::unsetenv("AGENT_TEST_LEAK");
+    CHECK(child.line() == child.mark.value());
+    CHECK(child.line() == "(unset)");
+    CHECK(child.line() == "(unset)");
+}
+
+TEST_CASE("swapped output descriptors arrive where they were sent", "[agent]") {
+    boost::asio::io_context io;
+    const Mark mark;
+    Pipe out, err;
+    // The hardest case: each lies where the other has to go.
+    const UniqueFd saved_out(::dup(1)), saved_err(::dup(2));
+    ::dup2(err.write_end.get(), 1);
+    ::dup2(out.write_end.get(), 2);
+    auto started = ChildProcess::start(io, {{shapes(), "out=to out\n", "err=to err\n"}, {mark.assignment()}, 2, 1});
+    ::dup2(saved_out.get(), 1);
+    ::dup2(saved_err.get(), 2);
+    REQUIRE(started.has_value());
+    CHECK(read_line(out.read_end.get()) == "to out");
+    CHECK(read_line(err.read_end.get()) == "to err");
+}
+
+TEST_CASE("what cannot be executed is an error with the reason, and leaves no process", "[agent]") {
+    using std::filesystem::perms;
+    boost::asio::io_context io;
+    const auto failure = [&](const std::string& path) {
+        auto started = ChildProcess::start(io, {{path}, {}, 1, 2});
+        REQUIRE_FALSE(started.has_value());
+        INFO(started.error().message);
+        CHECK(started.error().message.find(path) != std::string::npos);
+        CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+        return started.error().code.value();
+    };
+    CHECK(failure("/nonexistent/program") == ENOENT);
+    CHECK(failure("/etc/passwd/program") == ENOTDIR);
+    CHECK(failure("/etc") == EACCES);
+    const auto plain = write_file("#!/bin/sh\n", perms::owner_read);
+    CHECK(failure(plain.string()) == EACCES);
+    std::filesystem::remove(plain);
+    const auto garbage = write_file(std::string("\x01\x02\x03 garbage", 11), perms::owner_read | perms::owner_exec);
+    CHECK(failure(garbage.string()) == ENOEXEC);
+    std::filesystem::remove(garbage);
+    const auto script = write_file("#!/nonexistent/interpreter\n", perms::owner_read | perms::owner_exec);
+    CHECK(failure(script.string()) == ENOENT);
+    CHECK_THAT(ChildProcess::start(io, {{script.string()}, {}, 1, 2}).error().message, Catch::Contains("interpreter"));
+    std::filesystem::remove(script);
+}
+
+TEST_CASE("a failed start prints nothing twice", "[agent]") {
+    const Pipe out;
+    const pid_t helper = ::fork();
+    if (helper == 0) {
+        ::dup2(out.write_end.get(), 1);
+        std::printf("once");   // still in our buffer while the child is born and dies
+        boost::asio::io_context io;
+        const bool started = ChildProcess::start(io, {{"/nonexistent"}, {}, 1, 2}).has_value();
+        std::fflush(stdout);
+        ::_exit(started ? 1 : 0);
+    }
+    CHECK(wait_for(helper).success());
+    char text[16] = "";
+    CHECK(::read(out.read_end.get(), text, sizeof text) == 4);
+    CHECK(std::string(text) == "once");
+}
+
+TEST_CASE("a signal to the group reaches grandchildren, also when their parent has ended", "[agent]") {
+    Child child({"child", "child", "exit=0"});
+    CHECK(child.end().success());
+    CHECK(eventually([&] { return child.mark.processes().size() == 2; }));
+    child.process->signal_group(SIGTERM);
+    CHECK(child.mark.none_left());
+}
+
+TEST_CASE("the end of its owner is the end of a child and its group", "[agent]") {
+    Child child({"child", "stubborn", "out=ready\n", "wait"});
+    CHECK(child.line() == "ready");
+    CHECK(child.mark.processes().size() == 3);
+    child.process.reset();
+    CHECK(child.mark.none_left());
+}
+
+TEST_CASE("a child dies with the process that started it", "[agent]") {
+    const Mark mark;
+    const Pipe ready;
+    const pid_t parent = ::fork();
+    if (parent == 0) {
+        boost::asio::io_context io;
+        auto child = ChildProcess::start(io, {{shapes(), "out=ready\n", "wait"}, {mark.assignment()}, ready.write_end.get(), 2});
+        for (;;) ::pause();
+    }
+    CHECK(read_line(ready.read_end.get()) == "ready");
+    REQUIRE(mark.processes().size() == 1);
+    ::kill(parent, SIGKILL);
+    CHECK(mark.none_left());
+    CHECK(wait_for(parent).number == SIGKILL);
+}

@@ -1,0 +1,127 @@
+#include "agent/output/console.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/catch.hpp"
+#include "tests/unit/agent/processes.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace agent_test;
+using Stream = Console::Stream;
+
+namespace {
+
+/// A console whose two ends are pipes of the test.
+struct Screen {
+    boost::asio::io_context io{1};
+    Pipe out;
+    Pipe err;
+    Console console{io, out.write_end.get(), err.write_end.get()};
+
+    /// What the reader of stdout has got by now.
+    [[nodiscard]] std::string shown() const {
+        std::string text(1 << 20, '\0');
+        ::fcntl(out.read_end.get(), F_SETFL, O_NONBLOCK);
+        const ssize_t size = ::read(out.read_end.get(), text.data(), text.size());
+        text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+        return text;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("segments reach the stream they were written to, labels stand at the start of lines", "[agent]") {
+    Screen s;
+    s.console.write(Stream::kOut, 0, {"plain\n"});
+    s.console.write(Stream::kOut, 0, {"half "}, "[h:0] ");
+    s.console.write(Stream::kOut, 0, {"line\n", false}, "[h:0] ");
+    s.console.write(Stream::kOut, 0, {"\r 10%"}, "[h:0] ");
+    CHECK(s.shown() == "plain\n[h:0] half line\n\r[h:0]  10%");
+    s.console.write(Stream::kErr, 0, {"error\n"});
+    CHECK(read_line(s.err.read_end.get()) == "error");
+}
+
+TEST_CASE("another worker's line never continues an open one", "[agent]") {
+    Screen s;
+    s.console.write(Stream::kOut, 0, {"open"});
+    s.console.write(Stream::kOut, 1, {"other\n"});
+    s.console.write(Stream::kOut, 0, {"\r 10%"});
+    s.console.write(Stream::kOut, 0, {"\r 20%"});
+    s.console.write(Stream::kOut, 1, {"\r 30%"});
+    s.console.write(Stream::kOut, 1, {"\n", false});
+    CHECK(s.shown() == "open\nother\n\r 10%\r 20%\r 30%\n");
+}
+
+TEST_CASE("a console that takes nothing stalls nobody, and gets everything in order later", "[agent]") {
+    Screen s;
+    std::string expected;
+    for (int i = 0; !s.console.backlogged(); ++i) {
+        REQUIRE(i < 100'000);
+        const std::string line = std::to_string(i) + std::string(100, '.') + "\n";
+        s.console.write(Stream::kOut, 0, {line});
+        expected += line;
+    }
+    // Our own lines on the other stream still come through.
+    s.console.write(Stream::kErr, Console::kAgent, {"alive\n"});
+    CHECK(read_line(s.err.read_end.get()) == "alive");
+
+    std::string shown;
+    CHECK(eventually([&] {
+        shown += s.shown();
+        s.io.restart();
+        s.io.run_for(std::chrono::milliseconds(30));
+        return shown.size() >= expected.size();
+    }));
+    CHECK(shown == expected);
+    CHECK_FALSE(s.console.backlogged());
+}
+
+TEST_CASE("the end waits until a slow reader has everything", "[agent]") {
+    const Pipe out;
+    const pid_t writer = ::fork();
+    if (writer == 0) {
+        boost::asio::io_context io;
+        Console console(io, out.write_end.get(), 2);
+        console.write(Stream::kOut, 0, {std::string(300'000, 'x') + "\n"});
+        console.drain();
+        ::_exit(0);
+    }
+    CHECK(read_line(out.read_end.get()).size() == 300'000);
+    CHECK(wait_for(writer).success());
+}
+
+TEST_CASE("a reader that goes away ends the output, not the agent", "[agent]") {
+    std::signal(SIGPIPE, SIG_IGN);   // as run_agent does
+    Screen s;
+    s.out.read_end.reset();
+    s.out.write_end.reset();
+    for (int i = 0; i < 3; ++i) s.console.write(Stream::kOut, 0, {std::string(100'000, 'x')});
+    CHECK_FALSE(s.console.backlogged());
+    s.console.drain();
+    std::signal(SIGPIPE, SIG_DFL);
+}
+
+TEST_CASE("our way of writing does not change the file that others share", "[agent]") {
+    Screen s;
+    s.console.write(Stream::kOut, 0, {"x\n"});
+    CHECK((::fcntl(s.out.write_end.get(), F_GETFL) & O_NONBLOCK) == 0);
+    CHECK_FALSE(s.console.is_terminal(Stream::kOut));
+}
+
+TEST_CASE("a terminal is recognised and written to without waiting", "[agent]") {
+    const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    REQUIRE(master);
+    REQUIRE(::grantpt(master.get()) == 0);
+    REQUIRE(::unlockpt(master.get()) == 0);
+    const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    boost::asio::io_context io;
+    Console console(io, terminal.get(), terminal.get());
+    CHECK(console.is_terminal(Stream::kOut));
+    while (!console.backlogged()) console.write(Stream::kOut, 0, {std::string(10'000, 'x')});   // nobody reads the master
+    CHECK((::fcntl(terminal.get(), F_GETFL) & O_NONBLOCK) == 0);
+}

@@ -1,0 +1,55 @@
+#include "agent/error_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+
+TEST_CASE("both shapes of torchrun's error files are understood", "[agent]") {
+    const auto [text, message] = GENERATE(table<std::string, std::string>({
+        {R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "...", "timestamp": "1"}}})", "ValueError: x"},
+        {R"({"message": "out of memory", "timestamp": 17})", "out of memory"},
+        {R"({"message": "no time"})", "no time"},
+        {"", ""},
+    }));
+    CHECK(parse_error_file(text).value() == message);
+}
+
+TEST_CASE("a malformed error file is refused with a reason", "[agent]") {
+    const std::string text = GENERATE(as<std::string>(), "not json", "[]", "{}", R"({"message": 3})", R"({"message": {}})",
+                                      R"({"message": {"message": null}})", R"({"message": "x")", "\xff\xfe", "null");
+    CAPTURE(text);
+    const auto parsed = parse_error_file(text);
+    REQUIRE_FALSE(parsed.has_value());
+    CHECK(parsed.error().code == Errc::kMalformed);
+    CHECK_FALSE(parsed.error().message.empty());
+}
+
+TEST_CASE("an error file in memory takes what another process would write through its path", "[agent]") {
+    const ErrorFile file = ErrorFile::in_memory().value();
+    CHECK(file.read().value().empty());
+    std::ofstream(file.path()) << "first version, longer";
+    std::ofstream(file.path()) << R"({"message": "x"})";
+    CHECK(file.read().value() == R"({"message": "x"})");
+}
+
+TEST_CASE("an error file on disk replaces an older one and is never read beyond its limit", "[agent]") {
+    const auto path = std::filesystem::temp_directory_path() / ("ddprun-error-file-test-" + std::to_string(::getpid()));
+    std::ofstream(path) << "old";
+    {
+        const ErrorFile file = ErrorFile::at(path.string()).value();
+        CHECK(file.read().value().empty());
+        std::ofstream(path) << std::string(kMaxErrorFileBytes, 'x');
+        CHECK(file.read().value().size() == kMaxErrorFileBytes);
+        std::ofstream(path) << std::string(kMaxErrorFileBytes + 1, 'x');
+        CHECK(file.read().error().code == Errc::kLimit);
+    }
+    std::filesystem::remove(path);
+    CHECK_FALSE(ErrorFile::at("/nonexistent/folder/error.json").has_value());
+}

@@ -1,0 +1,112 @@
+#include "tests/unit/agent/fake_daemon.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+#include "common/logging.hpp"
+#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/transport/websocket.hpp"
+
+namespace agent_test {
+
+namespace asio = boost::asio;
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 20s;
+
+FakeDaemon::FakeDaemon() : acceptor_(io_, {asio::ip::address_v4::loopback(), 0}) {}
+
+Endpoint FakeDaemon::endpoint() const { return {"127.0.0.1", acceptor_.local_endpoint().port()}; }
+
+template <typename T>
+T FakeDaemon::await(asio::awaitable<T> operation) {
+    std::optional<T> result;
+    asio::co_spawn(io_, std::move(operation), [&](std::exception_ptr error, T value) {
+        if (error) std::rethrow_exception(error);
+        result = std::move(value);
+        io_.stop();
+    });
+    io_.restart();
+    io_.run_for(kPatience);
+    if (!result) throw std::runtime_error("the agent did not do in time what the test waits for");
+    return std::move(*result);
+}
+
+Join FakeDaemon::welcome(std::chrono::milliseconds lost_after) {
+    asio::ip::tcp::socket socket = acceptor_.accept();
+    channel_ = await(transport::accept_websocket(std::move(socket), Clock::now() + kPatience)).value();
+    const Join join = expect<Join>();
+    Welcome welcome;
+    welcome.run_id = "run";
+    welcome.heartbeat_interval = 50ms;
+    welcome.lost_after = lost_after;
+    send(welcome);
+    return join;
+}
+
+void FakeDaemon::send(const DaemonMessage& message) { channel_->send(encode(message)); }
+
+AgentMessage FakeDaemon::next() {
+    for (;;) {
+        const std::string text = await(channel_->receive()).value();
+        AgentMessage message = decode_agent_message(text).value();
+        if (!std::holds_alternative<Heartbeat>(message)) return message;
+    }
+}
+
+void FakeDaemon::expect_heartbeat() {
+    const std::string text = await(channel_->receive()).value();
+    if (!std::holds_alternative<Heartbeat>(decode_agent_message(text).value())) throw std::runtime_error("no heartbeat: " + text);
+}
+
+bool FakeDaemon::closed() {
+    for (;;) {
+        const auto text = await(channel_->receive());
+        if (!text) return text.error().code == Errc::kClosed;
+        if (!std::holds_alternative<Heartbeat>(decode_agent_message(*text).value())) return false;
+    }
+}
+
+AgentProcess::AgentProcess(agent::AgentConfig config) {
+    pid_ = ::fork();
+    if (pid_ == 0) {
+        ::setenv("AGENT_TEST", mark_.value().c_str(), 1);
+        ::dup2(out_.write_end.get(), 1);
+        ::dup2(err_.write_end.get(), 2);
+        out_.write_end.reset();
+        err_.write_end.reset();
+        init_logging("ddprun");
+        ::_exit(agent::run_agent(std::move(config)));
+    }
+    out_.write_end.reset();
+    err_.write_end.reset();
+}
+
+AgentProcess::~AgentProcess() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+}
+
+void AgentProcess::signal(int number) const { ::kill(pid_, number); }
+
+bool AgentProcess::catches(int signal) const {
+    return eventually([&] {
+        std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+        for (std::string line; std::getline(status, line);) {
+            if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+        }
+        return false;
+    });
+}
+
+ExitStatus AgentProcess::end() { return wait_for(std::exchange(pid_, -1)); }
+
+}  // namespace agent_test

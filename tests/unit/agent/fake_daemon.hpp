@@ -1,0 +1,76 @@
+#pragma once
+// A daemon that says what a test tells it to, and an agent, in a process of its own, that talks to it.
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <variant>
+
+#include "agent/agent.hpp"
+#include "common/exit_status.hpp"
+#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/transport/channel.hpp"
+#include "tests/unit/agent/processes.hpp"
+
+namespace agent_test {
+
+class FakeDaemon {
+public:
+    FakeDaemon();
+
+    [[nodiscard]] ddprun::Endpoint endpoint() const;
+    /// Takes the next connection; returns its Join and answers with a Welcome of short times.
+    ddprun::coordinator::Join welcome(std::chrono::milliseconds lost_after = std::chrono::seconds(20));
+    void send(const ddprun::coordinator::DaemonMessage& message);
+    /// The next message that is no heartbeat.
+    ddprun::coordinator::AgentMessage next();
+    /// The same, which must be a `Message`.
+    template <typename Message>
+    Message expect() {
+        const auto message = next();
+        if (const auto* expected = std::get_if<Message>(&message)) return *expected;
+        throw std::runtime_error("another message than expected: number " + std::to_string(message.index()));
+    }
+    /// Waits for a sign of life.
+    void expect_heartbeat();
+    /// Whether the agent has closed the connection.
+    bool closed();
+    void drop() { channel_.reset(); }
+
+private:
+    template <typename T>
+    T await(boost::asio::awaitable<T> operation);
+
+    boost::asio::io_context io_{1};
+    boost::asio::ip::tcp::acceptor acceptor_;
+    std::shared_ptr<ddprun::transport::Channel> channel_;
+};
+
+/// run_agent in a process of its own; its stdout and stderr are pipes, its workers carry the mark.
+class AgentProcess {
+public:
+    explicit AgentProcess(ddprun::agent::AgentConfig config);
+    ~AgentProcess();
+
+    void signal(int number) const;
+    /// Waits until the agent has a handler for `signal`.
+    [[nodiscard]] bool catches(int signal) const;
+    ddprun::ExitStatus end();
+    [[nodiscard]] std::string out() const { return read_all(out_.read_end.get()); }
+    [[nodiscard]] std::string err() const { return read_all(err_.read_end.get()); }
+    [[nodiscard]] const Mark& mark() const { return mark_; }
+
+    Pipe out_;
+    Pipe err_;
+
+private:
+    Mark mark_;
+    pid_t pid_ = -1;
+};
+
+}  // namespace agent_test

@@ -1,0 +1,181 @@
+// ddprun-guard as a program: what it passes on, and that nothing is left below it.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "agent/guard/children.hpp"
+#include "agent/guard/start_guard.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/agent/processes.hpp"
+
+using namespace ddprun;
+using namespace agent_test;
+
+namespace {
+
+/// A guard above an agent that is the test worker.
+struct Guarded {
+    Mark mark;
+    Pipe out;
+    Pipe err;
+    pid_t guard = -1;
+
+    explicit Guarded(std::vector<std::string> actions, bool nohup = false) {
+        guard = ::fork();
+        if (guard == 0) {
+            ::setenv("AGENT_TEST", mark.value().c_str(), 1);
+            ::dup2(out.write_end.get(), 1);
+            ::dup2(err.write_end.get(), 2);
+            std::signal(SIGHUP, nohup ? SIG_IGN : SIG_DFL);
+            const UniqueFd lifeline = agent::become_guarded_agent(AGENT_TEST_GUARD);
+            std::vector<char*> argv{const_cast<char*>(AGENT_TEST_SHAPES)};
+            for (const std::string& action : actions) argv.push_back(const_cast<char*>(action.c_str()));
+            argv.push_back(nullptr);
+            ::execv(argv[0], argv.data());
+            ::_exit(97);
+        }
+        out.write_end.reset();
+        err.write_end.reset();
+    }
+    ~Guarded() {
+        if (guard > 0) ::kill(guard, SIGKILL);   // only after a failed check; the mark takes care of the rest
+        if (guard > 0) ::waitpid(guard, nullptr, 0);
+    }
+    [[nodiscard]] std::string line() const { return read_line(out.read_end.get()); }
+    ExitStatus end() { return wait_for(std::exchange(guard, -1)); }
+};
+
+const std::vector<std::string> kShapes{"child", "session", "daemon", "stubborn", "chain"};
+
+std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+}  // namespace
+
+TEST_CASE("the guard exits with the agent's exit code, or 128 plus its signal", "[agent]") {
+    CHECK(Guarded({"exit=0"}).end().exit_code() == 0);
+    CHECK(Guarded({"exit=7"}).end().exit_code() == 7);
+    CHECK(Guarded({"raise=15"}).end() == ExitStatus{ExitStatus::Kind::kExited, 143, false});
+}
+
+TEST_CASE("the agent has a session of its own below the process that was started", "[agent]") {
+    Guarded node({"ids", "exit=0"});
+    const std::string ids = node.line();
+    const std::string pid = ids.substr(0, ids.find(' '));
+    CHECK(pid != std::to_string(node.guard));
+    CHECK(ids == pid + " " + pid + " " + pid);
+    CHECK(node.end().success());
+}
+
+TEST_CASE("whatever a killed agent leaves is gone when the guard is", "[agent]") {
+    Guarded node(kShapes + std::vector<std::string>{"ids", "wait"});
+    const int agent_pid = std::atoi(node.line().c_str());
+    REQUIRE(agent_pid > 0);
+    CHECK(node.mark.processes().size() >= 6);   // guard, agent and four that wait
+    ::kill(agent_pid, SIGKILL);
+    CHECK(node.end().exit_code() == 137);
+    CHECK(node.mark.processes().empty());
+    CHECK_THAT(read_line(node.err.read_end.get()),
+               Catch::Contains("(pid " + std::to_string(agent_pid) + ") was killed by SIGKILL; stopped"));
+}
+
+TEST_CASE("whatever an agent leaves that ended by itself is gone too, and the code is its own", "[agent]") {
+    Guarded node(kShapes + std::vector<std::string>{"exit=5"});
+    CHECK(node.end().exit_code() == 5);
+    CHECK(node.mark.processes().empty());
+    CHECK(read_line(node.err.read_end.get()).empty());
+}
+
+TEST_CASE("signals are passed on to the agent, none is lost and none ends the guard", "[agent]") {
+    Guarded node({"signals", "exit=4"});
+    REQUIRE(node.line() == "listening");
+    for (const int signal : {SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTERM}) {
+        ::kill(node.guard, signal);
+        CHECK(node.line() == ::sigabbrev_np(signal));
+    }
+    CHECK(node.end().exit_code() == 4);
+}
+
+TEST_CASE("under nohup a hang-up is not passed on", "[agent]") {
+    Guarded node({"signals"}, true);
+    REQUIRE(node.line() == "listening");
+    ::kill(node.guard, SIGHUP);
+    ::kill(node.guard, SIGUSR1);
+    CHECK(node.line() == "USR1");
+    ::kill(node.guard, SIGTERM);
+    CHECK(node.line() == "TERM");
+    CHECK(node.end().success());
+}
+
+TEST_CASE("the agent reads end-of-file when its guard is killed, and not before", "[agent]") {
+    const Pipe out;
+    const pid_t guard = ::fork();
+    if (guard == 0) {
+        const UniqueFd lifeline = agent::become_guarded_agent(AGENT_TEST_GUARD);
+        char byte = 0;
+        ::fcntl(lifeline.get(), F_SETFL, O_NONBLOCK);
+        const bool early = ::read(lifeline.get(), &byte, 1) == 0;
+        ::fcntl(lifeline.get(), F_SETFL, 0);
+        const char* first = early ? "closed\n" : "open\n";
+        if (::write(out.write_end.get(), first, std::strlen(first)) < 0) ::_exit(1);
+        const bool ended = ::read(lifeline.get(), &byte, 1) == 0;
+        const char* second = ended ? "end\n" : "?\n";
+        ::_exit(::write(out.write_end.get(), second, std::strlen(second)) > 0 ? 0 : 1);
+    }
+    CHECK(read_line(out.read_end.get()) == "open");
+    ::kill(guard, SIGKILL);
+    CHECK(read_line(out.read_end.get()) == "end");
+    CHECK(wait_for(guard).number == SIGKILL);
+}
+
+TEST_CASE("without its program the guard cannot be, and neither can the agent", "[agent]") {
+    const Pipe err, out;
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        ::dup2(err.write_end.get(), 2);
+        const UniqueFd lifeline = agent::become_guarded_agent("/nonexistent/ddprun-guard");
+        for (;;) ::pause();
+    }
+    CHECK(wait_for(pid).exit_code() == 70);
+    CHECK_THAT(read_line(err.read_end.get()), Catch::Contains("/nonexistent/ddprun-guard"));
+}
+
+TEST_CASE("the guard is a program for ddprun alone", "[agent]") {
+    const Pipe err;
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        ::dup2(err.write_end.get(), 2);
+        ::execl(AGENT_TEST_GUARD, "ddprun-guard", "--agent-pid", "x", nullptr);
+        ::_exit(97);
+    }
+    CHECK(wait_for(pid).exit_code() == 2);
+}
+
+TEST_CASE("children are listed with and without help from the kernel", "[agent]") {
+    std::vector<pid_t> born;
+    for (int i = 0; i < 3; ++i) {
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            for (;;) ::pause();
+        }
+        born.push_back(pid);
+    }
+    std::vector<pid_t> listed(16), scanned(16);
+    listed.resize(static_cast<std::size_t>(agent::list_children(listed.data(), 16)));
+    scanned.resize(static_cast<std::size_t>(agent::list_children_by_scan(scanned.data(), 16)));
+    CHECK_THAT(listed, Catch::UnorderedEquals(born));
+    CHECK_THAT(scanned, Catch::UnorderedEquals(born));
+    pid_t two[2];
+    CHECK(agent::list_children(two, 2) == 2);
+    CHECK(agent::list_children_by_scan(two, 2) == 2);
+    for (const pid_t pid : born) ::kill(pid, SIGKILL);
+    for (const pid_t pid : born) ::waitpid(pid, nullptr, 0);
+    CHECK(agent::list_children(two, 2) == 0);
+}

@@ -1,0 +1,72 @@
+#include "agent/verdict_text.hpp"
+
+#include <csignal>
+
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace ddprun::coordinator;
+using Catch::Contains;
+
+namespace {
+
+Verdict failure(ExitStatus status) {
+    FailureReport culprit;
+    culprit.rank = Rank{5};
+    culprit.local_rank = LocalRank{1};
+    culprit.node_rank = NodeRank{1};
+    culprit.host = "n12";
+    culprit.pid = 4242;
+    culprit.status = status;
+    Verdict verdict;
+    verdict.outcome = Outcome::kWorkerFailed;
+    verdict.exit_code = status.exit_code();
+    verdict.reason = "rank 5 on n12 failed and no restart was left";
+    verdict.culprit = culprit;
+    verdict.restarts = 2;
+    return verdict;
+}
+
+}  // namespace
+
+TEST_CASE("a success needs no box", "[agent]") { CHECK(format_verdict(Verdict{}, "train").empty()); }
+
+TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit code and what to do", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
+    verdict.culprit->last_lines = {"loading", "", "allocating 900 GB"};
+    verdict.culprit->message = "MemoryError: too much\nof it";
+    const std::string text = format_verdict(verdict, "train");
+    for (const char* part : {"train FAILED", "5 (local rank 1)", "n12 (node 1)", "process 4242 was killed by SIGKILL", "| allocating 900 GB",
+                             "| MemoryError: too much\n    | of it\n", "restarts    : 2", "exit code   : 137", "dmesg", "no restart was left"}) {
+        CHECK_THAT(text, Contains(part));
+    }
+    CHECK(text.back() == '\n');
+}
+
+TEST_CASE("advice fits the way of failing", "[agent]") {
+    using Kind = ExitStatus::Kind;
+    CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), "t"), Contains("core dumped") && Contains("crashed"));
+    CHECK_THAT(format_verdict(failure({Kind::kExited, 127, false}), "t"), Contains("installed on that host"));
+    CHECK_THAT(format_verdict(failure({Kind::kExited, 126, false}), "t"), Contains("chmod +x"));
+    CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), "t"), Contains("--log-dir"));
+}
+
+TEST_CASE("a worker that never started is not given a process id", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 127, false});
+    verdict.culprit->pid = 0;
+    verdict.culprit->message = "cannot execute /x/y: No such file or directory";
+    const std::string text = format_verdict(verdict, "y");
+    CHECK_THAT(text, Contains("could not be started") && Contains("| cannot execute /x/y") && !Contains("process 0"));
+}
+
+TEST_CASE("ends without a culprit are told apart", "[agent]") {
+    Verdict verdict;
+    verdict.outcome = Outcome::kInfrastructure;
+    verdict.exit_code = 69;
+    verdict.reason = "1 of 2 nodes is left";
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("t FAILED") && Contains("1 of 2 nodes is left") && Contains("no failure of the program"));
+    verdict.outcome = Outcome::kStopped;
+    verdict.exit_code = 143;
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("t WAS STOPPED") && Contains("143"));
+}

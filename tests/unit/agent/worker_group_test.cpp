@@ -1,0 +1,329 @@
+// The rows of docs/design/003-worker-group.md, one by one.
+#include "agent/worker_group.hpp"
+
+#include <csignal>
+
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace ddprun::coordinator;
+using namespace std::chrono_literals;
+using Actions = std::vector<Action>;
+
+namespace {
+
+constexpr TimePoint kStart{1000s};
+constexpr auto kGrace = 30s;
+
+ExitStatus exited(int code) { return {ExitStatus::Kind::kExited, code, false}; }
+ExitStatus killed_by(int signal) { return {ExitStatus::Kind::kSignaled, signal, false}; }
+
+Assignment assignment(int generation) {
+    Assignment a;
+    a.generation = Generation{generation};
+    a.node_rank = NodeRank{1};
+    a.node_count = 2;
+    a.rank_base = 2;
+    a.world_size = 4;
+    a.master_addr = "10.0.0.7";
+    a.master_port = 1234;
+    return a;
+}
+
+Verdict verdict(Outcome outcome, int exit_code) {
+    Verdict v;
+    v.outcome = outcome;
+    v.exit_code = exit_code;
+    return v;
+}
+
+/// A worker group that is told what happens; remembers the latest step.
+struct Group {
+    State state;
+    Actions actions;
+    std::string reason;
+    TimePoint now = kStart;
+
+    explicit Group(int slots = 2) {
+        state.grace = kGrace;
+        state.slots = slots;
+    }
+    Group& operator<<(const Event& event) {
+        Step taken = step(state, event, now);
+        state = std::move(taken.next);
+        actions = std::move(taken.actions);
+        reason = std::move(taken.reason);
+        return *this;
+    }
+    Group& after(Duration time) {
+        now += time;
+        return *this;
+    }
+    [[nodiscard]] bool finished_with(int exit_code) const {
+        const auto* finish = actions.empty() ? nullptr : std::get_if<Finish>(&actions.back());
+        return state.phase == Phase::kDone && finish != nullptr && finish->exit_code == exit_code;
+    }
+};
+
+Group running(int slots = 2) { return Group(slots) << Assigned{assignment(1)}; }
+
+Group stopping_after_failure() { return running() << WorkerExited{LocalRank{0}, killed_by(SIGSEGV)}; }
+
+}  // namespace
+
+// ---- the ordinary life of a job --------------------------------------------------------------------------------------
+
+TEST_CASE("an assignment starts the workers", "[agent]") {
+    const Group group = running();
+    CHECK(group.actions == Actions{StartWorkers{assignment(1)}});
+    CHECK(group.state.phase == Phase::kRunning);
+    CHECK(group.state.running.size() == 2);
+}
+
+TEST_CASE("success is reported when the last worker has exited with 0, and strays are asked to end", "[agent]") {
+    Group group = running() << WorkerExited{LocalRank{1}, exited(0)};
+    CHECK(group.actions.empty());
+    group << WorkerExited{LocalRank{0}, exited(0)};
+    CHECK(group.actions == Actions{SendMessage{GroupSucceeded{Generation{1}}}, SignalGroup{SIGTERM}});
+    CHECK(group.state.phase == Phase::kSucceeded);
+    group << GroupGone{};
+    CHECK(group.actions.empty());
+    CHECK_FALSE(group.state.deadline);
+    group << JobFinished{verdict(Outcome::kSucceeded, 0)};
+    CHECK(group.finished_with(0));
+}
+
+TEST_CASE("a verdict waits for the last stray", "[agent]") {
+    Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)} << JobFinished{verdict(Outcome::kSucceeded, 0)};
+    CHECK(group.actions.empty());
+    group << GroupGone{};
+    CHECK(group.finished_with(0));
+}
+
+// ---- failures --------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a crash is reported at once and stops the siblings", "[agent]") {
+    const Group group = running() << WorkerExited{LocalRank{1}, killed_by(SIGSEGV)};
+    INFO(group.reason);
+    CHECK(group.actions == Actions{ReportFailure{Generation{1}, LocalRank{1}, killed_by(SIGSEGV), ""}, SignalGroup{SIGTERM}});
+    CHECK(group.state.deadline == kStart + kGrace);
+    CHECK_THAT(group.reason, Catch::Contains("rank 3") && Catch::Contains("SIGSEGV"));
+}
+
+TEST_CASE("siblings that die of the stop are no failures of their own", "[agent]") {
+    Group group = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)};
+    CHECK(group.actions.empty());
+    CHECK(group.reason.empty());
+}
+
+TEST_CASE("a group is reported as stopped only when nothing is left", "[agent]") {
+    Group group = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)};
+    CHECK(group.actions.empty());
+    group << GroupGone{};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+    CHECK(group.state.phase == Phase::kIdle);
+    group << Assigned{assignment(2)};
+    CHECK(group.actions == Actions{StartWorkers{assignment(2)}});
+}
+
+TEST_CASE("what outlives the grace is killed, and not a moment before", "[agent]") {
+    Group group = stopping_after_failure();
+    group.after(kGrace - 1ms) << Tick{};
+    CHECK(group.actions.empty());
+    group.after(1ms) << Tick{};
+    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+    group << Tick{};
+    CHECK(group.actions.empty());
+}
+
+TEST_CASE("a process that survives SIGKILL does not hold the agent for ever", "[agent]") {
+    Group group = stopping_after_failure();
+    group.after(kGrace) << Tick{};
+    group.after(kUnkillableAfter) << Tick{};
+    CHECK(group.finished_with(exit_code::kInfrastructure));
+}
+
+TEST_CASE("a program that cannot be executed fails with the shell's codes, and only started workers are waited for", "[agent]") {
+    const auto [code, expected] = GENERATE(table<int, int>({{ENOENT, 127}, {ENOTDIR, 127}, {EACCES, 126}, {ENOEXEC, 126}}));
+    Group group = running(4);
+    group << SpawnFailed{LocalRank{1}, system_error("cannot execute x", code)};
+    REQUIRE(group.actions.size() == 2);
+    const auto& report = std::get<ReportFailure>(group.actions[0]);
+    CHECK(report.status == exited(expected));
+    CHECK_THAT(report.why, Catch::Contains("cannot execute x"));
+    CHECK(group.state.running == std::set<LocalRank>{LocalRank{0}});
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+}
+
+// ---- what the daemon says --------------------------------------------------------------------------------------------
+
+TEST_CASE("an abort stops the workers and is answered when they are gone", "[agent]") {
+    Group group = running() << AbortReceived{Generation{1}, "rank 0 was killed by SIGKILL"};
+    CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
+    CHECK_THAT(group.reason, Catch::Contains("rank 0 was killed by SIGKILL"));
+    group << WorkerExited{LocalRank{0}, exited(0)} << WorkerExited{LocalRank{1}, exited(0)};
+    CHECK(group.actions.empty());   // no success: the group was stopped
+    group << GroupGone{};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+}
+
+TEST_CASE("an abort of a group that has ended is answered at once", "[agent]") {
+    Group failed = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)} << GroupGone{};
+    failed << AbortReceived{Generation{1}, "a worker failed"};
+    CHECK(failed.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+
+    Group succeeded = running(1) << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{};
+    succeeded << AbortReceived{Generation{1}, "a node was lost"};
+    CHECK(succeeded.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+    succeeded << Assigned{assignment(2)};
+    CHECK(succeeded.actions == Actions{StartWorkers{assignment(2)}});
+}
+
+TEST_CASE("an abort while stopping neither signals again nor prolongs the grace", "[agent]") {
+    Group group = stopping_after_failure();
+    group.after(10s) << AbortReceived{Generation{1}, "rank 2 was killed by SIGSEGV"};
+    CHECK(group.actions.empty());
+    CHECK(group.state.deadline == kStart + kGrace);
+}
+
+TEST_CASE("what belongs to another generation is ignored", "[agent]") {
+    Group group = Group() << Assigned{assignment(5)} << AbortReceived{Generation{4}, "late"};
+    CHECK(group.actions.empty());
+    group << Assigned{assignment(5)};
+    CHECK(group.actions.empty());
+    group << Assigned{assignment(3)};
+    CHECK(group.actions.empty());
+    CHECK(group.state.phase == Phase::kRunning);
+}
+
+TEST_CASE("a newer assignment replaces the running group, once that is gone", "[agent]") {
+    Group group = running(1) << Assigned{assignment(2)};
+    CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}, StartWorkers{assignment(2)}});
+}
+
+TEST_CASE("an assignment that is aborted before it could start is answered and forgotten", "[agent]") {
+    Group group = running(1) << Assigned{assignment(2)} << AbortReceived{Generation{2}, "a node was lost"};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+}
+
+TEST_CASE("a verdict stops what runs and is the exit code", "[agent]") {
+    Group group = running(1) << JobFinished{verdict(Outcome::kWorkerFailed, 137)};
+    CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    CHECK(group.finished_with(137));
+    CHECK(std::get<Finish>(group.actions.back()).verdict == verdict(Outcome::kWorkerFailed, 137));
+}
+
+TEST_CASE("the loss of the daemon stops the workers and ends the agent with 69", "[agent]") {
+    Group group = running(1) << DaemonLost{"connection closed"};
+    CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    CHECK(group.finished_with(exit_code::kInfrastructure));
+    CHECK(std::get<Finish>(group.actions.back()).why == "connection closed");
+}
+
+TEST_CASE("without workers the loss of the daemon ends the agent at once", "[agent]") {
+    CHECK((Group() << DaemonLost{"connection refused"}).finished_with(exit_code::kInfrastructure));
+}
+
+TEST_CASE("the daemon's goodbye after the verdict changes nothing", "[agent]") {
+    Group group = running(1) << JobFinished{verdict(Outcome::kWorkerFailed, 3)} << DaemonLost{"connection closed"};
+    CHECK(group.actions.empty());
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    CHECK(group.finished_with(3));
+}
+
+TEST_CASE("a daemon that is lost after all workers succeeded leaves the job's end unknown", "[agent]") {
+    Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{} << DaemonLost{"gone"};
+    CHECK(group.finished_with(exit_code::kInfrastructure));
+    CHECK_THAT(std::get<Finish>(group.actions.back()).why, Catch::Contains("exited with 0"));
+}
+
+// ---- signals ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a signal before any worker runs ends the agent at once", "[agent]") {
+    const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
+    Group group = Group() << StopSignal{signal};
+    REQUIRE(group.actions.size() == 2);
+    CHECK(group.actions[0] == Action{SendMessage{Leave{signal}}});
+    CHECK(group.finished_with(128 + signal));
+}
+
+TEST_CASE("a drain says goodbye, gives the workers their grace and ends with 128 plus the signal", "[agent]") {
+    Group group = running(1) << StopSignal{SIGTERM};
+    CHECK(group.actions == Actions{SendMessage{Leave{SIGTERM}}, SignalGroup{SIGTERM}});
+    group << WorkerExited{LocalRank{0}, exited(0)};
+    CHECK(group.actions.empty());
+    group << GroupGone{};
+    REQUIRE(group.actions.size() == 2);
+    CHECK(group.actions[0] == Action{SendMessage{GroupStopped{Generation{1}}}});
+    CHECK(group.finished_with(143));
+}
+
+TEST_CASE("a verdict that arrives during a drain is the exit code", "[agent]") {
+    Group group = running(1) << StopSignal{SIGTERM} << JobFinished{verdict(Outcome::kWorkerFailed, 9)};
+    group << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{};
+    CHECK(group.finished_with(9));
+}
+
+TEST_CASE("a second interrupt means now, but not within half a second of the first", "[agent]") {
+    const int signal = GENERATE(SIGINT, SIGTERM);
+    Group group = running() << StopSignal{SIGINT};
+    group.after(499ms) << StopSignal{signal};
+    CHECK(group.actions.empty());
+    group.after(1ms) << StopSignal{signal};
+    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+    group << StopSignal{signal};
+    CHECK(group.actions.empty());
+}
+
+TEST_CASE("a second hang-up is not a wish for haste", "[agent]") {
+    Group group = running() << StopSignal{SIGHUP};
+    group.after(5s) << StopSignal{SIGHUP};
+    CHECK(group.actions.empty());
+}
+
+TEST_CASE("a node that leaves starts nothing more but keeps nobody waiting", "[agent]") {
+    Group group = running(1) << StopSignal{SIGTERM} << Assigned{assignment(2)};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
+}
+
+TEST_CASE("notifications reach running workers only and stop nobody", "[agent]") {
+    Group group = running() << NotifySignal{SIGUSR1};
+    CHECK(group.actions == Actions{NotifyWorkers{SIGUSR1}});
+    CHECK(group.state.phase == Phase::kRunning);
+    Group idle = Group() << NotifySignal{SIGUSR1};
+    CHECK(idle.actions.empty());
+    Group stopping = stopping_after_failure() << NotifySignal{SIGUSR1};
+    CHECK(stopping.actions.empty());
+}
+
+TEST_CASE("without its guard the agent kills at once and tells nobody goodbye", "[agent]") {
+    Group group = running(1) << GuardLost{};
+    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+    group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupGone{};
+    CHECK(group.finished_with(exit_code::kInfrastructure));
+    CHECK((Group() << GuardLost{}).finished_with(exit_code::kInfrastructure));
+}
+
+TEST_CASE("strays that outlive the grace after a success are killed, and the success stands", "[agent]") {
+    Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)};
+    group.after(kGrace) << Tick{};
+    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+    group << GroupGone{};
+    CHECK(group.actions.empty());
+    CHECK(group.state.phase == Phase::kSucceeded);
+}
+
+TEST_CASE("after the end nothing happens any more", "[agent]") {
+    Group group = Group() << StopSignal{SIGINT};
+    group << Assigned{assignment(1)};
+    CHECK(group.actions.empty());
+    CHECK(group.state.phase == Phase::kDone);
+}

@@ -1,0 +1,237 @@
+// Worker groups of real processes: nothing is gone before everything is.
+#include "agent/worker_processes.hpp"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "agent/output/log_files.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/agent/processes.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace agent_test;
+
+namespace {
+
+/// A worker group below this test, which adopts strays as an agent does.
+struct Group {
+    boost::asio::io_context io{1};
+    Mark mark;
+    Pipe out;
+    Pipe err;
+    Console console{io, out.write_end.get(), err.write_end.get()};
+    std::map<int, ExitStatus> exits;
+    int gone = 0;
+    WorkerProcesses processes{io, {[this](LocalRank rank, const ExitStatus& status) { exits[number(rank)] = status; },
+                                   [this] { ++gone; }}};
+
+    Group() {
+        adopt_strays();
+        out.write_end.reset();   // the console has its own
+    }
+    ~Group() {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+    }
+    Result<void> start(std::vector<std::string> actions, const std::string& program = shapes()) {
+        WorkerSpec spec;
+        actions.insert(actions.begin(), program);
+        spec.argv = std::move(actions);
+        spec.error_file = ErrorFile::in_memory().value();
+        spec.environment = {mark.assignment(), "TORCHELASTIC_ERROR_FILE=" + spec.error_file->path()};
+        spec.out.console = spec.err.console = &console;
+        spec.err.stream = Console::Stream::kErr;
+        spec.err.keep_tail = true;
+        return processes.start(std::move(spec));
+    }
+    /// Runs the loop until `condition`; false after 20 s.
+    bool until(const std::function<bool()>& condition) {
+        return eventually([&] {
+            io.restart();
+            io.run_for(std::chrono::milliseconds(5));
+            return condition();
+        });
+    }
+    bool all_gone() {
+        return until([this] { return gone > 0; });
+    }
+    [[nodiscard]] std::size_t living() const { return mark.processes().size(); }
+};
+
+std::string contents(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("each worker's end is told once, then that nothing is left", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"exit=0"}).has_value());
+    REQUIRE(group.start({"exit=3"}).has_value());
+    REQUIRE(group.start({"raise=11"}).has_value());
+    group.processes.all_started();
+    CHECK(group.all_gone());
+    CHECK(group.exits.size() == 3);
+    CHECK(group.exits[1].number == 3);
+    CHECK(group.exits[2].exit_code() == 139);
+    group.until([] { return true; });
+    CHECK(group.gone == 1);
+    CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+TEST_CASE("a group is not gone while a stray of any shape lives, and one signal reaches all", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"child", "session", "daemon", "exit=0"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] { return group.exits.size() == 1 && group.living() == 3; }));
+    CHECK(group.gone == 0);
+    CHECK(group.processes.remaining().size() == 3);
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.all_gone());
+    CHECK(group.living() == 0);
+}
+
+TEST_CASE("what ignores SIGTERM and what never holds still dies of SIGKILL", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"stubborn", "chain", "session", "out=ready\n", "wait"}).has_value());
+    group.processes.all_started();
+    REQUIRE(read_line(group.out.read_end.get()).empty());   // the loop has not run: nothing is shown yet
+    CHECK(group.until([&] { return group.living() >= 3; }));
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.until([&] { return group.exits.size() == 1; }));
+    CHECK(group.gone == 0);
+    group.processes.signal_group(SIGKILL);
+    CHECK(group.all_gone());
+    CHECK(group.living() == 0);
+}
+
+TEST_CASE("a stray that appears after the signal gets it too", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"session", "out=ready\n", "signals"}).has_value());   // its child is ours only when it has ended
+    group.processes.all_started();
+    REQUIRE(group.until([&] { return group.living() == 2; }));
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.all_gone());
+    CHECK(group.exits[0].success());
+}
+
+TEST_CASE("a stopped worker can still end in good order", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"wait"}).has_value());
+    group.processes.all_started();
+    ::kill(group.processes.pid(LocalRank{0}), SIGSTOP);
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.all_gone());
+    CHECK(group.exits[0].number == SIGTERM);
+}
+
+TEST_CASE("a notification is for the workers, not for their helpers", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"child", "err=ready\n", "signals"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] { return !group.processes.last_lines(LocalRank{0}).empty() && group.living() == 2; }));
+    group.processes.notify_workers(SIGUSR1);
+    group.processes.notify_workers(SIGTERM);   // the worker's own way to end
+    CHECK(group.until([&] { return group.exits.size() == 1; }));
+    CHECK(group.exits[0].success());
+    CHECK(group.living() == 1);
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.all_gone());
+}
+
+TEST_CASE("a program that does not exist is an error, and an empty group is gone", "[agent]") {
+    Group group;
+    const auto started = group.start({}, "/nonexistent/program");
+    REQUIRE_FALSE(started.has_value());
+    CHECK(started.error().code == boost::system::errc::no_such_file_or_directory);
+    group.processes.all_started();
+    CHECK(group.all_gone());
+    CHECK(group.exits.empty());
+}
+
+TEST_CASE("a failed worker's last words are there as soon as its end is known", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"err=first\nlast", R"(error-file={"message": "ValueError: x"})", "exit=1"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] { return group.exits.size() == 1; }));
+    CHECK(group.processes.last_lines(LocalRank{0}) == std::vector<std::string>{"first", "last"});
+    CHECK(group.processes.error_message(LocalRank{0}) == "ValueError: x");
+    CHECK(group.processes.pid(LocalRank{0}) > 0);
+}
+
+TEST_CASE("a malformed error file is no message and no failure of ours", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"error-file={]", "exit=1"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.all_gone());
+    CHECK(group.processes.error_message(LocalRank{0}).empty());
+}
+
+TEST_CASE("all output has been passed on when a group is gone, the unfinished line too", "[agent]") {
+    Group group;
+    const std::string text = std::string(50'000, 'x') + "\nno end";
+    REQUIRE(group.start({"out=" + text}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.all_gone());
+    group.console.drain();
+    std::string shown(text.size() + 1, '\0');
+    CHECK(::read(group.out.read_end.get(), shown.data(), shown.size()) == static_cast<ssize_t>(text.size()));
+    CHECK(shown.substr(0, text.size()) == text);
+}
+
+TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never shortened", "[agent]") {
+    const auto folder = std::filesystem::temp_directory_path() / ("ddprun-log-test-" + std::to_string(::getpid()));
+    const auto path = log_folder((folder / "new").string(), "a/../run", Generation{2}) / log_file_name(Rank{3}, "out");
+    CHECK(path == folder / "new" / "a_.._run" / "gen-2" / "rank-3.out");
+    for (int round = 0; round < 2; ++round) {
+        boost::asio::io_context io;
+        const Mark mark;
+        int gone = 0;
+        WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&) {}, [&] { ++gone; }});
+        WorkerSpec spec;
+        spec.argv = {shapes(), "out=a\rb\nc"};
+        spec.out.file = open_log_file(path).value();
+        REQUIRE(processes.start(std::move(spec)).has_value());
+        processes.all_started();
+        CHECK(eventually([&] {
+            io.restart();
+            io.run_for(std::chrono::milliseconds(5));
+            return gone == 1;
+        }));
+    }
+    CHECK(contents(path) == "a\rb\nca\rb\nc");
+    CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0600));
+    CHECK(std::filesystem::status(path.parent_path()).permissions() == std::filesystem::perms(0700));
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") {
+    Group group;
+    WorkerSpec spec;
+    spec.argv = {shapes(), "out=first\n", "out=second\n"};
+    spec.out.file.reset(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    spec.out.file_name = "/dev/full";
+    spec.out.console = &group.console;
+    REQUIRE(group.processes.start(std::move(spec)).has_value());
+    group.processes.all_started();
+    REQUIRE(group.all_gone());
+    CHECK(group.exits[0].success());
+    CHECK(read_line(group.out.read_end.get()) == "first");
+    CHECK(read_line(group.out.read_end.get()) == "second");
+}
+
+TEST_CASE("a log folder that cannot be made is an error that names it", "[agent]") {
+    const auto opened = open_log_file("/proc/nowhere/run/gen-1/rank-0.out");
+    REQUIRE_FALSE(opened.has_value());
+    CHECK_THAT(opened.error().message, Catch::Contains("/proc/nowhere"));
+    CHECK(log_folder("logs", "..", Generation{0}) == "logs/_../gen-0");
+    CHECK(log_folder("logs", "", Generation{0}) == "logs/_/gen-0");
+}
