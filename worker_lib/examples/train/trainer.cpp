@@ -83,6 +83,8 @@ void require_finite(double loss, std::size_t step, int rank) {
     throw UserError(rank == 0 ? fmt::format("the loss is no finite number any more at step {}. Pass a smaller --lr", step) : "");
 }
 
+std::string counted(int count, std::string_view what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+
 std::string json_number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
 
 }  // namespace
@@ -112,9 +114,10 @@ Summary train(const Options& options) {
     const std::size_t resumed_step = recovery.resume();
 
     Progress progress(options.progress, context.rank());
-    progress.note(fmt::format("train: {:.1f} M parameters in {} buckets on {} ranks, {} thread{} each; {} KB of text from {} files",
+    progress.note(fmt::format("train: {:.1f} M parameters in {} buckets; {} with {} each; {} KB of text from {}",
                               static_cast<double>(network.parameter_count()) / 1e6, reducer.plan().buckets.size(),
-                              context.world_size(), threads, threads == 1 ? "" : "s", text.bytes.size() / 1000, text.files));
+                              counted(context.world_size(), "rank"), counted(threads, "thread"), text.bytes.size() / 1000,
+                              counted(static_cast<int>(text.files), "file")));
     if (resumed_step > 0) {
         progress.note(fmt::format("train: resumed after step {} from {}", resumed_step, options.checkpoint_dir.string()));
     }

@@ -1,0 +1,328 @@
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "ddp/ddp.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/temporary_directory.hpp"
+#include "worker_lib/src/checkpoint/file.hpp"
+
+using Catch::Contains;
+using ddp::Checkpointer;
+using ddp::Context;
+using ddp::NamedBuffer;
+using ddp::detail::find_damage;
+using ddp::testing::LocalWorld;
+using ddp::testing::run_ranks;
+using ddp::testing::try_ranks;
+using Names = std::set<std::string>;
+
+namespace {
+
+/// A model of two tensors, and an empty one.
+struct State {
+    explicit State(float start = 0) {
+        for (float& weight : weights) weight = start++;
+        steps = static_cast<std::int64_t>(start);
+    }
+    std::vector<NamedBuffer> buffers() {
+        return {{"weights of the model", ddp::buffer(std::span(weights))}, {"steps", ddp::buffer(steps)}, {"nothing", {}}};
+    }
+    bool operator==(const State&) const = default;
+    std::vector<float> weights = std::vector<float>(1001);
+    std::int64_t steps = 0;
+};
+
+void save_steps(const std::filesystem::path& directory, std::vector<std::uint64_t> steps, int keep = 100) {
+    run_ranks({}, [&](Context& context) {
+        Checkpointer checkpointer(directory, context, keep);
+        for (const auto step : steps) {
+            State state(static_cast<float>(step));
+            checkpointer.save(step, state.buffers());
+        }
+    });
+}
+
+std::optional<std::uint64_t> latest(const std::filesystem::path& directory) {
+    return run_ranks({}, [&](Context& context) { return Checkpointer(directory, context).latest(); }).front();
+}
+
+std::string error_of_saving(const std::filesystem::path& directory) {
+    return try_ranks({}, [&](Context& context) {
+               Checkpointer checkpointer(directory, context);
+               std::vector<char> large(3'000'000);
+               checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
+           }).front().text();
+}
+
+/// Runs `body` in a child process, which may change its limits and mounts, and returns what it wrote.
+std::string in_child(const std::function<std::string()>& body) {
+    std::array<int, 2> pipe{};
+    REQUIRE(::pipe(pipe.data()) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        const std::string text = body();
+        const auto written = ::write(pipe[1], text.data(), text.size());
+        ::_exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
+    }
+    ::close(pipe[1]);
+    std::string text;
+    std::array<char, 4096> piece{};
+    for (ssize_t n = 0; (n = ::read(pipe[0], piece.data(), piece.size())) > 0;) text.append(piece.data(), static_cast<std::size_t>(n));
+    ::close(pipe[0]);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("every rank gets back what rank 0 saved", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    const auto path = directory.path() / "made" / "on the way";
+    const LocalWorld world{.ranks_per_node = {2, 1}};
+    run_ranks(world, [&](Context& context) {
+        Checkpointer checkpointer(path, context);
+        State state(context.rank() == 0 ? 3.0f : 77.0f);
+        checkpointer.save(12, state.buffers());
+    });
+    const auto right = run_ranks(world, [&](Context& context) {
+        Checkpointer checkpointer(path, context);
+        const auto step = checkpointer.latest();
+        State state;
+        checkpointer.load(step.value_or(0), state.buffers());
+        return step == 12 && state == State(3);
+    });
+    CHECK(right == std::vector<bool>{true, true, true});
+}
+
+TEST_CASE("a checkpoint tells people what it holds", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {7});
+    const std::string contents = read_file(directory.path() / "step-7.ckpt");
+    CHECK_THAT(contents, Contains("\nstep 7\nworld_size 1\n"));
+    CHECK_THAT(contents, Contains("\ntensor f32 1001 0x") && Contains(" weights of the model\n"));
+    CHECK(contents.size() % 128 == 0);
+}
+
+TEST_CASE("without a checkpoint there is none, and other files do not count", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    for (const char* name : {"step-.ckpt", "step-1x.ckpt", "step-1.ckpt.old", "notes", "step--1.ckpt", "step-99999999999999999999.ckpt"}) {
+        write_file(directory.path() / name, "x");
+    }
+    CHECK_FALSE(latest(directory.path()));
+    CHECK(directory.names().size() == 6);
+}
+
+TEST_CASE("the newest checkpoints are kept, by number and not by name", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {2, 8, 9, 10, 100}, 3);
+    CHECK(directory.names() == Names{"step-9.ckpt", "step-10.ckpt", "step-100.ckpt"});
+    CHECK(latest(directory.path()) == 100);
+}
+
+TEST_CASE("a save replaces a checkpoint of the same step", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {5});
+    write_file(directory.path() / "step-5.ckpt", "rubbish");
+    save_steps(directory.path(), {5});
+    CHECK(latest(directory.path()) == 5);
+}
+
+TEST_CASE("a damaged file is passed over", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {1, 2});
+    const std::string whole = read_file(directory.path() / "step-2.ckpt");
+    write_file(directory.path() / "step-2.ckpt", whole.substr(0, whole.size() / 2));
+    CHECK(latest(directory.path()) == 1);
+    write_file(directory.path() / "step-2.ckpt", whole);
+    CHECK(latest(directory.path()) == 2);
+}
+
+TEST_CASE("a file that was cut off anywhere, grew or was renamed counts as damaged", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {2});
+    const auto path = directory.path() / "step-2.ckpt";
+    const std::string whole = read_file(path);
+    CHECK(find_damage(path, 2).empty());
+    CHECK(find_damage(path, 3) == "it is of step 2");
+    for (std::size_t length = 0; length < whole.size(); length += 13) {
+        CAPTURE(length);
+        write_file(path, whole.substr(0, length));
+        CHECK_FALSE(find_damage(path, 2).empty());
+    }
+    write_file(path, whole.substr(0, whole.size() - 1));
+    CHECK_THAT(find_damage(path, 2), Contains("bytes instead of"));
+    write_file(path, whole + "x");
+    CHECK_THAT(find_damage(path, 2), Contains("bytes instead of"));
+}
+
+TEST_CASE("one wrong bit in head or tensors is noticed", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {2});
+    const auto path = directory.path() / "step-2.ckpt";
+    const std::string whole = read_file(path);
+    const std::size_t head = whole.size() - 128 - 4096;  // 1001 floats are 4004 bytes, in units of 128 bytes 4096
+    for (std::size_t position = 0; position < head + 4004; position += position < head ? 1 : 97) {
+        std::string damaged = whole;
+        damaged[position] = static_cast<char>(damaged[position] ^ 4);
+        write_file(path, damaged);
+        CAPTURE(position);
+        CHECK_FALSE(find_damage(path, 2).empty());
+    }
+}
+
+TEST_CASE("what is damaged between finding and loading is refused with the tensor's name", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {2});
+    std::string contents = read_file(directory.path() / "step-2.ckpt");
+    contents[contents.size() - 128 - 4000] ^= 1;
+    write_file(directory.path() / "step-2.ckpt", contents);
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        State state;
+        Checkpointer(directory.path(), context).load(2, state.buffers());
+    });
+    for (const auto& outcome : outcomes) {
+        CHECK_THAT(outcome.text(), Contains("step-2.ckpt") && Contains("checksum of 'weights of the model'"));
+        CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Io);
+    }
+}
+
+TEST_CASE("loading a step that is not there says so on every rank", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        State state;
+        Checkpointer(directory.path(), context).load(3, state.buffers());
+    });
+    for (const auto& outcome : outcomes) CHECK_THAT(outcome.text(), Contains("step-3.ckpt") && Contains("No such file"));
+}
+
+TEST_CASE("a checkpoint of another model is refused with the first difference", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {2});
+    const auto error_of_loading = [&](std::vector<NamedBuffer> state) {
+        return try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+            Checkpointer(directory.path(), context).load(2, state);
+        }).back().ddp_error();
+    };
+    State state;
+    auto renamed = state.buffers();
+    renamed[1].name = "epochs";
+    auto smaller = state.buffers();
+    smaller[0].buffer.count = 1000;
+    auto fewer = state.buffers();
+    fewer.pop_back();
+    for (const auto& [wanted, words] : {std::pair{renamed, "'epochs' i64[1]"}, std::pair{smaller, "f32[1001], in this program"},
+                                        std::pair{fewer, "in this program nothing"}}) {
+        const auto error = error_of_loading(wanted);
+        REQUIRE(error);
+        CHECK(error->code() == ddp::ErrorCode::Mismatch);
+        CHECK_THAT(error->what(), Contains(words));
+    }
+}
+
+TEST_CASE("what a killed writer left is removed when the directory is opened", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {1});
+    write_file(directory.path() / "step-2.ckpt.tmp", "half a checkpoint");
+    write_file(directory.path() / "mine.tmp", "not ours");
+    CHECK(latest(directory.path()) == 1);
+    CHECK(directory.names() == Names{"step-1.ckpt", "mine.tmp"});
+}
+
+TEST_CASE("a full disk is an error on every rank and leaves nothing half-written", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    const std::string result = in_child([&]() -> std::string {
+        // A private mount of 1 MB, seen by this child alone.
+        if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            ::mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+            return "cannot mount";
+        }
+        std::string text = error_of_saving(directory.path());
+        const auto outcomes = try_ranks({.ranks_per_node = {3}}, [&](Context& context) {
+            Checkpointer checkpointer(directory.path(), context);
+            std::vector<char> large(3'000'000);
+            checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
+        });
+        for (const auto& outcome : outcomes) text += outcome.text() == text.substr(0, outcome.text().size()) ? "|same" : "|other";
+        for (const auto& name : directory.names()) text += "|left " + name;
+        ::umount(directory.path().c_str());
+        return text;
+    });
+    if (result == "cannot mount") {
+        std::cout << "SKIPPED: mounting a small file system needs root\n";
+        return;
+    }
+    CHECK_THAT(result, Contains("cannot write checkpoint " + (directory.path() / "step-200.ckpt").string() + ": No space left on device") &&
+                           Contains("needs 3.0 MB, 1.0 MB free") && Contains("Free space") && Contains("|same|same|same"));
+    CHECK_THAT(result, !Contains("|left"));
+}
+
+TEST_CASE("a limit on file sizes is an error like a full disk, and the older checkpoint survives", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {100});
+    const std::string result = in_child([&] {
+        ::signal(SIGXFSZ, SIG_IGN);
+        return try_ranks({}, [&](Context& context) {
+                   Checkpointer checkpointer(directory.path(), context);
+                   const rlimit limit{1'000'000, 1'000'000};  // only now: it is a limit on shared memory too
+                   ::setrlimit(RLIMIT_FSIZE, &limit);
+                   std::vector<char> large(3'000'000);
+                   checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
+               }).front().text();
+    });
+    CHECK_THAT(result, Contains("step-200.ckpt") && Contains("File too large") && Contains("ulimit -f"));
+    CHECK(directory.names() == Names{"step-100.ckpt"});
+    CHECK(latest(directory.path()) == 100);
+}
+
+TEST_CASE("a directory that cannot be made or written is named at the start, on every rank", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    write_file(directory.path() / "file", "");
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        Checkpointer(directory.path() / "file" / "below", context);
+    });
+    for (const auto& outcome : outcomes) {
+        CHECK_THAT(outcome.text(), Contains((directory.path() / "file" / "below").string()) && Contains("Not a directory"));
+        CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Io);
+    }
+    if (::geteuid() != 0) {
+        ::chmod(directory.path().c_str(), 0500);
+        CHECK_THAT(error_of_saving(directory.path()), Contains("Permission denied"));
+        ::chmod(directory.path().c_str(), 0700);
+    }
+}
+
+TEST_CASE("a directory that vanishes during the run is an error, not a crash", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    const auto path = directory.path() / "gone";
+    const auto outcome = try_ranks({}, [&](Context& context) {
+        Checkpointer checkpointer(path, context);
+        std::filesystem::remove_all(path);
+        State state;
+        checkpointer.save(1, state.buffers());
+    }).front();
+    CHECK_THAT(outcome.text(), Contains("step-1.ckpt") && Contains("removed while the job ran"));
+}
+
+TEST_CASE("states that could not be told apart later are refused", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    float value = 1;
+    const auto error_of = [&](std::vector<NamedBuffer> state) {
+        return try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context).save(1, state); }).front().text();
+    };
+    CHECK_THAT(error_of({{"a", ddp::buffer(value)}, {"a", ddp::buffer(value)}}), Contains("two tensors"));
+    CHECK_THAT(error_of({{"", ddp::buffer(value)}}), Contains("needs a name"));
+    CHECK_THAT(error_of({{"a\nb", ddp::buffer(value)}}), Contains("control character"));
+    CHECK_THAT(error_of({{"a", {&value, 1, ddp::DType::f32, ddp::Device::Cuda}}}), Contains("device memory"));
+    CHECK_THAT(try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context, 0); }).front().text(), Contains("keep is 0"));
+    CHECK(directory.names().empty());
+}
