@@ -101,6 +101,7 @@ void store_opened(Transition& t, const StoreOpened& event) {
     state.cause = {};
     state.departure.reset();
     for (auto& [id, node] : state.nodes) node.last_rank.reset();
+    std::erase_if(state.nodes, [](const auto& entry) { return entry.second.link == Link::kLost && !entry.second.busy; });
     for (const auto& [id, member] : state.group.members) {
         Node& node = state.nodes.at(id);
         node.last_rank = member.assignment.node_rank;

@@ -53,7 +53,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     const Node lost = node;
     const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
     t.say(reason);
-    if (lost.busy) {
+    if (lost.busy || lost.last_rank) {
         forget_lost_nodes(t.state);
     } else {
         t.state.nodes.erase(id);

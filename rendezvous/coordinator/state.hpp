@@ -35,7 +35,7 @@ struct JobShape {
 enum class Link {
     kConnected,
     kDisconnected,  ///< its connection ended without goodbye; it may come back within Config::reconnect_grace
-    kLost,          ///< remembered only while it may still have processes, to have them stopped should it come back
+    kLost,          ///< remembered in case it comes back: to have processes stopped that it may have, or to give it its rank
 };
 
 struct Node {

@@ -227,6 +227,20 @@ TEST_CASE("a lost node that comes back is told to stop and takes part only when 
     CHECK(job.sent<Abort>().at("n1") == Abort{Generation{2}, "node n2 joined"});
 }
 
+TEST_CASE("a lost node that is back before the next group has the rank that it had", "[coordinator]") {
+    Job job = three(1);
+    job.fail("n3", failure(4, "n3"));
+    job.stopped("n1");
+    job.disconnect("n1");
+    job.pass(2s);
+    job.join("n1");
+    CHECK(job.told<Waiting>() == Hosts{"n1"});
+    job.stopped("n2");
+    job.stopped("n3");
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n1").node_rank == NodeRank{0});
+}
+
 TEST_CASE("survivors wait for the workers of a lost node that is back before the others were stopped", "[coordinator]") {
     Job job = three();
     job.disconnect("n2");

@@ -1,0 +1,188 @@
+#include "tests/sim/agent.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::sim {
+namespace {
+
+using namespace coordinator;
+
+constexpr milliseconds kHeartbeat = 1'000ms;
+constexpr milliseconds kCutOff = 3'000ms;     // Welcome::lost_after: then its workers must not go on
+constexpr milliseconds kGiveUp = 60'000ms;    // without any daemon
+constexpr milliseconds kPartingWait = 5'000ms;  // for the verdict, after a signal
+
+}  // namespace
+
+Agent::Agent(Join greeting, Luck luck, World world)
+    : greeting_(std::move(greeting)), luck_(luck), world_(std::move(world)), heard_at_(world_.time.now()),
+      connect_at_(world_.time.now()) {}
+
+void Agent::start() {
+    heard_at_ = connect_at_ = world_.time.now();
+    tick();
+}
+
+void Agent::tick() {
+    if (life_ != Life::kAlive) return;
+    const TimePoint now = world_.time.now();
+    if (now >= exit_at_) return exit();
+    if (connection_ && now - std::max(heard_at_, connected_at_) > kCutOff) {
+        world_.network.close_by_agent(*connection_);
+        lost_connection();
+        if (life_ != Life::kAlive) return;
+    }
+    if (now - heard_at_ > kCutOff && running_ && !stopping_) {
+        ++own_stops_;
+        stop_workers();
+    }
+    if (!connection_ && now - heard_at_ > kGiveUp && !running_) {
+        gave_up_ = true;
+        return exit();
+    }
+    if (!connection_ && now >= connect_at_) connect();
+    if (welcomed_ && now - said_at_ >= kHeartbeat) {
+        said_at_ = now;
+        world_.network.to_daemon(*connection_, Heartbeat{});
+    }
+    world_.time.after(100ms, [this] { tick(); });
+}
+
+void Agent::connect() {
+    connect_at_ = world_.time.now() + world_.dice.between(50ms, 900ms);
+    if (!world_.daemon_listens()) return;
+    connection_ = world_.network.connect(id());
+    welcomed_ = false;
+    connected_at_ = world_.time.now();
+    world_.connected(*this, *connection_);
+    world_.network.to_daemon(*connection_, greeting_);
+}
+
+void Agent::lost_connection() {
+    connection_.reset();
+    welcomed_ = false;
+    if (leaving_ && !running_) return exit();  // nobody needs it any more
+    connect_at_ = world_.time.now() + world_.dice.between(50ms, 1'500ms);
+}
+
+void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message) {
+    if (life_ != Life::kAlive || connection_ != id) return;
+    if (!message) return lost_connection();
+    heard_at_ = world_.time.now();
+    if (const auto* welcome = std::get_if<Welcome>(&*message); welcome != nullptr) {
+        welcomed_ = ever_welcomed_ = true;
+        if (leaving_) world_.network.to_daemon(id, Leave{*leaving_});
+        for (const AgentMessage& report : reports_) world_.network.to_daemon(id, report);
+    } else if (const auto* assignment = std::get_if<Assignment>(&*message)) {
+        begin(*assignment);
+    } else if (const auto* abort = std::get_if<Abort>(&*message)) {
+        answer_abort(abort->generation);
+    } else if (const auto* finished = std::get_if<Finished>(&*message)) {
+        verdict_ = finished->verdict;
+        if (running_) stop_workers();
+        else exit();
+    } else if (const auto* rejected = std::get_if<Rejected>(&*message)) {
+        // Its own older connection may not have ended yet for the daemon; then trying again helps.
+        if (ever_welcomed_ && rejected->reason.find("connected already") != std::string::npos) return;
+        refused_ = rejected->reason;
+        if (running_) stop_workers();
+        else exit();
+    }
+}
+
+void Agent::begin(const Assignment& assignment) {
+    if (assignment.generation <= newest_ || leaving_ || verdict_) return;  // repeated after a reconnect
+    if (running_) mistake_ = fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_));
+    newest_ = assignment.generation;
+    running_ = newest_;
+    stopping_ = false;
+    reports_.clear();
+    const Generation generation = newest_;
+    if (world_.dice.percent(luck_.failure_percent)) {
+        world_.time.after(world_.dice.between(0ms, luck_.work), [this, generation] {
+            if (life_ != Life::kAlive || running_ != generation || stopping_) return;
+            ++failures_;
+            worker_fails(generation, 3);
+        });
+        return;
+    }
+    world_.time.after(luck_.work + world_.dice.between(0ms, 300ms), [this, generation] {
+        if (life_ != Life::kAlive || running_ != generation || stopping_) return;
+        running_.reset();
+        succeeded_ = generation;
+        report(GroupSucceeded{generation});
+    });
+}
+
+void Agent::peer_vanished(Generation generation) {
+    if (life_ == Life::kAlive && running_ == generation && !stopping_) worker_fails(generation, 1);
+}
+
+void Agent::worker_fails(Generation generation, int exit_code) {
+    FailureReport failure;
+    failure.host = greeting_.host;
+    failure.status.number = exit_code;
+    report(WorkerFailed{generation, std::move(failure)});
+    stop_workers();
+}
+
+/// Takes a while, as workers with a grace do; those that had just exited go at once.
+void Agent::stop_workers() {
+    if (std::exchange(stopping_, true)) return;
+    world_.time.after(world_.dice.percent(20) ? world_.dice.between(500ms, 4'000ms) : world_.dice.between(0ms, 100ms),
+                      [this, generation = *running_] {
+                          if (life_ == Life::kAlive && running_ == generation) workers_gone();
+                      });
+}
+
+void Agent::workers_gone() {
+    const Generation generation = *running_;
+    running_.reset();
+    world_.workers_vanished(id(), generation);
+    report(GroupStopped{generation});
+    if (verdict_ || !refused_.empty()) return exit();
+    if (leaving_) exit_at_ = world_.time.now() + kPartingWait;
+}
+
+void Agent::answer_abort(Generation generation) {
+    if (running_ == generation) return stop_workers();
+    world_.network.to_daemon(*connection_, GroupStopped{generation});
+}
+
+void Agent::report(AgentMessage message) {
+    if (welcomed_) world_.network.to_daemon(*connection_, message);
+    reports_.push_back(std::move(message));
+}
+
+void Agent::signal(int number) {
+    if (life_ != Life::kAlive || leaving_) return;
+    leaving_ = number;
+    if (welcomed_) world_.network.to_daemon(*connection_, Leave{number});
+    if (running_) stop_workers();
+    else exit_at_ = world_.time.now() + kPartingWait;
+}
+
+void Agent::kill(bool power_off) {
+    if (life_ != Life::kAlive) return;
+    life_ = Life::kKilled;
+    if (power_off) world_.network.power_off(id());
+    if (connection_) world_.network.close_by_agent(*connection_);
+    if (!running_) return;
+    const auto die = [this] {
+        const Generation generation = *running_;
+        running_.reset();
+        world_.workers_vanished(id(), generation);
+    };
+    if (power_off) return die();
+    world_.time.after(world_.dice.between(0ms, 300ms), die);
+}
+
+void Agent::exit() {
+    life_ = Life::kExited;
+    if (connection_) world_.network.close_by_agent(*connection_);
+}
+
+}  // namespace ddprun::sim

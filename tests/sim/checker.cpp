@@ -1,0 +1,159 @@
+#include "tests/sim/checker.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/exit_codes.hpp"
+
+namespace ddprun::sim {
+
+using namespace coordinator;
+
+void Checker::expect(bool holds, const std::string& what) {
+    if (!holds && broken_.empty()) broken_ = what;
+}
+
+void Checker::after_step(const Step& step, const Truth& truth) {
+    expect(step.next.now >= previous_now_, "time ran backwards");
+    if (step.next.now - previous_now_ > 500ms) awake_since_ = step.next.now;
+    previous_now_ = step.next.now;
+    note_losses(step.next);
+    check_stores(step.actions);
+    check_group(step.next, step.actions, truth);
+    check_budget(step.next, truth);
+    check_end(step.next, step.actions, truth);
+    check_waiting_is_explained(step.next, step.actions);
+}
+
+void Checker::note_losses(const State& state) {
+    for (const auto& [id, node] : state.nodes) {
+        if (node.link == Link::kLost && node.busy) lost_with_.emplace(id, *node.busy);
+    }
+}
+
+void Checker::check_stores(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+        if (const auto* open = std::get_if<OpenStore>(&action)) {
+            expect(!open_store_, "two stores are open");
+            expect(open->generation == next(newest_store_), "generations do not count up one by one");
+            newest_store_ = open->generation;
+            open_store_ = open->generation;
+        } else if (const auto* close = std::get_if<CloseStore>(&action)) {
+            if (open_store_ == close->generation) open_store_.reset();
+        }
+    }
+}
+
+void Checker::check_group(const State& state, const std::vector<Action>& actions, const Truth& truth) {
+    std::map<NodeId, Assignment> group;
+    for (const Action& action : actions) {
+        const auto* send = std::get_if<Send>(&action);
+        const auto* assignment = send ? std::get_if<Assignment>(&send->message) : nullptr;
+        if (assignment == nullptr) continue;
+        expect(!verdict_, "workers are started after the end");
+        if (assignment->generation != newest_group_) {
+            expect(group.emplace(send->node, *assignment).second, "a node got two assignments");
+        } else {  // repeated after a reconnect
+            expect(state.group.members.at(send->node).assignment == *assignment, "a repeated assignment differs");
+        }
+    }
+    if (group.empty()) return;
+    const Generation generation = group.begin()->second.generation;
+    expect(generation == newest_store_ && open_store_ == generation, "a group starts without its own open store");
+    check_fence(group, generation, truth);
+    check_ranks(state, group);
+    newest_group_ = generation;
+    ++groups_;
+}
+
+/// No two live groups: processes of an older one exist only on nodes that are none of this group and were lost with them.
+void Checker::check_fence(const std::map<NodeId, Assignment>& group, Generation generation, const Truth& truth) {
+    for (const auto& [id, older] : truth.processes) {
+        expect(!group.contains(id), fmt::format("{} got generation {} while its workers of {} run", id, number(generation), number(older)));
+        expect(lost_with_.contains({id, older}),
+               fmt::format("generation {} starts while {} runs {} and was never lost", number(generation), id, number(older)));
+    }
+}
+
+void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>& group) {
+    const auto nodes = static_cast<int>(group.size());
+    expect(nodes >= state.shape->min_nodes && nodes <= state.shape->max_nodes, fmt::format("a world of {} nodes", nodes));
+    std::map<int, std::pair<NodeId, Assignment>> by_rank;
+    for (const auto& [id, assignment] : group) by_rank.emplace(number(assignment.node_rank), std::pair(id, assignment));
+    expect(by_rank.size() == group.size(), "two nodes have one rank");
+    int next_rank = 0;
+    int next_base = 0;
+    int previous_of_survivor = -1;
+    bool newcomers = false;
+    for (const auto& [rank, member] : by_rank) {
+        const auto& [id, assignment] = member;
+        expect(rank == next_rank++, "node ranks are not dense");
+        expect(assignment.rank_base == next_base, "ranks are not dense");
+        next_base += state.nodes.at(id).join.slots;
+        expect(assignment.node_count == nodes && assignment.restart_count == groups_ &&
+                   assignment.master_port == by_rank.at(0).second.master_port &&
+                   assignment.world_size == by_rank.at(0).second.world_size, "members were told different worlds");
+        const auto before = previous_ranks_.find(id);
+        newcomers = newcomers || before == previous_ranks_.end();
+        if (before == previous_ranks_.end()) continue;
+        expect(!newcomers && before->second > previous_of_survivor, "survivors do not keep their order");
+        previous_of_survivor = before->second;
+    }
+    expect(by_rank.at(0).second.world_size == next_base, "the world is not the sum of its nodes");
+    previous_ranks_.clear();
+    for (const auto& [id, assignment] : group) previous_ranks_[id] = number(assignment.node_rank);
+}
+
+void Checker::check_budget(const State& state, const Truth& truth) {
+    if (!state.shape) return;
+    expect(state.restarts_spent <= state.shape->max_restarts, "more restarts than allowed");
+    expect(state.restarts_spent <= truth.failures, "a restart was spent though no worker had failed by itself");
+}
+
+void Checker::check_end(const State& state, const std::vector<Action>& actions, const Truth& truth) {
+    for (const Action& action : actions) {
+        const auto* finish = std::get_if<FinishJob>(&action);
+        if (finish == nullptr) continue;
+        expect(!verdict_, "a job ended twice");
+        expect(!open_store_ || state.groups_started == 0 || open_store_ != state.group.generation, "the job ended with a store open");
+        const Verdict& verdict = finish->verdict;
+        verdict_ = verdict;
+        expect(!verdict.reason.empty(), "a verdict without a reason");
+        expect(verdict.restarts == std::max(0, groups_ - 1), "the verdict counts other restarts");
+        switch (verdict.outcome) {
+            case Outcome::kSucceeded:
+                expect(verdict.exit_code == 0, "a success with an exit code");
+                for (const auto& [id, rank] : previous_ranks_) {
+                    const auto found = truth.succeeded.find(id);
+                    expect(found != truth.succeeded.end() && found->second == newest_group_, id + " has not succeeded");
+                }
+                break;
+            case Outcome::kWorkerFailed:
+                expect(verdict.culprit && verdict.exit_code == verdict.culprit->status.exit_code() && verdict.exit_code != 0,
+                       "a culprit's code was lost");
+                expect(truth.failures > state.restarts_spent, "a worker is blamed though none had failed by itself");
+                break;
+            case Outcome::kStopped:
+                expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15, "stopped by nobody");
+                break;
+            case Outcome::kInfrastructure: expect(verdict.exit_code == exit_code::kInfrastructure, "wrong code"); break;
+        }
+    }
+}
+
+void Checker::check_waiting_is_explained(const State& state, const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+        const auto* send = std::get_if<Send>(&action);
+        if (send != nullptr && std::holds_alternative<Waiting>(send->message)) explained_at_[send->node] = state.now;
+    }
+    if (state.phase == Phase::kOpening || state.phase == Phase::kFinished) return;
+    for (const auto& [id, node] : state.nodes) {
+        const bool parked = state.phase == Phase::kRunning && state.group.members.contains(id);
+        if (node.link != Link::kConnected || node.busy || node.leaving || parked) continue;
+        const TimePoint since = std::max({node.idle_since, explained_at_[id], awake_since_});
+        expect(state.now - since < 6s, fmt::format("{} waits without an explanation", id));
+    }
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,63 @@
+#pragma once
+// Connections between simulated agents and the daemon: in order, with delays, resets, and hosts that are cut off.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "rendezvous/coordinator/messages.hpp"
+#include "tests/sim/timeline.hpp"
+
+namespace ddprun::sim {
+
+using coordinator::AgentMessage;
+using coordinator::DaemonMessage;
+using coordinator::NodeId;
+
+using ConnectionId = int;
+
+class Network {
+public:
+    /// Called with nothing for the end of a connection.
+    struct Ends {
+        std::function<void(ConnectionId, std::optional<AgentMessage>)> at_daemon;
+        std::function<void(ConnectionId, std::optional<DaemonMessage>)> at_agent;
+    };
+    Network(Timeline& time, Dice& dice, Ends ends) : time_(time), dice_(dice), ends_(std::move(ends)) {}
+
+    ConnectionId connect(const NodeId& agent);
+    void to_daemon(ConnectionId id, AgentMessage message);
+    void to_agent(ConnectionId id, DaemonMessage message);
+    /// The other end learns of it behind what is on its way.
+    void close_by_agent(ConnectionId id);
+    void close_by_daemon(ConnectionId id);
+    /// Both ends see the connection end, what is on its way is lost.
+    void reset(ConnectionId id);
+    /// Nothing gets to or from the host until then; it is delayed, as TCP does.
+    void cut_off(const NodeId& agent, TimePoint until) { cut_off_until_[agent] = until; }
+    /// The host lost its power: nothing comes from it any more, and nobody is told.
+    void power_off(const NodeId& agent) { powered_off_.insert(agent); }
+
+private:
+    struct Connection {
+        NodeId agent;
+        bool open_at_agent = true;
+        bool open_at_daemon = true;
+        bool was_reset = false;
+        TimePoint up;    ///< when the newest message to the daemon arrives
+        TimePoint down;
+    };
+    TimePoint arrival(const Connection& connection, TimePoint previous);
+    void up(ConnectionId id, std::optional<AgentMessage> message);
+    void down(ConnectionId id, std::optional<DaemonMessage> message);
+
+    Timeline& time_;
+    Dice& dice_;
+    Ends ends_;
+    std::map<ConnectionId, Connection> connections_;
+    std::map<NodeId, TimePoint> cut_off_until_;
+    std::set<NodeId> powered_off_;
+};
+
+}  // namespace ddprun::sim
