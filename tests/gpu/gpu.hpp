@@ -1,0 +1,95 @@
+#pragma once
+// What the GPU tests share: device memory, copies, and the clean way out where there is no device.
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "ddp/context.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/nccl/group_device.hpp"
+
+namespace ddp::test {
+
+/// Catch2 2 cannot skip a case: it prints the line that ctest takes for "skipped" and returns.
+#define RETURN_IF_NO_GPU()                                                   \
+    if (const auto found = ddp::detail::probe_nccl(); !found.usable) {       \
+        std::printf("SKIPPED: no CUDA device (%s)\n", found.reason.c_str()); \
+        return;                                                              \
+    }
+
+/// The CUDA runtime as the backend loads it, and a stream of the test's own.
+class Gpu {
+public:
+    Gpu() : api_(detail::load_gpu_api().value().cuda) {
+        detail::check_cuda(api_, api_.set_device(0), "cudaSetDevice");
+        detail::check_cuda(api_, api_.stream_create_with_flags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+        detail::check_cuda(api_, api_.event_create_with_flags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    ~Gpu() {
+        for (void* block : blocks_) (void)api_.free(block);
+        (void)api_.event_destroy(event_);
+        (void)api_.stream_destroy(stream_);
+    }
+    Gpu(const Gpu&) = delete;
+    Gpu& operator=(const Gpu&) = delete;
+
+    [[nodiscard]] Stream stream() const { return {stream_}; }
+
+    void* allocate(std::size_t bytes) {
+        void* block = nullptr;
+        detail::check_cuda(api_, api_.malloc(&block, bytes), "cudaMalloc");
+        blocks_.push_back(block);
+        return block;
+    }
+    /// Queues a copy of `values` to the device on stream(); `values` must live until finish().
+    template <typename T>
+    Buffer to_device(const std::vector<T>& values) {
+        const Buffer buffer{allocate(values.size() * sizeof(T)), values.size(), dtype_of<T>, Device::Cuda};
+        copy(buffer.data, values.data(), buffer.bytes());
+        return buffer;
+    }
+    /// Waits for stream(), copies behind it, waits again.
+    template <typename T>
+    std::vector<T> to_host(const Buffer& buffer) {
+        std::vector<T> values(buffer.count);
+        copy(values.data(), buffer.data, buffer.bytes());
+        finish();
+        return values;
+    }
+    void finish() {
+        detail::check_cuda(api_, api_.event_record(event_, stream_), "cudaEventRecord");
+        const auto limit = ddprun::Clock::now() + std::chrono::seconds(60);
+        cudaError_t state = cudaErrorNotReady;
+        while (state == cudaErrorNotReady && ddprun::Clock::now() < limit) {
+            state = api_.event_query(event_);
+            std::this_thread::yield();
+        }
+        detail::check_cuda(api_, state, "waiting for the test's stream");
+    }
+
+private:
+    void copy(void* to, const void* from, std::size_t bytes) {
+        detail::check_cuda(api_, api_.memcpy_async(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+    }
+
+    const detail::CudaApi api_;
+    cudaStream_t stream_ = nullptr;
+    cudaEvent_t event_ = nullptr;
+    std::vector<void*> blocks_;
+};
+
+/// A world of this process alone.
+inline Context lone_context(Backend backend) {
+    InitOptions options;
+    options.backend = backend;
+    options.init_timeout = std::chrono::seconds(60);
+    options.timeout = std::chrono::seconds(60);
+    return {Environment{}, detail::make_local_store(), options};
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,115 @@
+// The NCCL backend on a real device, a world of one rank; the native backend is the oracle. Without a device each case
+// says so and counts as skipped.
+
+#include "tests/catch.hpp"
+#include "tests/gpu/gpu.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+TEST_CASE("gpu: a program that leaves the choice gets NCCL where a device is usable", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Context context = lone_context(Backend::Auto);
+    CHECK(context.world().backend() == Backend::Nccl);
+    CHECK(context.world().size() == 1);
+}
+
+TEMPLATE_TEST_CASE("gpu: all_reduce gives what the native backend gives", "[gpu]", std::int8_t, std::uint8_t,
+                   std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, float, double) {
+    RETURN_IF_NO_GPU();
+    Gpu gpu;
+    Context nccl = lone_context(Backend::Nccl);
+    Context native = lone_context(Backend::Native);
+    for (const std::size_t count : {1u, 2u, 127u, 100'003u}) {
+        for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product}) {
+            if (op == ReduceOp::Avg && std::is_integral_v<TestType>) continue;
+            CAPTURE(count, to_string(op));
+            std::vector<TestType> values(count);
+            for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<TestType>(i % 101);
+            const Buffer buffer = gpu.to_device(values);
+            nccl.world().all_reduce(buffer, op, gpu.stream()).wait();
+            const auto result = gpu.to_host<TestType>(buffer);
+            native.world().all_reduce(ddp::buffer(std::span(values)), op).wait();
+            REQUIRE(result == values);
+        }
+    }
+}
+
+TEST_CASE("gpu: an empty all_reduce is done", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Context context = lone_context(Backend::Nccl);
+    context.world().all_reduce(Buffer{nullptr, 0, DType::f32, Device::Cuda}, ReduceOp::Sum).wait_host();
+}
+
+TEST_CASE("gpu: broadcast keeps root's values", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Gpu gpu;
+    Context context = lone_context(Backend::Nccl);
+    const std::vector<float> values(1000, 2.5f);
+    const Buffer buffer = gpu.to_device(values);
+    Work work = context.world().broadcast(buffer, 0, gpu.stream());
+    work.wait();
+    CHECK(gpu.to_host<float>(buffer) == values);
+    work.wait_host();
+    CHECK(work.done());
+}
+
+TEST_CASE("gpu: a hundred collectives in flight end in order", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Gpu gpu;
+    Context context = lone_context(Backend::Nccl);
+    const std::vector<float> values(1 << 18, 1.0f);
+    const Buffer buffer = gpu.to_device(values);
+    std::vector<Work> works;
+    for (int i = 0; i < 100; ++i) works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()));
+    works.back().wait_host();
+    for (const Work& work : works) CHECK(work.done());
+    CHECK(gpu.to_host<float>(buffer) == values);
+}
+
+TEST_CASE("gpu: a barrier blocks the host until it is done", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Context context = lone_context(Backend::Nccl);
+    Work work = context.world().barrier();
+    work.wait();
+    CHECK(work.done());
+}
+
+TEST_CASE("gpu: arena memory is device memory, zeroed, and can be reduced", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Gpu gpu;
+    Context context = lone_context(Backend::Nccl);
+    const Buffer buffer{context.world().arena().allocate(4096), 1024, DType::f32, Device::Cuda};
+    CHECK(reinterpret_cast<std::uintptr_t>(buffer.data) % 128 == 0);
+    context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()).wait();
+    CHECK(gpu.to_host<float>(buffer) == std::vector<float>(1024, 0.0f));
+}
+
+TEST_CASE("gpu: a split group has a communicator of its own", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Context context = lone_context(Backend::Nccl);
+    const auto part = context.world().split(0, 0, "part");
+    part->barrier().wait();
+    part->abort("only this one");
+    CHECK_THROWS_AS(part->barrier().wait(), Error);
+    context.world().barrier().wait();
+}
+
+TEST_CASE("gpu: after abort everything fails at once, and the group can be destroyed", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    const auto start = ddprun::Clock::now();
+    {
+        Context context = lone_context(Backend::Nccl);
+        context.world().abort("a test");
+        CHECK_THROWS_WITH(context.world().barrier().wait(), Catch::Matchers::Contains("aborted: a test"));
+    }
+    CHECK(ddprun::Clock::now() - start < std::chrono::seconds(30));
+}
+
+TEST_CASE("gpu: host memory is refused, and the group stays usable", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Context context = lone_context(Backend::Nccl);
+    std::vector<float> values(3);
+    CHECK_THROWS_AS(context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum), Error);
+    context.world().barrier().wait();
+}
