@@ -17,13 +17,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kReplyPatience = 60s;        ///< for an answer that the store owes at once
-constexpr Duration kHandshakePatience = 5s;     ///< for the answer to the first PING of one try to connect
-constexpr Duration kFirstPause = 10ms;          ///< between tries to connect; half as long again each time
+constexpr Duration kReplyPatience = 60s;     ///< for an answer that the store owes at once
+constexpr Duration kHandshakePatience = 5s;  ///< for the answer to the first PING of one try to connect
+constexpr Duration kFirstPause = 10ms;       ///< between tries to connect; half as long again each time
 constexpr Duration kLongestPause = 1s;
-constexpr std::size_t kNamedKeys = 8;           ///< an error names so many keys
-constexpr std::size_t kNamedKeyBytes = 120;     ///< and so much of each
-constexpr std::uint64_t kGrowthBytes = 1 << 20; ///< a reply's memory grows by this as it arrives, whatever it announces
+constexpr std::size_t kNamedKeys = 8;        ///< an error names so many keys
+constexpr std::size_t kNamedKeyBytes = 120;  ///< and so much of each
+/// A reply's memory grows by this as it arrives, whatever length it announces.
+constexpr std::uint64_t kGrowthBytes = 1 << 20;
 
 std::string request_of(RequestKind kind) { return {static_cast<char>(kind)}; }
 
@@ -97,11 +98,12 @@ Result<Client> Client::connect(const Endpoint& endpoint, TimePoint deadline) {
         if (socket) return Client(std::move(*socket), endpoint);
         if (Clock::now() + pause >= deadline) {
             const bool late = socket.error().code == Errc::kTimeout;
-            return Error{late ? Errc::kTimeout : Errc::kUnreachable,
-                         fmt::format("cannot reach the store at {}: {}, {} {} in {:.1f} s. Is its host up, the store running "
-                                     "there, and the port right?",
-                                     to_string(endpoint), socket.error().message, tries, tries == 1 ? "try" : "tries",
-                                     seconds(Clock::now() - begun))};
+            return Error{
+                late ? Errc::kTimeout : Errc::kUnreachable,
+                fmt::format("cannot reach the store at {}: {}, {} {} in {:.1f} s. Is its host up, the store running "
+                            "there, and the port right?",
+                            to_string(endpoint), socket.error().message, tries, tries == 1 ? "try" : "tries",
+                            seconds(Clock::now() - begun))};
         }
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 3 / 2, kLongestPause);

@@ -1,7 +1,8 @@
 #pragma once
-// A blocking TCPStore client for worker_lib and for tests, in the protocol's modern dialect. Plain sockets, no Asio: a worker
-// pays for nothing more. Keys go to the store as they are given. One object, one thread at a time. After an error other than
-// kTimeout of a wait the connection is closed for good. A store that stays silent for a minute counts as lost (kTimeout).
+// A blocking TCPStore client for worker_lib and for tests, in the protocol's modern dialect. Plain sockets, no Asio: a
+// worker pays for nothing more. Keys go to the store as they are given. One object, one thread at a time. After an
+// error other than kTimeout of a wait the connection is closed for good. A store that stays silent for a minute counts
+// as lost (kTimeout).
 
 #include <chrono>
 #include <cstdint>
@@ -28,7 +29,8 @@ public:
     [[nodiscard]] Result<std::string> get(std::string_view key, TimePoint deadline);
     /// Adds to the decimal counter at `key` (missing: 0) and returns the sum.
     [[nodiscard]] Result<std::int64_t> add(std::string_view key, std::int64_t amount);
-    [[nodiscard]] Result<std::string> compare_set(std::string_view key, std::string_view expected, std::string_view desired);
+    [[nodiscard]] Result<std::string> compare_set(std::string_view key, std::string_view expected,
+                                                  std::string_view desired);
     /// Waits until every key is there. kTimeout names the keys and how long was waited; the client stays usable.
     [[nodiscard]] Result<void> wait(std::span<const std::string> keys, TimePoint deadline);
     /// Whether every key is there now.

@@ -77,7 +77,8 @@ Result<UniqueFd> connect_socket(const Endpoint& endpoint, TimePoint deadline) {
     addrinfo* found = nullptr;
     const int resolved = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
     if (resolved != 0) {
-        return Error{Errc::kUnreachable, fmt::format("host '{}' is unknown ({})", endpoint.host, ::gai_strerror(resolved))};
+        return Error{Errc::kUnreachable,
+                     fmt::format("host '{}' is unknown ({})", endpoint.host, ::gai_strerror(resolved))};
     }
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
 
@@ -125,7 +126,8 @@ std::string local_address_of(int socket) {
     socklen_t size = sizeof address;
     std::array<char, NI_MAXHOST> host{};
     if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host.data(), host.size(), nullptr, 0,
+                      NI_NUMERICHOST) != 0) {
         return {};
     }
     return host.data();

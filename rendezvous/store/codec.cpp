@@ -17,16 +17,18 @@ constexpr std::size_t kValidateBytes = 1 + sizeof wire::kMagic;
 /// A connection keeps at most this much memory while it is between requests.
 constexpr std::size_t kKeptBytes = std::size_t{16} << 10;
 
-// The code bytes of each dialect, in order. VALIDATE marks a code that is not served: its one proper place is the first five
-// bytes of a connection, which never come this far.
-constexpr std::array kModernCodes{kValidate, kSet,       kCompareSet, kGet,        kAdd,  kCheck,     kWait,
-                                  kGetNumKeys, kDeleteKey, kAppend,   kMultiGet,   kMultiSet, kCancelWait, kPing,
+// The code bytes of each dialect, in order. VALIDATE marks a code that is not served: its one proper place is the first
+// five bytes of a connection, which never come this far.
+constexpr std::array kModernCodes{kValidate,   kSet,       kCompareSet,  kGet,      kAdd,      kCheck,      kWait,
+                                  kGetNumKeys, kDeleteKey, kAppend,      kMultiGet, kMultiSet, kCancelWait, kPing,
                                   kQueuePush,  kQueuePop,  kQueueLength, kListKeys, kBarrier};
-constexpr std::array k1_13Codes{kSet, kCompareSet, kGet, kAdd, kCheck, kWait, kGetNumKeys, kValidate /* WATCH_KEY */, kDeleteKey};
+constexpr std::array k1_13Codes{
+    kSet, kCompareSet, kGet, kAdd, kCheck, kWait, kGetNumKeys, kValidate /* WATCH_KEY */, kDeleteKey};
 constexpr std::array k2_1Codes{kSet,        kCompareSet, kGet,    kAdd,      kCheck,    kWait,
                                kGetNumKeys, kDeleteKey,  kAppend, kMultiGet, kMultiSet, kCancelWait};
 
-/// What follows the code byte: k key, e expected value, v value, n i64, w u32, K list of keys, P list of keys with values.
+/// What follows the code byte: k key, e expected value, v value, n i64, w u32, K list of keys, P list of keys with
+/// values.
 constexpr std::string_view fields_of(RequestKind kind) {
     switch (kind) {
         case kSet:
@@ -144,13 +146,15 @@ Decoder::Scan Decoder::scan_list(std::size_t strings_per_item) {
         std::uint64_t count = 0;
         if (const Scan scanned = scan_number(count); scanned != Scan::kDone) return scanned;
         if (count > limits_.keys_per_request) {
-            return fail(Errc::kLimit, fmt::format("{} keys in one request, of at most {}", count, limits_.keys_per_request));
+            return fail(Errc::kLimit,
+                        fmt::format("{} keys in one request, of at most {}", count, limits_.keys_per_request));
         }
         strings_left_ = static_cast<std::size_t>(count) * strings_per_item;
     }
     for (; *strings_left_ > 0; --*strings_left_) {
         const bool is_value = strings_per_item == 2 && *strings_left_ % 2 == 1;
-        const Scan scanned = is_value ? scan_string(limits_.value_bytes, "value") : scan_string(limits_.key_bytes, "key");
+        const Scan scanned =
+            is_value ? scan_string(limits_.value_bytes, "value") : scan_string(limits_.key_bytes, "key");
         if (scanned != Scan::kDone) return scanned;
     }
     strings_left_.reset();
@@ -160,7 +164,8 @@ Decoder::Scan Decoder::scan_list(std::size_t strings_per_item) {
 Decoder::Scan Decoder::scan_string(std::size_t limit_bytes, std::string_view what) {
     if (available() < sizeof(std::uint64_t)) return Scan::kMore;
     const auto size = wire::load_number<std::uint64_t>(position());
-    if (size > limit_bytes) return fail(Errc::kLimit, fmt::format("a {} of {} bytes, of at most {}", what, size, limit_bytes));
+    if (size > limit_bytes)
+        return fail(Errc::kLimit, fmt::format("a {} of {} bytes, of at most {}", what, size, limit_bytes));
     if (offset_ + sizeof size + size > limits_.request_bytes) {
         return fail(Errc::kLimit, fmt::format("a request of more than {} bytes", limits_.request_bytes));
     }
@@ -189,7 +194,9 @@ Request Decoder::finish() {
     request.number = number_;
     keys_.clear();
     values_.clear();
-    const auto view = [&](std::size_t i) { return std::string_view(buffer_).substr(begin_ + pieces_[i].begin, pieces_[i].size); };
+    const auto view = [&](std::size_t i) {
+        return std::string_view(buffer_).substr(begin_ + pieces_[i].begin, pieces_[i].size);
+    };
     const std::string_view fields = fields_of(kind_);
     if (fields == "K") {
         for (std::size_t i = 0; i < pieces_.size(); ++i) keys_.push_back(view(i));

@@ -1,6 +1,6 @@
 #pragma once
-// Decoder: the bytes of one connection become requests, whatever pieces they arrive in. Pure: no socket, no clock, no log.
-// Its memory follows the bytes that came, never the lengths they announce. One for each connection, single owner.
+// Decoder: the bytes of one connection become requests, whatever pieces they arrive in. Pure: no socket, no clock, no
+// log. Its memory follows the bytes that came, never the lengths they announce. One for each connection, single owner.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,9 +23,9 @@ public:
     /// Takes the next bytes of the stream. Ends the validity of every view handed out before.
     void feed(std::string_view bytes);
 
-    /// The next complete request; nothing when more bytes are needed. VALIDATE is taken in silently. The request's views
-    /// hold until the next call of feed() or next(). Errors: kMalformed (unknown code, wrong first bytes) and kLimit; the
-    /// connection is to be closed, and every later call fails alike.
+    /// The next complete request; nothing when more bytes are needed. VALIDATE is taken in silently. The request's
+    /// views hold until the next call of feed() or next(). Errors: kMalformed (unknown code, wrong first bytes) and
+    /// kLimit; the connection is to be closed, and every later call fails alike.
     [[nodiscard]] Result<std::optional<Request>> next();
 
     /// Whether a request has begun and is not complete.
@@ -60,14 +60,14 @@ private:
 
     // How far that request is scanned. It goes on from here when more has come, so that many small pieces cost no more
     // than one large one.
-    std::size_t offset_ = 0;                    ///< from begin_
-    RequestKind kind_ = RequestKind::kValidate; ///< VALIDATE stands for "its code is not read yet"
+    std::size_t offset_ = 0;                     ///< from begin_
+    RequestKind kind_ = RequestKind::kValidate;  ///< VALIDATE stands for "its code is not read yet"
     std::size_t field_ = 0;
-    std::optional<std::size_t> strings_left_;   ///< of the list that is being scanned
+    std::optional<std::size_t> strings_left_;  ///< of the list that is being scanned
     std::vector<Piece> pieces_;
     std::int64_t number_ = 0;
 
-    std::vector<std::string_view> keys_;    ///< what the last request's spans point to
+    std::vector<std::string_view> keys_;  ///< what the last request's spans point to
     std::vector<std::string_view> values_;
     std::optional<Error> error_;
 };

@@ -13,8 +13,8 @@
 namespace ddprun::store {
 namespace {
 
-/// Decimal text as C's strtoll reads it in base 10: blanks before it and anything after it are ignored. Nothing when there
-/// are no digits, or more than 64 bits.
+/// Decimal text as C's strtoll reads it in base 10: blanks before it and anything after it are ignored. Nothing when
+/// there are no digits, or more than 64 bits.
 std::optional<std::int64_t> leading_number(std::string_view text) {
     text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
     // from_chars knows no plus sign; "+-1" is no number.
@@ -32,7 +32,9 @@ std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-std::size_t size_of_entry(std::string_view key, std::string_view value) { return key.size() + value.size() + kEntryBytes; }
+std::size_t size_of_entry(std::string_view key, std::string_view value) {
+    return key.size() + value.size() + kEntryBytes;
+}
 
 /// Overwrites, and gives memory back when a large value makes way for a small one.
 void replace(std::string& value, std::string_view by) {
@@ -120,7 +122,8 @@ Result<Released> Engine::append(std::string_view key, std::string_view more) {
 }
 
 Result<Released> Engine::multi_set(const Request& request) {
-    // All or nothing (R9), so the room is made sure of first. A key that comes twice is counted twice: on the safe side.
+    // All or nothing (R9), so the room is made sure of first. A key that comes twice is counted twice: on the safe
+    // side.
     std::size_t more_bytes = 0;
     for (std::size_t i = 0; i < request.keys.size(); ++i) more_bytes += growth(request.keys[i], request.values[i]);
     if (auto room = make_sure_of_room(more_bytes); !room) return room.error();
@@ -258,8 +261,9 @@ std::size_t Engine::growth(std::string_view key, std::string_view value) const {
 
 Result<void> Engine::make_sure_of_room(std::size_t more_bytes) const {
     if (more_bytes <= limits_.store_bytes - std::min(limits_.store_bytes, bytes())) return {};
-    return Error{Errc::kLimit, fmt::format("the store is full: it holds {} of at most {} bytes, and {} more are asked for",
-                                           bytes(), limits_.store_bytes, more_bytes)};
+    return Error{Errc::kLimit,
+                 fmt::format("the store is full: it holds {} of at most {} bytes, and {} more are asked for", bytes(),
+                             limits_.store_bytes, more_bytes)};
 }
 
 }  // namespace ddprun::store

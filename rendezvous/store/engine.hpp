@@ -1,6 +1,6 @@
 #pragma once
-// Engine: what one store holds and who waits for what. One request in, its reply and the connections that it releases out.
-// Pure: no socket, no clock, no log; it knows connections by number only and no dialects.
+// Engine: what one store holds and who waits for what. One request in, its reply and the connections that it releases
+// out. Pure: no socket, no clock, no log; it knows connections by number only and no dialects.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,9 +20,9 @@ class Engine {
 public:
     explicit Engine(const Limits& limits) : limits_(limits) {}
 
-    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Each connection in the result is sent
-    /// wire::kStopWaiting; `from` is never among them. Errors: kMalformed (the value is no number) and kLimit; `from` is then
-    /// to be closed, and nothing was stored or replied.
+    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Each connection in the result
+    /// is sent wire::kStopWaiting; `from` is never among them. Errors: kMalformed (the value is no number) and kLimit;
+    /// `from` is then to be closed, and nothing was stored or replied.
     [[nodiscard]] Result<Released> apply(ConnectionId from, const Request& request, std::string& reply);
 
     /// The connection is closed.

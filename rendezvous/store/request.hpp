@@ -40,10 +40,10 @@ enum class OlderDialect : std::uint8_t {
 /// Which fields have a meaning follows from `kind`; the others are empty.
 struct Request {
     RequestKind kind = RequestKind::kValidate;
-    std::string_view key;       ///< or the name of a queue
-    std::string_view expected;  ///< COMPARE_SET
-    std::string_view value;     ///< SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired value
-    std::int64_t number = 0;    ///< ADD: the amount. BARRIER: the world size. PING: the nonce
+    std::string_view key;                      ///< or the name of a queue
+    std::string_view expected;                 ///< COMPARE_SET
+    std::string_view value;                    ///< SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired value
+    std::int64_t number = 0;                   ///< ADD: the amount. BARRIER: the world size. PING: the nonce
     std::span<const std::string_view> keys;    ///< CHECK, WAIT, MULTI_GET, MULTI_SET
     std::span<const std::string_view> values;  ///< MULTI_SET: one for each of `keys`
 };

@@ -1,5 +1,7 @@
 #include "rendezvous/store/server.hpp"
 
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -8,8 +10,6 @@
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <exception>
 #include <limits>
@@ -50,7 +50,9 @@ void log_exception(const Hub& hub, const std::exception_ptr& exception) {
 class Listener : public std::enable_shared_from_this<Listener> {
 public:
     Listener(tcp::acceptor acceptor, const Options& options)
-        : acceptor_(std::move(acceptor)), pause_(acceptor_.get_executor()), port_(acceptor_.local_endpoint().port()),
+        : acceptor_(std::move(acceptor)),
+          pause_(acceptor_.get_executor()),
+          port_(acceptor_.local_endpoint().port()),
           hub_(std::make_shared<Hub>(options, to_text(acceptor_.local_endpoint()))) {}
 
     void start() {
@@ -117,13 +119,15 @@ Error cannot_listen(const tcp::endpoint& endpoint, const boost::system::error_co
     const bool in_use = error == asio::error::address_in_use;
     return {in_use ? Errc::kInUse : Errc::kSystem,
             fmt::format("cannot listen on {}: {}. {}", to_text(endpoint), error.message(),
-                        in_use ? "Choose another port, or 0 for a free one" : "Is this an address of this host, and the port allowed?")};
+                        in_use ? "Choose another port, or 0 for a free one"
+                               : "Is this an address of this host, and the port allowed?")};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<StoreServer>> StoreServer::listen(const asio::any_io_executor& executor, const asio::ip::address& address,
-                                                         std::uint16_t port, const Options& options) {
+Result<std::unique_ptr<StoreServer>> StoreServer::listen(const asio::any_io_executor& executor,
+                                                         const asio::ip::address& address, std::uint16_t port,
+                                                         const Options& options) {
     const tcp::endpoint endpoint(address, port);
     tcp::acceptor acceptor(executor);
     boost::system::error_code error;

@@ -1,6 +1,7 @@
 #pragma once
-// StoreServer: one TCPStore on one listening port, for one generation of workers. It only moves bytes; what they mean is in
-// codec.hpp and engine.hpp. Lives on the io_context's one thread; closing or destroying it ends every connection.
+// StoreServer: one TCPStore on one listening port, for one generation of workers. It only moves bytes; what they mean
+// is in codec.hpp and engine.hpp. Lives on the io_context's one thread and goes before that io_context does; closing or
+// destroying it ends every connection.
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -17,9 +18,9 @@ class StoreServer {
 public:
     /// Listens on `address`:`port` (0: a free port) and on nothing else: `::` is every IPv6 address and no IPv4 one.
     /// Errors: kInUse or kSystem with the address.
-    [[nodiscard]] static Result<std::unique_ptr<StoreServer>> listen(
-        const boost::asio::any_io_executor& executor, const boost::asio::ip::address& address, std::uint16_t port,
-        const Options& options = {});
+    [[nodiscard]] static Result<std::unique_ptr<StoreServer>> listen(const boost::asio::any_io_executor& executor,
+                                                                     const boost::asio::ip::address& address,
+                                                                     std::uint16_t port, const Options& options = {});
 
     virtual ~StoreServer() = default;
     [[nodiscard]] virtual std::uint16_t port() const = 0;

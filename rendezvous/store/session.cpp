@@ -1,10 +1,10 @@
 #include "rendezvous/store/session.hpp"
 
+#include <spdlog/spdlog.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <spdlog/spdlog.h>
 
 #include <string_view>
 #include <utility>
@@ -19,8 +19,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-/// No further request of a connection is served while it holds this much unsent output. So its output is bounded by this, one
-/// reply, and the one byte that ends a wait.
+/// No further request of a connection is served while it holds this much unsent output. So its output is bounded by
+/// this, one reply, and the one byte that ends a wait.
 constexpr std::size_t kOutputBytes = std::size_t{256} << 10;
 /// A connection keeps at most this much memory for output when all is sent.
 constexpr std::size_t kKeptBytes = std::size_t{16} << 10;
@@ -47,7 +47,8 @@ asio::awaitable<void> Session::run() {
     while (serve()) {
         // A peer that does not take its replies is not read from either: this bounds what is held for it.
         const bool sending = !output_.empty() || more_to_serve_;
-        const auto [error] = co_await socket_.async_wait(sending ? tcp::socket::wait_write : tcp::socket::wait_read, kTuple);
+        const auto [error] =
+            co_await socket_.async_wait(sending ? tcp::socket::wait_write : tcp::socket::wait_read, kTuple);
         if (error == asio::error::operation_aborted) continue;  // stop_waiting() left a byte to send, or close()
         if (error || (!sending && !receive())) break;
     }
@@ -93,7 +94,8 @@ bool Session::serve() {
 void Session::stop_waiting() {
     output_ += wire::kStopWaiting;
     if (!flush()) return close();
-    // The kernel is full of earlier replies: wake the coroutine, which waits for input, so that it waits for room instead.
+    // The kernel is full of earlier replies: wake the coroutine, which waits for input, so that it waits for room
+    // instead.
     if (!output_.empty()) socket_.cancel();
 }
 

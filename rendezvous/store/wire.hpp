@@ -13,9 +13,9 @@
 
 namespace ddprun::store::wire {
 
-inline constexpr std::uint32_t kMagic = 0x3C85F7CE;   ///< the argument of VALIDATE
-inline constexpr char kStopWaiting = 0;               ///< answers a WAIT whose keys are there
-inline constexpr char kWaitCanceled = 1;              ///< answers CANCEL_WAIT
+inline constexpr std::uint32_t kMagic = 0x3C85F7CE;  ///< the argument of VALIDATE
+inline constexpr char kStopWaiting = 0;              ///< answers a WAIT whose keys are there
+inline constexpr char kWaitCanceled = 1;             ///< answers CANCEL_WAIT
 
 template <std::integral T>
 void append_number(std::string& out, T value) {

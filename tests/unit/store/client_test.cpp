@@ -48,8 +48,8 @@ private:
     Endpoint endpoint_;
 };
 
-/// Takes `sizes[i]` bytes and answers `answers[i]`, one after the other, then ends the connection. The first exchange is the
-/// client's greeting, whose nonce is sent back.
+/// Takes `sizes[i]` bytes and answers `answers[i]`, one after the other, then ends the connection. The first exchange
+/// is the client's greeting, whose nonce is sent back.
 class ScriptedStore {
 public:
     using Script = std::vector<std::pair<std::size_t, std::string>>;
@@ -160,7 +160,8 @@ TEST_CASE("client: a store that ends the connection, or answers nonsense, makes 
     const auto waited = client.wait(keys, soon());
     REQUIRE_FALSE(waited.has_value());
     CHECK(waited.error().code == Errc::kMalformed);
-    CHECK(waited.error().message == "cannot wait for key 'x' at " + to_string(store.endpoint()) + ": unexpected answer 7");
+    CHECK(waited.error().message ==
+          "cannot wait for key 'x' at " + to_string(store.endpoint()) + ": unexpected answer 7");
     const auto later = client.num_keys();
     REQUIRE_FALSE(later.has_value());
     CHECK(later.error().code == Errc::kClosed);
@@ -173,7 +174,8 @@ TEST_CASE("client: the end of the server is an error of the operation under way"
     const auto value = client.get("x", soon());
     REQUIRE_FALSE(value.has_value());
     CHECK(value.error().code == Errc::kClosed);
-    CHECK_THAT(value.error().message, Catch::StartsWith("cannot wait for key 'x' at " + to_string(server.endpoint()) + ": "));
+    CHECK_THAT(value.error().message,
+               Catch::StartsWith("cannot wait for key 'x' at " + to_string(server.endpoint()) + ": "));
 }
 
 TEST_CASE("client: a reply that announces more than comes is an error, not a reservation") {
@@ -192,15 +194,16 @@ TEST_CASE("client: nobody listens there: kUnreachable with the number of tries a
     const auto client = Client::connect(nobody, Clock::now() + 500ms);
     REQUIRE_FALSE(client.has_value());
     CHECK(client.error().code == Errc::kUnreachable);
-    CHECK_THAT(client.error().message,
-               Catch::Matches("cannot reach the store at 127\\.0\\.0\\.1:\\d+: connect: Connection refused, [2-9] tries in 0\\.\\d s\\. .*"));
+    CHECK_THAT(client.error().message, Catch::Matches("cannot reach the store at 127\\.0\\.0\\.1:\\d+: connect: "
+                                                      "Connection refused, [2-9] tries in 0\\.\\d s\\. .*"));
 }
 
 TEST_CASE("client: an unknown host is unreachable") {
     const auto client = Client::connect(Endpoint{"host name with blanks", 1}, Clock::now());
     REQUIRE_FALSE(client.has_value());
     CHECK(client.error().code == Errc::kUnreachable);
-    CHECK_THAT(client.error().message, Catch::Contains("host 'host name with blanks' is unknown") && Catch::Contains("1 try in 0.0 s"));
+    CHECK_THAT(client.error().message,
+               Catch::Contains("host 'host name with blanks' is unknown") && Catch::Contains("1 try in 0.0 s"));
 }
 
 TEST_CASE("client: what listens but never answers is a timeout") {
@@ -214,7 +217,8 @@ TEST_CASE("client: what listens but never answers is a timeout") {
 TEST_CASE("client: what listens but is no store is said so") {
     const Listening listening;
     std::thread answers([&] {
-        while (const UniqueFd peer = listening.accept()) (void)send_all(peer.get(), "HTTP/1.1 400 Bad Request\r\n\r\n", soon());
+        while (const UniqueFd peer = listening.accept())
+            (void)send_all(peer.get(), "HTTP/1.1 400 Bad Request\r\n\r\n", soon());
     });
     const auto client = Client::connect(listening.endpoint(), Clock::now() + 300ms);
     listening.stop();

@@ -103,8 +103,8 @@ TEST_CASE("lengths and counts above the limits are refused before their bytes co
     };
     const std::uint64_t absurd = GENERATE(std::uint64_t{1} << 62, ~std::uint64_t{0}, std::uint64_t{1} << 63);
     CAPTURE(absurd);
-    for (const RequestKind kind : {kSet, kCompareSet, kGet, kAdd, kCheck, kWait, kDeleteKey, kAppend, kMultiGet, kMultiSet,
-                                   kQueuePush, kQueuePop, kQueueLength, kBarrier}) {
+    for (const RequestKind kind : {kSet, kCompareSet, kGet, kAdd, kCheck, kWait, kDeleteKey, kAppend, kMultiGet,
+                                   kMultiSet, kQueuePush, kQueuePop, kQueueLength, kBarrier}) {
         CAPTURE(static_cast<int>(kind));
         CHECK(error_of(announce(static_cast<int>(kind), absurd)) == Errc::kLimit);
     }
@@ -153,7 +153,8 @@ TEST_CASE("a code that no request has is refused, in each dialect, and stays ref
         CAPTURE(code);
         const std::string bytes(1, static_cast<char>(code));
         const bool modern = code >= 1 && code <= 18;  // 0: a second VALIDATE
-        CHECK(error_of(validate() + bytes + std::string(4, 'x')) == (modern ? boost::system::error_code{} : Errc::kMalformed));
+        CHECK(error_of(validate() + bytes + std::string(4, 'x')) ==
+              (modern ? boost::system::error_code{} : Errc::kMalformed));
         const bool old = code <= 8 && code != 7;
         CHECK(error_of(bytes) == (old ? boost::system::error_code{} : Errc::kMalformed));
     }

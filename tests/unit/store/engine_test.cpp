@@ -66,10 +66,20 @@ TEST_CASE("R14: a request that its connection did not finish has no effect") {
 
 TEST_CASE("ADD reads numbers as strtoll does") {
     Rig rig = modern("A");
-    const auto [text, sum] = GENERATE(table<std::string, std::int64_t>({
-        {"12abc", 13}, {" +7", 8}, {"\t\n\v\f\r -3", -2}, {"0x10", 1}, {"00012", 13}, {"-0", 1}, {"7 8", 8},
-        {std::string("5\0" "9", 3), 6}, {"9223372036854775807", std::numeric_limits<std::int64_t>::min()},
-        {"-9223372036854775808", std::numeric_limits<std::int64_t>::min() + 1}}));
+    const auto [text, sum] = GENERATE(
+        table<std::string, std::int64_t>({{"12abc", 13},
+                                          {" +7", 8},
+                                          {"\t\n\v\f\r -3", -2},
+                                          {"0x10", 1},
+                                          {"00012", 13},
+                                          {"-0", 1},
+                                          {"7 8", 8},
+                                          {std::string("5\0"
+                                                       "9",
+                                                       3),
+                                           6},
+                                          {"9223372036854775807", std::numeric_limits<std::int64_t>::min()},
+                                          {"-9223372036854775808", std::numeric_limits<std::int64_t>::min() + 1}}));
     CAPTURE(text);
     rig.send('A', request(kSet, "/v", text));
     CHECK(rig.ask('A', request(kAdd, "/v", std::int64_t{1})) == number(sum));

@@ -51,7 +51,8 @@ void Rig::send(char name, std::string_view bytes) {
     End& from = end(name);
     if (from.closed) return;
     from.decoder.feed(bytes);
-    while (!from.closed && serve_one(name, from)) {}
+    while (!from.closed && serve_one(name, from)) {
+    }
 }
 
 std::string Rig::received(char name) { return std::exchange(end(name).received, {}); }

@@ -1,5 +1,6 @@
 #pragma once
-// For the tests of codec and engine: connections named 'A', 'B', … on one store, without sockets; and requests as bytes.
+// For the tests of codec and engine: connections named 'A', 'B', … on one store, without sockets; and requests as
+// bytes.
 
 #include <cstdint>
 #include <initializer_list>

@@ -1,11 +1,11 @@
 // The server over real sockets, spoken to in raw bytes.
 #include "rendezvous/store/server.hpp"
 
-#include <boost/asio/io_context.hpp>
 #include <fcntl.h>
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <boost/asio/io_context.hpp>
 
 #include <chrono>
 #include <memory>
@@ -118,8 +118,9 @@ TEST_CASE("socket: bad input ends its own connection and no other") {
     Modern other(server.endpoint());
     std::string huge = validate() + request(kGet);
     wire::append_number(huge, std::uint64_t{1} << 62);
-    for (const std::string& bad : {std::string("GET / HTTP/1.1\r\n\r\n"), validate() + validate(), validate() + "\x13", huge,
-                                   validate() + request(kSet, "/x", "abc") + request(kAdd, "/x", std::int64_t{1})}) {
+    for (const std::string& bad :
+         {std::string("GET / HTTP/1.1\r\n\r\n"), validate() + validate(), validate() + "\x13", huge,
+          validate() + request(kSet, "/x", "abc") + request(kAdd, "/x", std::int64_t{1})}) {
         RawPeer peer(server.endpoint());
         peer.send(bad);
         CHECK(peer.is_closed());
@@ -204,7 +205,8 @@ TEST_CASE("socket: an address that cannot be listened on is an error that names 
     const auto taken = try_to_listen("127.0.0.1", server.endpoint().port);
     REQUIRE_FALSE(taken.has_value());
     CHECK(taken.error().code == Errc::kInUse);
-    CHECK_THAT(taken.error().message, Catch::Contains("cannot listen on " + to_string(server.endpoint()) + ": Address already in use"));
+    CHECK_THAT(taken.error().message,
+               Catch::Contains("cannot listen on " + to_string(server.endpoint()) + ": Address already in use"));
     const auto foreign = try_to_listen("192.0.2.1", 0);
     REQUIRE_FALSE(foreign.has_value());
     CHECK(foreign.error().code == Errc::kSystem);
@@ -239,7 +241,8 @@ public:
     CapturedLog& operator=(const CapturedLog&) = delete;
 
     [[nodiscard]] bool comes_to_say(const std::string& text) const {
-        for (const TimePoint deadline = soon(); Clock::now() < deadline; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+        for (const TimePoint deadline = soon(); Clock::now() < deadline;
+             std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
             const std::lock_guard lock(lines_->mutex);
             if (lines_->text.find(text) != std::string::npos) return true;
         }

@@ -1,8 +1,8 @@
 #include "tests/unit/store/server_thread.hpp"
 
-#include <boost/asio/post.hpp>
 #include <poll.h>
 #include <sys/socket.h>
+#include <boost/asio/post.hpp>
 
 #include <array>
 

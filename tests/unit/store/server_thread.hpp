@@ -24,7 +24,8 @@ inline TimePoint soon() { return Clock::now() + std::chrono::seconds(20); }
 /// Its destructor closes the server and waits until nothing of it is left to do.
 class ServerThread {
 public:
-    explicit ServerThread(const std::string& address = "127.0.0.1", std::uint16_t port = 0, const Options& options = {});
+    explicit ServerThread(const std::string& address = "127.0.0.1", std::uint16_t port = 0,
+                          const Options& options = {});
     ~ServerThread();
     ServerThread(const ServerThread&) = delete;
     ServerThread& operator=(const ServerThread&) = delete;
@@ -51,7 +52,8 @@ public:
     /// Waits until something has come and takes it with one system call.
     [[nodiscard]] std::string receive_once();
     /// Sends `bytes` over and over. True: there came a point where nobody took more for `patience`.
-    [[nodiscard]] bool is_held_up_sending(std::string_view bytes, std::size_t times, std::chrono::milliseconds patience);
+    [[nodiscard]] bool is_held_up_sending(std::string_view bytes, std::size_t times,
+                                          std::chrono::milliseconds patience);
     /// Whether the other side ends the connection.
     [[nodiscard]] bool is_closed();
     /// Whether nothing has come so far.

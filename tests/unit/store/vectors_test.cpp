@@ -50,7 +50,9 @@ void check_in_two_pieces(std::span<const Vector> vectors) {
 
 TEST_CASE("modern vectors: request by request") { check_request_by_request(kModernVectors); }
 TEST_CASE("modern vectors: R1, one byte per segment") { check_byte_by_byte(kModernVectors); }
-TEST_CASE("modern vectors: R1, all in one segment, and cut in two at every byte") { check_in_two_pieces(kModernVectors); }
+TEST_CASE("modern vectors: R1, all in one segment, and cut in two at every byte") {
+    check_in_two_pieces(kModernVectors);
+}
 TEST_CASE("old vectors: request by request") { check_request_by_request(kOldVectors); }
 TEST_CASE("old vectors: R1, one byte per segment") { check_byte_by_byte(kOldVectors); }
 TEST_CASE("old vectors: R1, all in one segment, and cut in two at every byte") { check_in_two_pieces(kOldVectors); }

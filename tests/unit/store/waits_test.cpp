@@ -29,8 +29,9 @@ TEST_CASE("W1: WAIT is answered at once when all keys are there, else when the l
 }
 
 TEST_CASE("W2: every request that writes a key wakes its waiters, each once") {
-    const auto write = GENERATE(request(kSet, "/x", ""), request(kAdd, "/x", std::int64_t{0}), request(kAppend, "/x", ""),
-                                request(kMultiSet, Pairs{{"/other", "1"}, {"/x", ""}}), request(kCompareSet, "/x", "", ""));
+    const auto write =
+        GENERATE(request(kSet, "/x", ""), request(kAdd, "/x", std::int64_t{0}), request(kAppend, "/x", ""),
+                 request(kMultiSet, Pairs{{"/other", "1"}, {"/x", ""}}), request(kCompareSet, "/x", "", ""));
     Store store;
     store.send('A', request(kWait, Keys{"/x", "/x"}));
     store.send('C', request(kWait, Keys{"/x"}));
