@@ -3,7 +3,9 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 

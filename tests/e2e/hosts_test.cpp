@@ -1,6 +1,7 @@
 // The same on two virtual hosts, each with a network, host name and processes of its own. Skipped where the tools are absent.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/ddp_script.hpp"
