@@ -10,7 +10,7 @@ set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no B
 find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)
 
 # Asio and Beast compiled once (cmake/asio_impl.cpp) instead of in every file that includes them.
-add_library(ddprun_asio STATIC cmake/asio_impl.cpp)
+add_library(ddprun_asio STATIC cmake/asio_impl.cpp cmake/asio_pch.cpp)
 target_compile_definitions(ddprun_asio PUBLIC
     BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE ddprun_settings)

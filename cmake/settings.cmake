@@ -24,7 +24,8 @@ endif()
 
 if(DDP_SANITIZE)
     target_compile_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer
-        -fno-sanitize-recover=all)
+        -fno-sanitize-recover=all
+        -Wno-maybe-uninitialized)   # g++ 12 reports the insides of std::function and std::regex under a sanitizer
     target_link_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE})
     if(DDP_SANITIZE MATCHES "thread")
         # g++ warns that ThreadSanitizer does not model atomic_thread_fence; we use none across threads that matter to it.

@@ -70,7 +70,7 @@ TEST_CASE("when one of three nodes dies as a whole the other two go on and finis
     const e2e::Sandbox sandbox("node-killed");
     e2e::Training training =
         long_training(sandbox, {"--nnodes", "2:3", "--nproc_per_node", "2", "--local-nodes"}, "losses");
-    training.more = {"--global-batch", "48"};  // divisible by 6 and by 4 ranks
+    training.global_batch = 48;  // divisible by 6 and by 4 ranks
     e2e::Process job(sandbox, e2e::command_of(training));
     reach_step(job, training, 25);
     const auto member = e2e::worker(sandbox, 2);

@@ -73,7 +73,7 @@ TEST_CASE("the example trains on two hosts and ends when one is lost for good", 
     const Hosts hosts(sandbox, 3);
     e2e::Training training{.steps = 300, .checkpoint_dir = (sandbox.path() / "ckpt").string(), .losses = sandbox.path() / "losses"};
     training.launch = {"--nnodes", "2:3", "--nproc_per_node", "1", "--rdzv-endpoint", "n1:29400"};
-    training.more = {"--global-batch", "48"};
+    training.global_batch = 48;
     const auto argv = e2e::command_of(training).argv;
     e2e::Process first(sandbox, hosts.on("n1", argv));
     e2e::Process second(sandbox, hosts.on("n2", argv));

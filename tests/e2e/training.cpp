@@ -26,8 +26,8 @@ Command command_of(const Training& training) {
         command.argv.insert(command.argv.end(), training.launch.begin(), training.launch.end());
     }
     const std::vector<std::string> trainer{
-        (bin() / "train").string(), "--steps", std::to_string(training.steps), "--global-batch", "32",
-        "--hidden1", "192", "--hidden2", "128", "--seed", "7", "--progress", "none"};
+        (bin() / "train").string(), "--steps", std::to_string(training.steps), "--global-batch",
+        std::to_string(training.global_batch), "--hidden1", "192", "--hidden2", "128", "--seed", "7", "--progress", "none"};
     command.argv.insert(command.argv.end(), trainer.begin(), trainer.end());
     if (!training.losses.empty()) {
         command.argv.insert(command.argv.end(), {"--loss-log", training.losses.string()});

@@ -18,6 +18,7 @@ namespace e2e {
 struct Training {
     std::vector<std::string> launch;      ///< options of ddprun; empty: the trainer alone, one rank
     int steps = 40;
+    int global_batch = 32;                ///< divisible by every number of ranks that the test comes to
     std::string checkpoint_dir;           ///< empty: no checkpoints
     int checkpoint_every = 10;
     std::filesystem::path losses;
