@@ -151,4 +151,9 @@ Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
     return daemon;
 }
 
+bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit) {
+    pollfd hung_up{lifeline.get(), POLLIN, 0};   // nothing is ever written, so that anything to read is the end
+    return ::poll(&hung_up, 1, static_cast<int>(limit.count())) == 1;
+}
+
 }  // namespace ddprun::launcher

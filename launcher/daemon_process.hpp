@@ -40,4 +40,7 @@ struct RunningDaemon {
 /// ended before it listened (its own message went to stderr).
 [[nodiscard]] Result<RunningDaemon> start_daemon(const DaemonRequest& request);
 
+/// Waits until the daemon of this lifeline is gone, so that nothing of a job is left when its ddprun ends; false after `limit`.
+bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit);
+
 }  // namespace ddprun::launcher

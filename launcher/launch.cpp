@@ -27,6 +27,8 @@ namespace {
 // A daemon that serves this machine alone has no late comers to wait for, only agents that are just starting.
 constexpr std::chrono::seconds kLingerAlone{5};
 constexpr std::chrono::seconds kLingerShared{10};
+// The daemon says goodbye to all agents and ends when it has given its verdict; ddprun ends after it if that is soon.
+constexpr std::chrono::seconds kGoodbye{1};
 
 /// All that was found out before the first process is started.
 struct Plan {
@@ -80,7 +82,7 @@ Result<Hosted> meet(const Plan& plan) {
 }
 
 void say_where(const Plan& plan, const Hosted& hosted) {
-    if (plan.options.as_local_node || plan.placement.part == Placement::Part::kAlone) return;
+    if (plan.options.as_local_node || hosted.endpoint.port != plan.placement.endpoint.port) return;   // nobody has to know it
     spdlog::info("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining", to_string(hosted.endpoint),
                  plan.placement.reason);
 }
@@ -127,10 +129,13 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     LocalCluster cluster;
     cluster.arguments = arguments;
     cluster.nodes = plan.options.nodes.max;
+    cluster.min_nodes = plan.options.nodes.min;
     cluster.endpoint = hosted.endpoint;
-    cluster.daemon_lifeline = std::move(hosted.lifeline);
+    cluster.daemon_lifeline = hosted.lifeline.get();
     cluster.grace = plan.options.grace;
-    return run_local_cluster(std::move(cluster));
+    const int code = run_local_cluster(cluster);
+    await_end_of_daemon(hosted.lifeline, kGoodbye);
+    return code;
 }
 
 int run(Plan plan, const std::vector<std::string>& arguments) {
@@ -141,9 +146,10 @@ int run(Plan plan, const std::vector<std::string>& arguments) {
     if (plan.placement.part == Placement::Part::kEmulate) return emulate(plan, arguments, std::move(*hosted));
 
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
-    hosted->lifeline.reset();
     config.guard_pipe = agent::become_guarded_agent(guard);
-    return agent::run_agent(std::move(config));
+    const int code = agent::run_agent(std::move(config));
+    if (hosted->started_here) await_end_of_daemon(hosted->lifeline, kGoodbye);
+    return code;
 }
 
 }  // namespace
@@ -157,10 +163,9 @@ int launch(const std::vector<std::string>& arguments) {
         return exit_code::kSuccess;
     }
 
+    init_logging("ddprun");
     Plan plan;
     plan.options = std::move(invocation->options);
-    const auto& node = plan.options.as_local_node;
-    init_logging(node ? fmt::format("ddprun {}", local_node_name(node->index)) : "ddprun");
 
     const Machine machine = this_machine(environment);
     plan.cpus = machine.cpus;
@@ -178,7 +183,7 @@ int launch(const std::vector<std::string>& arguments) {
     if (!placement) return refuse(placement.error(), exit_code::kUsage);
     plan.placement = std::move(*placement);
 
-    if (!node) {
+    if (!plan.options.as_local_node) {   // the launcher of the nodes has said it
         for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
     }
     return run(std::move(plan), arguments);

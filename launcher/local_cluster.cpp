@@ -14,11 +14,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <map>
-#include <optional>
 
 #include "agent/guard/children.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
+#include "common/unique_fd.hpp"
 #include "launcher/option_values.hpp"
 
 namespace ddprun::launcher {
@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr std::chrono::seconds kAfterGrace{10};   // for a node whose daemon is gone to end, beyond the grace of its workers
+constexpr std::chrono::seconds kTooFew{5};        // for the daemon to end when the job is over, and with it the nodes
 
 bool is_ignored(int signal) {
     struct sigaction action {};
@@ -35,7 +36,7 @@ bool is_ignored(int signal) {
 /// The launcher's part of one emulated cluster, from the first fork to the last wait.
 class Cluster {
 public:
-    explicit Cluster(LocalCluster cluster) : cluster_(std::move(cluster)) {
+    explicit Cluster(const LocalCluster& cluster) : cluster_(cluster), lifeline_(cluster.daemon_lifeline) {
         // What a node leaves behind when its guard and agent are killed together becomes our child, to be ended here.
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
         listen_for_signals();
@@ -64,7 +65,8 @@ private:
         ::sigemptyset(&wanted);
         ::sigaddset(&wanted, SIGCHLD);
         for (const int signal : kForwarded) {
-            if (!is_ignored(signal)) ::sigaddset(&wanted, signal);   // nohup asked that a hang-up be not heard of
+            const bool nohup = signal == SIGHUP && is_ignored(signal);
+            if (!nohup) ::sigaddset(&wanted, signal);
         }
         ::sigprocmask(SIG_BLOCK, &wanted, &mask_before_);
         signals_ = UniqueFd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -96,30 +98,42 @@ private:
     }
 
     void wait_for_something() {
-        std::array<pollfd, 2> sources{pollfd{signals_.get(), POLLIN, 0}, pollfd{cluster_.daemon_lifeline.get(), POLLIN, 0}};
+        std::array<pollfd, 2> sources{pollfd{signals_.get(), POLLIN, 0}, pollfd{lifeline_, POLLIN, 0}};
+        const TimePoint next = std::min(end_job_at_, kill_stragglers_at_);
         int timeout_ms = -1;
-        if (kill_stragglers_at_) {
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_stragglers_at_ - Clock::now());
-            timeout_ms = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+        if (next != TimePoint::max()) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+            timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));   // at most a look a minute
         }
         const int ready = ::poll(sources.data(), sources.size(), timeout_ms);
-        if (ready == 0) kill_stragglers();
         if (ready > 0 && sources[1].revents != 0) daemon_ended();
+        if (Clock::now() >= end_job_at_) end_job();
+        if (Clock::now() >= kill_stragglers_at_) kill_stragglers();
         forward_signals();
     }
 
     /// The daemon ends with the job. Nodes end by themselves then; one that is stopped or wedged never would.
     void daemon_ended() {
-        cluster_.daemon_lifeline.reset();
+        lifeline_ = -1;   // poll() ignores it from here on
+        end_job_at_ = TimePoint::max();
         kill_stragglers_at_ = Clock::now() + cluster_.grace + kAfterGrace;
     }
 
     void kill_stragglers() {
+        kill_stragglers_at_ = TimePoint::max();
         for (const auto& [pid, index] : running_) {
             spdlog::warn("{} did not end although the job is over: killing it", local_node_name(index));
             ::kill(pid, SIGKILL);
         }
-        kill_stragglers_at_.reset();
+    }
+
+    /// Real nodes would wait for a replacement of the lost one; here nobody could come.
+    void end_job() {
+        end_job_at_ = TimePoint::max();
+        too_few_ = true;
+        spdlog::error("{} of {} emulated nodes left, too few for --nnodes {}:{}: ending the job", running_.size(), cluster_.nodes,
+                      cluster_.min_nodes, cluster_.nodes);
+        for (const auto& [pid, index] : running_) ::kill(pid, SIGTERM);
     }
 
     void forward_signals() {
@@ -127,6 +141,7 @@ private:
         while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
             const int signal = static_cast<int>(info.ssi_signo);
             if (signal == SIGCHLD) continue;   // reap() looks for itself: one SIGCHLD may stand for several children
+            told_to_end_ = told_to_end_ || (signal != SIGUSR1 && signal != SIGUSR2);
             for (const auto& [pid, index] : running_) ::kill(pid, signal);
         }
     }
@@ -143,6 +158,14 @@ private:
             }
             running_.erase(node);
         }
+        watch_for_too_few();
+    }
+
+    /// With too few nodes and a daemon that is still there the job is not over, it waits.
+    void watch_for_too_few() {
+        const bool too_few = running_.size() < static_cast<std::size_t>(cluster_.min_nodes);
+        if (told_to_end_) end_job_at_ = TimePoint::max();   // they may need their grace, which a second signal would cut short
+        else if (too_few && lifeline_ >= 0 && !too_few_) end_job_at_ = std::min(end_job_at_, Clock::now() + kTooFew);
     }
 
     /// Kills every child that is no node: it can only have come to us because its guard is dead.
@@ -173,6 +196,7 @@ private:
     }
 
     int verdict() const {
+        if (too_few_) return exit_code::kInfrastructure;
         const int code = cluster_exit_code(ends_);
         if (code != 0 && first_node_killed_) {
             // The nodes leave it to the first of them to print the verdict.
@@ -181,18 +205,22 @@ private:
         return code;
     }
 
-    LocalCluster cluster_;
+    const LocalCluster& cluster_;
+    int lifeline_;                            ///< -1 once the daemon is gone
     sigset_t mask_before_{};
     UniqueFd signals_;
     std::map<pid_t, int> running_;            ///< pid of a node's first process → its index
     std::vector<ExitStatus> ends_;            ///< in the order in which nodes ended
     bool first_node_killed_ = false;
-    std::optional<TimePoint> kill_stragglers_at_;
+    bool told_to_end_ = false;                ///< by a signal from outside
+    bool too_few_ = false;                    ///< end_job() was called
+    TimePoint end_job_at_ = TimePoint::max();
+    TimePoint kill_stragglers_at_ = TimePoint::max();
 };
 
 }  // namespace
 
-int run_local_cluster(LocalCluster cluster) { return Cluster(std::move(cluster)).run(); }
+int run_local_cluster(const LocalCluster& cluster) { return Cluster(cluster).run(); }
 
 std::string local_node_name(int index) { return fmt::format("node{}", index); }
 

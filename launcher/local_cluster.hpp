@@ -8,7 +8,6 @@
 
 #include "common/endpoint.hpp"
 #include "common/exit_status.hpp"
-#include "common/unique_fd.hpp"
 
 namespace ddprun::launcher {
 
@@ -17,14 +16,15 @@ inline constexpr int kMaxLocalNodes = 1024;
 struct LocalCluster {
     std::vector<std::string> arguments;     ///< of this ddprun, without argv[0]: every node reads the same ones
     int nodes = 1;
+    int min_nodes = 1;                      ///< with fewer the job cannot go on, and no other machine will send one
     Endpoint endpoint;                      ///< of the daemon
-    UniqueFd daemon_lifeline;               ///< reads end-of-file when the daemon is gone
+    int daemon_lifeline = -1;               ///< a descriptor that reads end-of-file when the daemon is gone; not owned
     std::chrono::milliseconds grace{30'000};
 };
 
 /// Starts the nodes, passes signals on, and returns the job's exit code when no process of it is left.
 /// Throws ErrorException when the system refuses a process; what was started is stopped then.
-[[nodiscard]] int run_local_cluster(LocalCluster cluster);
+[[nodiscard]] int run_local_cluster(const LocalCluster& cluster);
 
 /// "node0" for the first.
 [[nodiscard]] std::string local_node_name(int index);

@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,12 +47,6 @@ DaemonRequest request_for(const std::filesystem::path& program) {
     return request;
 }
 
-bool at_end_of_file(int fd, std::chrono::milliseconds limit) {
-    pollfd readable{fd, POLLIN, 0};
-    char byte = 0;
-    return ::poll(&readable, 1, static_cast<int>(limit.count())) == 1 && ::read(fd, &byte, 1) == 0;
-}
-
 pid_t parent_of(pid_t pid) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(status, line);) {
@@ -90,10 +83,10 @@ TEST_CASE("a free port has no holder", "[launcher][unit]") {
 
 TEST_CASE("an address of no interface of ours cannot be bound", "[launcher][unit]") {
     DaemonRequest request = request_for("/bin/false");
-    request.bind = {"192.0.2.1", 29400};
+    request.bind = {"240.0.0.1", 29400};
     const auto refused = host_or_join(request);
     REQUIRE_FALSE(refused.has_value());
-    CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at 192.0.2.1:29400: Cannot assign"));
+    CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at 240.0.0.1:29400: Cannot assign"));
 }
 
 TEST_CASE("a port in other hands is an error that names them", "[launcher][unit]") {
@@ -173,9 +166,9 @@ TEST_CASE("the daemon is nobody's child, and its end is seen", "[launcher][unit]
     const pid_t pid = std::stoi(daemon->run_id);
     CHECK(parent_of(pid) != ::getpid());
     CHECK(::getsid(pid) != ::getsid(0));
-    CHECK_FALSE(at_end_of_file(daemon->lifeline.get(), 0ms));
+    CHECK_FALSE(await_end_of_daemon(daemon->lifeline, 0ms));
     { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }
-    CHECK(at_end_of_file(daemon->lifeline.get(), 10s));
+    CHECK(await_end_of_daemon(daemon->lifeline, 10s));
 }
 
 TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][unit]") {

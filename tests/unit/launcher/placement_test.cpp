@@ -122,5 +122,5 @@ TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
     CHECK(here("localhost") == "127.0.0.1");
     CHECK(here(self.name).has_value());
     for (const std::string& address : self.addresses) CHECK(here(address) == address);
-    CHECK_FALSE(here("192.0.2.1").has_value());   // reserved for documentation
+    CHECK_FALSE(here("240.0.0.1").has_value());   // reserved, never assigned
 }
