@@ -119,7 +119,7 @@ TEST_CASE("progress says what a person wants to know", "[train]") {
 }
 
 TEST_CASE("the summary is one line of valid JSON, whatever the numbers are", "[train]") {
-    train::Summary summary{.rank = 0, .world_size = 8, .steps = 120, .loss_first = 5.5, .loss_last = 2.25, .samples_per_s = 1234.56,
+    train::Summary summary{.world_size = 8, .steps = 120, .loss_first = 5.5, .loss_last = 2.25, .samples_per_s = 1234.56,
                            .restarts = 1};
     CHECK(train::to_json(summary) ==
           R"({"world_size":8,"steps":120,"loss_first":5.5,"loss_last":2.25,"samples_per_s":1234.6,"restarts":1})");

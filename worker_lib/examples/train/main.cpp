@@ -1,23 +1,45 @@
-// train: options in, one line of JSON out. The training is in trainer.cpp.
+// train: options in, one line of JSON out. The training is in trainer.cpp; here are its frame and its failures.
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string_view>
 
-#include "ddp/error.hpp"
+#include "ddp/ddp.hpp"
 #include "train/options.hpp"
 #include "train/trainer.hpp"
 #include "train/user_error.hpp"
 
 namespace {
 
-/// For messages of processes that may not have become a rank yet.
-std::string_view rank_text() {
-    const char* rank = std::getenv("RANK");
-    return rank != nullptr ? rank : "0";
+/// The launcher stops everybody when the first rank leaves, and reports that rank. Let it be the one that has spoken.
+int leave(ddp::Context& context, std::string_view message, int exit_code) {
+    if (!message.empty()) {
+        fmt::print(stderr, "train: {}\n", message);
+        return exit_code;
+    }
+    try {
+        context.world().barrier({.timeout = std::chrono::seconds(10), .tag = "leaving"}).wait();
+    } catch (const ddp::Error&) {  // the speaker has gone: it does not come to this barrier
+    }
+    return exit_code;
+}
+
+int train_and_report(const train::Options& options, ddp::Context& context) {
+    try {
+        const train::Summary summary = train::train(options, context);
+        if (context.rank() == 0) fmt::print("{}\n", train::to_json(summary));
+        return EXIT_SUCCESS;
+    } catch (const train::UserError& error) {
+        return leave(context, error.what(), train::kUserErrorExitCode);
+    } catch (const ddp::Error& error) {
+        if (error.code() != ddp::ErrorCode::Io) throw;
+        // A checkpoint; every rank has the same text.
+        return leave(context, context.rank() == 0 ? error.what() : "", EXIT_FAILURE);
+    }
 }
 
 }  // namespace
@@ -26,19 +48,13 @@ int main(int argc, char** argv) {
     train::Options options;
     if (const auto exit_code = train::parse_options(argc, argv, options)) return *exit_code;
     try {
-        const train::Summary summary = train::train(options);
-        if (summary.rank == 0) fmt::print("{}\n", train::to_json(summary));
-        return EXIT_SUCCESS;
-    } catch (const train::UserError& error) {
-        if (*error.what() != '\0') fmt::print(stderr, "train: {}\n", error.what());
-        return train::kUserErrorExitCode;
-    } catch (const ddp::Error& error) {
-        // Every rank gets the same text about a checkpoint; about anything else, each has its own view.
-        if (error.code() != ddp::ErrorCode::Io || rank_text() == "0") {
-            fmt::print(stderr, "train: rank {}: {}\n", rank_text(), error.what());
-        }
-    } catch (const std::exception& error) {
-        fmt::print(stderr, "train: rank {}: {}\n", rank_text(), error.what());
+        // Meet the other ranks. The launcher has put into the environment who they are and where they meet; without a launcher
+        // this is a world of one. This trainer computes on the CPU, so its gradients travel that way too.
+        ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
+        return train_and_report(options, context);
+    } catch (const std::exception& error) {  // ranks that do not come, or are lost: each has its own view
+        const char* rank = std::getenv("RANK");
+        fmt::print(stderr, "train: rank {}: {}\n", rank != nullptr ? rank : "0", error.what());
+        return EXIT_FAILURE;
     }
-    return EXIT_FAILURE;
 }

@@ -15,7 +15,7 @@ enum class ProgressStyle { kAuto, kBar, kPlain, kNone };
 
 struct Options {
     std::vector<std::filesystem::path> data;  ///< empty: default_files()
-    std::size_t steps = 150;
+    std::size_t steps = 120;
     std::size_t global_batch = 512;           ///< windows per step, of all ranks together
     std::uint64_t seed = 1;
     float rate = 0.1f;

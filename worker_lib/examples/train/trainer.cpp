@@ -78,6 +78,7 @@ std::optional<LossLog> open_loss_log(const Options& options, ddp::Context& conte
     return log;
 }
 
+/// All ranks have the same loss, so all leave here or none; rank 0 says why.
 void require_finite(double loss, std::size_t step, int rank) {
     if (std::isfinite(loss)) return;
     throw UserError(rank == 0 ? fmt::format("the loss is no finite number any more at step {}. Pass a smaller --lr", step) : "");
@@ -89,10 +90,9 @@ std::string json_number(double value) { return std::isfinite(value) ? fmt::forma
 
 }  // namespace
 
-Summary train(const Options& options) {
-    // 1. Meet the other ranks. The launcher has put into the environment who they are and where they meet; without a
-    //    launcher this is a world of one. This trainer computes on the CPU, so its gradients travel that way too.
-    ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
+// main() has called ddp::init_from_env(): the ranks know each other.
+Summary train(const Options& options, ddp::Context& context) {
+    // 1. Compute with this rank's share of the machine.
     const int threads = options.threads > 0 ? options.threads : default_threads(context);
     use_threads(threads);
 
@@ -148,9 +148,8 @@ Summary train(const Options& options) {
         progress.step({.step = step, .last_step = options.steps, .steps_done = step - resumed_step, .loss = run.loss_last,
                        .samples = samples, .elapsed = elapsed, .waiting = reducer.stats().exposed});
     }
-    return {.rank = context.rank(), .world_size = context.world_size(), .steps = options.steps, .loss_first = run.loss_first,
-            .loss_last = run.loss_last, .samples_per_s = samples > 0 ? samples / elapsed.count() : 0,
-            .restarts = context.restart_count()};
+    return {.world_size = context.world_size(), .steps = options.steps, .loss_first = run.loss_first, .loss_last = run.loss_last,
+            .samples_per_s = samples > 0 ? samples / elapsed.count() : 0, .restarts = context.restart_count()};
 }
 
 std::string to_json(const Summary& summary) {

@@ -1,15 +1,15 @@
 #pragma once
-// The training itself. Read trainer.cpp first: it is the tutorial of the library.
+// The training itself. Read main.cpp and trainer.cpp first: they are the tutorial of the library.
 
 #include <cstddef>
 #include <string>
 
+#include "ddp/context.hpp"
 #include "train/options.hpp"
 
 namespace train {
 
 struct Summary {
-    int rank = 0;
     int world_size = 1;
     std::size_t steps = 0;
     double loss_first = 0;
@@ -18,8 +18,8 @@ struct Summary {
     int restarts = 0;
 };
 
-/// Trains on all ranks that the launcher started. Throws UserError or ddp::Error.
-[[nodiscard]] Summary train(const Options& options);
+/// Collective: every rank of the job calls it. Throws UserError or ddp::Error.
+[[nodiscard]] Summary train(const Options& options, ddp::Context& context);
 
 /// One line of JSON; a number that JSON cannot write becomes null.
 [[nodiscard]] std::string to_json(const Summary& summary);

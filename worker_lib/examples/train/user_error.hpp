@@ -10,8 +10,9 @@ namespace train {
 
 inline constexpr int kUserErrorExitCode = 2;
 
+/// Thrown on all ranks or on none. The text is empty where another rank says it.
 struct UserError : std::runtime_error {
-    using std::runtime_error::runtime_error;  ///< no text: another rank says it
+    using std::runtime_error::runtime_error;
 };
 
 /// Collective. `problem` is what this rank found wrong, empty if nothing. If any rank has a problem, throws UserError on every

@@ -1,0 +1,192 @@
+#include <algorithm>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/temporary_directory.hpp"
+#include "train/batches.hpp"
+#include "train/loss_log.hpp"
+#include "train/text.hpp"
+#include "train/trainer.hpp"
+#include "train/user_error.hpp"
+
+using Catch::Contains;
+using ddp::Context;
+using ddp::testing::LocalWorld;
+using ddp::testing::run_ranks;
+using train::Text;
+using train::UserError;
+
+namespace {
+
+/// Bytes whose value tells where they are, as far as a byte can.
+Text counting_text(std::size_t bytes) {
+    Text text;
+    for (std::size_t i = 0; i < bytes; ++i) text.bytes.push_back(static_cast<std::uint8_t>(i));
+    return text;
+}
+
+/// The targets of all ranks in a step, sorted.
+std::vector<std::uint8_t> targets_of_step(const Text& text, int ranks, std::size_t step) {
+    const auto per_rank = run_ranks(LocalWorld{.ranks_per_node = {ranks}}, [&](Context& context) {
+        train::Batches batches(text, 4, 12, 3, context);
+        return batches.of_step(step).targets;
+    });
+    std::vector<std::uint8_t> all;
+    for (const auto& targets : per_rank) all.insert(all.end(), targets.begin(), targets.end());
+    std::sort(all.begin(), all.end());
+    return all;
+}
+
+/// "" for no error; else the text, or "quiet" where another rank speaks.
+template <typename Body>
+std::vector<std::string> user_errors(const LocalWorld& world, Body body) {
+    return run_ranks(world, [&](Context& context) -> std::string {
+        try {
+            body(context);
+            return "";
+        } catch (const UserError& error) {
+            return *error.what() != '\0' ? error.what() : "quiet";
+        }
+    });
+}
+
+/// A model that trains in no time, on a text of its own.
+train::Options tiny_run(const TemporaryDirectory& directory) {
+    write_file(directory.path() / "text", std::string(300, 'a') + "the quick brown fox" + std::string(300, 'b'));
+    train::Options options;
+    options.data = {directory.path() / "text"};
+    options.steps = 12;
+    options.global_batch = 16;
+    options.shape = {.context = 4, .embedding = 3, .hidden1 = 20, .hidden2 = 10};
+    options.threads = 1;
+    options.progress = train::ProgressStyle::kNone;
+    return options;
+}
+
+std::vector<double> losses(const std::filesystem::path& log) {
+    std::ifstream file(log);
+    std::vector<double> result;
+    std::size_t step = 0;
+    for (double loss = 0; file >> step >> loss;) result.push_back(loss);
+    return result;
+}
+
+std::vector<double> train_on(int ranks, train::Options options, const std::filesystem::path& log) {
+    options.loss_log = log;
+    run_ranks(LocalWorld{.ranks_per_node = {ranks}}, [&](Context& context) { return train::train(options, context).loss_last; });
+    return losses(log);
+}
+
+}  // namespace
+
+TEST_CASE("a step's samples are the same for every number of ranks", "[train]") {
+    const Text text = counting_text(100);  // 96 windows: 8 steps in an epoch
+    for (const std::size_t step : {1, 8, 9, 20}) {
+        CAPTURE(step);
+        const auto one = targets_of_step(text, 1, step);
+        CHECK(one.size() == 12);
+        CHECK(targets_of_step(text, 3, step) == one);
+        CHECK(targets_of_step(text, 4, step) == one);
+    }
+    CHECK(targets_of_step(text, 1, 1) != targets_of_step(text, 1, 9));  // a new order in each epoch
+}
+
+TEST_CASE("an epoch shows every window once, with its own bytes", "[train]") {
+    const Text text = counting_text(100);
+    const bool right = run_ranks({}, [&](Context& context) {
+        train::Batches batches(text, 4, 12, 3, context);
+        std::vector<int> seen(100);
+        for (std::size_t step = 1; step <= 8; ++step) {
+            const train::Batch& batch = batches.of_step(step);
+            for (std::size_t i = 0; i < batch.size(); ++i) {
+                ++seen[batch.targets[i]];
+                for (std::size_t j = 0; j < 4; ++j) {
+                    if (batch.contexts[i * 4 + j] + 4 - j != batch.targets[i]) return false;
+                }
+            }
+        }
+        return std::count(seen.begin(), seen.begin() + 4, 0) == 4 && std::count(seen.begin() + 4, seen.end(), 1) == 96;
+    }).front();
+    CHECK(right);
+}
+
+TEST_CASE("a batch that cannot be shared, or too little text, is said once", "[train]") {
+    const Text text = counting_text(100);
+    const auto indivisible = user_errors({.ranks_per_node = {3}}, [&](Context& c) { train::Batches(text, 4, 10, 1, c); });
+    CHECK_THAT(indivisible[0], Contains("--global-batch 10") && Contains("3 ranks") && Contains("such as 12"));
+    CHECK(indivisible[1] == "quiet");
+    CHECK(indivisible[2] == "quiet");
+    const auto short_text = user_errors({}, [&](Context& c) { train::Batches(text, 4, 97, 1, c); });
+    CHECK_THAT(short_text[0], Contains("100 bytes") && Contains("needs 101"));
+    CHECK(user_errors({}, [&](Context& c) { train::Batches(text, 4, 96, 1, c); })[0].empty());
+}
+
+TEST_CASE("a file that one rank cannot read stops all, and that rank says it", "[train]") {
+    const TemporaryDirectory directory;
+    write_file(directory.path() / "text", "abc");
+    const auto errors = user_errors({.ranks_per_node = {3}}, [&](Context& context) {
+        const Text text = train::read_same_text({directory.path() / (context.rank() == 1 ? "missing" : "text")}, context);
+    });
+    CHECK(errors[0] == "quiet");
+    CHECK_THAT(errors[1], Contains("missing") && Contains("No such file"));
+    CHECK(errors[2] == "quiet");
+}
+
+TEST_CASE("a node with other data is named", "[train]") {
+    const TemporaryDirectory directory;
+    write_file(directory.path() / "text", "abc");
+    write_file(directory.path() / "other", "abd");
+    const auto errors = user_errors({.ranks_per_node = {2, 1}}, [&](Context& context) {
+        const Text text = train::read_same_text({directory.path() / (context.rank() == 2 ? "other" : "text")}, context);
+    });
+    CHECK(errors[0] == "quiet");
+    CHECK_THAT(errors[2], Contains("rank 2 on node 1") && Contains("rank 0 has 3"));
+}
+
+TEST_CASE("the loss curve is the same on 1 and on 4 ranks, and falls", "[train]") {
+    const TemporaryDirectory directory;
+    const auto options = tiny_run(directory);
+    const auto one = train_on(1, options, directory.path() / "one");
+    const auto four = train_on(4, options, directory.path() / "four");
+    REQUIRE(one.size() == 12);
+    REQUIRE(four.size() == 12);
+    for (std::size_t i = 0; i < one.size(); ++i) CHECK(four[i] == Approx(one[i]).epsilon(1e-4));
+    CHECK(one.back() < 0.8 * one.front());
+    CHECK(train_on(4, options, directory.path() / "again") == four);
+}
+
+TEST_CASE("a run that stops and resumes continues the same curve to the bit", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    const auto undisturbed = train_on(2, options, directory.path() / "undisturbed");
+
+    options.checkpoint_dir = directory.path() / "checkpoints";
+    options.checkpoint_every = 5;
+    options.steps = 7;  // saves after 5 and 7
+    train_on(2, options, directory.path() / "log");
+    std::filesystem::remove(directory.path() / "checkpoints" / "step-7.ckpt");  // as if killed after step 7
+    options.steps = 12;
+    CHECK(train_on(2, options, directory.path() / "log") == undisturbed);
+}
+
+TEST_CASE("a checkpoint of a run with another seed is not continued", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    options.steps = 1;
+    options.checkpoint_dir = directory.path() / "checkpoints";
+    options.checkpoint_every = 1;
+    train_on(1, options, directory.path() / "log");
+    options.seed = 99;
+    const auto errors = user_errors({.ranks_per_node = {2}}, [&](Context& context) { (void)train::train(options, context); });
+    CHECK_THAT(errors[0], Contains("--seed 1") && Contains("another --checkpoint-dir"));
+    CHECK(errors[1] == "quiet");
+}
+
+TEST_CASE("a run that diverges stops instead of saving rubbish", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    options.rate = 1e30f;
+    const auto errors = user_errors({.ranks_per_node = {2}}, [&](Context& context) { (void)train::train(options, context); });
+    CHECK_THAT(errors[0], Contains("--lr"));
+    CHECK(errors[1] == "quiet");
+}
