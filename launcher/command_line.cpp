@@ -23,13 +23,31 @@ constexpr std::string_view kExamples = R"(Examples:
 Every option may be spelled with dashes or underscores (--rdzv-id, --rdzv_id), and PET_<NAME> (PET_RDZV_ID) sets its
 default. A program is a path or a name on PATH; *.py runs under python3 -u. What follows it is passed on untouched.)";
 
+constexpr int kNameColumns = 34;   // of --help: the option, then what it does
+constexpr std::size_t kHelpColumns = 120 - kNameColumns;
+
 class HelpFormatter : public CLI::Formatter {
 public:
-    HelpFormatter() { column_width(34); }
+    HelpFormatter() { column_width(kNameColumns); }
     std::string make_usage(const CLI::App*, std::string) const override {
-        return "Usage: ddprun [options] program [arguments]\n";
+        return "Usage: ddprun [options] program [arguments]\n\n";
+    }
+    std::string make_group(std::string group, bool positional, std::vector<const CLI::Option*> options) const override {
+        return CLI::Formatter::make_group(std::move(group), positional, std::move(options)).substr(1);   // one empty line is enough
     }
 };
+
+/// Lines of at most `columns` bytes, broken at blanks.
+std::string wrap(std::string_view text, std::size_t columns) {
+    std::string lines;
+    while (text.size() > columns) {
+        const auto blank = text.rfind(' ', columns);
+        if (blank == std::string_view::npos) break;
+        lines.append(text.substr(0, blank)).push_back('\n');
+        text.remove_prefix(blank + 1);
+    }
+    return lines.append(text);
+}
 
 /// The arguments split at the program's name, options reduced to one spelling: "--rdzv-id", "x".
 struct Split {
@@ -114,7 +132,7 @@ void add_row(CLI::App& app, const OptionRow& row) {
     std::string names = fmt::format("--{}", row.name);
     if (row.letter != 0) names = fmt::format("-{},{}", row.letter, names);
     CLI::Option* option = nullptr;
-    const std::string help(row.help);
+    const std::string help = wrap(row.help, kHelpColumns);
     if (row.is_flag()) {
         option = app.add_flag(names, help);
     } else {
@@ -132,9 +150,9 @@ Result<CommandLine> read_command_line(const std::vector<std::string>& arguments)
     CLI::App app("Starts, watches and restarts the workers of a data-parallel job on one or many nodes.\n", "ddprun");
     app.formatter(std::make_shared<HelpFormatter>());
     app.footer(std::string(kExamples));
+    for (const OptionRow& row : option_table()) add_row(app, row);
     app.set_help_flag("-h,--help", "print this text")->group("About");
     app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "print the version")->group("About");
-    for (const OptionRow& row : option_table()) add_row(app, row);
 
     CommandLine line;
     line.program = std::move(split->program);

@@ -124,7 +124,7 @@ Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
         text.remove_prefix(std::min(text.size(), entry.size() + 1));
         const auto equals = entry.find('=');
         if (equals == std::string_view::npos || equals == 0 || equals + 1 == entry.size()) {
-            return usage(fmt::format("'{}' is not KEY=VALUE. Write KEY=VALUE,KEY=VALUE,…", entry));
+            return usage(fmt::format("'{}' is not KEY=VALUE. Write KEY=VALUE,KEY=VALUE,...", entry));
         }
         const Result<void> set = set_conf(conf, entry.substr(0, equals), entry.substr(equals + 1));
         if (!set) return set.error();
