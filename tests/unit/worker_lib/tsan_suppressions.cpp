@@ -1,9 +1,0 @@
-// What ThreadSanitizer need not report in these tests. An exception_ptr counts its owners inside libstdc++.so, which is
-// not instrumented: when the last owner of an error is another thread than the one that read it, the sanitizer sees no
-// order.
-
-extern "C" {
-__attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
-    return "race:std::__exception_ptr::exception_ptr::_M_release\n";
-}
-}
