@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t kLines = 20;  // in a whole run, when the steps are short …
 constexpr std::chrono::seconds kLongestSilence{5};  // … and when they are long
 constexpr std::chrono::milliseconds kBarInterval{100};
-constexpr std::size_t kBarWidth = 20;
+constexpr std::size_t kMinBarWidth = 3;  // with these texts, still a line of 80 columns
+constexpr std::size_t kMaxBarWidth = 30;
 
 std::string minutes(double seconds) {
     const auto whole = static_cast<long>(std::clamp(seconds, 0.0, 359'999.0) + 0.5);
@@ -23,7 +24,20 @@ std::string minutes(double seconds) {
                         : fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-std::size_t terminal_width() {
+double per_second(const StepReport& report) { return report.samples / std::max(report.elapsed.count(), 1e-9); }
+
+double percent_waiting(const StepReport& report) {
+    return 100 * report.waiting.count() / std::max(report.elapsed.count(), 1e-9);
+}
+
+std::string time_left(const StepReport& report) {
+    const double per_step = report.elapsed.count() / static_cast<double>(std::max<std::size_t>(report.steps_done, 1));
+    return minutes(per_step * static_cast<double>(report.last_step - report.step));
+}
+
+double bits(double nats) { return nats / std::numbers::ln2; }
+
+std::size_t terminal_columns() {
     winsize size{};
     return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
@@ -31,17 +45,19 @@ std::size_t terminal_width() {
 }  // namespace
 
 std::string describe(const StepReport& report) {
-    const double seconds = std::max(report.elapsed.count(), 1e-9);
-    const double per_step = seconds / static_cast<double>(std::max<std::size_t>(report.steps_done, 1));
     return fmt::format("step {}/{}  loss {:.4f}  {:.2f} bits/byte  {:.0f} samples/s  waiting {:.0f} %  {} left", report.step,
-                       report.last_step, report.loss, report.loss / std::numbers::ln2, report.samples / seconds,
-                       100 * report.waiting.count() / seconds,
-                       minutes(per_step * static_cast<double>(report.last_step - report.step)));
+                       report.last_step, report.loss, bits(report.loss), per_second(report), percent_waiting(report),
+                       time_left(report));
 }
 
-std::string bar(const StepReport& report, std::size_t width) {
+std::string describe_with_bar(const StepReport& report, std::size_t columns) {
+    const std::string text = fmt::format(" {}/{}  {} left  loss {:.2f} = {:.2f} bits/byte  {:.0f} samples/s  wait {:.0f} %",
+                                         report.step, report.last_step, time_left(report), report.loss, bits(report.loss),
+                                         per_second(report), percent_waiting(report));
+    const std::size_t taken = text.size() + 2;
+    const std::size_t width = std::clamp(columns > taken ? columns - taken : 0, kMinBarWidth, kMaxBarWidth);
     const std::size_t filled = report.step * width / std::max<std::size_t>(report.last_step, 1);
-    return "[" + std::string(filled, '#') + std::string(width - filled, '-') + "]";
+    return ("[" + std::string(filled, '#') + std::string(width - filled, '-') + "]" + text).substr(0, columns);
 }
 
 Progress::Progress(ProgressStyle style, int rank) : style_(style) {
@@ -73,9 +89,8 @@ void Progress::step(const StepReport& report) {
 }
 
 void Progress::draw_bar(const StepReport& report) {
-    std::string line = bar(report, kBarWidth) + " " + describe(report);
-    line.resize(std::min(line.size(), terminal_width() - 1));  // a wrapped line could not be overwritten
-    fmt::print(stderr, "\r{}\x1b[K", line);
+    // One column stays free: a line that wraps could not be overwritten.
+    fmt::print(stderr, "\r{}\x1b[K", describe_with_bar(report, terminal_columns() - 1));
     std::fflush(stderr);
     bar_open_ = true;
 }
