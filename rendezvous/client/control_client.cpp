@@ -34,7 +34,9 @@ private:
         co_return message;
     }
 
-    static std::string name(const Endpoint& endpoint) { return fmt::format("the rendezvous daemon at {}", to_string(endpoint)); }
+    static std::string name(const Endpoint& endpoint) {
+        return fmt::format("the rendezvous daemon at {}", to_string(endpoint));
+    }
 
     std::shared_ptr<Channel> channel_;
     Endpoint endpoint_;

@@ -18,8 +18,8 @@ public:
     /// Connects and upgrades to WebSocket, retrying while nobody listens there, until `deadline`.
     /// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused when something that is not a
     /// ddprund answers there.
-    [[nodiscard]] static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(
-        Endpoint endpoint, TimePoint deadline);
+    [[nodiscard]] static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(Endpoint endpoint,
+                                                                                                TimePoint deadline);
 
     virtual ~ControlClient() = default;
     /// The next message. Errors: kClosed when the daemon ended the connection; kMalformed (then close).

@@ -27,8 +27,8 @@ using transport::Channel;
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kLongestPause{1000};
-constexpr milliseconds kOneAddress{5000};     // a host that drops packets must not use up the time of the next address
-constexpr milliseconds kSilence{2000};        // waiting longer is said on the log
+constexpr milliseconds kOneAddress{5000};  // a host that drops packets must not use up the time of the next address
+constexpr milliseconds kSilence{2000};     // waiting longer is said on the log
 constexpr milliseconds kSaidAgain{15'000};
 
 using Addresses = std::vector<tcp::endpoint>;
@@ -72,8 +72,9 @@ std::string uncapitalised(std::string text) {
 
 Error refused(const Endpoint& endpoint, const Error& cause) {
     if (cause.code == Errc::kMismatch) {
-        return {cause.code, fmt::format("the ddprund at {} is of another version: {}. Use the same ddprun on all nodes.",
-                                        to_string(endpoint), cause.message)};
+        return {cause.code,
+                fmt::format("the ddprund at {} is of another version: {}. Use the same ddprun on all nodes.",
+                            to_string(endpoint), cause.message)};
     }
     return {cause.code, fmt::format("something that is not ddprund answers at {} ({}). Pass another --rdzv-endpoint.",
                                     to_string(endpoint), cause.message)};
@@ -82,10 +83,12 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
 Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration waited) {
     const bool silent = cause.code == Errc::kTimeout;
     const double seconds = std::chrono::duration<double>(waited).count();
-    return {silent ? Errc::kTimeout : Errc::kUnreachable,
-            fmt::format("cannot reach the rendezvous daemon at {}: {}, {} {} in {:.1f} s. Is ddprund or the first ddprun running "
-                        "there? Start it, or pass another --rdzv-endpoint.",
-                        to_string(endpoint), uncapitalised(cause.message), tries, tries == 1 ? "try" : "tries", seconds)};
+    return {
+        silent ? Errc::kTimeout : Errc::kUnreachable,
+        fmt::format(
+            "cannot reach the rendezvous daemon at {}: {}, {} {} in {:.1f} s. Is ddprund or the first ddprun running "
+            "there? Start it, or pass another --rdzv-endpoint.",
+            to_string(endpoint), uncapitalised(cause.message), tries, tries == 1 ? "try" : "tries", seconds)};
 }
 
 }  // namespace
@@ -104,7 +107,8 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
         const TimePoint now = Clock::now();
         if (now + pause >= deadline) co_return gave_up(endpoint, cause, tries, now - start);
         if (now >= say_at) {
-            spdlog::info("waiting for the rendezvous daemon at {}: {}", to_string(endpoint), uncapitalised(cause.message));
+            spdlog::info("waiting for the rendezvous daemon at {}: {}", to_string(endpoint),
+                         uncapitalised(cause.message));
             say_at = now + kSaidAgain;
         }
         timer.expires_after(pause);

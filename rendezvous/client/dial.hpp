@@ -1,6 +1,6 @@
 #pragma once
-// Reaching a daemon that may not be there yet: names become addresses, every address is tried, and all of it again after a
-// short pause. Private to the client.
+// Reaching a daemon that may not be there yet: names become addresses, every address is tried, and all of it again
+// after a short pause. Private to the client.
 
 #include <boost/asio/awaitable.hpp>
 
@@ -14,8 +14,9 @@
 namespace ddprun::client {
 
 /// Tries at least once, and until `deadline`; looking up a name may take longer, as the system's resolver decides.
-/// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused and kMismatch at once, when somebody else
-/// answers. Says on the log that it waits.
-[[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(Endpoint endpoint, TimePoint deadline);
+/// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused and kMismatch at once, when somebody
+/// else answers. Says on the log that it waits.
+[[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(Endpoint endpoint,
+                                                                                       TimePoint deadline);
 
 }  // namespace ddprun::client

@@ -31,14 +31,19 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 Error cannot_listen(const tcp::endpoint& wanted, const error_code& ec) {
     const std::string where = to_string(Endpoint{wanted.address().to_string(), wanted.port()});
     if (ec == asio::error::address_in_use) {
-        return {Errc::kInUse, fmt::format("cannot listen on {}: the port is in use, perhaps by the ddprund of another job. End "
-                                          "that one, or choose another port (0: a free one).", where)};
+        return {Errc::kInUse,
+                fmt::format("cannot listen on {}: the port is in use, perhaps by the ddprund of another job. End "
+                            "that one, or choose another port (0: a free one).",
+                            where)};
     }
     if (ec == boost::system::errc::address_not_available) {
-        return {Errc::kSystem, fmt::format("cannot listen on {}: this host has no such address. Choose one that `ip address` "
-                                           "shows here.", where)};
+        return {Errc::kSystem,
+                fmt::format("cannot listen on {}: this host has no such address. Choose one that `ip address` "
+                            "shows here.",
+                            where)};
     }
-    return {Errc::kSystem, fmt::format("cannot listen on {}: {}. Choose another address or port.", where, ec.message())};
+    return {Errc::kSystem,
+            fmt::format("cannot listen on {}: {}. Choose another address or port.", where, ec.message())};
 }
 
 bool is_refusal(const coordinator::Action& action) { return std::holds_alternative<coordinator::Refuse>(action); }
@@ -91,7 +96,7 @@ awaitable<void> Daemon::tick() {
 bool Daemon::deserted(TimePoint now) {
     if (!agents_.empty()) alone_since_ = now;
     if (now - alone_since_ < config_.linger) return false;
-    spdlog::info("no agent was connected for {:.0f} s: the daemon ends",
+    spdlog::info("no agent was connected for {:g} s: the daemon ends",
                  std::chrono::duration<double>(config_.linger).count());
     return true;
 }
@@ -114,7 +119,8 @@ void Daemon::stop(int signal) {
     end(verdict.exit_code);
 }
 
-// ---- the one place that decides, and what it asks for --------------------------------------------------------------------
+// ---- the one place that decides, and what it asks for
+// --------------------------------------------------------------------
 
 void Daemon::apply(const coordinator::Event& event) {
     std::optional<coordinator::Event> current = event;
@@ -124,7 +130,8 @@ void Daemon::apply(const coordinator::Event& event) {
         state_ = std::move(step.next);
         log_step(step.reason, before);
         const bool refused = std::ranges::any_of(step.actions, is_refusal);
-        if (joining_ && !refused) agents_[std::get<coordinator::NodeMessage>(*current).node] = std::exchange(joining_, nullptr);
+        if (joining_ && !refused)
+            agents_[std::get<coordinator::NodeMessage>(*current).node] = std::exchange(joining_, nullptr);
         for (const coordinator::Action& action : step.actions) {
             std::visit([this](const auto& what) { perform(what); }, action);
         }

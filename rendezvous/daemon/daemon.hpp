@@ -1,6 +1,6 @@
 #pragma once
-// Daemon: what the coordinator decides, performed on sockets and timers. It owns the control port, the connections of agents
-// and the stores of generations. Lives on the io_context's one thread; the program around it is main.cpp.
+// Daemon: what the coordinator decides, performed on sockets and timers. It owns the control port, the connections of
+// agents and the stores of generations. Lives on the io_context's one thread; the program around it is main.cpp.
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -26,10 +26,10 @@ inline constexpr int kMaxStrangers = 256;
 
 struct DaemonConfig {
     boost::asio::ip::address bind = boost::asio::ip::address_v4::loopback();
-    std::uint16_t port = kDefaultPort;                 ///< 0: a free one
+    std::uint16_t port = kDefaultPort;  ///< 0: a free one
     coordinator::Config job;
-    std::chrono::milliseconds linger{10'000};          ///< without any agent for so long, the daemon ends
-    std::chrono::milliseconds handshake_time{2'000};   ///< from the connection to the Join
+    std::chrono::milliseconds linger{10'000};         ///< without any agent for so long, the daemon ends
+    std::chrono::milliseconds handshake_time{2'000};  ///< from the connection to the Join
 };
 
 class Daemon : public std::enable_shared_from_this<Daemon> {
@@ -41,9 +41,9 @@ public:
 
     [[nodiscard]] boost::asio::ip::tcp::endpoint endpoint() const { return endpoint_; }
 
-    /// Serves until the job is finished, no agent is left, or stop(). Then all agents were told and every port is closed.
-    /// Returns the exit code of ddprund: 0 after a job's verdict, whatever it says; exit_code::kInfrastructure when agents
-    /// stayed away; 128 + signal after stop(signal).
+    /// Serves until the job is finished, no agent is left, or stop(). Then all agents were told and every port is
+    /// closed. Returns the exit code of ddprund: 0 after a job's verdict, whatever it says; exit_code::kInfrastructure
+    /// when agents stayed away; 128 + signal after stop(signal).
     [[nodiscard]] boost::asio::awaitable<int> run();
 
     /// Ends run() within about a second: agents are told that the job was stopped.
@@ -82,17 +82,17 @@ private:
     const DaemonConfig config_;
     const tcp::endpoint endpoint_;
     coordinator::State state_;
-    std::optional<coordinator::Event> answer_;     ///< of an action, to be applied after the other actions of its step
+    std::optional<coordinator::Event> answer_;  ///< of an action, to be applied after the other actions of its step
     std::map<coordinator::NodeId, ChannelPtr> agents_;
-    ChannelPtr joining_;                           ///< whose Join is being decided on
+    ChannelPtr joining_;  ///< whose Join is being decided on
     std::map<Generation, std::unique_ptr<store::StoreServer>> stores_;
 
-    std::optional<int> exit_code_;                 ///< set: run() comes to its end
+    std::optional<int> exit_code_;  ///< set: run() comes to its end
     boost::asio::steady_timer tick_timer_;
     TimePoint alone_since_;
     int strangers_ = 0;
-    int closing_ = 0;                              ///< channels whose goodbye is under way
-    boost::asio::steady_timer closed_;             ///< never expires; cancelled when `closing_` falls to 0
+    int closing_ = 0;                   ///< channels whose goodbye is under way
+    boost::asio::steady_timer closed_;  ///< never expires; cancelled when `closing_` falls to 0
     LineLimit stranger_lines_;
     std::string last_reason_;
 };

@@ -128,7 +128,8 @@ awaitable<void> Daemon::say_goodbye() {
 
 void Daemon::log_stranger(const std::string& line) {
     if (!stranger_lines_.admits(Clock::now())) return;
-    spdlog::info("{}{}", printable(line), stranger_lines_.last() ? " (more of these will not be shown for a while)" : "");
+    spdlog::info("{}{}", printable(line),
+                 stranger_lines_.last() ? " (more of these will not be shown for a while)" : "");
 }
 
 }  // namespace ddprun::daemon

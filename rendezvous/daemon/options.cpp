@@ -18,10 +18,12 @@ using std::chrono::milliseconds;
 constexpr double kLongestSeconds = 1e7;  // almost four months
 
 constexpr const char* kFooter =
-    "\nWhen it listens, it serves one job: it gathers the nodes, gives them ranks, opens an empty TCPStore for every group of\n"
-    "workers, and ends with the job.\n\n"
-    "Exit codes: 0 the job has its verdict, whatever that is; 2 wrong usage; 69 the port could not be opened, or no agent was\n"
-    "connected for --linger seconds; 128 + n told to end by signal n; 70 a bug.";
+    "\n"
+    "It serves one job: gathers the nodes, gives them ranks, opens an empty TCPStore for every group of workers,\n"
+    "and ends with the job.\n"
+    "\n"
+    "Exit codes: 0 the job has its verdict, whatever that is; 2 wrong usage; 69 the port could not be opened, or\n"
+    "no agent was connected for --linger seconds; 128 + n told to end by signal n; 70 a bug.";
 
 std::string seconds_in_range(const std::string& text) {
     double seconds = 0;
@@ -43,9 +45,9 @@ void add_seconds(CLI::App& app, const std::string& name, milliseconds& target, c
 std::string numeric_address(const std::string& text) {
     boost::system::error_code ec;
     boost::asio::ip::make_address(text, ec);
-    return ec ? fmt::format("'{}' is not a numeric address, such as 127.0.0.1, 10.0.0.7, ::1, or 0.0.0.0 for all of this host",
-                            text)
-              : std::string();
+    if (!ec) return {};
+    return fmt::format("'{}' is not a numeric address: 127.0.0.1, 10.0.0.7, ::1, or 0.0.0.0 for all of this host",
+                       text);
 }
 
 std::string open_descriptor(const std::string& text) {
@@ -71,13 +73,20 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     app.footer(kFooter);
     app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
     app.add_option("--bind", bind, "numeric address to listen on, for agents and stores")
-        ->check(numeric_address)->type_name("ADDR")->capture_default_str();
-    app.add_option("--port", options.daemon.port, "port for agents; 0: a free one")->type_name("N")->capture_default_str();
-    app.add_option("--run-id", job.run_id, "name of the job; agents that name another are refused (default: a random one)")
+        ->check(numeric_address)
+        ->type_name("ADDR")
+        ->capture_default_str();
+    app.add_option("--port", options.daemon.port, "port for agents; 0: a free one")
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--run-id", job.run_id,
+                   "name of the job; agents that name another are refused (default: a random one)")
         ->check([](const std::string& id) { return id.empty() || id.size() > 255 ? "give 1 to 255 bytes" : ""; })
         ->type_name("ID");
-    app.add_option("--ready-fd", options.ready_fd, "write {\"address\", \"port\", \"run_id\"} there when listening, and close it")
-        ->check(open_descriptor)->type_name("FD");
+    app.add_option("--ready-fd", options.ready_fd,
+                   "write {\"address\", \"port\", \"run_id\"} there when listening, and close it")
+        ->check(open_descriptor)
+        ->type_name("FD");
     add_seconds(app, "--linger", options.daemon.linger, "end when no agent has been connected for so long");
     add_seconds(app, "--join-timeout", job.join_timeout, "how long to wait for MIN nodes");
     add_seconds(app, "--last-call", job.last_call, "with MIN nodes here, how long to wait for more, up to MAX");
@@ -92,7 +101,8 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
         return complain(error.what());
     }
     if (job.lost_after < 2 * job.heartbeat_interval) {
-        return complain("--lost-after must be at least twice --heartbeat-interval, or a late heartbeat looks like a lost node");
+        return complain(
+            "--lost-after must be at least twice --heartbeat-interval, or a late heartbeat looks like a lost node");
     }
     options.daemon.bind = boost::asio::ip::make_address(bind);
     if (job.run_id.empty()) job.run_id = random_id();

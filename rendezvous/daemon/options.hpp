@@ -15,8 +15,8 @@ struct Options {
     std::string log_file;         ///< empty: stderr alone
 };
 
-/// What to do, or the exit code of a program that has nothing to do: --help and --version were printed (0), or what is wrong
-/// with the command line was (exit_code::kUsage).
+/// What to do, or the exit code of a program that has nothing to do: --help and --version were printed (0), or what is
+/// wrong with the command line was (exit_code::kUsage).
 [[nodiscard]] std::variant<Options, int> parse_options(int argc, const char* const* argv);
 
 }  // namespace ddprun::daemon

@@ -3,8 +3,8 @@
 
 namespace ddprun::daemon {
 
-/// Writes to a closed connection fail instead of killing; as many descriptors as the system allows; no core files, which
-/// would hold the job's secrets; and no privileges that were not there at the start.
+/// Writes to a closed connection fail instead of killing; as many descriptors as the system allows; no core files,
+/// which would hold the job's secrets; and no privileges that were not there at the start.
 void prepare_process();
 
 }  // namespace ddprun::daemon

@@ -15,6 +15,7 @@
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
 #include "common/unique_fd.hpp"
+#include "rendezvous/daemon/report.hpp"
 
 namespace ddprun::daemon {
 namespace {
@@ -23,7 +24,7 @@ namespace asio = boost::asio;
 
 bool log_to_file(const std::string& path) {
     try {
-        auto sink = std::make_shared<spdlog::sinks::basic_file_sink_st>(path);
+        auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
         sink->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
         spdlog::default_logger()->sinks().push_back(std::move(sink));
         spdlog::default_logger()->flush_on(spdlog::level::info);
@@ -53,11 +54,14 @@ void say_ready(UniqueFd fd, const asio::ip::tcp::endpoint& endpoint, const std::
 
 void announce(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id) {
     const std::string where = to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
-    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, run_id, where);
+    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, printable(run_id), where);
     if (!endpoint.address().is_loopback()) {
-        spdlog::warn("INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted yet: "
-                     "whoever reaches it can join the job and read and change its store. Use a network that you trust, or "
-                     "--bind 127.0.0.1.", where);
+        spdlog::warn(
+            "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "
+            "yet: "
+            "whoever reaches it can join the job and read and change its store. Use a network that you trust, or "
+            "--bind 127.0.0.1.",
+            where);
     }
 }
 

@@ -21,8 +21,8 @@ struct Greeting {
     coordinator::Join join;
 };
 
-/// Upgrade and Join, both before `deadline`. Errors: those of accept_websocket; kTimeout without a Join in time; kMalformed,
-/// kLimit for another first message. The connection is closed then.
+/// Upgrade and Join, both before `deadline`. Errors: those of accept_websocket; kTimeout without a Join in time;
+/// kMalformed, kLimit for another first message. The connection is closed then.
 [[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline);
 
 /// The next message of an agent that has joined. Errors: those of Channel::receive; kMalformed, also for a second Join.

@@ -1,6 +1,6 @@
 #pragma once
-// A Channel carries whole text messages in order between an agent and the daemon. This is the boundary at which TLS comes
-// in: the code above it sees messages and errors only. Lives on the io_context's one thread.
+// A Channel carries whole text messages in order between an agent and the daemon. This is the boundary at which TLS
+// comes in: the code above it sees messages and errors only. Lives on the io_context's one thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -27,8 +27,9 @@ public:
     /// kClosed at either side's end, kLimit beyond kMaxMessageBytes or kMaxQueuedBytes, kMalformed for bad framing.
     [[nodiscard]] virtual boost::asio::awaitable<Result<std::string>> receive() = 0;
 
-    /// Queues a message and returns at once; messages leave in order. A peer that does not read is dropped: when more than
-    /// kMaxQueuedBytes wait, the channel closes and receive() says so. Ignored once the channel is closed or closing.
+    /// Queues a message and returns at once; messages leave in order. A peer that does not read is dropped: when more
+    /// than kMaxQueuedBytes wait, the channel closes and receive() says so. Ignored once the channel is closed or
+    /// closing.
     virtual void send(std::string message) = 0;
 
     /// Sends what is queued, says goodbye and closes, within a second; then receive() ends with Errc::kClosed.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 
-
 namespace ddprun::transport {
 
 namespace asio = boost::asio;

@@ -39,15 +39,16 @@ Error handshake_error(const Watchdog& watchdog, const error_code& ec) {
     return {ec, ec.message()};
 }
 
-// ---- connecting ------------------------------------------------------------------------------------------------------
+// ---- connecting
+// ------------------------------------------------------------------------------------------------------
 
 Error connect_error(const Watchdog& watchdog, const error_code& ec) {
     if (watchdog.fired()) return {Errc::kTimeout, "no answer to the connection attempt"};
     return {ec, ec.message()};
 }
 
-/// While nobody listens on a port of the ephemeral range, a connection to it on the same host may get that very port as its
-/// own source and meet itself.
+/// While nobody listens on a port of the ephemeral range, a connection to it on the same host may get that very port as
+/// its own source and meet itself.
 bool connected_to_itself(const tcp::socket& socket) {
     error_code ec;
     const auto local = socket.local_endpoint(ec);
@@ -62,14 +63,16 @@ Error declined(const websocket::response_type& response) {
                                          version->value().substr(0, 8), kChannelVersion)};
 }
 
-// ---- accepting -------------------------------------------------------------------------------------------------------
+// ---- accepting
+// -------------------------------------------------------------------------------------------------------
 
 using Request = http::request<http::empty_body>;
 
 /// Why `request` is not an agent's; empty: it is one.
 std::string_view not_an_agent(const Request& request) {
     if (!websocket::is_upgrade(request)) return "a plain HTTP request, not an agent's";
-    if (request.target() != beast::string_view(kAgentPath.data(), kAgentPath.size())) return "a WebSocket for another path";
+    if (request.target() != beast::string_view(kAgentPath.data(), kAgentPath.size()))
+        return "a WebSocket for another path";
     if (request.find(http::field::origin) != request.end()) return "a WebSocket opened by a web page";
     const auto version = request.find(kChannelHeader);
     if (version == request.end()) return "a WebSocket that is not an agent's";
@@ -92,8 +95,11 @@ awaitable<void> answer_stranger(Stream& stream, unsigned http_version) {
     co_await http::async_write(stream, response, kTuple);  // an error cannot matter: the connection ends either way
 }
 
+/// An error, or nothing when the peer is an agent and has been answered. (Not a Result<void>: g++ 12 warns about those
+/// here.)
 template <typename Stream>
-awaitable<Result<void>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer, const Watchdog& watchdog) {
+awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer,
+                                        const Watchdog& watchdog) {
     http::request_parser<http::empty_body> parser;
     parser.header_limit(kMaxHandshakeBytes);
     auto [ec, n] = co_await http::async_read(channel.websocket().next_layer(), buffer, parser, kTuple);
@@ -110,7 +116,7 @@ awaitable<Result<void>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_b
     if (buffer.size() > 0) co_return Error{Errc::kMalformed, "bytes after the upgrade request"};
     std::tie(ec) = co_await channel.websocket().async_accept(parser.get(), kTuple);
     if (ec) co_return handshake_error(watchdog, ec);
-    co_return Result<void>{};
+    co_return std::nullopt;
 }
 
 }  // namespace
@@ -162,8 +168,8 @@ awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket,
     if (first == kTlsHandshake) co_return Error{Errc::kMalformed, "TLS, which this ddprund does not speak"};
     if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
 
-    const Result<void> upgraded = co_await upgrade(*channel, buffer, watchdog);
-    if (!upgraded) co_return upgraded.error();
+    const std::optional<Error> problem = co_await upgrade(*channel, buffer, watchdog);
+    if (problem) co_return *problem;
     co_return owned(channel);
 }
 

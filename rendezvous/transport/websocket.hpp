@@ -1,6 +1,6 @@
 #pragma once
-// Channels over TCP, framed as WebSocket messages (RFC 6455) after an HTTP upgrade of kAgentPath. Beast stays in the .cpp.
-// Both functions take their arguments by value and may be spawned; results live on the executor's one thread.
+// Channels over TCP, framed as WebSocket messages (RFC 6455) after an HTTP upgrade of kAgentPath. Beast stays in the
+// .cpp. Both functions take their arguments by value and may be spawned; results live on the executor's one thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -29,7 +29,8 @@ inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
     boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);
 
 /// Answers the upgrade on an accepted connection, before `deadline`.
-/// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent: it was told so). The socket is closed then.
+/// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent: it was told so). The socket is
+/// closed then.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(
     boost::asio::ip::tcp::socket socket, TimePoint deadline);
 

@@ -26,14 +26,14 @@ public:
     explicit TcpStream(boost::asio::ip::tcp::socket socket) : boost::asio::ip::tcp::socket(std::move(socket)) {}
 };
 
-/// How Beast ends a connection after the goodbyes or a bad frame. Its own way waits for the peer's end, without limit, and a
-/// bad peer would hold receive() with it.
+/// How Beast ends a connection after the goodbyes or a bad frame. Its own way waits for the peer's end, without limit,
+/// and a bad peer would hold receive() with it.
 template <typename Handler>
 void async_teardown(boost::beast::role_type, TcpStream& stream, Handler&& handler) {
     boost::system::error_code ignored;  // closed is closed
     stream.close(ignored);
-    boost::asio::post(stream.get_executor(), boost::beast::bind_front_handler(std::forward<Handler>(handler),
-                                                                             boost::system::error_code{}));
+    boost::asio::post(stream.get_executor(),
+                      boost::beast::bind_front_handler(std::forward<Handler>(handler), boost::system::error_code{}));
 }
 
 template <typename Stream>
@@ -45,7 +45,8 @@ class WebSocketChannel final : public Channel, public std::enable_shared_from_th
     static constexpr std::size_t kReadBytes = 64u << 10;
 
 public:
-    /// Without permessage-deflate: control messages are small, and a decompressor is one more thing that strangers feed.
+    /// Without permessage-deflate: control messages are small, and a decompressor is one more thing that strangers
+    /// feed.
     using WebSocket = boost::beast::websocket::stream<Stream, false>;
 
     /// `stream` is connected. Errors: kClosed when it no longer is.
@@ -76,7 +77,8 @@ public:
         queued_bytes_ += message.size();
         queue_.push_back(std::move(message));
         if (queued_bytes_ > kMaxQueuedBytes) {
-            fail({Errc::kLimit, fmt::format("the peer does not read: more than {} MiB wait for it", kMaxQueuedBytes >> 20)});
+            fail({Errc::kLimit,
+                  fmt::format("the peer does not read: more than {} MiB wait for it", kMaxQueuedBytes >> 20)});
         } else if (queue_.size() == 1) {
             write_next();
         }
@@ -88,14 +90,17 @@ public:
 
 private:
     WebSocketChannel(Stream stream, boost::asio::ip::address local, boost::asio::ip::address peer)
-        : websocket_(std::move(stream)), drained_(websocket_.get_executor(), TimePoint::max()), local_(local), peer_(peer) {
+        : websocket_(std::move(stream)),
+          drained_(websocket_.get_executor(), TimePoint::max()),
+          local_(local),
+          peer_(peer) {
         namespace ws = boost::beast::websocket;
         websocket_.text(true);
         websocket_.auto_fragment(false);
-        websocket_.read_message_max(0);  // receive() counts itself: Beast would wait for the peer's goodbye before it says so
-        websocket_.set_option(ws::stream_base::decorator([](auto& request_or_response) {
-            request_or_response.set(kChannelHeader, kChannelVersion);
-        }));
+        websocket_.read_message_max(
+            0);  // receive() counts itself: Beast would wait for the peer's goodbye before it says so
+        websocket_.set_option(ws::stream_base::decorator(
+            [](auto& request_or_response) { request_or_response.set(kChannelHeader, kChannelVersion); }));
     }
 
     static boost::asio::awaitable<Result<std::string>> receive(std::shared_ptr<WebSocketChannel> self) {
@@ -170,16 +175,17 @@ private:
     }
 
     WebSocket websocket_;
-    std::deque<std::string> queue_;        // the front is being written
+    std::deque<std::string> queue_;  // the front is being written
     std::size_t queued_bytes_ = 0;
-    boost::asio::steady_timer drained_;    // never expires; cancelled when the queue is empty
+    boost::asio::steady_timer drained_;  // never expires; cancelled when the queue is empty
     bool closing_ = false;
-    std::optional<Error> failure_;         // set once, with the socket closed
+    std::optional<Error> failure_;  // set once, with the socket closed
     boost::asio::ip::address local_;
     boost::asio::ip::address peer_;
 };
 
-/// For callers, after the handshake: dropping the last reference drops the connection, even while an operation still holds the channel.
+/// For callers, after the handshake: dropping the last reference drops the connection, even while an operation still
+/// holds the channel.
 template <typename Stream>
 std::shared_ptr<Channel> owned(std::shared_ptr<WebSocketChannel<Stream>> channel) {
     Channel* const raw = channel.get();

@@ -106,10 +106,11 @@ TEST_CASE("a client that finds nobody says where, why, how often and what to do"
         const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(500ms));
         REQUIRE_FALSE(client.has_value());
         CHECK(client.error().code == Errc::kUnreachable);
-        CHECK_THAT(client.error().message,
-                   Catch::Contains("rendezvous daemon at " + to_string(endpoint_of(acceptor)) + ": connection refused, ") &&
-                       Catch::Contains(" tries in 0.") && Catch::Contains("Is ddprund or the first ddprun running there?") &&
-                       Catch::Contains("--rdzv-endpoint"));
+        CHECK_THAT(
+            client.error().message,
+            Catch::Contains("rendezvous daemon at " + to_string(endpoint_of(acceptor)) + ": connection refused, ") &&
+                Catch::Contains(" tries in ") && Catch::Contains("Is ddprund or the first ddprun running there?") &&
+                Catch::Contains("--rdzv-endpoint"));
         CHECK(Clock::now() - start < 2s);
     };
     REQUIRE(run(io, test()));
@@ -121,7 +122,7 @@ TEST_CASE("a client tries at least once, however late it is", "[client][unit]") 
     const auto test = [&]() -> awaitable<void> {
         const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(-1s));
         REQUIRE_FALSE(client.has_value());
-        CHECK_THAT(client.error().message, Catch::Contains("1 try in 0.0 s"));
+        CHECK_THAT(client.error().message, Catch::Contains(", 1 try in "));
     };
     REQUIRE(run(io, test()));
 }
@@ -139,10 +140,11 @@ TEST_CASE("a name with several addresses is tried at each of them", "[client][un
 }
 
 TEST_CASE("a client tells when something that is not ddprund answers, without trying again", "[client][unit]") {
-    const auto answer = GENERATE(
-        as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: wrong\r\n\r\n");
+    const auto answer =
+        GENERATE(as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+                 "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "
+                 "Upgrade\r\nSec-WebSocket-Accept: wrong\r\n\r\n");
     const Error error = told_by(answer, true, 10s);
     INFO(error.message);
     CHECK(error.code == Errc::kRefused);
@@ -150,7 +152,8 @@ TEST_CASE("a client tells when something that is not ddprund answers, without tr
 }
 
 TEST_CASE("a client tells a ddprund of another version from something else", "[client][unit]") {
-    const Error error = told_by("HTTP/1.1 426 Upgrade Required\r\nDdprun-Channel: 7\r\nContent-Length: 0\r\n\r\n", true, 10s);
+    const Error error =
+        told_by("HTTP/1.1 426 Upgrade Required\r\nDdprun-Channel: 7\r\nContent-Length: 0\r\n\r\n", true, 10s);
     CHECK(error.code == Errc::kMismatch);
     CHECK_THAT(error.message, Catch::Contains("version '7'") && Catch::Contains("same ddprun on all nodes"));
 }

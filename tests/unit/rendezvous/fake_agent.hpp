@@ -1,6 +1,6 @@
 #pragma once
-// An agent without workers: joins a daemon over a real connection, keeps what it is told, and says what the test wants said.
-// Shared, for its coroutines hold it.
+// An agent without workers: joins a daemon over a real connection, keeps what it is told, and says what the test wants
+// said. Shared, for its coroutines hold it.
 
 #include <deque>
 #include <memory>
@@ -27,7 +27,8 @@ public:
     /// Ends the connection as a crash would.
     void crash() { client_.reset(); }
 
-    /// The next message that is not Welcome, Waiting or Heartbeat, which must be an M. Throws when it is not, or none comes.
+    /// The next message that is not Welcome, Waiting or Heartbeat, which must be an M. Throws when it is not, or none
+    /// comes.
     template <typename M>
     awaitable<M> expect(Duration limit = 10s) {
         std::optional<coordinator::DaemonMessage> message = co_await next(limit);

@@ -26,8 +26,8 @@ inline constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 
 inline TimePoint in(Duration duration) { return Clock::now() + duration; }
 
-/// Runs `main` on `io`, with whatever else is spawned there, until it returns; throws what it throws. False: it was not done
-/// within `limit`.
+/// Runs `main` on `io`, with whatever else is spawned there, until it returns; throws what it throws. False: it was not
+/// done within `limit`.
 [[nodiscard]] bool run(asio::io_context& io, awaitable<void> main, Duration limit = 20s);
 
 /// Starts `task` beside the rest; an exception in it ends the process, for no test expects one.

@@ -14,7 +14,8 @@ using namespace std::chrono_literals;
 TEST_CASE("control characters of peers cannot reach a terminal", "[daemon][unit]") {
     CHECK(printable("node n1 joined") == "node n1 joined");
     CHECK(printable("a\x1b[2Jb\r\nc\x7f") == "a\\x1b[2Jb\\x0d\\x0ac\\x7f");
-    CHECK(printable("\xc2\x9b" "31m") == "\\x9b31m");        // the one-byte form of ESC [
+    CHECK(printable("\xc2\x9b"
+                    "31m") == "\\x9b31m");  // the one-byte form of ESC [
     CHECK(printable("caf\xc3\xa9 \xe2\x80\xa6") == "caf\xc3\xa9 \xe2\x80\xa6");
     CHECK(printable(std::string(10'000, 'x')).size() < kMaxLogLine + 10);
 }
@@ -29,7 +30,8 @@ TEST_CASE("the table of a group shows its nodes by rank", "[daemon][unit]") {
     };
     add("b", "first\n", 0, 0, 4);
     add("a", "second", 1, 4, 1);
-    CHECK(group_table(state) == std::vector<std::string>{"  node 0  first\\x0a  ranks 0-3", "  node 1  second  rank 4"});
+    CHECK(group_table(state) ==
+          std::vector<std::string>{"  node 0  first\\x0a  ranks 0-3", "  node 1  second  rank 4"});
     for (int i = 2; i < 100; ++i) add("n" + std::to_string(i), "many", i, i, 1);
     CHECK(group_table(state).size() == kMaxTableNodes + 1);
     CHECK(group_table(state).back() == "  and 36 more nodes");
@@ -63,8 +65,9 @@ TEST_CASE("ddprund listens on the loopback unless told otherwise, and names its 
 }
 
 TEST_CASE("ddprund takes addresses, ports, and seconds with decimals", "[daemon][unit]") {
-    const Options options = std::get<Options>(parse({"--bind", "::", "--port=0", "--run-id", "mnist", "--linger", "0.5", "--last-call",
-                                                     "1.25", "--lost-after=2", "--heartbeat-interval=0.25", "--ready-fd", "1"}));
+    const Options options =
+        std::get<Options>(parse({"--bind", "::", "--port=0", "--run-id", "mnist", "--linger", "0.5", "--last-call",
+                                 "1.25", "--lost-after=2", "--heartbeat-interval=0.25", "--ready-fd", "1"}));
     CHECK(options.daemon.bind.is_v6());
     CHECK(options.daemon.port == 0);
     CHECK(options.daemon.linger == 500ms);
@@ -77,10 +80,11 @@ TEST_CASE("ddprund takes addresses, ports, and seconds with decimals", "[daemon]
 
 TEST_CASE("a wrong command line of ddprund is refused as such", "[daemon][unit]") {
     using Arguments = std::vector<const char*>;
-    const auto arguments = GENERATE(Arguments{"--bind", "localhost"}, Arguments{"--port", "65536"}, Arguments{"--port", "-1"},
-                                    Arguments{"--linger", "0"}, Arguments{"--linger", "nan"}, Arguments{"--lost-after", "soon"},
-                                    Arguments{"--ready-fd", "4000"}, Arguments{"--run-id", ""}, Arguments{"extra"},
-                                    Arguments{"--unknown"}, Arguments{"--lost-after", "1", "--heartbeat-interval", "0.6"});
+    const auto arguments =
+        GENERATE(Arguments{"--bind", "localhost"}, Arguments{"--port", "65536"}, Arguments{"--port", "-1"},
+                 Arguments{"--linger", "0"}, Arguments{"--linger", "nan"}, Arguments{"--lost-after", "soon"},
+                 Arguments{"--ready-fd", "4000"}, Arguments{"--run-id", ""}, Arguments{"extra"}, Arguments{"--unknown"},
+                 Arguments{"--lost-after", "1", "--heartbeat-interval", "0.6"});
     CAPTURE(arguments.front());
     const auto parsed = parse(arguments);
     REQUIRE(std::holds_alternative<int>(parsed));

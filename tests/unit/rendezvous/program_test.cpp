@@ -1,0 +1,109 @@
+// ddprund as its starters see it: the line that says it is ready, exit codes, the log file.
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/json.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <iterator>
+
+#include "common/exit_codes.hpp"
+#include "common/ids.hpp"
+#include "common/unique_fd.hpp"
+#include "rendezvous/daemon/program.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/daemon_fixture.hpp"
+
+using namespace ddprun;
+using namespace ddprun::test;
+
+namespace {
+
+struct Pipe {
+    Pipe() {
+        std::array<int, 2> ends{};
+        if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw ErrorException(system_error("pipe2", errno));
+        read.reset(ends[0]);
+        write.reset(ends[1]);
+    }
+    UniqueFd read;
+    UniqueFd write;
+};
+
+/// Everything until the writer closes.
+std::string read_to_end(const UniqueFd& fd) {
+    std::string text;
+    std::array<char, 256> bytes{};
+    for (ssize_t n = 0; (n = ::read(fd.get(), bytes.data(), bytes.size())) > 0;)
+        text.append(bytes.data(), static_cast<std::size_t>(n));
+    return text;
+}
+
+/// A file that is not there before and after.
+struct TemporaryFile {
+    std::filesystem::path path = std::filesystem::temp_directory_path() / ("ddprun-test-" + random_id());
+    ~TemporaryFile() { std::filesystem::remove(path); }
+};
+
+/// The program adds its log file to the default logger, which other tests share.
+struct RestoredLogger {
+    std::vector<spdlog::sink_ptr> sinks = spdlog::default_logger()->sinks();
+    ~RestoredLogger() { spdlog::default_logger()->sinks() = sinks; }
+};
+
+}  // namespace
+
+TEST_CASE("ddprund says where it listens, logs to its file, and ends when it is told to", "[daemon][unit]") {
+    const RestoredLogger restored;
+    const TemporaryFile log;
+    Pipe pipe;
+    daemon::Options options;
+    options.daemon = quick_config();
+    options.daemon.job.run_id = "a \"quoted\" name";
+    options.ready_fd = pipe.write.release();
+    options.log_file = log.path;
+    auto exit_code = std::async(std::launch::async, [&] { return daemon::run_program(options); });
+
+    const std::string line = read_to_end(pipe.read);
+    CHECK(line.ends_with("}\n"));
+    const boost::json::object ready = boost::json::parse(line).as_object();
+    CHECK(ready.at("address") == "127.0.0.1");
+    CHECK(ready.at("run_id") == "a \"quoted\" name");
+    asio::io_context io(1);
+    const auto knock = [&]() -> awaitable<void> {
+        const Endpoint endpoint{"127.0.0.1", static_cast<std::uint16_t>(ready.at("port").as_int64())};
+        const auto client = co_await client::ControlClient::connect(endpoint, in(5s));
+        CHECK(client.has_value());
+    };
+    CHECK(run(io, knock()));
+
+    ::kill(::getpid(), SIGTERM);
+    REQUIRE(exit_code.wait_for(3s) == std::future_status::ready);
+    CHECK(exit_code.get() == exit_code::kSignalBase + SIGTERM);
+    std::ifstream file(log.path);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    CHECK_THAT(text, Catch::Contains("serves run") && Catch::Contains("told to end by SIGTERM"));
+}
+
+TEST_CASE("ddprund that cannot listen says nothing to its starter and ends with the code for infrastructure",
+          "[daemon][unit]") {
+    const DaemonFixture other;
+    Pipe pipe;
+    daemon::Options options;
+    options.daemon = quick_config();
+    options.daemon.port = other.endpoint().port;
+    options.ready_fd = pipe.write.release();
+    CHECK(daemon::run_program(options) == exit_code::kInfrastructure);
+    CHECK(read_to_end(pipe.read).empty());
+}
+
+TEST_CASE("a log file that cannot be written is wrong usage", "[daemon][unit]") {
+    daemon::Options options;
+    options.daemon = quick_config();
+    options.log_file = "/proc/self/no-such-folder/log";
+    CHECK(daemon::run_program(options) == exit_code::kUsage);
+}
