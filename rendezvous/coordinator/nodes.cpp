@@ -33,6 +33,14 @@ void come_back(Transition& t, const NodeId& id, const Join& message) {
     catch_up(t, id, node, was_lost);
 }
 
+/// The failure that is being handled is one of this node's own workers. Not so when it died of the signal that the node
+/// got: schedulers signal every process of a job, and the worker's end is reported before the agent's own Leave.
+bool failed_by_itself(const Cause& cause, const NodeId& id, int signal) {
+    if (!cause.failure || cause.failed_node != id) return false;
+    const ExitStatus& status = cause.failure->status;
+    return status.kind != ExitStatus::Kind::kSignaled || status.number != signal;
+}
+
 void forget_lost_nodes(State& state) {
     const auto lost = [](const auto& entry) { return entry.second.link == Link::kLost; };
     if (std::ranges::count_if(state.nodes, lost) <= static_cast<std::ptrdiff_t>(kMaxLostNodes)) return;
@@ -60,13 +68,15 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     }
     const bool member = lost.busy && *lost.busy == t.state.group.generation;
     switch (t.state.phase) {
-        case Phase::kGathering: return gather(t);
+        case Phase::kGathering:
+            if (lost.last_rank) t.state.cause = because(reason);  // what the others wait for now
+            return gather(t);
         case Phase::kOpening: return;  // the members are chosen when the store is open
         case Phase::kRunning:
             if (member) stop_group(t, because(reason));
             return;
         case Phase::kStopping:
-            if (member) reconsider_cause(t, id, lost, reason);
+            if (member && !lost.leaving && id != t.state.cause.failed_node) reconsider_cause(t, lost.heard_at, reason);
             return conclude_if_stopped(t);
         case Phase::kFinished: return;
     }
@@ -145,6 +155,9 @@ void leave(Transition& t, const NodeId& id, int signal) {
     if (member || state.phase != Phase::kRunning) state.departure = departure;
     if (!node.busy) release(t, id);
     if (state.phase == Phase::kGathering) return gather(t);
+    if (state.phase == Phase::kStopping && member && !failed_by_itself(state.cause, id, signal)) {
+        reconsider_cause(t, state.now, describe(departure));
+    }
     if (state.phase != Phase::kRunning || !member) return;  // kStopping: decided when nothing runs any more
 
     Cause cause = because(describe(departure));

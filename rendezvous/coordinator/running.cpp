@@ -112,12 +112,9 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     finish(t, success_verdict());
 }
 
-void reconsider_cause(Transition& t, const NodeId& id, const Node& lost, const std::string& reason) {
+void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reason) {
     Cause& cause = t.state.cause;
-    if (!cause.failure || id == cause.failed_node || lost.leaving) return;
-    // When a node dies, workers elsewhere lose their connections to it and fail; their agents can report that before the
-    // end of the dead node's own connection is seen. What counts is when the node was heard last.
-    if (lost.heard_at > cause.failed_at + t.state.config.reconnect_grace) return;
+    if (!cause.failure || went_at > cause.failed_at + t.state.config.reconnect_grace) return;
     t.say(fmt::format("that explains the failure: {}", cause.reason));
     cause = because(reason);
 }

@@ -21,6 +21,7 @@ void forgive_own_pause(State& state, TimePoint now) {
         if (node.link == Link::kConnected) node.heard_at += pause;
         if (node.link == Link::kDisconnected) node.vanished_at += pause;
     }
+    state.cause.failed_at += pause;  // it is compared with the above
 }
 
 void send_heartbeats(Transition& t) {

@@ -66,8 +66,10 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
 void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded);
 /// kRunning → kStopping, or further when nothing runs.
 void stop_group(Transition& t, Cause cause);
-/// A member of the group that is being stopped was lost: perhaps it is what the failure of another's worker came from.
-void reconsider_cause(Transition& t, const NodeId& id, const Node& lost, const std::string& reason);
+/// A member of the group that is being stopped is gone since `went_at`. If another member's worker failed at about that
+/// time, then because of it: when a node ends, workers elsewhere lose their connections to it and fail, and their agents
+/// may report that before the end of the node itself is seen.
+void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reason);
 void conclude_if_stopped(Transition& t);
 
 // ---- waiting.cpp: what nodes without workers are told --------------------------------------------------------------------

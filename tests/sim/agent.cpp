@@ -73,7 +73,7 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
     if (!message) return lost_connection();
     heard_at_ = world_.time.now();
     if (const auto* welcome = std::get_if<Welcome>(&*message); welcome != nullptr) {
-        welcomed_ = ever_welcomed_ = true;
+        welcomed_ = true;
         if (leaving_) world_.network.to_daemon(id, Leave{*leaving_});
         for (const AgentMessage& report : reports_) world_.network.to_daemon(id, report);
     } else if (const auto* assignment = std::get_if<Assignment>(&*message)) {
@@ -86,7 +86,7 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
         else exit();
     } else if (const auto* rejected = std::get_if<Rejected>(&*message)) {
         // Its own older connection may not have ended yet for the daemon; then trying again helps.
-        if (ever_welcomed_ && rejected->reason.find("connected already") != std::string::npos) return;
+        if (rejected->reason.find("connected already") != std::string::npos) return;
         refused_ = rejected->reason;
         if (running_) stop_workers();
         else exit();

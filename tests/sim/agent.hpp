@@ -70,7 +70,6 @@ private:
     Life life_ = Life::kAlive;
     std::optional<ConnectionId> connection_;
     bool welcomed_ = false;                  ///< on this connection
-    bool ever_welcomed_ = false;
     TimePoint heard_at_;
     TimePoint connected_at_;
     TimePoint said_at_;

@@ -94,6 +94,39 @@ TEST_CASE("a spare that left is not why a job with a lost node waits", "[coordin
     CHECK(job.asked<FinishJob>().empty());
 }
 
+TEST_CASE("a failure that a leaving node caused is not blamed on the worker", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    SECTION("elsewhere, and reported before the Leave arrives") {
+        job.fail("n1", failure(0, "n1", {ExitStatus::Kind::kExited, 1, false}));
+        job.pass(500ms);
+        job.leave("n3");
+    }
+    SECTION("by the same signal, which the scheduler sent to the worker too") {
+        job.fail("n3", failure(2, "n3", {ExitStatus::Kind::kSignaled, SIGTERM, false}));
+        job.leave("n3");
+    }
+    for (const char* host : {"n3", "n2", "n1"}) job.stopped(host);
+    CHECK(job.opens(2));
+    CHECK(job.state.restarts_spent == 0);
+}
+
+TEST_CASE("a failure is not excused by a node that is told to stop", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    SECTION("much later") {
+        job.fail("n1", failure(0, "n1"));
+        job.pass(1100ms);
+        job.leave("n3");
+    }
+    SECTION("and whose own worker it was") {
+        job.fail("n3", failure(2, "n3"));
+        job.leave("n3");
+    }
+    for (const char* host : {"n3", "n2", "n1"}) job.stopped(host);
+    CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
+}
+
 TEST_CASE("a failure with restarts left does not restart what everybody was told to stop", "[coordinator]") {
     Job job({.max_restarts = 3});
     job.start({"n1", "n2"});
@@ -121,6 +154,7 @@ TEST_CASE("a leaving node that lost its connection is let go when it comes back"
     Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 1});
     job.start({"n1", "n2"});
     job.fail("n2", failure(1, "n2"));
+    job.pass(1100ms);
     job.leave("n1");
     job.stopped("n1");
     job.disconnect("n1");
@@ -137,6 +171,7 @@ TEST_CASE("the culprit's verdict reaches a node that was told to stop meanwhile"
     Job job;
     job.start({"n1", "n2"});
     job.fail("n1", failure(0, "n1"));
+    job.pass(1100ms);
     job.leave("n2");
     job.stopped("n2");
     CHECK(job.actions.empty());

@@ -116,6 +116,16 @@ TEST_CASE("with fewer than MIN survivors the job gathers again, says why, and gi
     }
 }
 
+TEST_CASE("a node that stops its workers and then goes is why the others wait", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.stopped("n2");
+    job.disconnect("n2");
+    job.stopped("n1");
+    job.pass(2s);
+    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here (node n2 was lost: connection closed)");
+}
+
 TEST_CASE("a spare steps in for a lost member without a last call", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 2});
     job.start({"n1", "n2"});
