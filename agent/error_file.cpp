@@ -22,7 +22,8 @@ Error malformed(std::string_view what) {
 Result<ErrorFile> ErrorFile::in_memory() {
     UniqueFd fd(::memfd_create("ddprun-error-file", MFD_CLOEXEC));
     if (!fd) return system_error("cannot make an error file in memory", errno);
-    return ErrorFile(fmt::format("/proc/{}/fd/{}", ::getpid(), fd.get()), std::move(fd));
+    std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), fd.get());
+    return ErrorFile(std::move(path), std::move(fd));
 }
 
 Result<ErrorFile> ErrorFile::at(std::string path) {

@@ -58,7 +58,7 @@ void Console::write(Stream stream, int source, const Segment& segment, std::stri
     outlet.queue += text;
     outlet.open_source = source;
     outlet.line_open = segment.text.back() != '\n' && segment.text.back() != '\r';
-    if (!retrying_) pump_all();
+    if (!outlet.waiting && pump(outlet, false)) wait_to_retry(outlet);
 }
 
 bool Console::backlogged() const {
@@ -85,14 +85,18 @@ bool Console::pump(Outlet& outlet, bool wait) {
     return !outlet.queue.empty();
 }
 
-void Console::pump_all() {
-    const bool out_left = pump(outlets_[0], false);
-    const bool err_left = pump(outlets_[1], false);
-    retrying_ = out_left || err_left;
-    if (!retrying_) return;
+void Console::wait_to_retry(Outlet& outlet) {
+    outlet.waiting = true;
+    if (retrying_) return;
+    retrying_ = true;
     retry_.expires_after(kRetryEvery);
     retry_.async_wait([this](const boost::system::error_code& error) {
-        if (!error) pump_all();
+        if (error) return;
+        retrying_ = false;
+        for (Outlet& waiting : outlets_) {
+            waiting.waiting = false;
+            if (pump(waiting, false)) wait_to_retry(waiting);
+        }
     });
 }
 

@@ -42,6 +42,7 @@ private:
         UniqueFd own;                ///< `fd`, when it is a non-blocking description that we opened ourselves
         std::string queue;
         bool terminal = false;
+        bool waiting = false;        ///< it took no more the last time
         bool broken = false;         ///< nobody reads any more: output is dropped
         int open_source = kAgent;    ///< whose line is unfinished …
         bool line_open = false;      ///< … if this is set
@@ -51,7 +52,7 @@ private:
     [[nodiscard]] const Outlet& outlet(Stream stream) const { return outlets_[static_cast<std::size_t>(stream)]; }
     /// Writes while the console takes it. `wait`: until all is written. True when something is left.
     bool pump(Outlet& outlet, bool wait);
-    void pump_all();
+    void wait_to_retry(Outlet& outlet);
 
     std::array<Outlet, 2> outlets_;
     boost::asio::steady_timer retry_;

@@ -51,7 +51,20 @@ Join FakeDaemon::welcome(std::chrono::milliseconds lost_after) {
     return join;
 }
 
-void FakeDaemon::send(const DaemonMessage& message) { channel_->send(encode(message)); }
+void FakeDaemon::turn() {
+    io_.restart();
+    io_.run_for(10ms);
+}
+
+void FakeDaemon::send(const DaemonMessage& message) {
+    channel_->send(encode(message));
+    turn();
+}
+
+void FakeDaemon::drop() {
+    channel_.reset();
+    turn();
+}
 
 AgentMessage FakeDaemon::next() {
     for (;;) {
@@ -74,9 +87,10 @@ bool FakeDaemon::closed() {
     }
 }
 
-AgentProcess::AgentProcess(agent::AgentConfig config) {
+AgentProcess::AgentProcess(agent::AgentConfig config, int not_for_agent) {
     pid_ = ::fork();
     if (pid_ == 0) {
+        if (not_for_agent >= 0) ::close(not_for_agent);
         ::setenv("AGENT_TEST", mark_.value().c_str(), 1);
         ::dup2(out_.write_end.get(), 1);
         ::dup2(err_.write_end.get(), 2);

@@ -40,9 +40,11 @@ public:
     void expect_heartbeat();
     /// Whether the agent has closed the connection.
     bool closed();
-    void drop() { channel_.reset(); }
+    void drop();
 
 private:
+    /// Lets the connection do what it was told; a fake has no loop of its own.
+    void turn();
     template <typename T>
     T await(boost::asio::awaitable<T> operation);
 
@@ -54,7 +56,8 @@ private:
 /// run_agent in a process of its own; its stdout and stderr are pipes, its workers carry the mark.
 class AgentProcess {
 public:
-    explicit AgentProcess(ddprun::agent::AgentConfig config);
+    /// `not_for_agent`: a descriptor of the test that the agent must not hold.
+    explicit AgentProcess(ddprun::agent::AgentConfig config, int not_for_agent = -1);
     ~AgentProcess();
 
     void signal(int number) const;
