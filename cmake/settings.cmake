@@ -25,7 +25,7 @@ endif()
 if(DDP_SANITIZE)
     target_compile_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer
         -fno-sanitize-recover=all
-        -Wno-maybe-uninitialized)   # g++ 12 reports the insides of std::function and std::regex under a sanitizer
+        -Wno-maybe-uninitialized -Wno-mismatched-new-delete)   # g++ 12 is wrong about library code under a sanitizer
     target_link_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE})
     if(DDP_SANITIZE MATCHES "thread")
         # g++ warns that ThreadSanitizer does not model atomic_thread_fence; we use none across threads that matter to it.
