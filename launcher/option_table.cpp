@@ -64,7 +64,7 @@ Result<void> apply_master_port(Options& o, Text text) {
 }
 
 Result<void> apply_log_dir(Options& o, Text text) {
-    o.log_dir = std::string(text);
+    o.log_dir = text == "/dev/null" ? "" : std::string(text);   // torchrun's way to say: no files
     return {};
 }
 
@@ -113,7 +113,7 @@ constexpr std::array kTable{
     OptionRow{"no-python", 0, kProgram, "", "execute the program itself even if its name ends in .py",
               [](Options& o, Text t) { return store(o.no_python, parse_bool(t)); }},
 
-    OptionRow{"log-dir", 0, kOutput, "DIR", "folder of the log files that --redirects and --tee write (default ddprun-logs)",
+    OptionRow{"log-dir", 0, kOutput, "DIR", "keep what the workers print in files there (ddprun-logs by default if -r or -t asks for files); /dev/null: no files",
               apply_log_dir},
     OptionRow{"redirects", 'r', kOutput, "0|3", "3: stdout and stderr of the workers go to files only",
               [](Options& o, Text t) { return store(o.redirects, parse_stream_code(t)); }},

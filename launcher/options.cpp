@@ -73,7 +73,7 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
     if (const Result<void> checked = check_together(options); !checked) return checked.error();
 
     const bool writes_files = options.redirects != StreamCode::kNone || options.tee != StreamCode::kNone;
-    if (writes_files && options.log_dir.empty()) options.log_dir = kDefaultLogDir;
+    if (writes_files && !options.log_dir) options.log_dir = kDefaultLogDir;
     add_notes(options);
     return invocation;
 }

@@ -39,7 +39,7 @@ struct Options {
     std::vector<std::string> program;       ///< as typed; never empty after parse_options
 
     // output and ending
-    std::string log_dir;                    ///< empty: no files
+    std::optional<std::string> log_dir;     ///< absent or empty: no files
     StreamCode redirects = StreamCode::kNone;
     StreamCode tee = StreamCode::kNone;
     bool label = false;

@@ -92,7 +92,7 @@ TEST_CASE("without options the job is one node with one worker", "[launcher][uni
     CHECK(options.grace == 30s);
     CHECK_FALSE(options.rdzv_endpoint);
     CHECK_FALSE(options.rdzv_id);
-    CHECK(options.log_dir.empty());
+    CHECK_FALSE(options.log_dir);
     CHECK(options.notes.empty());
 }
 
@@ -112,6 +112,8 @@ TEST_CASE("options say what they mean", "[launcher][unit]") {
     CHECK(options.node_rank == 0);
     CHECK(options.max_restarts == 3);
     CHECK(options.grace == 500ms);
+    CHECK(parsed({"--log-dir", "/logs", "prog"}).log_dir == "/logs");
+    CHECK(parsed({"--log-dir", "/dev/null", "-t3", "prog"}).log_dir == "");
     CHECK(parsed({"--rdzv-endpoint", "n1", "prog"}).rdzv_endpoint == ddprun::Endpoint{"n1", 29400});
     CHECK(parsed({"--nnodes", "2", "--nnodes", "5", "prog"}).nodes == NodeRange{5, 5});
     CHECK(parsed({"prog"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}).grace == 7s);
