@@ -1,0 +1,70 @@
+// Broadcast and barrier.
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <bit>
+#include <numeric>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+TEST_CASE("broadcast gives everybody the root's values, whoever is root and wherever the buffers are", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{1}, {2}, {5}, {1, 1}, {3, 1}, {2, 3, 1}}));
+    const std::size_t count = GENERATE(0u, 1u, 1001u, 2'500'001u);
+    const int arena_of = GENERATE(0, 1, 2);  // no rank, every rank, every second rank
+    const LocalWorld world{.ranks_per_node = shape};
+    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), count, arena_of);
+    const auto wrong = run_ranks(world, [&](Context& context) {
+        std::vector<float> own(count);
+        float* data = own.data();
+        if (arena_of == 1 || (arena_of == 2 && context.rank() % 2 == 0)) {
+            data = static_cast<float*>(context.world().arena().allocate(count * sizeof(float)));
+        }
+        const std::span<float> values(data, count);
+        int failures = 0;
+        for (int root = 0; root < context.world_size(); ++root) {
+            std::fill(values.begin(), values.end(), -1.0F);
+            if (context.rank() == root) std::iota(values.begin(), values.end(), static_cast<float>(root));
+            context.world().broadcast(buffer(values), root).wait();
+            for (std::size_t i = 0; i < count; ++i) failures += values[i] != static_cast<float>(root) + static_cast<float>(i) ? 1 : 0;
+        }
+        return failures;
+    });
+    CHECK(wrong == std::vector<int>(static_cast<std::size_t>(world.size()), 0));
+}
+
+TEST_CASE("broadcast moves bytes: every type, every bit", "[native][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {2, 1}}, [](Context& context) {
+        const float signalling_nan = std::bit_cast<float>(0x7fa00001u);
+        float value = context.rank() == 2 ? signalling_nan : 0.0F;
+        context.world().broadcast(buffer(value), 2).wait();
+        std::int8_t byte = context.rank() == 0 ? -77 : 0;
+        context.world().broadcast(buffer(byte), 0).wait();
+        return std::pair(std::bit_cast<std::uint32_t>(value), byte);
+    });
+    for (const auto& [bits, byte] : results) {
+        CHECK(bits == 0x7fa00001u);
+        CHECK(byte == -77);
+    }
+}
+
+TEST_CASE("nobody passes a barrier before everybody has come", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{1}, {4}, {2, 2}, {1, 1, 1}, {3, 1}}));
+    const LocalWorld world{.ranks_per_node = shape};
+    std::atomic<int> arrived{0};
+    const auto early = run_ranks(world, [&](Context& context) {
+        int failures = 0;
+        for (int round = 1; round <= 50; ++round) {
+            ++arrived;
+            context.world().barrier().wait();
+            failures += arrived.load() < round * context.world_size() ? 1 : 0;
+        }
+        return failures;
+    });
+    CHECK(early == std::vector<int>(static_cast<std::size_t>(world.size()), 0));
+}

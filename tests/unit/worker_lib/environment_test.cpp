@@ -1,0 +1,120 @@
+#include "worker_lib/src/environment.hpp"
+
+#include <map>
+#include <string>
+
+#include "ddp/error.hpp"
+#include "tests/catch.hpp"
+#include "worker_lib/src/backend_choice.hpp"
+
+using namespace ddp;
+using detail::choose_backend;
+using detail::read_environment;
+
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+detail::Variables variables(const Settings& settings) {
+    return [settings](const char* name) -> std::optional<std::string> {
+        const auto found = settings.find(name);
+        if (found == settings.end()) return std::nullopt;
+        return found->second;
+    };
+}
+
+const Settings kComplete{{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "1"},
+                         {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RESTART_COUNT", "2"},
+                         {"TORCHELASTIC_RUN_ID", "mnist"}, {"DDPRUN_GENERATION", "7"}};
+
+std::string complaint_about(const std::string& name, const std::string& value) {
+    Settings settings = kComplete;
+    settings[name] = value;
+    try {
+        (void)read_environment(variables(settings));
+    } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::Environment);
+        return error.what();
+    }
+    return "no complaint";
+}
+
+}  // namespace
+
+TEST_CASE("the environment of ddprun is read completely", "[context][unit]") {
+    const Environment environment = read_environment(variables(kComplete));
+    CHECK(environment.rank == 5);
+    CHECK(environment.world_size == 8);
+    CHECK(environment.local_rank == 1);
+    CHECK(environment.local_world_size == 4);
+    CHECK(environment.node_rank == 1);
+    CHECK(environment.restart_count == 2);
+    CHECK(environment.generation == 7);
+    CHECK(environment.run_id == "mnist");
+    CHECK(environment.master_addr == "10.0.0.1");
+    CHECK(environment.master_port == 29500);
+}
+
+TEST_CASE("under torchrun the restart count stands for the generation", "[context][unit]") {
+    Settings settings = kComplete;
+    settings.erase("DDPRUN_GENERATION");
+    CHECK(read_environment(variables(settings)).generation == 2);
+}
+
+TEST_CASE("nothing set is a world of one", "[context][unit]") {
+    const Environment environment = read_environment(variables({}));
+    CHECK(environment.rank == 0);
+    CHECK(environment.world_size == 1);
+    CHECK(environment.master_port == 0);
+}
+
+TEST_CASE("rank, size and master suffice", "[context][unit]") {
+    const Environment environment = read_environment(
+        variables({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "1"}}));
+    CHECK(environment.rank == 1);
+    CHECK(environment.local_rank == 0);
+    CHECK(environment.local_world_size == 1);
+}
+
+TEST_CASE("a bad value is refused with the variable's name and its text", "[context][unit]") {
+    CHECK(complaint_about("RANK", "five") == "RANK is 'five', expected a whole number of at least 0");
+    CHECK(complaint_about("RANK", "") == "RANK is '', expected a whole number of at least 0");
+    CHECK(complaint_about("RANK", "5 ") == "RANK is '5 ', expected a whole number of at least 0");
+    CHECK(complaint_about("RANK", "-1") == "RANK is '-1', expected a whole number of at least 0");
+    CHECK(complaint_about("RANK", "0x5") == "RANK is '0x5', expected a whole number of at least 0");
+    CHECK(complaint_about("WORLD_SIZE", "0") == "WORLD_SIZE is '0', expected a whole number of at least 1");
+    CHECK(complaint_about("WORLD_SIZE", "99999999999") == "WORLD_SIZE is '99999999999', expected a whole number of at least 1");
+    CHECK(complaint_about("MASTER_PORT", "70000") == "MASTER_PORT is '70000', expected a whole number from 1 to 65535");
+    CHECK(complaint_about("MASTER_PORT", "0") == "MASTER_PORT is '0', expected a whole number from 1 to 65535");
+    CHECK_THAT(complaint_about("DDPRUN_GENERATION", "x"), Catch::Contains("DDPRUN_GENERATION is 'x'"));
+    CHECK_THAT(complaint_about("TORCHELASTIC_RESTART_COUNT", "1.5"), Catch::Contains("TORCHELASTIC_RESTART_COUNT is '1.5'"));
+}
+
+TEST_CASE("numbers that contradict each other are refused", "[context][unit]") {
+    CHECK(complaint_about("RANK", "8") == "RANK is 8 but WORLD_SIZE is 8: expected 0 to 7");
+    CHECK(complaint_about("LOCAL_RANK", "4") == "LOCAL_RANK is 4 but LOCAL_WORLD_SIZE is 4: expected 0 to 3");
+    CHECK(complaint_about("LOCAL_WORLD_SIZE", "9") == "LOCAL_WORLD_SIZE is 9 but WORLD_SIZE is only 8");
+    CHECK_THAT(complaint_about("MASTER_ADDR", ""), Catch::Contains("MASTER_ADDR is not set"));
+}
+
+TEST_CASE("half an environment is refused, saying which half is missing", "[context][unit]") {
+    CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}})), Catch::Contains("RANK is set but WORLD_SIZE is not"));
+    CHECK_THROWS_WITH(read_environment(variables({{"WORLD_SIZE", "2"}})), Catch::Contains("WORLD_SIZE is set but RANK is not"));
+    CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}})), Catch::Contains("MASTER_ADDR is not set"));
+}
+
+TEST_CASE("the backend follows the device, and a fallback is told where somebody expects a GPU", "[context][unit]") {
+    const detail::NcclAvailability usable{true, ""};
+    const detail::NcclAvailability absent{false, "libnccl.so.2 not found"};
+    CHECK(choose_backend(Backend::Auto, usable, true).backend == Backend::Nccl);
+    CHECK(choose_backend(Backend::Nccl, usable, false).backend == Backend::Nccl);
+    CHECK(choose_backend(Backend::Native, usable, true).backend == Backend::Native);
+
+    const auto quiet = choose_backend(Backend::Auto, absent, false);
+    CHECK(quiet.backend == Backend::Native);
+    CHECK(quiet.reason == "");
+    for (const auto& told : {choose_backend(Backend::Auto, absent, true), choose_backend(Backend::Nccl, absent, false)}) {
+        CHECK(told.backend == Backend::Native);
+        CHECK_THAT(told.reason, Catch::Contains("libnccl.so.2 not found") && Catch::Contains("native CPU backend"));
+    }
+}

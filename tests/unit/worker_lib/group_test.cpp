@@ -1,0 +1,136 @@
+// What a group refuses before any rank hears of it, worlds of one, and the arena.
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+namespace {
+
+/// What the call threw: "code: text".
+template <typename Call>
+std::string refusal(Call call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return (error.code() == ErrorCode::InvalidArgument ? "" : "wrong code: ") + std::string(error.what());
+    }
+    return "accepted";
+}
+
+Context alone() {
+    const LocalWorld world;
+    return {world.environment(0), detail::make_local_store(), world.options()};
+}
+
+}  // namespace
+
+TEST_CASE("wrong arguments are refused at the call and the group stays usable", "[group][unit]") {
+    Context context = alone();
+    ProcessGroup& world = context.world();
+    std::vector<float> floats(4, 2);
+    std::vector<int> integers(4, 3);
+    const Buffer good = buffer(std::span(floats));
+    const auto reduce = [&](Buffer bad, ReduceOp op) { return refusal([&] { world.all_reduce(bad, op); }); };
+
+    CHECK(reduce({nullptr, 4, DType::f32}, ReduceOp::Sum) == "#1 all_reduce sum f32[4]: the buffer is null");
+    CHECK_THAT(reduce({reinterpret_cast<char*>(floats.data()) + 1, 1, DType::f32}, ReduceOp::Sum), Catch::Contains("not aligned"));
+    CHECK_THAT(reduce({floats.data(), 4, DType::f32, Device::Cuda}, ReduceOp::Sum), Catch::Contains("host memory only"));
+    CHECK_THAT(reduce({floats.data(), SIZE_MAX / 2, DType::f32}, ReduceOp::Sum), Catch::Contains("too large"));
+    CHECK_THAT(reduce({floats.data(), 4, static_cast<DType>(99)}, ReduceOp::Sum), Catch::Contains("unknown element type 99"));
+    CHECK_THAT(reduce(good, static_cast<ReduceOp>(99)), Catch::Contains("unknown reduction"));
+    CHECK_THAT(reduce(buffer(std::span(integers)), ReduceOp::Avg), Catch::Contains("avg is defined for floats only"));
+    CHECK_THAT(reduce(good, ReduceOp::BXor), Catch::Contains("integers only"));
+    CHECK_THAT(refusal([&] { world.broadcast(good, 1); }), Catch::Contains("there is no rank 1 in a group of 1"));
+    CHECK_THAT(refusal([&] { world.broadcast(good, -1); }), Catch::Contains("there is no rank -1"));
+    CHECK_THAT(refusal([&] { world.barrier({.timeout = std::chrono::milliseconds(-1)}); }), Catch::Contains("negative"));
+
+    Work work = world.all_reduce(good, ReduceOp::Avg);
+    work.wait();
+    CHECK(work.seq() == 1);  // refused calls have no number
+    CHECK(floats == std::vector<float>(4, 2));
+}
+
+TEST_CASE("a world of one does everything alone", "[group][unit]") {
+    Context context = alone();
+    CHECK(context.world().size() == 1);
+    CHECK(context.world().backend() == Backend::Native);
+    std::vector<float> values{1, 2, 3};
+    context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
+    context.world().broadcast(buffer(std::span(values)), 0).wait();
+    context.world().barrier().wait();
+    CHECK(values == std::vector<float>{1, 2, 3});
+    const auto group = context.world().split(4, 0, "part");
+    CHECK(group->size() == 1);
+    CHECK(context.world().split(-1, 0, "none") == nullptr);
+    context.world().abort("test");
+    CHECK_THROWS_WITH(context.world().barrier().wait(), Catch::Contains("aborted by rank 0: test"));
+}
+
+TEST_CASE("an empty handle is done", "[group][unit]") {
+    Work work;
+    CHECK(work.done());
+    work.wait();
+    work.wait_host(std::chrono::milliseconds(1));
+    bool called = false;
+    work.then([&](const std::exception_ptr& error) { called = !error; });
+    CHECK(called);
+}
+
+TEST_CASE("waiting with a limit leaves the operation alone", "[group][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        if (context.rank() == 1) {
+            // Only after rank 0 has seen its wait end does it get what it waits for.
+            (void)context.store().get("tired", std::chrono::seconds(20));
+            context.world().barrier().wait();
+            return std::string("came");
+        }
+        Work work = context.world().barrier();
+        std::string text;
+        try {
+            work.wait_host(std::chrono::milliseconds(20));
+        } catch (const Error& error) {
+            text = error.code() == ErrorCode::Timeout ? error.what() : "wrong code";
+        }
+        context.store().set("tired", "yes");
+        work.wait();
+        return text;
+    });
+    CHECK_THAT(results[0], Catch::Contains("operation #1 is not done after 20 ms"));
+}
+
+TEST_CASE("the arena gives zeroed, aligned, separate memory, and an error when there is no room", "[group][unit]") {
+    Context context = alone();
+    Arena& arena = context.world().arena();
+    auto* first = static_cast<std::byte*>(arena.allocate(1));
+    auto* second = static_cast<std::byte*>(arena.allocate(100'000));
+    CHECK(reinterpret_cast<std::uintptr_t>(first) % 128 == 0);
+    CHECK(second >= first + 128);
+    CHECK(std::vector<std::byte>(second, second + 100'000) == std::vector<std::byte>(100'000));
+    std::memset(second, 1, 100'000);
+    CHECK(*first == std::byte{0});
+    CHECK(arena.allocate(0) != nullptr);
+    try {
+        (void)arena.allocate(SIZE_MAX / 2);
+        FAIL("accepted");
+    } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::System);
+        CHECK_THAT(error.what(), Catch::Contains("no room for"));
+    }
+}
+
+TEST_CASE("a split that the ranks name differently is refused", "[group][unit]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        (void)context.world().split(0, 0, context.rank() == 0 ? "left" : "right");
+    });
+    for (const auto& outcome : outcomes) {
+        REQUIRE(outcome.error);
+        CHECK(outcome.ddp_error()->code() == ErrorCode::Mismatch);
+        CHECK_THAT(outcome.text(), Catch::Contains("'left'") && Catch::Contains("'right'"));
+    }
+}

@@ -1,0 +1,71 @@
+#include "worker_lib/src/native/half.hpp"
+
+#include <bit>
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/half_reference.hpp"
+
+using namespace ddp::detail;
+namespace reference = ddp::testing;
+
+namespace {
+
+/// Floats where rounding is hard: random ones, halfway points between neighbours, and both sides of these.
+template <typename Check>
+void for_hard_floats(int mantissa_bits, int exponent_bits, Check check) {
+    std::mt19937 random(1);
+    for (int i = 0; i < 20'000; ++i) check(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
+    const auto infinity = static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
+    for (int bits = 0; bits < infinity; bits += 1 + static_cast<int>(random() % 3)) {
+        const double low = reference::decode(static_cast<std::uint16_t>(bits), exponent_bits, mantissa_bits);
+        const double unit = bits >> mantissa_bits == 0 ? reference::decode(1, exponent_bits, mantissa_bits)
+                                                       : std::ldexp(1.0, std::ilogb(low) - mantissa_bits);
+        const auto middle = static_cast<float>(low + unit / 2);
+        for (const float value : {static_cast<float>(low), middle, std::nextafterf(middle, 0), std::nextafterf(middle, HUGE_VALF)}) {
+            check(value);
+            check(-value);
+        }
+    }
+    for (const float value : {HUGE_VALF, -HUGE_VALF, 65519.996F, 65520.0F, 65536.0F, 3.4e38F, 3.3961776e38F, 1e-45F}) check(value);
+}
+
+}  // namespace
+
+TEST_CASE("every f16 and bf16 becomes the right float", "[native][unit]") {
+    std::string wrong;
+    for (int bits = 0; bits <= 0xffff; ++bits) {
+        const auto word = static_cast<std::uint16_t>(bits);
+        const double f16 = reference::decode_f16(word);
+        const double bf16 = reference::decode_bf16(word);
+        const float got16 = to_float(Half{word});
+        const float got_b16 = to_float(Bfloat16{word});
+        if (std::isnan(f16) ? !std::isnan(got16) : got16 != f16) wrong += " f16:" + std::to_string(bits);
+        if (std::isnan(bf16) ? !std::isnan(got_b16) : got_b16 != bf16) wrong += " bf16:" + std::to_string(bits);
+    }
+    CHECK(wrong == "");
+}
+
+TEST_CASE("floats are rounded to the nearest f16, ties to even", "[native][unit]") {
+    std::string wrong;
+    for_hard_floats(10, 5, [&](float value) {
+        const auto got = to_half(value).bits;
+        if (std::isnan(value) ? !std::isnan(reference::decode_f16(got)) : got != reference::encode_f16(value)) {
+            wrong += " " + std::to_string(value);
+        }
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("floats are rounded to the nearest bf16, ties to even", "[native][unit]") {
+    std::string wrong;
+    for_hard_floats(7, 8, [&](float value) {
+        const auto got = to_bfloat16(value).bits;
+        if (std::isnan(value) ? !std::isnan(reference::decode_bf16(got)) : got != reference::encode_bf16(value)) {
+            wrong += " " + std::to_string(value);
+        }
+    });
+    CHECK(wrong == "");
+}

@@ -1,0 +1,135 @@
+#pragma once
+// All-reduce the slow and obvious way, in the order that the library promises: the ranks of each node in rank order, then the
+// nodes. Every element by itself; no code of the library but its enums.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "ddp/types.hpp"
+#include "tests/unit/worker_lib/half_reference.hpp"
+
+namespace ddp::testing {
+
+using Bytes = std::vector<std::byte>;
+
+inline bool is_float(DType type) {
+    return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
+}
+
+template <typename T>
+T read_as(const std::byte* at) {
+    T value;
+    std::memcpy(&value, at, sizeof(T));
+    return value;
+}
+
+/// An element of a float type, exactly.
+inline double float_at(const std::byte* at, DType type) {
+    switch (type) {
+        case DType::f16: return decode_f16(read_as<std::uint16_t>(at));
+        case DType::bf16: return decode_bf16(read_as<std::uint16_t>(at));
+        case DType::f32: return read_as<float>(at);
+        default: return read_as<double>(at);
+    }
+}
+
+inline void write_float(std::byte* at, DType type, double value) {
+    const auto put = [at](auto bits) { std::memcpy(at, &bits, sizeof(bits)); };
+    switch (type) {
+        case DType::f16: return put(encode_f16(value));
+        case DType::bf16: return put(encode_bf16(value));
+        case DType::f32: return put(static_cast<float>(value));
+        default: return put(value);
+    }
+}
+
+/// An element of an integer type, extended to 64 bits by its sign.
+inline std::uint64_t integer_at(const std::byte* at, DType type) {
+    switch (type) {
+        case DType::i8: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int8_t>(at)});
+        case DType::u8: return read_as<std::uint8_t>(at);
+        case DType::i32: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int32_t>(at)});
+        case DType::u32: return read_as<std::uint32_t>(at);
+        default: return read_as<std::uint64_t>(at);
+    }
+}
+
+inline double combine_floats(ReduceOp op, double a, double b, DType type) {
+    if (op == ReduceOp::Min || op == ReduceOp::Max) {
+        if (std::isnan(a) || std::isnan(b)) return std::nan("");
+        return op == ReduceOp::Min ? std::min(a, b) : std::max(a, b);
+    }
+    const double exact = op == ReduceOp::Product ? a * b : a + b;  // of two floats: exact enough to be rounded once more
+    return type == DType::f64 ? exact : static_cast<float>(exact);
+}
+
+inline std::uint64_t combine_integers(ReduceOp op, std::uint64_t a, std::uint64_t b, bool is_signed) {
+    const auto less = [is_signed](std::uint64_t x, std::uint64_t y) {
+        return is_signed ? static_cast<std::int64_t>(x) < static_cast<std::int64_t>(y) : x < y;
+    };
+    switch (op) {
+        case ReduceOp::Min: return less(b, a) ? b : a;
+        case ReduceOp::Max: return less(a, b) ? b : a;
+        case ReduceOp::Product: return a * b;
+        case ReduceOp::BAnd: return a & b;
+        case ReduceOp::BOr: return a | b;
+        case ReduceOp::BXor: return a ^ b;
+        default: return a + b;
+    }
+}
+
+/// Folds over the ranks of each node, then over the nodes.
+template <typename T, typename At, typename Combine>
+T fold(const std::vector<int>& ranks_per_node, At at, Combine combine) {
+    std::size_t rank = 0;
+    std::vector<T> nodes;
+    for (const int ranks : ranks_per_node) {
+        T sum = at(rank++);
+        for (int i = 1; i < ranks; ++i) sum = combine(sum, at(rank++));
+        nodes.push_back(sum);
+    }
+    T total = nodes[0];
+    for (std::size_t i = 1; i < nodes.size(); ++i) total = combine(total, nodes[i]);
+    return total;
+}
+
+/// What every rank must end with.
+inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::vector<int>& ranks_per_node, DType type,
+                                  ReduceOp op) {
+    const std::size_t width = size_of(type);
+    Bytes result(inputs[0].size());
+    for (std::size_t i = 0; i < result.size(); i += width) {
+        if (is_float(type)) {
+            double total = fold<double>(ranks_per_node, [&](std::size_t rank) { return float_at(&inputs[rank][i], type); },
+                                        [&](double a, double b) { return combine_floats(op, a, b, type); });
+            if (op == ReduceOp::Avg) {
+                const double scale = 1.0 / static_cast<double>(inputs.size());
+                total = type == DType::f64 ? total * scale : static_cast<float>(total) * static_cast<float>(scale);
+            }
+            write_float(&result[i], type, total);
+        } else {
+            const bool is_signed = type == DType::i8 || type == DType::i32 || type == DType::i64;
+            const auto total = fold<std::uint64_t>(ranks_per_node, [&](std::size_t rank) { return integer_at(&inputs[rank][i], type); },
+                                                   [&](auto a, auto b) { return combine_integers(op, a, b, is_signed); });
+            std::memcpy(&result[i], &total, width);  // the low bytes: little-endian, as all hosts of this library
+        }
+    }
+    return result;
+}
+
+/// Index of the first element that differs, or -1. Two NaNs are equal.
+inline std::ptrdiff_t first_difference(const Bytes& a, const Bytes& b, DType type) {
+    if (a.size() != b.size()) return 0;
+    const std::size_t width = size_of(type);
+    for (std::size_t i = 0; i < a.size(); i += width) {
+        if (std::memcmp(&a[i], &b[i], width) == 0) continue;
+        if (is_float(type) && std::isnan(float_at(&a[i], type)) && std::isnan(float_at(&b[i], type))) continue;
+        return static_cast<std::ptrdiff_t>(i / width);
+    }
+    return -1;
+}
+
+}  // namespace ddp::testing

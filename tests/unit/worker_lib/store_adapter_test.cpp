@@ -1,0 +1,98 @@
+// ddp::Store over a real TCPStore server, and a world that meets there.
+
+#include "worker_lib/src/store_adapter.hpp"
+
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "ddp/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/store/server_thread.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+
+using namespace ddp;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+Environment at(const ddprun::Endpoint& endpoint) {
+    Environment environment;
+    environment.master_addr = endpoint.host;
+    environment.master_port = endpoint.port;
+    return environment;
+}
+
+}  // namespace
+
+TEST_CASE("keys and counters go through the job's store", "[store_adapter][unit]") {
+    const ddprun::store::test::ServerThread server;
+    const auto store = detail::connect_store(at(server.endpoint()), seconds(10));
+    const auto other = detail::connect_store(at(server.endpoint()), seconds(10));
+    store->set("key", std::string_view("a\0b", 3));
+    CHECK(other->get("key", seconds(5)) == std::string("a\0b", 3));
+    CHECK(store->add("count", 2) == 2);
+    CHECK(other->add("count", -5) == -3);
+    CHECK(store->local_address() == "127.0.0.1");
+}
+
+TEST_CASE("a thread that waits for a key does not keep others from the store", "[store_adapter][unit]") {
+    const ddprun::store::test::ServerThread server;
+    const auto store = detail::connect_store(at(server.endpoint()), seconds(10));
+    auto waiter = std::async(std::launch::async, [&] { return store->get("later", seconds(20)); });
+    CHECK(store->add("count", 1) == 1);
+    store->set("later", "now");
+    CHECK(waiter.get() == "now");
+}
+
+TEST_CASE("a key that nobody sets is a timeout with its name, and the store stays usable", "[store_adapter][unit]") {
+    const ddprun::store::test::ServerThread server;
+    const auto store = detail::connect_store(at(server.endpoint()), seconds(10));
+    try {
+        (void)store->get("absent", milliseconds(50));
+        FAIL("a value from nowhere");
+    } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::Timeout);
+        CHECK_THAT(error.what(), Catch::Contains("absent"));
+    }
+    store->set("absent", "here");
+    CHECK(store->get("absent", seconds(5)) == "here");
+}
+
+TEST_CASE("a store that is not there is named with its address", "[store_adapter][unit]") {
+    ddprun::Endpoint endpoint;
+    {
+        const ddprun::store::test::ServerThread server;
+        endpoint = server.endpoint();
+    }
+    try {
+        (void)detail::connect_store(at(endpoint), milliseconds(200));
+        FAIL("connected to nobody");
+    } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::Timeout);
+        CHECK_THAT(error.what(), Catch::Contains(std::to_string(endpoint.port)) && Catch::Contains("MASTER_ADDR"));
+    }
+}
+
+TEST_CASE("a store that ends is an error, not a hang", "[store_adapter][unit]") {
+    auto server = std::make_unique<ddprun::store::test::ServerThread>();
+    const auto store = detail::connect_store(at(server->endpoint()), seconds(10));
+    server.reset();
+    CHECK_THROWS_AS(store->get("key", milliseconds(300)), Error);
+}
+
+TEST_CASE("a world meets at the job's store", "[store_adapter][unit]") {
+    const ddprun::store::test::ServerThread server;
+    const testing::LocalWorld world{.ranks_per_node = {2, 1}};
+    std::vector<std::future<int>> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+        ranks.push_back(std::async(std::launch::async, [&, rank] {
+            Context context(world.environment(rank), detail::connect_store(at(server.endpoint()), seconds(10)), world.options());
+            int sum = 1 << rank;
+            context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
+            return sum;
+        }));
+    }
+    for (auto& rank : ranks) CHECK(rank.get() == 7);
+}

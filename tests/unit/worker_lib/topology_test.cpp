@@ -1,0 +1,51 @@
+#include "tests/catch.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/native/member.hpp"
+
+using namespace ddp::detail;
+
+namespace {
+
+std::vector<Member> members(const std::vector<std::string>& nodes) {
+    std::vector<Member> list;
+    for (const auto& node : nodes) {
+        Member member;
+        member.node = node;
+        list.push_back(member);
+    }
+    return list;
+}
+
+using Nodes = std::vector<std::vector<int>>;
+
+}  // namespace
+
+TEST_CASE("ranks are grouped by node, nodes ordered by their first rank", "[native][unit]") {
+    const auto topology = make_topology(members({"b", "b", "a", "b", "a"}), 4);
+    CHECK(topology.nodes == Nodes{{0, 1, 3}, {2, 4}});
+    CHECK(topology.own_node == 1);
+    CHECK(topology.own_index == 1);
+    CHECK(topology.carriers == 2);
+    CHECK(topology.own_carries());
+    CHECK(topology.counterpart(0) == 1);
+    CHECK(topology.node_of(3) == 0);
+    CHECK(topology.node_of(2) == 1);
+}
+
+TEST_CASE("ranks beyond the smallest node's size talk to no other node", "[native][unit]") {
+    const auto nodes = members({"a", "a", "a", "b"});
+    CHECK(make_topology(nodes, 0).own_carries());
+    CHECK_FALSE(make_topology(nodes, 2).own_carries());
+    CHECK_FALSE(make_topology(members({"a", "a"}), 0).own_carries());
+}
+
+TEST_CASE("a member's record survives the store; anything else is refused", "[native][unit]") {
+    const Member member{.node = "boot/3", .hostname = "host", .pid = 7, .token = "secret", .local_name = "ddp-1", .address = "::1",
+                        .port = 4711};
+    const Member copy = decode_member(encode(member));
+    CHECK(encode(copy) == encode(member));
+    CHECK(copy.port == 4711);
+    CHECK_THROWS_AS(decode_member(""), ddp::Error);
+    CHECK_THROWS_AS(decode_member("a b not-a-pid d e f 1"), ddp::Error);
+    CHECK_THROWS_WITH(decode_member("a b 3 d e"), Catch::Contains("a b 3 d e"));
+}
