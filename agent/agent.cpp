@@ -1,7 +1,6 @@
 #include "agent/agent.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -20,11 +19,11 @@
 #include "agent/environment.hpp"
 #include "agent/event_queue.hpp"
 #include "agent/output/console.hpp"
-#include "agent/output/log_files.hpp"
 #include "agent/output/log_sink.hpp"
 #include "agent/verdict_text.hpp"
 #include "agent/worker_group.hpp"
 #include "agent/worker_processes.hpp"
+#include "agent/worker_recipe.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -32,14 +31,19 @@ namespace {
 namespace asio = boost::asio;
 using coordinator::Assignment;
 
-int allowed_cpus() {
-    cpu_set_t set;
-    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 bool is_ignored(int signal) {
     struct sigaction action {};
     return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/// Every signal of `signals` becomes a `SignalEvent`, until the set is cleared.
+template <typename SignalEvent>
+void push_each(asio::signal_set& signals, EventQueue& events) {
+    signals.async_wait([&](const boost::system::error_code& error, int signal) {
+        if (error) return;
+        events.push(SignalEvent{signal});
+        push_each<SignalEvent>(signals, events);
+    });
 }
 
 coordinator::Join join_of(const AgentConfig& config) {
@@ -76,10 +80,6 @@ private:
     void perform(const SendMessage& action) { link_.send(action.message); }
     void perform(const Finish& action);
 
-    [[nodiscard]] WorkerSpec worker_spec(const Assignment& assignment, LocalRank rank);
-    [[nodiscard]] Route route(const Assignment& assignment, LocalRank rank, Console::Stream stream);
-    [[nodiscard]] std::optional<ErrorFile> error_file(const Assignment& assignment, LocalRank rank);
-    void warn_once(const std::string& warning);
     void show_waiting(const coordinator::Waiting& waiting);
 
     asio::io_context& io_;
@@ -88,28 +88,36 @@ private:
     EventQueue events_;
     Console console_;
     ConsoleLog console_log_;
+    WorkerRecipe recipe_;
     DaemonLink link_;
     State state_;
-    std::optional<Assignment> assignment_;         ///< of the latest group
-    std::optional<WorkerProcesses> workers_;       ///< of the latest group
+    std::optional<Assignment> assignment_;    ///< of the latest group
+    std::optional<WorkerProcesses> workers_;  ///< of the latest group
     asio::signal_set stop_signals_;
     asio::signal_set notify_signals_;
     asio::posix::stream_descriptor guard_;
     std::array<char, 1> guard_byte_{};
     asio::steady_timer deadline_;
     std::string last_waiting_;
-    std::string last_warning_;
     int exit_code_ = exit_code::kInternal;
 };
 
 Agent::Agent(asio::io_context& io, AgentConfig config)
-    : io_(io), config_(std::move(config)), run_id_(config_.run_id.value_or("none")), events_(io),
-      console_(io, STDOUT_FILENO, STDERR_FILENO), console_log_(console_),
+    : io_(io),
+      config_(std::move(config)),
+      run_id_(config_.run_id.value_or("none")),
+      events_(io),
+      console_(io, STDOUT_FILENO, STDERR_FILENO),
+      console_log_(console_),
+      recipe_(config_, console_),
       link_(io, config_.endpoint, join_of(config_), config_.connect_timeout,
             {[this](Event event) { events_.push(std::move(event)); },
              [this](const coordinator::Welcome& welcome) { run_id_ = welcome.run_id; },
              [this](const coordinator::Waiting& waiting) { show_waiting(waiting); }}),
-      stop_signals_(io), notify_signals_(io, SIGUSR1, SIGUSR2), guard_(io), deadline_(io) {
+      stop_signals_(io),
+      notify_signals_(io, SIGUSR1, SIGUSR2),
+      guard_(io),
+      deadline_(io) {
     state_.grace = config_.grace;
     state_.slots = config_.slots;
 }
@@ -119,46 +127,30 @@ asio::awaitable<int> Agent::run() {
     watch_guard();
     link_.start();
     while (state_.phase != Phase::kDone) {
-        const Event event = co_await events_.next();   // the only place that waits
+        const Event event = co_await events_.next();  // the only place that waits
         Step taken = step(std::move(state_), event, Clock::now());
         state_ = std::move(taken.next);
         if (!taken.reason.empty()) spdlog::info("{}: {}", config_.node_name, taken.reason);
-        for (const Action& action : taken.actions) {   // the only place that acts
+        for (const Action& action : taken.actions) {  // the only place that acts
             std::visit([this](const auto& what) { perform(what); }, action);
         }
         arm_deadline();
     }
     co_await link_.close();
-    stop_signals_.clear();   // nothing is left to stop but ourselves, should the console take nothing more
+    stop_signals_.clear();  // nothing is left to stop but ourselves, should the console take nothing more
     console_.drain();
     co_return exit_code_;
 }
 
-// ---- what happens ----------------------------------------------------------------------------------------------------
+// ---- what happens ----
 
 void Agent::listen_to_signals() {
     for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) {
         const bool nohup = signal == SIGHUP && is_ignored(SIGHUP);
         if (!nohup) stop_signals_.add(signal);
     }
-    struct Again {
-        static void stop(Agent& agent) {
-            agent.stop_signals_.async_wait([&agent](const boost::system::error_code& error, int signal) {
-                if (error) return;
-                agent.events_.push(StopSignal{signal});
-                stop(agent);
-            });
-        }
-        static void notify(Agent& agent) {
-            agent.notify_signals_.async_wait([&agent](const boost::system::error_code& error, int signal) {
-                if (error) return;
-                agent.events_.push(NotifySignal{signal});
-                notify(agent);
-            });
-        }
-    };
-    Again::stop(*this);
-    Again::notify(*this);
+    push_each<StopSignal>(stop_signals_, events_);
+    push_each<NotifySignal>(notify_signals_, events_);
 }
 
 void Agent::watch_guard() {
@@ -186,21 +178,23 @@ void Agent::show_waiting(const coordinator::Waiting& waiting) {
     spdlog::info("{}: waiting: {}", config_.node_name, waiting.reason);
 }
 
-// ---- what is done about it -------------------------------------------------------------------------------------------
+// ---- what is done about it ----
 
 void Agent::perform(const StartWorkers& action) {
     assignment_ = action.assignment;
+    last_waiting_.clear();
     if (action.assignment.restart_count > 0 && number(action.assignment.node_rank) == 0) {
-        spdlog::info("restart {}: {} workers on {} nodes", action.assignment.restart_count, action.assignment.world_size,
-                     action.assignment.node_count);
+        spdlog::info("restart {}: {} workers on {} nodes", action.assignment.restart_count,
+                     action.assignment.world_size, action.assignment.node_count);
     }
     workers_.reset();
-    workers_.emplace(io_, WorkerProcesses::Callbacks{
-        [this](LocalRank rank, const ExitStatus& status) { events_.push(WorkerExited{rank, status}); },
-        [this] { events_.push(GroupGone{}); }});
+    workers_.emplace(io_, WorkerProcesses::Callbacks{[this](LocalRank rank, const ExitStatus& status) {
+                                                         events_.push(WorkerExited{rank, status});
+                                                     },
+                                                     [this] { events_.push(GroupGone{}); }});
     for (int i = 0; i < config_.slots; ++i) {
         const LocalRank rank{i};
-        if (const Result<void> started = workers_->start(worker_spec(action.assignment, rank)); !started) {
+        if (const Result<void> started = workers_->start(recipe_.make(action.assignment, run_id_, rank)); !started) {
             events_.push(SpawnFailed{rank, started.error()});
             break;
         }
@@ -220,7 +214,7 @@ void Agent::perform(const ReportFailure& action) {
     report.host = config_.node_name;
     report.status = action.status;
     report.message = action.why;
-    if (action.why.empty()) {   // it did start
+    if (action.why.empty()) {  // it did start
         report.pid = workers_->pid(action.rank);
         report.message = workers_->error_message(action.rank);
         report.last_lines = workers_->last_lines(action.rank);
@@ -244,63 +238,11 @@ void Agent::perform(const Finish& action) {
     }
 }
 
-// ---- what a worker gets ----------------------------------------------------------------------------------------------
-
-WorkerSpec Agent::worker_spec(const Assignment& assignment, LocalRank rank) {
-    WorkerSpec spec;
-    spec.out = route(assignment, rank, Console::Stream::kOut);
-    spec.err = route(assignment, rank, Console::Stream::kErr);
-    spec.error_file = error_file(assignment, rank);
-    const WorkerPlace place{rank, config_.slots, allowed_cpus(), config_.node_name, run_id_, config_.role,
-                            spec.error_file ? spec.error_file->path() : ""};
-    spec.argv = worker_command(config_.command, rank);
-    spec.environment = to_strings(worker_environment(parse_environment(::environ), assignment, place));
-    return spec;
-}
-
-Route Agent::route(const Assignment& assignment, LocalRank rank, Console::Stream stream) {
-    const OutputConfig& output = config_.output;
-    const bool is_err = stream == Console::Stream::kErr;
-    Route route;
-    route.stream = stream;
-    route.source = number(rank);
-    route.keep_tail = is_err;
-    if (!output.redirect_to_files || output.tee) route.console = &console_;
-    if (output.label || output.tee) route.label = fmt::format("[{}:{}] ", config_.node_name, number(rank_of(assignment, rank)));
-    if (output.log_dir.empty()) return route;
-
-    const std::string name = log_file_name(rank_of(assignment, rank), is_err ? "err" : "out");
-    const std::filesystem::path path = log_folder(output.log_dir, run_id_, assignment.generation) / name;
-    Result<UniqueFd> file = open_log_file(path);
-    if (file) route.file = std::move(*file);
-    else warn_once(fmt::format("{}; the job goes on without it", file.error().message));
-    route.file_name = path.string();
-    return route;
-}
-
-std::optional<ErrorFile> Agent::error_file(const Assignment& assignment, LocalRank rank) {
-    Result<ErrorFile> file = ErrorFile::in_memory();
-    if (!config_.output.log_dir.empty()) {
-        const std::filesystem::path folder = log_folder(config_.output.log_dir, run_id_, assignment.generation);
-        Result<ErrorFile> on_disk = ErrorFile::at((folder / log_file_name(rank_of(assignment, rank), "error.json")).string());
-        if (on_disk) file = std::move(on_disk);   // else in memory: the log files warn about that folder
-    }
-    if (file) return std::move(*file);
-    warn_once(file.error().message);
-    return std::nullopt;
-}
-
-void Agent::warn_once(const std::string& warning) {
-    if (warning == last_warning_) return;
-    last_warning_ = warning;
-    spdlog::warn("{}: {}", config_.node_name, warning);
-}
-
 }  // namespace
 
 int run_agent(AgentConfig config) {
-    ::signal(SIGPIPE, SIG_IGN);   // a reader of our output that has gone is no reason to end a job
-    ::signal(SIGCHLD, SIG_DFL);   // inherited as ignored, it would lose exit codes
+    ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that has gone is no reason to end a job
+    ::signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would lose exit codes
     adopt_strays();
 
     asio::io_context io(1);

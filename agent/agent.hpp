@@ -1,6 +1,7 @@
 #pragma once
-// One node of a job: joins the rendezvous, starts the workers it is assigned, watches, stops and restarts them, and ends
-// with the job's verdict. Owns its own io_context; call run_agent from the main thread (parent-death signals follow it).
+// One node of a job: joins the rendezvous, starts the workers it is assigned, watches, stops and restarts them, and
+// ends with the job's verdict. Owns its own io_context; call run_agent from the main thread (parent-death signals
+// follow it).
 
 #include <chrono>
 #include <map>
@@ -15,28 +16,28 @@ namespace ddprun::agent {
 
 /// Where a stream of a worker goes (torchrun's -r and -t codes are sums of the file bits).
 struct OutputConfig {
-    std::string log_dir;                    ///< empty: no files
-    bool redirect_to_files = false;         ///< console stays silent; needs log_dir
-    bool tee = false;                       ///< both, console lines labelled; needs log_dir
-    bool label = false;                     ///< console lines labelled with "[host:rank] "
+    std::string log_dir;             ///< empty: no files
+    bool redirect_to_files = false;  ///< console stays silent; needs log_dir
+    bool tee = false;                ///< both, console lines labelled; needs log_dir
+    bool label = false;              ///< console lines labelled with "[host:rank] "
 };
 
 struct AgentConfig {
-    Endpoint endpoint;                      ///< of the daemon
-    std::optional<std::string> run_id;      ///< absent: whatever job the daemon serves
-    std::string node_name;                  ///< shown to people and to workers (DDPRUN_NODE_NAME)
+    Endpoint endpoint;                  ///< of the daemon
+    std::optional<std::string> run_id;  ///< absent: whatever job the daemon serves
+    std::string node_name;              ///< shown to people and to workers (DDPRUN_NODE_NAME)
     std::optional<int> node_rank;
     int min_nodes = 1;
     int max_nodes = 1;
-    int slots = 1;                          ///< workers on this node
+    int slots = 1;  ///< workers on this node
     int max_restarts = 0;
     std::string role = "default";
-    std::vector<std::string> command;       ///< argv of a worker; command[0] was resolved to a path by the launcher
+    std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
     std::chrono::milliseconds connect_timeout{60'000};
-    std::chrono::milliseconds grace{30'000}; ///< from SIGTERM to SIGKILL; a maximum, never a wait
+    std::chrono::milliseconds grace{30'000};  ///< from SIGTERM to SIGKILL; a maximum, never a wait
     OutputConfig output;
-    bool quiet_verdict = false;             ///< leave the failure box to the launcher of an emulated cluster (--local-nodes)
-    UniqueFd guard_pipe;                    ///< reads end-of-file when the guard is gone; invalid: no guard
+    bool quiet_verdict = false;  ///< leave the failure box to the launcher of an emulated cluster (--local-nodes)
+    UniqueFd guard_pipe;         ///< reads end-of-file when the guard is gone; invalid: no guard
 };
 
 /// Runs until the job is over or this node is told to leave. Returns the exit code of ddprun (docs/exit-codes.md).

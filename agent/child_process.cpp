@@ -1,15 +1,16 @@
 #include "agent/child_process.hpp"
 
-// The only file that knows Boost.Process. In 1.81 its second version wants the first one included before it.
-#include <boost/process.hpp>
-#include <boost/process/v2/posix/default_launcher.hpp>
-#include <boost/process/v2/process.hpp>
 #include <fmt/format.h>
 #include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+// The only file that knows Boost.Process. In 1.81 its second version wants the first one included before it.
+#include <boost/process.hpp>
+#include <boost/process/v2/posix/default_launcher.hpp>
+#include <boost/process/v2/process.hpp>
 
 #include <cassert>
 #include <cerrno>
@@ -50,19 +51,20 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 bool place_descriptors(int out, int err) {
     const int high_out = ::fcntl(out, F_DUPFD_CLOEXEC, 3);
     const int high_err = ::fcntl(err, F_DUPFD_CLOEXEC, 3);
-    return high_out >= 0 && high_err >= 0 && ::dup2(high_out, STDOUT_FILENO) >= 0 && ::dup2(high_err, STDERR_FILENO) >= 0;
+    return high_out >= 0 && high_err >= 0 && ::dup2(high_out, STDOUT_FILENO) >= 0 &&
+           ::dup2(high_err, STDERR_FILENO) >= 0;
 }
 
 void reset_signals() {
-    for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);   // fails for SIGKILL and SIGSTOP, as it should
+    for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);  // fails for SIGKILL and SIGSTOP
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// What happens in the child, as an initializer of Boost.Process's launcher. It executes the program itself, because the
-/// launcher would first walk /dev/fd, which allocates and which a bare chroot does not have. An error that is returned makes
-/// the launcher write errno to a pipe, from which its parent side learns it.
+/// What happens in the child, as an initializer of Boost.Process's launcher. It executes the program itself, because
+/// the launcher would first walk /dev/fd, which allocates and which a bare chroot does not have. An error that is
+/// returned makes the launcher write errno to a pipe, from which its parent side learns it.
 struct InChild {
     char* const* argv;
     char* const* environment;
@@ -74,7 +76,7 @@ struct InChild {
     error_code on_exec_setup(Launcher&, const Path&, const Argv&) const {
         ::setsid();
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);   // it died before the line above
+        if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);  // it died before the line above
         if (!place_descriptors(stdout_fd, stderr_fd)) return {errno, boost::system::system_category()};
         ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
         reset_signals();
@@ -82,7 +84,7 @@ struct InChild {
         return {errno, boost::system::system_category()};
     }
 
-    /// The launcher would call exit(3) now and run our exit handlers: output that we have not flushed would appear twice.
+    /// The launcher would call exit(3) now and run our exit handlers: unflushed output would appear twice.
     template <typename... Ignored>
     void on_exec_error(Ignored&&...) const {
         ::_exit(exit_code::kProgramNotFound);
@@ -92,7 +94,8 @@ struct InChild {
 std::string explain_exec_failure(const std::string& path, const error_code& error) {
     const bool exists = ::access(path.c_str(), F_OK) == 0;
     if (error == boost::system::errc::no_such_file_or_directory && exists) {
-        return fmt::format("cannot execute {}: the interpreter that its first line or its ELF header names does not exist", path);
+        return fmt::format(
+            "cannot execute {}: the interpreter that its first line or its ELF header names does not exist", path);
     }
     if (error == boost::system::errc::permission_denied) {
         return fmt::format("cannot execute {}: permission denied. Is it a program, and executable (chmod +x)?", path);
@@ -109,7 +112,7 @@ ExitStatus exit_status_from(const siginfo_t& info) {
 }
 
 void wait_for(pid_t pid, siginfo_t& info) {
-    while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED) != 0 && errno == EINTR) {}
+    while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED) != 0 && errno == EINTR) continue;
 }
 
 }  // namespace
@@ -124,11 +127,13 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
     {
         const SignalsBlocked blocked;
         // detach(): the handle would otherwise kill and reap by its own rules. Ours is the pid.
-        launcher(io.get_executor(), error, boost::filesystem::path(spec.argv.at(0)), std::vector<std::string>{}, in_child).detach();
+        launcher(io.get_executor(), error, boost::filesystem::path(spec.argv.at(0)), std::vector<std::string>{},
+                 in_child)
+            .detach();
     }
     if (error) {
         siginfo_t info{};
-        if (launcher.pid > 0) wait_for(launcher.pid, info);   // the launcher leaves the failed child as a zombie
+        if (launcher.pid > 0) wait_for(launcher.pid, info);  // the launcher leaves the failed child as a zombie
         return Error{error, explain_exec_failure(spec.argv[0], error)};
     }
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, launcher.pid, 0u));
@@ -157,18 +162,19 @@ ChildProcess::~ChildProcess() {
 void ChildProcess::async_wait(std::function<void()> ended) {
     pidfd_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                       [ended = std::move(ended)](const error_code& error) {
-                          if (!error) ended();   // an error means that the owner is gone
+                          if (!error) ended();  // an error means that the owner is gone
                       });
 }
 
 std::optional<ExitStatus> ChildProcess::status() const {
     siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        return std::nullopt;
     return exit_status_from(info);
 }
 
 void ChildProcess::signal(int number) const {
-    assert(pid_ > 1);   // kill(2) gives other meanings to 0, -1 and the negative of 1
+    assert(pid_ > 1);  // kill(2) gives other meanings to 0, -1 and the negative of 1
     ::kill(pid_, number);
 }
 

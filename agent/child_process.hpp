@@ -1,10 +1,10 @@
 #pragma once
-// ChildProcess: one process that we started, leader of a session and process group of its own, which it owns as a whole.
-// One thread; start from the main thread, because the parent-death signal follows the thread that forked.
+// ChildProcess: one process that we started, leader of a session and process group of its own, which it owns as a
+// whole. One thread; start from the main thread, because the parent-death signal follows the thread that forked.
 
+#include <sys/types.h>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <sys/types.h>
 
 #include <functional>
 #include <optional>
@@ -25,8 +25,9 @@ struct ChildSpec {
 
 class ChildProcess {
 public:
-    /// Starts `spec` in its own session, to be killed when this thread ends, with default signal handling, the caller's stdin and no
-    /// other descriptors. Returns after the exec. Errors: the errno of fork or exec, with the path; no process is left then.
+    /// Starts `spec` in its own session, to be killed when this thread ends, with default signal handling, the caller's
+    /// stdin and no other descriptors. Returns after the exec. Errors: the errno of fork or exec, with the path; no
+    /// process is left then.
     [[nodiscard]] static Result<ChildProcess> start(boost::asio::io_context& io, const ChildSpec& spec);
 
     /// Kills what is left of the group with SIGKILL and reaps.
@@ -48,14 +49,15 @@ public:
 
     /// Waits for the end and gives the pid back. Nothing may be called afterwards but the destructor.
     ExitStatus reap();
-    /// Lets go of a process that not even SIGKILL ends (it sleeps in the kernel): whoever is our parent will inherit it.
+    /// Lets go of a process that not even SIGKILL ends (it sleeps in the kernel): whoever is our parent will inherit
+    /// it.
     void abandon() { pid_ = -1; }
 
 private:
     ChildProcess(boost::asio::io_context& io, pid_t pid, int pidfd);
 
-    pid_t pid_ = -1;                                 ///< -1 when reaped or moved from
-    boost::asio::posix::stream_descriptor pidfd_;    ///< readable when the process has ended
+    pid_t pid_ = -1;                               ///< -1 when reaped or moved from
+    boost::asio::posix::stream_descriptor pidfd_;  ///< readable when the process has ended
 };
 
 }  // namespace ddprun::agent

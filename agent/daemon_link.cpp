@@ -1,10 +1,10 @@
 #include "agent/daemon_link.hpp"
 
+#include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <fmt/format.h>
 
 #include <exception>
 #include <utility>
@@ -17,10 +17,12 @@ using namespace asio::experimental::awaitable_operators;
 using namespace coordinator;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGoodbye{2000};   // a daemon that does not answer must not keep a finished node
+constexpr milliseconds kGoodbye{2000};  // a daemon that does not answer must not keep a finished node
 
 template <typename... Handlers>
-struct Overloaded : Handlers... { using Handlers::operator()...; };
+struct Overloaded : Handlers... {
+    using Handlers::operator()...;
+};
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
@@ -31,9 +33,15 @@ void rethrow(std::exception_ptr error) {
 
 }  // namespace
 
-DaemonLink::DaemonLink(asio::io_context& io, Endpoint endpoint, Join join, milliseconds connect_timeout, Callbacks callbacks)
-    : io_(io), endpoint_(std::move(endpoint)), join_(std::move(join)), callbacks_(std::move(callbacks)),
-      heartbeat_interval_(Welcome{}.heartbeat_interval), lost_after_(connect_timeout), timer_(io) {}
+DaemonLink::DaemonLink(asio::io_context& io, Endpoint endpoint, Join join, milliseconds connect_timeout,
+                       Callbacks callbacks)
+    : io_(io),
+      endpoint_(std::move(endpoint)),
+      join_(std::move(join)),
+      callbacks_(std::move(callbacks)),
+      heartbeat_interval_(Welcome{}.heartbeat_interval),
+      lost_after_(connect_timeout),
+      timer_(io) {}
 
 void DaemonLink::start() { asio::co_spawn(io_, converse(), rethrow); }
 
@@ -86,7 +94,7 @@ asio::awaitable<void> DaemonLink::keep_alive() {
         co_await timer_.async_wait(asio::as_tuple(asio::use_awaitable));
         if (closed_) co_return;
         const TimePoint now = Clock::now();
-        // If we were stopped or starved ourselves, what the daemon said meanwhile still waits in the socket: read it first.
+        // If we were stopped or starved ourselves, what the daemon said meanwhile still waits in the socket.
         if (now - due > heartbeat_interval_) heard_ = now;
         if (now - heard_ > lost_after_) {
             lose(fmt::format("the rendezvous daemon at {} has said nothing for {} s", to_string(endpoint_),
@@ -99,24 +107,27 @@ asio::awaitable<void> DaemonLink::keep_alive() {
 }
 
 void DaemonLink::take(DaemonMessage message) {
-    std::visit(Overloaded{
-                   [this](const Welcome& welcome) {
-                       heartbeat_interval_ = welcome.heartbeat_interval;
-                       lost_after_ = welcome.lost_after;
-                       timer_.cancel();   // the first heartbeat may be due earlier than we thought
-                       callbacks_.welcomed(welcome);
-                   },
-                   [](const Heartbeat&) {},
-                   [this](const Waiting& waiting) { callbacks_.waiting(waiting); },
-                   [this](const Assignment& assignment) { callbacks_.event(Assigned{assignment}); },
-                   [this](const Abort& abort) { callbacks_.event(AbortReceived{abort.generation, abort.reason}); },
-                   [this](const Finished& finished) { callbacks_.event(JobFinished{finished.verdict}); },
-                   [this](const Rejected& rejected) {
-                       callbacks_.event(DaemonLost{
-                           fmt::format("the rendezvous daemon at {} does not take this node: {}", to_string(endpoint_), rejected.reason)});
-                   },
-               },
-               message);
+    std::visit(
+        Overloaded{
+            [this](const Welcome& welcome) {
+                heartbeat_interval_ = welcome.heartbeat_interval;
+                lost_after_ = welcome.lost_after;
+                timer_.cancel();  // the first heartbeat may be due earlier than we thought
+                callbacks_.welcomed(welcome);
+            },
+            [](const Heartbeat&) {},
+            [this](const Waiting& waiting) { callbacks_.waiting(waiting); },
+            [this](const Assignment& assignment) { callbacks_.event(Assigned{assignment}); },
+            [this](const Abort& abort) {
+                callbacks_.event(AbortReceived{abort.generation, abort.reason});
+            },
+            [this](const Finished& finished) { callbacks_.event(JobFinished{finished.verdict}); },
+            [this](const Rejected& rejected) {
+                callbacks_.event(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node: {}",
+                                                        to_string(endpoint_), rejected.reason)});
+            },
+        },
+        message);
 }
 
 }  // namespace ddprun::agent

@@ -1,6 +1,6 @@
 #pragma once
-// DaemonLink: the agent's side of its one conversation with the daemon: connects, joins, keeps it alive, and turns what it
-// hears, or does not hear in time, into events. One thread.
+// DaemonLink: the agent's side of its one conversation with the daemon: connects, joins, keeps it alive, and turns what
+// it hears, or does not hear in time, into events. One thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -47,7 +47,8 @@ private:
     coordinator::Join join_;
     Callbacks callbacks_;
     std::chrono::milliseconds heartbeat_interval_;
-    std::chrono::milliseconds lost_after_;        ///< silence that means that the daemon is gone; before Welcome: the connect timeout
+    std::chrono::milliseconds
+        lost_after_;  ///< silence that means that the daemon is gone; before Welcome: the connect timeout
     TimePoint heard_;
     std::unique_ptr<client::ControlClient> client_;
     boost::asio::steady_timer timer_;

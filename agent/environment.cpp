@@ -49,7 +49,7 @@ Environment worker_environment(Environment base, const coordinator::Assignment& 
     env["GROUP_RANK"] = std::to_string(number(assignment.node_rank));
     env["GROUP_WORLD_SIZE"] = std::to_string(assignment.node_count);
     env["ROLE_NAME"] = place.role;
-    env["ROLE_RANK"] = rank;              // a job has one role, so its ranks are the job's
+    env["ROLE_RANK"] = rank;  // a job has one role, so its ranks are the job's
     env["ROLE_WORLD_SIZE"] = world_size;
     env["MASTER_ADDR"] = assignment.master_addr;
     env["MASTER_PORT"] = std::to_string(assignment.master_port);
@@ -57,7 +57,7 @@ Environment worker_environment(Environment base, const coordinator::Assignment& 
     env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(assignment.restart_count);
     env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(assignment.max_restarts);
     env["TORCHELASTIC_RUN_ID"] = place.run_id;
-    env["TORCHELASTIC_USE_AGENT_STORE"] = "True";   // as Python prints it: PyTorch compares with this very text
+    env["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // as Python prints it: PyTorch compares with this very text
     env["TORCHELASTIC_ERROR_FILE"] = place.error_file;
 
     env["DDPRUN_GENERATION"] = std::to_string(number(assignment.generation));
@@ -82,7 +82,8 @@ Environment parse_environment(const char* const* entries) {
         const std::string_view entry = *entries;
         const std::size_t equals = entry.find('=');
         if (equals == std::string_view::npos) continue;
-        environment.try_emplace(std::string(entry.substr(0, equals)), entry.substr(equals + 1));   // getenv(3): the first counts
+        environment.try_emplace(std::string(entry.substr(0, equals)),
+                                entry.substr(equals + 1));  // getenv(3): the first counts
     }
     return environment;
 }

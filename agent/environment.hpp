@@ -15,12 +15,12 @@ using Environment = std::map<std::string, std::string>;
 /// What a worker is told beside the assignment that its whole node got.
 struct WorkerPlace {
     LocalRank local_rank{};
-    int slots = 1;              ///< workers on this node
-    int allowed_cpus = 1;       ///< that this node's workers may use together
+    int slots = 1;         ///< workers on this node
+    int allowed_cpus = 1;  ///< that this node's workers may use together
     std::string node_name;
     std::string run_id;
     std::string role;
-    std::string error_file;     ///< where a Python worker may leave its exception
+    std::string error_file;  ///< where a Python worker may leave its exception
 };
 
 /// RANK of a worker.

@@ -27,7 +27,7 @@ Result<ErrorFile> ErrorFile::in_memory() {
 }
 
 Result<ErrorFile> ErrorFile::at(std::string path) {
-    ::unlink(path.c_str());   // fails when there is none, which is what is wanted
+    ::unlink(path.c_str());  // fails when there is none, which is what is wanted
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return system_error(fmt::format("cannot create the error file {}", path), errno);
     return ErrorFile(std::move(path), std::move(fd));
@@ -43,7 +43,8 @@ Result<std::string> ErrorFile::read() const {
         size += static_cast<std::size_t>(got);
     }
     if (size > kMaxErrorFileBytes) {
-        return Error{Errc::kLimit, fmt::format("the error file of a worker is larger than {} bytes", kMaxErrorFileBytes)};
+        return Error{Errc::kLimit,
+                     fmt::format("the error file of a worker is larger than {} bytes", kMaxErrorFileBytes)};
     }
     text.resize(size);
     return text;

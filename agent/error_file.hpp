@@ -32,8 +32,8 @@ private:
     UniqueFd fd_;
 };
 
-/// The message of an error file: {"message": {"message": TEXT, …}, …} or {"message": TEXT, …}; empty text gives an empty message.
-/// Errors: kMalformed.
+/// The message of an error file: {"message": {"message": TEXT, …}, …} or {"message": TEXT, …}; empty text gives an
+/// empty message. Errors: kMalformed.
 [[nodiscard]] Result<std::string> parse_error_file(std::string_view text);
 
 }  // namespace ddprun::agent

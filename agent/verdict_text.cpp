@@ -34,7 +34,8 @@ std::string quoted(std::string_view text) {
 std::string_view advice_for_signal(int signal) {
     switch (signal) {
         case SIGKILL:
-            return "If nobody sent it, the kernel did because memory ran out: see `dmesg | grep -i oom` on that host, and the "
+            return "If nobody sent it, the kernel did because memory ran out: see `dmesg | grep -i oom` on that host, "
+                   "and the "
                    "memory limit of the job.";
         case SIGSEGV:
         case SIGBUS:
@@ -42,9 +43,11 @@ std::string_view advice_for_signal(int signal) {
         case SIGFPE:
             return "The program crashed. Look for a core file (`coredumpctl`, `ulimit -c unlimited`); for Python set "
                    "PYTHONFAULTHANDLER=1.";
-        case SIGABRT: return "The program gave up by itself (a failed assertion, or an uncaught exception): see its stderr.";
+        case SIGABRT:
+            return "The program gave up by itself (a failed assertion, or an uncaught exception): see its stderr.";
         case SIGTERM:
-        case SIGINT: return "Somebody asked that process to end, not ddprun: a user, a scheduler, or the program itself.";
+        case SIGINT:
+            return "Somebody asked that process to end, not ddprun: a user, a scheduler, or the program itself.";
         default: return "";
     }
 }
@@ -56,8 +59,10 @@ std::string_view advice(const Verdict& verdict) {
     if (!verdict.culprit) return "";
     const ExitStatus& status = verdict.culprit->status;
     if (status.kind == ExitStatus::Kind::kSignaled) return advice_for_signal(status.number);
-    if (status.number == exit_code::kProgramNotFound) return "Check the program's name, and that it is installed on that host too.";
-    if (status.number == exit_code::kCannotExecute) return "Check that it is a program for this machine and executable (chmod +x).";
+    if (status.number == exit_code::kProgramNotFound)
+        return "Check the program's name, and that it is installed on that host too.";
+    if (status.number == exit_code::kCannotExecute)
+        return "Check that it is a program for this machine and executable (chmod +x).";
     if (verdict.culprit->last_lines.empty() && verdict.culprit->message.empty()) {
         return "It said nothing on stderr. --log-dir keeps what every rank prints.";
     }

@@ -93,7 +93,9 @@ void Transition::settle() {
         act(*state_.ending);
         state_.phase = Phase::kDone;
     } else if (state_.stop_signal) {
-        act(Finish{exit_code::kSignalBase + *state_.stop_signal, fmt::format("stopped by {}", signal_name(*state_.stop_signal)), {}});
+        act(Finish{exit_code::kSignalBase + *state_.stop_signal,
+                   fmt::format("stopped by {}", signal_name(*state_.stop_signal)),
+                   {}});
         state_.phase = Phase::kDone;
     } else if (state_.next) {
         start(Assignment(*state_.next));
@@ -108,9 +110,9 @@ void Transition::fail(LocalRank rank, const ExitStatus& status, std::string why)
 
 void Transition::on(const Assigned& event) {
     const Assignment& assignment = event.assignment;
-    if (assignment.generation <= state_.generation) return;   // of the past
+    if (assignment.generation <= state_.generation) return;  // of the past
     if (leaving()) {
-        send(GroupStopped{assignment.generation});   // nobody shall wait for workers that never start here
+        send(GroupStopped{assignment.generation});  // nobody shall wait for workers that never start here
         return;
     }
     state_.next = assignment;
@@ -120,14 +122,14 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
-    if (state_.phase != Phase::kRunning) return;   // a victim, or too late to matter
+    if (state_.phase != Phase::kRunning) return;  // a victim, or too late to matter
     if (!event.status.success()) {
-        reason_ = fmt::format("rank {} {}; stopping the other workers of this node", state_.rank_base + number(event.rank),
-                              to_string(event.status));
+        reason_ = fmt::format("rank {} {}; stopping the other workers of this node",
+                              state_.rank_base + number(event.rank), to_string(event.status));
         fail(event.rank, event.status, "");
     } else if (state_.running.empty()) {
         send(GroupSucceeded{state_.generation});
-        act(SignalGroup{SIGTERM});   // for processes that the workers left behind
+        act(SignalGroup{SIGTERM});  // for processes that the workers left behind
         state_.phase = Phase::kSucceeded;
         state_.deadline = now_ + state_.grace;
     }
@@ -155,13 +157,13 @@ void Transition::on(const GroupGone&) {
 }
 
 void Transition::on(const AbortReceived& event) {
-    if (state_.next && state_.next->generation == event.generation) {   // given up before it could start here
+    if (state_.next && state_.next->generation == event.generation) {  // given up before it could start here
         state_.next.reset();
         send(GroupStopped{event.generation});
         return;
     }
     if (event.generation != state_.generation) return;
-    if (state_.gone) {   // it ended by itself, or never began
+    if (state_.gone) {  // it ended by itself, or never began
         send(GroupStopped{event.generation});
         if (state_.phase == Phase::kSucceeded) state_.phase = Phase::kIdle;
         return;
@@ -178,7 +180,8 @@ void Transition::on(const JobFinished& event) {
 
 void Transition::on(const StopSignal& event) {
     if (!state_.stop_signal) {
-        reason_ = fmt::format("got {}; {}", signal_name(event.signal), state_.gone ? "leaving" : "stopping the workers");
+        reason_ =
+            fmt::format("got {}; {}", signal_name(event.signal), state_.gone ? "leaving" : "stopping the workers");
         state_.stop_signal = event.signal;
         state_.stopped_at = now_;
         send(Leave{event.signal});
@@ -195,11 +198,14 @@ void Transition::on(const NotifySignal& event) {
 }
 
 void Transition::on(const DaemonLost& event) {
-    if (leaving()) return;   // the end is decided, and the daemon closes connections at the end of a job
+    if (leaving()) return;  // the end is decided, and the daemon closes connections at the end of a job
     const bool succeeded = state_.phase == Phase::kSucceeded;
-    end_with(Finish{exit_code::kInfrastructure,
-                    succeeded ? fmt::format("{}. The workers of this node had all exited with 0, but the job's end is unknown", event.why)
-                              : event.why, {}});
+    end_with(Finish{
+        exit_code::kInfrastructure,
+        succeeded
+            ? fmt::format("{}. The workers of this node had all exited with 0, but the job's end is unknown", event.why)
+            : event.why,
+        {}});
     if (!state_.gone) reason_ = fmt::format("stopping the workers: {}", event.why);
     stop_group();
     settle();
@@ -207,7 +213,9 @@ void Transition::on(const DaemonLost& event) {
 
 /// Without the guard nobody cleans up after us, so there is no time for grace.
 void Transition::on(const GuardLost&) {
-    end_with(Finish{exit_code::kInfrastructure, "ddprun-guard, the parent of this process, was killed; stopped all workers of this node", {}});
+    end_with(Finish{exit_code::kInfrastructure,
+                    "ddprun-guard, the parent of this process, was killed; stopped all workers of this node",
+                    {}});
     kill_group();
     settle();
 }
@@ -221,7 +229,9 @@ void Transition::on(const Tick&) {
         kill_group();
         return;
     }
-    act(Finish{exit_code::kInfrastructure, fmt::format("processes of this node survive SIGKILL since {} s", kUnkillableAfter.count()), {}});
+    act(Finish{exit_code::kInfrastructure,
+               fmt::format("processes of this node survive SIGKILL since {} s", kUnkillableAfter.count()),
+               {}});
     state_.phase = Phase::kDone;
 }
 

@@ -18,31 +18,54 @@
 
 namespace ddprun::agent {
 
-/// A second INT or TERM this long after the first means "now". Sooner it is the same wish, told by shell and scheduler both.
+/// A second INT or TERM this long after the first means "now"; sooner it is the same wish, told by shell and scheduler.
 inline constexpr std::chrono::milliseconds kSecondSignalAfter{500};
-/// How long SIGKILL may take. A process that sleeps in the kernel (state D) survives it; the agent does not wait for ever.
+/// How long SIGKILL may take. A process that sleeps in the kernel (state D) survives it.
 inline constexpr std::chrono::seconds kUnkillableAfter{60};
 
-// ---- events: what happened -------------------------------------------------------------------------------------------
+// ---- events: what happened ----
 
-struct Assigned { coordinator::Assignment assignment; };
-struct WorkerExited { LocalRank rank{}; ExitStatus status; };
+struct Assigned {
+    coordinator::Assignment assignment;
+};
+struct WorkerExited {
+    LocalRank rank{};
+    ExitStatus status;
+};
 /// Worker `rank` could not be started; those before it were, those after it were not tried.
-struct SpawnFailed { LocalRank rank{}; Error error; };
+struct SpawnFailed {
+    LocalRank rank{};
+    Error error;
+};
 /// No process of the group is left, strays included, and all are reaped.
 struct GroupGone {};
-struct AbortReceived { Generation generation{}; std::string reason; };
-struct JobFinished { coordinator::Verdict verdict; };
-struct StopSignal { int signal = 0; };      ///< INT, TERM, HUP or QUIT: end with grace
-struct NotifySignal { int signal = 0; };    ///< USR1, USR2: for the workers, the job goes on
-struct DaemonLost { std::string why; };     ///< not reached, refused, silent or gone
+struct AbortReceived {
+    Generation generation{};
+    std::string reason;
+};
+struct JobFinished {
+    coordinator::Verdict verdict;
+};
+/// INT, TERM, HUP or QUIT: end with grace.
+struct StopSignal {
+    int signal = 0;
+};
+/// USR1 or USR2: for the workers, the job goes on.
+struct NotifySignal {
+    int signal = 0;
+};
+/// The daemon was not reached, refuses us, is silent or gone.
+struct DaemonLost {
+    std::string why;
+};
 struct GuardLost {};
-struct Tick {};                             ///< State::deadline may have passed
+/// State::deadline may have passed.
+struct Tick {};
 
-using Event = std::variant<Assigned, WorkerExited, SpawnFailed, GroupGone, AbortReceived, JobFinished, StopSignal, NotifySignal,
-                           DaemonLost, GuardLost, Tick>;
+using Event = std::variant<Assigned, WorkerExited, SpawnFailed, GroupGone, AbortReceived, JobFinished, StopSignal,
+                           NotifySignal, DaemonLost, GuardLost, Tick>;
 
-// ---- actions: what to do, in order -----------------------------------------------------------------------------------
+// ---- actions: what to do, in order ----
 
 struct StartWorkers {
     coordinator::Assignment assignment;
@@ -73,14 +96,14 @@ struct SendMessage {
 /// The agent's end.
 struct Finish {
     int exit_code = 0;
-    std::string why;                               ///< for people; empty when the verdict says it
+    std::string why;  ///< for people; empty when the verdict says it
     std::optional<coordinator::Verdict> verdict;
     friend bool operator==(const Finish&, const Finish&) = default;
 };
 
 using Action = std::variant<StartWorkers, SignalGroup, NotifyWorkers, ReportFailure, SendMessage, Finish>;
 
-// ---- state -----------------------------------------------------------------------------------------------------------
+// ---- state ----
 
 enum class Phase {
     kIdle,       ///< no group: connecting, in rendezvous, between two groups
@@ -97,22 +120,22 @@ struct State {
     int slots = 1;
 
     Phase phase = Phase::kIdle;
-    Generation generation{-1};                      ///< of the latest group; -1: there was none
-    int rank_base = 0;                              ///< RANK of its first worker on this node
-    std::set<LocalRank> running;                    ///< workers that have not ended
-    bool gone = true;                               ///< no process of the group is left
-    bool killed = false;                            ///< it got SIGKILL
-    std::optional<TimePoint> deadline;              ///< when a Tick is due
-    std::optional<coordinator::Assignment> next;    ///< to be started when the group is gone
-    std::optional<int> stop_signal;                 ///< this node was told to leave
-    TimePoint stopped_at{};                         ///< … first at this time
-    std::optional<Finish> ending;                   ///< how to end when the group is gone
+    Generation generation{-1};                    ///< of the latest group; -1: there was none
+    int rank_base = 0;                            ///< RANK of its first worker on this node
+    std::set<LocalRank> running;                  ///< workers that have not ended
+    bool gone = true;                             ///< no process of the group is left
+    bool killed = false;                          ///< it got SIGKILL
+    std::optional<TimePoint> deadline;            ///< when a Tick is due
+    std::optional<coordinator::Assignment> next;  ///< to be started when the group is gone
+    std::optional<int> stop_signal;               ///< this node was told to leave
+    TimePoint stopped_at{};                       ///< … first at this time
+    std::optional<Finish> ending;                 ///< how to end when the group is gone
 };
 
 struct Step {
     State next;
     std::vector<Action> actions;
-    std::string reason;   ///< one line for people; empty when there is nothing to tell
+    std::string reason;  ///< one line for people; empty when there is nothing to tell
 };
 
 [[nodiscard]] Step step(State state, const Event& event, TimePoint now);

@@ -20,8 +20,8 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr std::size_t kMaxChildren = 4096;         // per look; the next look sees the others
-constexpr std::size_t kMaxMessageBytes = 4096;     // of an error file's message
+constexpr std::size_t kMaxChildren = 4096;      // per look; the next look sees the others
+constexpr std::size_t kMaxMessageBytes = 4096;  // of an error file's message
 /// While the group is stopping: a stray whose own parent ended gives us no SIGCHLD when it becomes ours.
 constexpr std::chrono::milliseconds kSweepEvery{10};
 
@@ -52,7 +52,8 @@ Result<void> WorkerProcesses::start(WorkerSpec spec) {
     if (!out) return out.error();
     Result<Pipe> err = make_pipe();
     if (!err) return err.error();
-    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(), err->write_end.get()};
+    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(),
+                          err->write_end.get()};
     Result<ChildProcess> process = ChildProcess::start(io_, child);
     if (!process) return process.error();
 
@@ -74,7 +75,7 @@ Result<void> WorkerProcesses::start(WorkerSpec spec) {
 
 void WorkerProcesses::all_started() {
     all_started_ = true;
-    check_gone();   // none may have started, or all may have ended already
+    check_gone();  // none may have started, or all may have ended already
 }
 
 void WorkerProcesses::on_exit(LocalRank rank) {
@@ -86,9 +87,11 @@ void WorkerProcesses::on_exit(LocalRank rank) {
 
 std::vector<pid_t> WorkerProcesses::strays() const {
     std::vector<pid_t> children(kMaxChildren);
-    children.resize(static_cast<std::size_t>(std::max(0, list_children(children.data(), static_cast<int>(kMaxChildren)))));
+    children.resize(
+        static_cast<std::size_t>(std::max(0, list_children(children.data(), static_cast<int>(kMaxChildren)))));
     std::erase_if(children, [&](pid_t child) {
-        return std::ranges::any_of(workers_, [&](const auto& worker) { return worker->process && worker->pid == child; });
+        return std::ranges::any_of(workers_,
+                                   [&](const auto& worker) { return worker->process && worker->pid == child; });
     });
     return children;
 }
@@ -99,7 +102,7 @@ void WorkerProcesses::signal_group(int number) {
     for (const auto& worker : workers_) {
         if (!worker->process) continue;
         worker->process->signal_group(number);
-        worker->process->signal_group(SIGCONT);   // one that is stopped (SIGSTOP, a debugger) could not obey
+        worker->process->signal_group(SIGCONT);  // one that is stopped (SIGSTOP, a debugger) could not obey
     }
     sweep();
 }
@@ -123,7 +126,7 @@ void WorkerProcesses::sweep() {
     if (stop_signal_ == 0 || gone_) return;
     sweep_timer_.expires_after(kSweepEvery);
     sweep_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
-        if (!error && !alive.expired()) sweep();   // an error means that a later sweep is due instead
+        if (!error && !alive.expired()) sweep();  // an error means that a later sweep is due instead
     });
 }
 
@@ -135,8 +138,9 @@ void WorkerProcesses::watch_children() {
     });
 }
 
-/// Nothing is left when every worker has ended and the kernel says that we have no child at all: a list from /proc may miss one.
-/// Workers are reaped only here, for until then their groups may have living members that must be reached by signals.
+/// Nothing is left when every worker has ended and the kernel says that we have no child at all: a list from /proc may
+/// miss one. Workers are reaped only here, for until then their groups may have living members that must be reached by
+/// signals.
 void WorkerProcesses::check_gone() {
     const bool all_ended = std::ranges::all_of(workers_, [](const auto& worker) { return worker->status.has_value(); });
     if (gone_ || !all_started_ || !all_ended || !strays().empty()) return;
@@ -158,7 +162,7 @@ void WorkerProcesses::check_gone() {
 
 std::vector<std::string> WorkerProcesses::last_lines(LocalRank rank) {
     const Worker& ended = worker(rank);
-    ended.err->take_available();   // it may have said why just before it died
+    ended.err->take_available();  // it may have said why just before it died
     return ended.err->tail().lines();
 }
 

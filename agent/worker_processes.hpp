@@ -1,7 +1,7 @@
 #pragma once
-// WorkerProcesses: the processes of one worker group on this node: the workers, their groups, and strays, which are descendants
-// of workers that lost their parent and were handed to this process, a child subreaper. One thread; at most one object at a time,
-// because every child process that is no worker counts as a stray.
+// WorkerProcesses: the processes of one worker group on this node: the workers, their groups, and strays, which are
+// descendants of workers that lost their parent and were handed to this process, a child subreaper. One thread; at most
+// one object at a time, because every child process that is no worker counts as a stray.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -33,8 +33,8 @@ struct WorkerSpec {
 class WorkerProcesses {
 public:
     struct Callbacks {
-        std::function<void(LocalRank, const ExitStatus&)> exited;   ///< once per started worker
-        std::function<void()> gone;                                 ///< once, after every `exited`: nothing is left
+        std::function<void(LocalRank, const ExitStatus&)> exited;  ///< once per started worker
+        std::function<void()> gone;                                ///< once, after every `exited`: nothing is left
     };
 
     WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks);
@@ -66,14 +66,16 @@ public:
 private:
     struct Worker {
         pid_t pid = -1;
-        std::optional<ChildProcess> process;   ///< empty once reaped
+        std::optional<ChildProcess> process;  ///< empty once reaped
         std::optional<ExitStatus> status;
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
         std::optional<ErrorFile> error_file;
     };
 
-    [[nodiscard]] const Worker& worker(LocalRank rank) const { return *workers_.at(static_cast<std::size_t>(number(rank))); }
+    [[nodiscard]] const Worker& worker(LocalRank rank) const {
+        return *workers_.at(static_cast<std::size_t>(number(rank)));
+    }
     [[nodiscard]] std::vector<pid_t> strays() const;
     void on_exit(LocalRank rank);
     void watch_children();
@@ -83,13 +85,13 @@ private:
     boost::asio::io_context& io_;
     Callbacks callbacks_;
     std::vector<std::unique_ptr<Worker>> workers_;
-    std::set<pid_t> told_;                  ///< strays that got `stop_signal_`
-    int stop_signal_ = 0;                   ///< the latest that the group got; 0: none
+    std::set<pid_t> told_;  ///< strays that got `stop_signal_`
+    int stop_signal_ = 0;   ///< the latest that the group got; 0: none
     bool all_started_ = false;
     bool gone_ = false;
     boost::asio::signal_set child_changed_;
     boost::asio::steady_timer sweep_timer_;
-    std::shared_ptr<int> alive_ = std::make_shared<int>();   ///< handlers that are already queued look at it
+    std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
 };
 
 /// Descendants that lose their parent become our children instead of init's. Call once, before the first worker.

@@ -31,7 +31,7 @@ pid_t parent_of(int proc, const char* name) {
     char text[512];
     const ssize_t size = ::read(fd, text, sizeof text);
     ::close(fd);
-    ssize_t at = size;   // "pid (name) S parent …": the name may hold anything, so count from its end
+    ssize_t at = size;  // "pid (name) S parent …": the name may hold anything, so count from its end
     while (at > 0 && text[at - 1] != ')') --at;
     return at > 0 ? static_cast<pid_t>(next_number(text, size, at)) : -1;
 }
@@ -68,14 +68,16 @@ int list_children(pid_t* out, int capacity) noexcept {
     const int fd = ::open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return list_children_by_scan(out, capacity);
     char text[kBufferBytes];
-    ssize_t kept = 0;   // the start of a number that the last read cut
+    ssize_t kept = 0;  // the start of a number that the last read cut
     int count = 0;
-    for (ssize_t got; count < capacity && (got = ::read(fd, text + kept, sizeof text - static_cast<std::size_t>(kept))) > 0;) {
+    for (ssize_t got;
+         count < capacity && (got = ::read(fd, text + kept, sizeof text - static_cast<std::size_t>(kept))) > 0;) {
         const ssize_t size = kept + got;
         ssize_t end = size;
-        while (end > 0 && text[end - 1] != ' ') --end;   // the kernel puts a space behind every pid
+        while (end > 0 && text[end - 1] != ' ') --end;  // the kernel puts a space behind every pid
         ssize_t at = 0;
-        for (long pid; count < capacity && (pid = next_number(text, end, at)) > 0;) out[count++] = static_cast<pid_t>(pid);
+        for (long pid; count < capacity && (pid = next_number(text, end, at)) > 0;)
+            out[count++] = static_cast<pid_t>(pid);
         kept = size - end;
         std::memmove(text, text + end, static_cast<std::size_t>(kept));
     }

@@ -1,9 +1,10 @@
 // ddprun-guard --agent-pid PID --lifeline FD
 //
-// The last line against orphans (docs/design/001). Started by exec in the process that forked the agent and that is already a
-// child subreaper: whatever the agent leaves behind becomes a child of this process. It passes signals down and the exit code
-// up, and at the end kills and reaps until nothing is left. It is linked statically and allocates nothing, so that it keeps
-// working on a node that has no memory left. The agent sees end-of-file on the lifeline when this process is gone.
+// The last line against orphans (docs/design/001). Started by exec in the process that forked the agent and that is
+// already a child subreaper: whatever the agent leaves behind becomes a child of this process. It passes signals down
+// and the exit code up, and at the end kills and reaps until nothing is left. It is linked statically and allocates
+// nothing, so that it keeps working on a node that has no memory left. The agent sees end-of-file on the lifeline when
+// this process is gone.
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -22,8 +23,8 @@ namespace {
 
 using namespace ddprun;
 
-constexpr int kMaxChildren = 1024;          // per look; the next look sees the others
-constexpr long kUnkillableSeconds = 60;     // a process in uninterruptible sleep does not die of SIGKILL
+constexpr int kMaxChildren = 1024;       // per look; the next look sees the others
+constexpr long kUnkillableSeconds = 60;  // a process in uninterruptible sleep does not die of SIGKILL
 constexpr long kLookAgainNanoseconds = 2'000'000;
 
 /// A line for stderr, put together without allocation; what does not fit is cut.
@@ -69,8 +70,8 @@ bool inherited_as_ignored(int signal) {
     return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// Blocks whatever is to be passed on, and SIGCHLD, so that one loop can take them in turn. Left alone: what a crash of our own
-/// raises, what stops a job in a shell, and a hang-up that somebody (nohup) asked not to hear of.
+/// Blocks whatever is to be passed on, and SIGCHLD, so that one loop can take them in turn. Left alone: what a crash of
+/// our own raises, what stops a job in a shell, and a hang-up that somebody (nohup) asked not to hear of.
 sigset_t block_signals() {
     sigset_t signals;
     ::sigfillset(&signals);
@@ -78,7 +79,7 @@ sigset_t block_signals() {
         ::sigdelset(&signals, alone);
     }
     ::sigprocmask(SIG_SETMASK, &signals, nullptr);
-    ::signal(SIGCHLD, SIG_DFL);   // inherited as ignored, it would make the kernel reap and lose the exit code
+    ::signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would make the kernel reap and lose the exit code
     return signals;
 }
 
@@ -97,12 +98,12 @@ int follow(pid_t agent, const sigset_t& signals) {
         int status = 0;
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
             if (ended == agent) return status;
-            if (ended < 0) return exit_code::kInternal << 8;   // no child at all: PID was not ours to watch
+            if (ended < 0) return exit_code::kInternal << 8;  // no child at all: PID was not ours to watch
         }
         const int signal = ::sigwaitinfo(&signals, nullptr);
         if (signal <= 0 || signal == SIGCHLD || signal == SIGPIPE) continue;
         if (signal == SIGHUP && deaf_to_hangup) continue;
-        ::kill(agent, signal);   // a zombie until we reap it, so the pid cannot have passed to another process
+        ::kill(agent, signal);  // a zombie until we reap it, so the pid cannot have passed to another process
     }
 }
 
@@ -136,9 +137,13 @@ int clear_the_field() {
         reaped += reap_ended(left);
         if (!left) return reaped;
         if (seconds_now() >= give_up) {
-            Line().add("ddprun-guard: process ").add(count > 0 ? children[0] : 0L)
-                .add(" survives SIGKILL (it waits in the kernel, see its state D in ps); leaving it behind. "
-                     "This node may need a reboot.").print();
+            Line()
+                .add("ddprun-guard: process ")
+                .add(count > 0 ? children[0] : 0L)
+                .add(
+                    " survives SIGKILL (it waits in the kernel, see its state D in ps); leaving it behind. "
+                    "This node may need a reboot.")
+                .print();
             return reaped;
         }
         const timespec pause{0, kLookAgainNanoseconds};
@@ -166,8 +171,10 @@ int main(int argc, char** argv) {
     const char* name = ::sigabbrev_np(signal);
     Line line;
     line.add("ddprun-guard: the agent (pid ").add(arguments.agent).add(") was killed by ");
-    if (name != nullptr) line.add("SIG").add(name);
-    else line.add("signal ").add(signal);
+    if (name != nullptr)
+        line.add("SIG").add(name);
+    else
+        line.add("signal ").add(signal);
     line.add("; stopped ").add(left_behind).add(left_behind == 1 ? " process it left" : " processes it left").print();
     return exit_code::kSignalBase + signal;
 }

@@ -22,7 +22,7 @@ namespace {
 [[noreturn]] void become_guard(const std::filesystem::path& guard_path, pid_t agent, const UniqueFd& lifeline) {
     const std::string pid = std::to_string(agent);
     const std::string fd = std::to_string(lifeline.get());
-    ::fcntl(lifeline.get(), F_SETFD, 0);   // survives the exec; the guard sets the flag again
+    ::fcntl(lifeline.get(), F_SETFD, 0);  // survives the exec; the guard sets the flag again
     ::execl(guard_path.c_str(), "ddprun-guard", "--agent-pid", pid.c_str(), "--lifeline", fd.c_str(), nullptr);
 
     fmt::print(stderr, "[ddprun] cannot execute {}: {}. Reinstall ddprun, or keep ddprun-guard beside it.\n",
@@ -35,14 +35,16 @@ namespace {
 }  // namespace
 
 std::filesystem::path find_guard() {
-    std::error_code ignored;   // an unreadable link leaves an empty path, and the message below names it
+    std::error_code ignored;  // an unreadable link leaves an empty path, and the message below names it
     const auto directory = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-    const std::filesystem::path places[] = {directory / "ddprun-guard", directory.parent_path() / "libexec/ddprun/ddprun-guard"};
+    const std::filesystem::path places[] = {directory / "ddprun-guard",
+                                            directory.parent_path() / "libexec/ddprun/ddprun-guard"};
     for (const auto& place : places) {
         if (::access(place.c_str(), X_OK) == 0) return place;
     }
-    throw ErrorException({Errc::kNotFound, fmt::format("cannot find ddprun-guard: there is neither {} nor {}. Reinstall ddprun.",
-                                                       places[0].string(), places[1].string())});
+    throw ErrorException(
+        {Errc::kNotFound, fmt::format("cannot find ddprun-guard: there is neither {} nor {}. Reinstall ddprun.",
+                                      places[0].string(), places[1].string())});
 }
 
 UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
@@ -56,7 +58,7 @@ UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, &before);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    std::fflush(nullptr);   // what is buffered now would be written twice
+    std::fflush(nullptr);  // what is buffered now would be written twice
 
     const pid_t agent = ::fork();
     if (agent < 0) {
@@ -71,7 +73,7 @@ UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
     ::setsid();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    return read_end;   // only the guard holds the other end now
+    return read_end;  // only the guard holds the other end now
 }
 
 }  // namespace ddprun::agent

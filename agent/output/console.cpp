@@ -15,7 +15,7 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryEvery{20};
-constexpr std::size_t kBlockingWriteBytes = 4096;   // PIPE_BUF: poll(2) promises that a pipe takes this much
+constexpr std::size_t kBlockingWriteBytes = 4096;  // PIPE_BUF: poll(2) promises that a pipe takes this much
 
 bool ready(int fd, bool wait) {
     pollfd poll_fd{fd, POLLOUT, 0};
@@ -37,8 +37,10 @@ Console::Outlet Console::open_outlet(int fd) {
     struct stat status {};
     if (::fstat(fd, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) {
         // O_NONBLOCK belongs to the open file, which our shell and its other programs share: set it on one of our own.
-        outlet.own.reset(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-        if (outlet.own) outlet.fd = outlet.own.get();   // else (another user's terminal): small writes, each after a poll
+        outlet.own.reset(
+            ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+        if (outlet.own)
+            outlet.fd = outlet.own.get();  // else (another user's terminal): small writes, each after a poll
     }
     return outlet;
 }
@@ -69,7 +71,8 @@ bool Console::pump(Outlet& outlet, bool wait) {
     const std::size_t piece = outlet.own ? std::numeric_limits<std::size_t>::max() : kBlockingWriteBytes;
     std::size_t written = 0;
     while (written < outlet.queue.size() && ready(outlet.fd, wait)) {
-        const ssize_t count = ::write(outlet.fd, outlet.queue.data() + written, std::min(piece, outlet.queue.size() - written));
+        const ssize_t count =
+            ::write(outlet.fd, outlet.queue.data() + written, std::min(piece, outlet.queue.size() - written));
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
             if (!wait) break;
         } else if (count < 0) {

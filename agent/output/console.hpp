@@ -1,6 +1,7 @@
 #pragma once
-// Console: what reaches this agent's stdout and stderr, from its workers and from itself. A console that takes nothing (Ctrl-S,
-// a pager, a full pipe) never stalls the agent: output waits here, and beyond a limit in the workers' pipes. One thread.
+// Console: what reaches this agent's stdout and stderr, from its workers and from itself. A console that takes nothing
+// (Ctrl-S, a pager, a full pipe) never stalls the agent: output waits here, and beyond a limit in the workers' pipes.
+// One thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -38,14 +39,14 @@ public:
 
 private:
     struct Outlet {
-        int fd = -1;                 ///< where to write
-        UniqueFd own;                ///< `fd`, when it is a non-blocking description that we opened ourselves
+        int fd = -1;   ///< where to write
+        UniqueFd own;  ///< `fd`, when it is a non-blocking description that we opened ourselves
         std::string queue;
         bool terminal = false;
-        bool waiting = false;        ///< it took no more the last time
-        bool broken = false;         ///< nobody reads any more: output is dropped
-        int open_source = kAgent;    ///< whose line is unfinished …
-        bool line_open = false;      ///< … if this is set
+        bool waiting = false;      ///< it took no more the last time
+        bool broken = false;       ///< nobody reads any more: output is dropped
+        int open_source = kAgent;  ///< whose line is unfinished …
+        bool line_open = false;    ///< … if this is set
     };
 
     static Outlet open_outlet(int fd);

@@ -13,8 +13,8 @@ inline constexpr std::size_t kMaxLineBytes = 64u << 10;
 
 /// A piece of output that may be written without cutting a line: a line with its '\n', or one state of a progress bar.
 struct Segment {
-    std::string_view text;     ///< valid during the call that delivers it
-    bool starts_line = true;   ///< false: goes on where the previous one ended
+    std::string_view text;    ///< valid during the call that delivers it
+    bool starts_line = true;  ///< false: goes on where the previous one ended
     friend bool operator==(const Segment&, const Segment&) = default;
 };
 
@@ -24,8 +24,8 @@ public:
 
     /// What to do with a progress bar's latest state, which nothing ends yet.
     enum class Progress {
-        kHold,   ///< keep it until the next state or line end: for files and pipes
-        kShow,   ///< deliver it at once: for terminals
+        kHold,  ///< keep it until the next state or line end: for files and pipes
+        kShow,  ///< deliver it at once: for terminals
     };
 
     explicit LineBuffer(Progress progress) : progress_(progress) {}
@@ -40,9 +40,9 @@ private:
     void deliver(std::string_view text, const Sink& sink);
 
     Progress progress_;
-    std::string pending_;          ///< less than one segment between two calls
-    std::size_t scanned_ = 0;      ///< how much of pending_ is known to hold no end
-    char last_ = '\n';             ///< the last byte that was delivered
+    std::string pending_;      ///< less than one segment between two calls
+    std::size_t scanned_ = 0;  ///< how much of pending_ is known to hold no end
+    char last_ = '\n';         ///< the last byte that was delivered
 };
 
 }  // namespace ddprun::agent

@@ -12,8 +12,9 @@ namespace ddprun::agent {
 namespace {
 
 std::string as_file_name(std::string name) {
-    std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; }, '_');
-    if (name.empty() || name.front() == '.') name.insert(0, 1, '_');   // neither hidden nor ".."
+    std::ranges::replace_if(
+        name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; }, '_');
+    if (name.empty() || name.front() == '.') name.insert(0, 1, '_');  // neither hidden nor ".."
     return name;
 }
 
@@ -33,7 +34,9 @@ std::filesystem::path log_folder(const std::string& log_dir, const std::string& 
     return std::filesystem::path(log_dir) / as_file_name(run_id) / fmt::format("gen-{}", number(generation));
 }
 
-std::string log_file_name(Rank rank, const char* extension) { return fmt::format("rank-{}.{}", number(rank), extension); }
+std::string log_file_name(Rank rank, const char* extension) {
+    return fmt::format("rank-{}.{}", number(rank), extension);
+}
 
 Result<UniqueFd> open_log_file(const std::filesystem::path& path) {
     if (const Result<void> folders = make_folders(path.parent_path()); !folders) return folders.error();

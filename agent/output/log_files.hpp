@@ -12,7 +12,8 @@
 namespace ddprun::agent {
 
 /// The folder of one worker group. A run id that is no plain file name has its odd characters replaced by '_'.
-[[nodiscard]] std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id, Generation generation);
+[[nodiscard]] std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id,
+                                               Generation generation);
 
 [[nodiscard]] std::string log_file_name(Rank rank, const char* extension);
 

@@ -16,7 +16,8 @@ void Tail::append(std::string_view bytes) {
         } else {
             if (rewrite_) current_.clear();
             rewrite_ = false;
-            if (current_.size() <= kMaxLineBytes) current_ += c;   // one byte more than is shown, so that the cut is marked
+            if (current_.size() <= kMaxLineBytes)
+                current_ += c;  // one byte more than is shown, so that the cut is marked
         }
     }
 }

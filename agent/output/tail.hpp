@@ -12,7 +12,7 @@ namespace ddprun::agent {
 class Tail {
 public:
     static constexpr std::size_t kMaxLines = 20;
-    static constexpr std::size_t kMaxLineBytes = 1000;   ///< of one line; the rest is cut
+    static constexpr std::size_t kMaxLineBytes = 1000;  ///< of one line; the rest is cut
 
     void append(std::string_view bytes);
 
@@ -22,7 +22,7 @@ public:
 private:
     std::deque<std::string> finished_;
     std::string current_;
-    bool rewrite_ = false;   ///< a '\r' came: the next byte, unless it is '\n', starts the line anew
+    bool rewrite_ = false;  ///< a '\r' came: the next byte, unless it is '\n', starts the line anew
 };
 
 }  // namespace ddprun::agent

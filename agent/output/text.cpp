@@ -7,11 +7,15 @@ namespace {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-/// The length of the well-formed UTF-8 sequence at the start of `bytes` (RFC 3629: no overlong forms, no surrogates); 0 if none.
+/// The length of the well-formed UTF-8 sequence at the start of `bytes` (RFC 3629: no overlong forms, no surrogates); 0
+/// if none.
 std::size_t sequence_length(std::string_view bytes) {
     const auto first = static_cast<unsigned char>(bytes[0]);
     if (first < 0x80) return 1;
-    const std::size_t length = first >= 0xf0 && first <= 0xf4 ? 4 : first >= 0xe0 && first < 0xf0 ? 3 : first >= 0xc2 && first < 0xe0 ? 2 : 0;
+    const std::size_t length = first >= 0xf0 && first <= 0xf4  ? 4
+                               : first >= 0xe0 && first < 0xf0 ? 3
+                               : first >= 0xc2 && first < 0xe0 ? 2
+                                                               : 0;
     if (length == 0 || bytes.size() < length) return 0;
     for (std::size_t i = 1; i < length; ++i) {
         if (!is_continuation(bytes[i])) return 0;
@@ -22,7 +26,8 @@ std::size_t sequence_length(std::string_view bytes) {
     return overlong || out_of_range ? 0 : length;
 }
 
-/// The length of the escape sequence at the start of `bytes`, which begins with ESC: "ESC [ … letter" or ESC and one more.
+/// The length of the escape sequence at the start of `bytes`, which begins with ESC: "ESC [ … letter" or ESC and one
+/// more.
 std::size_t escape_length(std::string_view bytes) {
     if (bytes.size() < 2) return 1;
     if (bytes[1] != '[') return 2;

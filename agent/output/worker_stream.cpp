@@ -13,7 +13,8 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
-constexpr int kReadsAtOnce = 64;   // a worker that writes faster than we read must not keep the agent from its other duties
+constexpr int kReadsAtOnce =
+    64;  // a worker that writes faster than we read must not keep the agent from its other duties
 constexpr std::chrono::milliseconds kConsoleRetry{20};
 
 LineBuffer::Progress progress_mode(const Route& route) {
@@ -25,8 +26,10 @@ LineBuffer::Progress progress_mode(const Route& route) {
 
 WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route)
     : pipe_(io, read_end.release()), timer_(io), route_(std::move(route)), lines_(progress_mode(route_)) {
-    pipe_.non_blocking(true);   // our end only: the worker's end is another open file
-    to_console_ = [this](const Segment& segment) { route_.console->write(route_.stream, route_.source, segment, route_.label); };
+    pipe_.non_blocking(true);  // our end only: the worker's end is another open file
+    to_console_ = [this](const Segment& segment) {
+        route_.console->write(route_.stream, route_.source, segment, route_.label);
+    };
 }
 
 void WorkerStream::start() { wait_readable(); }
@@ -37,8 +40,10 @@ void WorkerStream::wait_readable() {
                          if (error || self->ended_) return;
                          self->read_some();
                          if (self->ended_) return;
-                         if (self->route_.console != nullptr && self->route_.console->backlogged()) self->wait_for_console();
-                         else self->wait_readable();
+                         if (self->route_.console != nullptr && self->route_.console->backlogged())
+                             self->wait_for_console();
+                         else
+                             self->wait_readable();
                      });
 }
 
@@ -47,8 +52,10 @@ void WorkerStream::wait_for_console() {
     timer_.expires_after(kConsoleRetry);
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (error || self->ended_) return;
-        if (self->route_.console->backlogged()) self->wait_for_console();
-        else self->wait_readable();
+        if (self->route_.console->backlogged())
+            self->wait_for_console();
+        else
+            self->wait_readable();
     });
 }
 
@@ -66,14 +73,15 @@ bool WorkerStream::read_some() {
 }
 
 void WorkerStream::take_available() {
-    for (int i = 0; i < kReadsAtOnce && !ended_ && read_some(); ++i) {}
+    for (int i = 0; i < kReadsAtOnce && !ended_ && read_some(); ++i) {
+    }
 }
 
 void WorkerStream::finish() {
     take_available();
     if (route_.console != nullptr) lines_.flush(to_console_);
     ended_ = true;
-    boost::system::error_code ignored;   // it was only read from
+    boost::system::error_code ignored;  // it was only read from
     pipe_.close(ignored);
     timer_.cancel();
 }
@@ -89,7 +97,8 @@ void WorkerStream::write_file(std::string_view bytes) {
         const ssize_t count = ::write(route_.file.get(), bytes.data(), bytes.size());
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) {
-            spdlog::warn("cannot write the log file {}: {}; the job goes on without it", route_.file_name, std::strerror(errno));
+            spdlog::warn("cannot write the log file {}: {}; the job goes on without it", route_.file_name,
+                         std::strerror(errno));
             route_.file.reset();
             return;
         }

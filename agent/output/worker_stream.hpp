@@ -19,13 +19,13 @@ namespace ddprun::agent {
 
 /// Where the bytes of one stream go.
 struct Route {
-    Console* console = nullptr;              ///< null: not to the console
+    Console* console = nullptr;  ///< null: not to the console
     Console::Stream stream = Console::Stream::kOut;
-    int source = 0;                          ///< whose lines they are
-    std::string label;                       ///< in front of console lines
-    UniqueFd file;                           ///< invalid: not to a file
-    std::string file_name;                   ///< for the warning when it cannot be written
-    bool keep_tail = false;                  ///< remember the last lines
+    int source = 0;          ///< whose lines they are
+    std::string label;       ///< in front of console lines
+    UniqueFd file;           ///< invalid: not to a file
+    std::string file_name;   ///< for the warning when it cannot be written
+    bool keep_tail = false;  ///< remember the last lines
 };
 
 class WorkerStream : public std::enable_shared_from_this<WorkerStream> {

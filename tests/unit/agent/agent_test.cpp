@@ -84,8 +84,8 @@ TEST_CASE("an agent introduces itself, runs its workers, reports success and end
 
 TEST_CASE("a failing worker is reported with its evidence, its sibling is stopped, the verdict is shown", "[agent]") {
     FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {R"(error-file={"message": "ValueError: ${local_rank}"})", "err=about to fail\n", "session",
-                                       "exit=3"}));
+    AgentProcess agent(config(daemon, {R"(error-file={"message": "ValueError: ${local_rank}"})", "err=about to fail\n",
+                                       "session", "exit=3"}));
     daemon.welcome();
     daemon.send(assignment(1));
     const WorkerFailed failed = daemon.expect<WorkerFailed>();
@@ -101,7 +101,8 @@ TEST_CASE("a failing worker is reported with its evidence, its sibling is stoppe
     end.verdict.culprit = failed.failure;
     daemon.send(end);
     CHECK(agent.end().exit_code() == 3);
-    CHECK_THAT(agent.err(), Contains("agent_test_shapes FAILED") && Contains("exited with code 3") && Contains("the test says so"));
+    CHECK_THAT(agent.err(),
+               Contains("agent_test_shapes FAILED") && Contains("exited with code 3") && Contains("the test says so"));
     CHECK(agent.mark().none_left());
 }
 
@@ -114,7 +115,7 @@ TEST_CASE("an abort is followed by a new generation", "[agent]") {
     CHECK(read_line(agent.out_.read_end.get()) == "0");
     daemon.send(Abort{Generation{1}, "rank 0 was killed by SIGKILL"});
     CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
-    CHECK(agent.mark().processes().empty());   // the agent itself was forked, not executed, and carries no mark
+    CHECK(agent.mark().processes().empty());  // the agent itself was forked, not executed, and carries no mark
     daemon.send(assignment(2));
     CHECK(read_line(agent.out_.read_end.get()) == "1");
     CHECK(read_line(agent.out_.read_end.get()) == "1");
@@ -188,11 +189,11 @@ TEST_CASE("the grace is a maximum: stubborn workers are killed at its end", "[ag
 TEST_CASE("signals work before there is a daemon", "[agent]") {
     AgentConfig c;
     {
-        FakeDaemon gone;   // nobody listens there afterwards
+        FakeDaemon gone;  // nobody listens there afterwards
         c = config(gone, {"wait"});
     }
     AgentProcess agent(std::move(c));
-    REQUIRE(agent.catches(SIGHUP));   // which the test framework leaves alone
+    REQUIRE(agent.catches(SIGHUP));  // which the test framework leaves alone
     agent.signal(SIGTERM);
     const ExitStatus status = agent.end();
     INFO(to_string(status));
@@ -275,7 +276,8 @@ TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {
 }
 
 TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
-    const auto folder = std::filesystem::temp_directory_path() / ("ddprun-agent-log-test-" + std::to_string(::getpid()));
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("ddprun-agent-log-test-" + std::to_string(::getpid()));
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
     c.output = {folder.string(), true, true, false};

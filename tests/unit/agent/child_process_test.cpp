@@ -26,7 +26,8 @@ struct Child {
 
     explicit Child(std::vector<std::string> actions) {
         actions.insert(actions.begin(), shapes());
-        process.emplace(ChildProcess::start(io, {std::move(actions), {mark.assignment()}, out.write_end.get(), 2}).value());
+        process.emplace(
+            ChildProcess::start(io, {std::move(actions), {mark.assignment()}, out.write_end.get(), 2}).value());
         out.write_end.reset();
     }
     [[nodiscard]] std::string line() const { return read_line(out.read_end.get()); }
@@ -65,7 +66,7 @@ TEST_CASE("a status can be asked for again and again until the process is reaped
 }
 
 TEST_CASE("a child leads a session of its own and has default signals and three descriptors", "[agent]") {
-    const Pipe held;   // must not get through
+    const Pipe held;  // must not get through
     std::signal(SIGUSR2, SIG_IGN);
     sigset_t usr1;
     ::sigemptyset(&usr1);
@@ -139,7 +140,7 @@ TEST_CASE("a failed start prints nothing twice", "[agent]") {
     const pid_t helper = ::fork();
     if (helper == 0) {
         ::dup2(out.write_end.get(), 1);
-        std::printf("once");   // still in our buffer while the child is born and dies
+        std::printf("once");  // still in our buffer while the child is born and dies
         boost::asio::io_context io;
         const bool started = ChildProcess::start(io, {{"/nonexistent"}, {}, 1, 2}).has_value();
         std::fflush(stdout);
@@ -173,7 +174,8 @@ TEST_CASE("a child dies with the process that started it", "[agent]") {
     const pid_t parent = ::fork();
     if (parent == 0) {
         boost::asio::io_context io;
-        auto child = ChildProcess::start(io, {{shapes(), "out=ready\n", "wait"}, {mark.assignment()}, ready.write_end.get(), 2});
+        auto child =
+            ChildProcess::start(io, {{shapes(), "out=ready\n", "wait"}, {mark.assignment()}, ready.write_end.get(), 2});
         for (;;) ::pause();
     }
     CHECK(read_line(ready.read_end.get()) == "ready");

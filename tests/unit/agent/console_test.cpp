@@ -96,7 +96,7 @@ TEST_CASE("the end waits until a slow reader has everything", "[agent]") {
 }
 
 TEST_CASE("a reader that goes away ends the output, not the agent", "[agent]") {
-    std::signal(SIGPIPE, SIG_IGN);   // as run_agent does
+    std::signal(SIGPIPE, SIG_IGN);  // as run_agent does
     Screen s;
     s.out.read_end.reset();
     s.out.write_end.reset();
@@ -122,6 +122,7 @@ TEST_CASE("a terminal is recognised and written to without waiting", "[agent]") 
     boost::asio::io_context io;
     Console console(io, terminal.get(), terminal.get());
     CHECK(console.is_terminal(Stream::kOut));
-    while (!console.backlogged()) console.write(Stream::kOut, 0, {std::string(10'000, 'x')});   // nobody reads the master
+    while (!console.backlogged())
+        console.write(Stream::kOut, 0, {std::string(10'000, 'x')});  // nobody reads the master
     CHECK((::fcntl(terminal.get(), F_GETFL) & O_NONBLOCK) == 0);
 }

@@ -28,21 +28,35 @@ WorkerPlace place() { return {LocalRank{1}, 2, 8, "n12", "mnist", "trainer", "/p
 TEST_CASE("a worker sees every variable that torchrun sets, and ours", "[agent]") {
     const Environment env = worker_environment({}, second_node(), place());
     const Environment expected = {
-        {"RANK", "5"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "6"}, {"LOCAL_WORLD_SIZE", "2"},
-        {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"},
-        {"ROLE_NAME", "trainer"}, {"ROLE_RANK", "5"}, {"ROLE_WORLD_SIZE", "6"},
-        {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4567"},
-        {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_MAX_RESTARTS", "3"}, {"TORCHELASTIC_RUN_ID", "mnist"},
-        {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_ERROR_FILE", "/proc/1/fd/3"},
-        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}, {"OMP_NUM_THREADS", "4"},
-        {"DDPRUN_GENERATION", "7"}, {"DDPRUN_NODE_NAME", "n12"}, {"DDPRUN_RUN_ID", "mnist"},
+        {"RANK", "5"},
+        {"LOCAL_RANK", "1"},
+        {"WORLD_SIZE", "6"},
+        {"LOCAL_WORLD_SIZE", "2"},
+        {"GROUP_RANK", "1"},
+        {"GROUP_WORLD_SIZE", "2"},
+        {"ROLE_NAME", "trainer"},
+        {"ROLE_RANK", "5"},
+        {"ROLE_WORLD_SIZE", "6"},
+        {"MASTER_ADDR", "10.0.0.7"},
+        {"MASTER_PORT", "4567"},
+        {"TORCHELASTIC_RESTART_COUNT", "2"},
+        {"TORCHELASTIC_MAX_RESTARTS", "3"},
+        {"TORCHELASTIC_RUN_ID", "mnist"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCHELASTIC_ERROR_FILE", "/proc/1/fd/3"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"OMP_NUM_THREADS", "4"},
+        {"DDPRUN_GENERATION", "7"},
+        {"DDPRUN_NODE_NAME", "n12"},
+        {"DDPRUN_RUN_ID", "mnist"},
     };
     CHECK(env == expected);
 }
 
 TEST_CASE("the user's variables are kept, stale ones of an outer job are replaced", "[agent]") {
     const Environment env = worker_environment(
-        {{"PATH", "/bin"}, {"RANK", "99"}, {"OMP_NUM_THREADS", "1"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}}, second_node(), place());
+        {{"PATH", "/bin"}, {"RANK", "99"}, {"OMP_NUM_THREADS", "1"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}},
+        second_node(), place());
     CHECK(env.at("PATH") == "/bin");
     CHECK(env.at("RANK") == "5");
     CHECK(env.at("OMP_NUM_THREADS") == "1");
@@ -57,13 +71,21 @@ TEST_CASE("more workers than CPUs get one OpenMP thread each", "[agent]") {
 
 TEST_CASE("the local rank is put into arguments, and no other dollar is touched", "[agent]") {
     const auto [argument, expected] = GENERATE(table<std::string, std::string>({
-        {"${local_rank}", "3"}, {"--out=log.$local_rank.txt", "--out=log.3.txt"}, {"a${local_rank}b$local_rank", "a3b3"},
-        {"$local_ranks", "$local_ranks"}, {"$local_rank_2", "$local_rank_2"}, {"$HOME$$", "$HOME$$"}, {"${local_rank", "${local_rank"},
-        {"$${local_rank}", "$3"}, {"", ""}, {"$", "$"},
+        {"${local_rank}", "3"},
+        {"--out=log.$local_rank.txt", "--out=log.3.txt"},
+        {"a${local_rank}b$local_rank", "a3b3"},
+        {"$local_ranks", "$local_ranks"},
+        {"$local_rank_2", "$local_rank_2"},
+        {"$HOME$$", "$HOME$$"},
+        {"${local_rank", "${local_rank"},
+        {"$${local_rank}", "$3"},
+        {"", ""},
+        {"$", "$"},
     }));
     CAPTURE(argument);
     CHECK(worker_command({"prog", argument}, LocalRank{3}) == std::vector<std::string>{"prog", expected});
-    CHECK(worker_command({argument}, LocalRank{3}) == std::vector<std::string>{argument});   // the program's name is left alone
+    CHECK(worker_command({argument}, LocalRank{3}) ==
+          std::vector<std::string>{argument});  // the program's name is left alone
 }
 
 TEST_CASE("environments survive the way to a map and back, first of doubles, nonsense dropped", "[agent]") {

@@ -13,7 +13,8 @@ using namespace ddprun::agent;
 
 TEST_CASE("both shapes of torchrun's error files are understood", "[agent]") {
     const auto [text, message] = GENERATE(table<std::string, std::string>({
-        {R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "...", "timestamp": "1"}}})", "ValueError: x"},
+        {R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "...", "timestamp": "1"}}})",
+         "ValueError: x"},
         {R"({"message": "out of memory", "timestamp": 17})", "out of memory"},
         {R"({"message": "no time"})", "no time"},
         {"", ""},
@@ -22,8 +23,9 @@ TEST_CASE("both shapes of torchrun's error files are understood", "[agent]") {
 }
 
 TEST_CASE("a malformed error file is refused with a reason", "[agent]") {
-    const std::string text = GENERATE(as<std::string>(), "not json", "[]", "{}", R"({"message": 3})", R"({"message": {}})",
-                                      R"({"message": {"message": null}})", R"({"message": "x")", "\xff\xfe", "null");
+    const std::string text =
+        GENERATE(as<std::string>(), "not json", "[]", "{}", R"({"message": 3})", R"({"message": {}})",
+                 R"({"message": {"message": null}})", R"({"message": "x")", "\xff\xfe", "null");
     CAPTURE(text);
     const auto parsed = parse_error_file(text);
     REQUIRE_FALSE(parsed.has_value());

@@ -76,7 +76,8 @@ AgentMessage FakeDaemon::next() {
 
 void FakeDaemon::expect_heartbeat() {
     const std::string text = await(channel_->receive()).value();
-    if (!std::holds_alternative<Heartbeat>(decode_agent_message(text).value())) throw std::runtime_error("no heartbeat: " + text);
+    if (!std::holds_alternative<Heartbeat>(decode_agent_message(text).value()))
+        throw std::runtime_error("no heartbeat: " + text);
 }
 
 bool FakeDaemon::closed() {

@@ -43,7 +43,7 @@ struct Guarded {
         err.write_end.reset();
     }
     ~Guarded() {
-        if (guard > 0) ::kill(guard, SIGKILL);   // only after a failed check; the mark takes care of the rest
+        if (guard > 0) ::kill(guard, SIGKILL);  // only after a failed check; the mark takes care of the rest
         if (guard > 0) ::waitpid(guard, nullptr, 0);
     }
     [[nodiscard]] std::string line() const { return read_line(out.read_end.get()); }
@@ -78,7 +78,7 @@ TEST_CASE("whatever a killed agent leaves is gone when the guard is", "[agent]")
     Guarded node(kShapes + std::vector<std::string>{"ids", "wait"});
     const int agent_pid = std::atoi(node.line().c_str());
     REQUIRE(agent_pid > 0);
-    CHECK(node.mark.processes().size() >= 6);   // guard, agent and four that wait
+    CHECK(node.mark.processes().size() >= 6);  // guard, agent and four that wait
     ::kill(agent_pid, SIGKILL);
     CHECK(node.end().exit_code() == 137);
     CHECK(node.mark.processes().empty());

@@ -16,7 +16,9 @@ namespace {
 struct Collector {
     LineBuffer buffer;
     Lines lines;
-    LineBuffer::Sink sink = [this](const Segment& s) { lines.push_back((s.starts_line ? "" : "+") + std::string(s.text)); };
+    LineBuffer::Sink sink = [this](const Segment& s) {
+        lines.push_back((s.starts_line ? "" : "+") + std::string(s.text));
+    };
 
     explicit Collector(Progress progress = Progress::kHold) : buffer(progress) {}
     Lines feed(std::string_view bytes) {
@@ -90,7 +92,7 @@ TEST_CASE("no byte is lost, added or moved, for random bytes cut at random", "[a
     LineBuffer buffer(seed % 2 == 0 ? Progress::kHold : Progress::kShow);
     const LineBuffer::Sink sink = [&](const Segment& s) {
         REQUIRE_FALSE(s.text.empty());
-        REQUIRE(s.text.find('\n') >= s.text.size() - 1);   // a line end is the last byte, if there is one
+        REQUIRE(s.text.find('\n') >= s.text.size() - 1);  // a line end is the last byte, if there is one
         output += s.text;
     };
     for (std::size_t at = 0; at < input.size();) {
@@ -128,11 +130,13 @@ TEST_CASE("printable text is valid UTF-8 without control characters", "[agent]")
     const auto [bytes, expected] = GENERATE(table<std::string, std::string>({
         {"plain\ttext\n", "plain\ttext\n"},
         {"\x1b[1;31mred\x1b[0m", "red"},
-        {"\x1b]", ""}, {"\x1b", ""}, {"\x1b[", ""},
+        {"\x1b]", ""},
+        {"\x1b", ""},
+        {"\x1b[", ""},
         {"grüße €𝄞", "grüße €𝄞"},
-        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},                              // overlong
-        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},              // surrogate
-        {"\xe2\x82", "\xef\xbf\xbd\xef\xbf\xbd"},                              // cut
+        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},                  // overlong
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // surrogate
+        {"\xe2\x82", "\xef\xbf\xbd\xef\xbf\xbd"},                  // cut
         {"\xf5\x80\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
         {"a\x7f\x02", "a\\x7f\\x02"},
     }));

@@ -65,7 +65,8 @@ std::vector<pid_t> Mark::processes() const {
         const std::string name = entry.path().filename().string();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;
         // A zombie has no environment any more.
-        if (contents(entry.path() / "environ").find(assignment()) != std::string::npos) found.push_back(std::atoi(name.c_str()));
+        if (contents(entry.path() / "environ").find(assignment()) != std::string::npos)
+            found.push_back(std::atoi(name.c_str()));
     }
     return found;
 }
@@ -93,7 +94,8 @@ std::string read_all(int fd) {
 
 ddprun::ExitStatus wait_for(pid_t child) {
     int status = 0;
-    if (eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; })) return ddprun::exit_status_from_wait(status);
+    if (eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; }))
+        return ddprun::exit_status_from_wait(status);
     ::kill(child, SIGKILL);
     ::waitpid(child, &status, 0);
     return {ddprun::ExitStatus::Kind::kSignaled, SIGALRM, false};

@@ -14,7 +14,8 @@
 namespace agent_test {
 
 /// Polls every 5 ms; false when `limit` passes first.
-[[nodiscard]] bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit = std::chrono::seconds(20));
+[[nodiscard]] bool eventually(const std::function<bool()>& condition,
+                              std::chrono::milliseconds limit = std::chrono::seconds(20));
 
 /// A value of the variable AGENT_TEST that nobody else carries; kills whoever still carries it at the end.
 class Mark {

@@ -1,5 +1,5 @@
-// A worker for tests: does what its arguments say, one after the other, and exits with 0 at the end. Among them are the shapes of
-// descendants that a process tree can hide: each waits for ever, so whoever started this program has to end it.
+// A worker for tests: does what its arguments say, one after the other, and exits with 0 at the end. Among them are the
+// shapes of descendants that a process tree can hide; each waits until it is ended.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -47,7 +49,7 @@ void child_that_ignores_signals() {
     }
 }
 
-/// Never the same pid for long: each parent exits after a millisecond. Ends by itself after some seconds, should a test fail.
+/// Never the same pid for long: each parent exits after a millisecond. It ends by itself after some seconds.
 void fork_chain() {
     if (::fork() != 0) return;
     for (int i = 0; i < 5000; ++i) {
@@ -73,7 +75,8 @@ void report_signals() {
 void print_descriptors() {
     DIR* directory = ::opendir("/proc/self/fd");
     while (const dirent* entry = ::readdir(directory)) {
-        if (entry->d_name[0] != '.' && std::atoi(entry->d_name) != ::dirfd(directory)) std::printf("%s ", entry->d_name);
+        if (entry->d_name[0] != '.' && std::atoi(entry->d_name) != ::dirfd(directory))
+            std::printf("%s ", entry->d_name);
     }
     ::closedir(directory);
     std::printf("\n");
@@ -88,6 +91,11 @@ void print_signal_masks() {
     std::fclose(status);
 }
 
+void print_variable(const char* name) {
+    const char* value = std::getenv(name);
+    std::printf("%s\n", value != nullptr ? value : "(unset)");
+}
+
 void write_error_file(const char* text) {
     std::FILE* file = std::fopen(std::getenv("TORCHELASTIC_ERROR_FILE"), "w");
     if (file == nullptr) std::exit(99);
@@ -95,34 +103,37 @@ void write_error_file(const char* text) {
     std::fclose(file);
 }
 
-void act(std::string_view verb, const std::string& value) {
-    if (verb == "child") child();
-    else if (verb == "session") child_in_own_session();
-    else if (verb == "daemon") daemon_forked_twice();
-    else if (verb == "stubborn") child_that_ignores_signals();
-    else if (verb == "chain") fork_chain();
-    else if (verb == "wait") wait_for_ever();
-    else if (verb == "signals") report_signals();
-    else if (verb == "descriptors") print_descriptors();
-    else if (verb == "masks") print_signal_masks();
-    else if (verb == "ids") std::printf("%d %d %d\n", ::getpid(), ::getpgrp(), ::getsid(0));
-    else if (verb == "env") std::printf("%s\n", std::getenv(value.c_str()) != nullptr ? std::getenv(value.c_str()) : "(unset)");
-    else if (verb == "out") std::fputs(value.c_str(), stdout);
-    else if (verb == "err") std::fputs(value.c_str(), stderr);
-    else if (verb == "error-file") write_error_file(value.c_str());
-    else if (verb == "exit") std::exit(std::atoi(value.c_str()));
-    else if (verb == "raise") ::kill(::getpid(), std::atoi(value.c_str()));
-    else std::exit(98);
-}
+using Actions = std::map<std::string_view, std::function<void(const std::string&)>>;
+
+const Actions kActions = {
+    {"child", [](const std::string&) { child(); }},
+    {"session", [](const std::string&) { child_in_own_session(); }},
+    {"daemon", [](const std::string&) { daemon_forked_twice(); }},
+    {"stubborn", [](const std::string&) { child_that_ignores_signals(); }},
+    {"chain", [](const std::string&) { fork_chain(); }},
+    {"wait", [](const std::string&) { wait_for_ever(); }},
+    {"signals", [](const std::string&) { report_signals(); }},
+    {"descriptors", [](const std::string&) { print_descriptors(); }},
+    {"masks", [](const std::string&) { print_signal_masks(); }},
+    {"ids", [](const std::string&) { std::printf("%d %d %d\n", ::getpid(), ::getpgrp(), ::getsid(0)); }},
+    {"env", [](const std::string& name) { print_variable(name.c_str()); }},
+    {"out", [](const std::string& text) { std::fputs(text.c_str(), stdout); }},
+    {"err", [](const std::string& text) { std::fputs(text.c_str(), stderr); }},
+    {"error-file", [](const std::string& text) { write_error_file(text.c_str()); }},
+    {"exit", [](const std::string& code) { std::exit(std::atoi(code.c_str())); }},
+    {"raise", [](const std::string& signal) { ::kill(::getpid(), std::atoi(signal.c_str())); }},
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::setvbuf(stdout, nullptr, _IONBF, 0);   // a forked child must not hold a copy of what is unwritten
+    std::setvbuf(stdout, nullptr, _IONBF, 0);  // a forked child must not hold a copy of what is unwritten
     for (int i = 1; i < argc; ++i) {
         const std::string_view argument = argv[i];
         const std::size_t equals = argument.find('=');
-        act(argument.substr(0, equals), equals == std::string_view::npos ? "" : std::string(argument.substr(equals + 1)));
+        const auto action = kActions.find(argument.substr(0, equals));
+        if (action == kActions.end()) return 98;
+        action->second(equals == std::string_view::npos ? "" : std::string(argument.substr(equals + 1)));
     }
     return 0;
 }

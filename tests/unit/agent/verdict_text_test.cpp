@@ -37,8 +37,9 @@ TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit co
     verdict.culprit->last_lines = {"loading", "", "allocating 900 GB"};
     verdict.culprit->message = "MemoryError: too much\nof it";
     const std::string text = format_verdict(verdict, "train");
-    for (const char* part : {"train FAILED", "5 (local rank 1)", "n12 (node 1)", "process 4242 was killed by SIGKILL", "| allocating 900 GB",
-                             "| MemoryError: too much\n    | of it\n", "restarts    : 2", "exit code   : 137", "dmesg", "no restart was left"}) {
+    for (const char* part : {"train FAILED", "5 (local rank 1)", "n12 (node 1)", "process 4242 was killed by SIGKILL",
+                             "| allocating 900 GB", "| MemoryError: too much\n    | of it\n", "restarts    : 2",
+                             "exit code   : 137", "dmesg", "no restart was left"}) {
         CHECK_THAT(text, Contains(part));
     }
     CHECK(text.back() == '\n');
@@ -46,7 +47,8 @@ TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit co
 
 TEST_CASE("advice fits the way of failing", "[agent]") {
     using Kind = ExitStatus::Kind;
-    CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), "t"), Contains("core dumped") && Contains("crashed"));
+    CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), "t"),
+               Contains("core dumped") && Contains("crashed"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 127, false}), "t"), Contains("installed on that host"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 126, false}), "t"), Contains("chmod +x"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), "t"), Contains("--log-dir"));
@@ -65,7 +67,8 @@ TEST_CASE("ends without a culprit are told apart", "[agent]") {
     verdict.outcome = Outcome::kInfrastructure;
     verdict.exit_code = 69;
     verdict.reason = "1 of 2 nodes is left";
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("t FAILED") && Contains("1 of 2 nodes is left") && Contains("no failure of the program"));
+    CHECK_THAT(format_verdict(verdict, "t"),
+               Contains("t FAILED") && Contains("1 of 2 nodes is left") && Contains("no failure of the program"));
     verdict.outcome = Outcome::kStopped;
     verdict.exit_code = 143;
     CHECK_THAT(format_verdict(verdict, "t"), Contains("t WAS STOPPED") && Contains("143"));

@@ -72,7 +72,7 @@ Group stopping_after_failure() { return running() << WorkerExited{LocalRank{0}, 
 
 }  // namespace
 
-// ---- the ordinary life of a job --------------------------------------------------------------------------------------
+// ---- the ordinary life of a job ----
 
 TEST_CASE("an assignment starts the workers", "[agent]") {
     const Group group = running();
@@ -101,12 +101,13 @@ TEST_CASE("a verdict waits for the last stray", "[agent]") {
     CHECK(group.finished_with(0));
 }
 
-// ---- failures --------------------------------------------------------------------------------------------------------
+// ---- failures ----
 
 TEST_CASE("a crash is reported at once and stops the siblings", "[agent]") {
     const Group group = running() << WorkerExited{LocalRank{1}, killed_by(SIGSEGV)};
     INFO(group.reason);
-    CHECK(group.actions == Actions{ReportFailure{Generation{1}, LocalRank{1}, killed_by(SIGSEGV), ""}, SignalGroup{SIGTERM}});
+    CHECK(group.actions ==
+          Actions{ReportFailure{Generation{1}, LocalRank{1}, killed_by(SIGSEGV), ""}, SignalGroup{SIGTERM}});
     CHECK(group.state.deadline == kStart + kGrace);
     CHECK_THAT(group.reason, Catch::Contains("rank 3") && Catch::Contains("SIGSEGV"));
 }
@@ -144,8 +145,10 @@ TEST_CASE("a process that survives SIGKILL does not hold the agent for ever", "[
     CHECK(group.finished_with(exit_code::kInfrastructure));
 }
 
-TEST_CASE("a program that cannot be executed fails with the shell's codes, and only started workers are waited for", "[agent]") {
-    const auto [code, expected] = GENERATE(table<int, int>({{ENOENT, 127}, {ENOTDIR, 127}, {EACCES, 126}, {ENOEXEC, 126}}));
+TEST_CASE("a program that cannot be executed fails with the shell's codes, and only started workers are waited for",
+          "[agent]") {
+    const auto [code, expected] =
+        GENERATE(table<int, int>({{ENOENT, 127}, {ENOTDIR, 127}, {EACCES, 126}, {ENOEXEC, 126}}));
     Group group = running(4);
     group << SpawnFailed{LocalRank{1}, system_error("cannot execute x", code)};
     REQUIRE(group.actions.size() == 2);
@@ -157,14 +160,14 @@ TEST_CASE("a program that cannot be executed fails with the shell's codes, and o
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
 }
 
-// ---- what the daemon says --------------------------------------------------------------------------------------------
+// ---- what the daemon says ----
 
 TEST_CASE("an abort stops the workers and is answered when they are gone", "[agent]") {
     Group group = running() << AbortReceived{Generation{1}, "rank 0 was killed by SIGKILL"};
     CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
     CHECK_THAT(group.reason, Catch::Contains("rank 0 was killed by SIGKILL"));
     group << WorkerExited{LocalRank{0}, exited(0)} << WorkerExited{LocalRank{1}, exited(0)};
-    CHECK(group.actions.empty());   // no success: the group was stopped
+    CHECK(group.actions.empty());  // no success: the group was stopped
     group << GroupGone{};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
 }
@@ -245,7 +248,7 @@ TEST_CASE("a daemon that is lost after all workers succeeded leaves the job's en
     CHECK_THAT(std::get<Finish>(group.actions.back()).why, Catch::Contains("exited with 0"));
 }
 
-// ---- signals ---------------------------------------------------------------------------------------------------------
+// ---- signals ----
 
 TEST_CASE("a signal before any worker runs ends the agent at once", "[agent]") {
     const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);

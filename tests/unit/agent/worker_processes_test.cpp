@@ -30,16 +30,14 @@ struct Group {
     Console console{io, out.write_end.get(), err.write_end.get()};
     std::map<int, ExitStatus> exits;
     int gone = 0;
-    WorkerProcesses processes{io, {[this](LocalRank rank, const ExitStatus& status) { exits[number(rank)] = status; },
-                                   [this] { ++gone; }}};
+    WorkerProcesses processes{
+        io, {[this](LocalRank rank, const ExitStatus& status) { exits[number(rank)] = status; }, [this] { ++gone; }}};
 
     Group() {
         adopt_strays();
-        out.write_end.reset();   // the console has its own
+        out.write_end.reset();  // the console has its own
     }
-    ~Group() {
-        ::prctl(PR_SET_CHILD_SUBREAPER, 0);
-    }
+    ~Group() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
     Result<void> start(std::vector<std::string> actions, const std::string& program = shapes()) {
         WorkerSpec spec;
         actions.insert(actions.begin(), program);
@@ -103,7 +101,7 @@ TEST_CASE("what ignores SIGTERM and what never holds still dies of SIGKILL", "[a
     Group group;
     REQUIRE(group.start({"stubborn", "chain", "session", "out=ready\n", "wait"}).has_value());
     group.processes.all_started();
-    REQUIRE(read_line(group.out.read_end.get()).empty());   // the loop has not run: nothing is shown yet
+    REQUIRE(read_line(group.out.read_end.get()).empty());  // the loop has not run: nothing is shown yet
     CHECK(group.until([&] { return group.living() >= 3; }));
     group.processes.signal_group(SIGTERM);
     CHECK(group.until([&] { return group.exits.size() == 1; }));
@@ -115,7 +113,8 @@ TEST_CASE("what ignores SIGTERM and what never holds still dies of SIGKILL", "[a
 
 TEST_CASE("a stray that appears after the signal gets it too", "[agent]") {
     Group group;
-    REQUIRE(group.start({"session", "out=ready\n", "signals"}).has_value());   // its child is ours only when it has ended
+    REQUIRE(
+        group.start({"session", "out=ready\n", "signals"}).has_value());  // its child is ours only when it has ended
     group.processes.all_started();
     REQUIRE(group.until([&] { return group.living() == 2; }));
     group.processes.signal_group(SIGTERM);
@@ -139,7 +138,7 @@ TEST_CASE("a notification is for the workers, not for their helpers", "[agent]")
     group.processes.all_started();
     REQUIRE(group.until([&] { return !group.processes.last_lines(LocalRank{0}).empty() && group.living() == 2; }));
     group.processes.notify_workers(SIGUSR1);
-    group.processes.notify_workers(SIGTERM);   // the worker's own way to end
+    group.processes.notify_workers(SIGTERM);  // the worker's own way to end
     CHECK(group.until([&] { return group.exits.size() == 1; }));
     CHECK(group.exits[0].success());
     CHECK(group.living() == 1);

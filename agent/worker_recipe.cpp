@@ -1,0 +1,88 @@
+#include "agent/worker_recipe.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "agent/environment.hpp"
+#include "agent/output/log_files.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+using coordinator::Assignment;
+
+int allowed_cpus() {
+    cpu_set_t set;
+    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+WorkerSpec WorkerRecipe::make(const Assignment& assignment, const std::string& run_id, LocalRank rank) {
+    WorkerSpec spec;
+    spec.out = route(assignment, run_id, rank, Console::Stream::kOut);
+    spec.err = route(assignment, run_id, rank, Console::Stream::kErr);
+    spec.error_file = error_file(assignment, run_id, rank);
+    const WorkerPlace place{rank,
+                            config_.slots,
+                            allowed_cpus(),
+                            config_.node_name,
+                            run_id,
+                            config_.role,
+                            spec.error_file ? spec.error_file->path() : ""};
+    spec.argv = worker_command(config_.command, rank);
+    spec.environment = to_strings(worker_environment(parse_environment(::environ), assignment, place));
+    return spec;
+}
+
+Route WorkerRecipe::route(const Assignment& assignment, const std::string& run_id, LocalRank rank,
+                          Console::Stream stream) {
+    const OutputConfig& output = config_.output;
+    const bool is_err = stream == Console::Stream::kErr;
+    Route route;
+    route.stream = stream;
+    route.source = number(rank);
+    route.keep_tail = is_err;
+    if (!output.redirect_to_files || output.tee) route.console = &console_;
+    if (output.label || output.tee)
+        route.label = fmt::format("[{}:{}] ", config_.node_name, number(rank_of(assignment, rank)));
+    if (output.log_dir.empty()) return route;
+
+    const std::string name = log_file_name(rank_of(assignment, rank), is_err ? "err" : "out");
+    const std::filesystem::path path = log_folder(output.log_dir, run_id, assignment.generation) / name;
+    Result<UniqueFd> file = open_log_file(path);
+    if (file)
+        route.file = std::move(*file);
+    else
+        warn_once(fmt::format("{}; the job goes on without it", file.error().message));
+    route.file_name = path.string();
+    return route;
+}
+
+std::optional<ErrorFile> WorkerRecipe::error_file(const Assignment& assignment, const std::string& run_id,
+                                                  LocalRank rank) {
+    Result<ErrorFile> file = ErrorFile::in_memory();
+    if (!config_.output.log_dir.empty()) {
+        const std::filesystem::path folder = log_folder(config_.output.log_dir, run_id, assignment.generation);
+        Result<ErrorFile> on_disk =
+            ErrorFile::at((folder / log_file_name(rank_of(assignment, rank), "error.json")).string());
+        if (on_disk) file = std::move(on_disk);  // else in memory: the log files warn about that folder
+    }
+    if (file) return std::move(*file);
+    warn_once(file.error().message);
+    return std::nullopt;
+}
+
+void WorkerRecipe::warn_once(const std::string& warning) {
+    if (warning == last_warning_) return;
+    last_warning_ = warning;
+    spdlog::warn("{}: {}", config_.node_name, warning);
+}
+
+}  // namespace ddprun::agent
