@@ -118,24 +118,34 @@ TEST_CASE("several threads of a rank may mark gradients", "[reducer]") {
 }
 
 TEST_CASE("a bucket is reduced while backward still computes the rest", "[reducer]") {
-    // Parameter 1 fills the first bucket. Both ranks look at their view of it *before* they mark parameter 0: the average
-    // appears there although nobody has called finish_backward.
+    // Parameter 1 fills the first bucket. It is reduced although nobody has marked parameter 0 or called finish_backward.
     const LocalWorld world{.ranks_per_node = {2}};
     const auto seen = run_ranks(world, [](Context& context) {
         GradientReducer reducer(context.world(), {{"below", 1000}, {"top", 1000}}, kSmallBuckets);
         reducer.begin_backward();
-        const auto top = values(reducer, 1);
-        std::fill(top.begin(), top.end(), context.rank() == 0 ? 1.0f : 3.0f);
+        std::ranges::fill(values(reducer, 1), context.rank() == 0 ? 1.0f : 3.0f);
         reducer.mark_ready(1);
         const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        const auto averaged = [&] { return std::atomic_ref(top.back()).load() == 2.0f && std::atomic_ref(top.front()).load() == 2.0f; };
-        while (!averaged() && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
-        const bool early = averaged();
+        while (reducer.stats().buckets_done == 0 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+        const std::size_t early = reducer.stats().buckets_done;
         reducer.mark_unused(0);
         reducer.finish_backward();
-        return early;
+        return std::tuple{early, reducer.stats().buckets_done, values(reducer, 1)[999]};
     });
-    CHECK(seen == std::vector<bool>{true, true});
+    CHECK(seen == std::vector(2, std::tuple{std::size_t{1}, std::size_t{2}, 2.0f}));
+}
+
+TEST_CASE("a complete bucket waits for the ones before it", "[reducer]") {
+    const auto done = run_ranks({}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"below", 1000}, {"top", 1000}}, kSmallBuckets);
+        reducer.begin_backward();
+        reducer.mark_ready(0);
+        const std::size_t launched_out_of_order = reducer.stats().buckets_done;
+        reducer.mark_ready(1);
+        reducer.finish_backward();
+        return std::pair{launched_out_of_order, reducer.stats().buckets_done};
+    }).front();
+    CHECK(done == std::pair{std::size_t{0}, std::size_t{2}});
 }
 
 TEST_CASE("without sync nothing is sent, and what was accumulated is averaged later", "[reducer]") {

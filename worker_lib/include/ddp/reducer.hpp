@@ -51,6 +51,7 @@ struct ReducerStats {
     std::uint64_t bytes_reduced = 0;
     std::chrono::nanoseconds backward{};      ///< begin_backward to finish_backward's return, summed; without sync too
     std::chrono::nanoseconds exposed{};       ///< of that: waited in finish_backward for communication
+    std::size_t buckets_done = 0;             ///< of the backward under way, or the last one: already reduced
 };
 
 class GradientReducer {

@@ -97,7 +97,9 @@ public:
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
     [[nodiscard]] ReducerStats stats() const {
         const std::lock_guard lock(mutex_);
-        return stats_;
+        ReducerStats stats = stats_;
+        for (std::size_t b = 0; b < next_bucket_; ++b) stats.buckets_done += buckets_[b].work.done() ? 1 : 0;
+        return stats;
     }
 
 private:
@@ -171,7 +173,7 @@ private:
 
     void wait_for_buckets() {
         try {
-            for (Bucket& bucket : buckets_) std::exchange(bucket.work, Work()).wait();
+            for (Bucket& bucket : buckets_) bucket.work.wait();
         } catch (const std::exception& error) {
             const std::lock_guard lock(mutex_);
             fail(error.what());
