@@ -4,7 +4,8 @@ add_library(ddprun_settings INTERFACE)
 target_compile_features(ddprun_settings INTERFACE cxx_std_20)
 target_compile_options(ddprun_settings INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Woverloaded-virtual -Wcast-align -Wundef
-    -Wno-missing-field-initializers)   # a designated initializer that leaves members at their defaults is what we mean
+    -Wno-missing-field-initializers   # a designated initializer that leaves members at their defaults is what we mean
+    -Wno-maybe-uninitialized)         # g++ 12 is wrong about std::string and std::function when it optimises
 target_include_directories(ddprun_settings INTERFACE ${PROJECT_SOURCE_DIR})
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
@@ -25,7 +26,7 @@ endif()
 if(DDP_SANITIZE)
     target_compile_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer
         -fno-sanitize-recover=all
-        -Wno-maybe-uninitialized -Wno-mismatched-new-delete)   # g++ 12 is wrong about library code under a sanitizer
+        -Wno-mismatched-new-delete)   # g++ 12 is wrong about coroutine frames under a sanitizer
     target_link_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE})
     if(DDP_SANITIZE MATCHES "thread")
         # g++ warns that ThreadSanitizer does not model atomic_thread_fence; we use none across threads that matter to it.
