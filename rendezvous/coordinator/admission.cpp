@@ -9,13 +9,15 @@ bool is_name(const std::string& text) { return !text.empty() && text.size() <= k
 
 /// What a Join says about its own node, whatever the job is.
 std::string malformed(const NodeId& id, const Join& join) {
-    if (!is_name(join.node) || join.node != id) return fmt::format("a node needs an id of 1 to {} bytes", kMaxNameBytes);
+    if (!is_name(join.node) || join.node != id)
+        return fmt::format("a node needs an id of 1 to {} bytes", kMaxNameBytes);
     if (!is_name(join.host)) return fmt::format("a node needs a name of 1 to {} bytes", kMaxNameBytes);
     if (join.slots < 1 || join.slots > kMaxSlots) {
         return fmt::format("a node has 1 to {} workers, this one was started with {}", kMaxSlots, join.slots);
     }
     if (join.min_nodes < 1 || join.max_nodes < join.min_nodes || join.max_nodes > static_cast<int>(kMaxNodes)) {
-        return fmt::format("--nnodes {}:{} is not MIN:MAX with 1 <= MIN <= MAX <= {}", join.min_nodes, join.max_nodes, kMaxNodes);
+        return fmt::format("--nnodes {}:{} is not MIN:MAX with 1 <= MIN <= MAX <= {}", join.min_nodes, join.max_nodes,
+                           kMaxNodes);
     }
     if (join.max_restarts < 0) return fmt::format("--max-restarts {} is negative", join.max_restarts);
     return {};
@@ -24,12 +26,16 @@ std::string malformed(const NodeId& id, const Join& join) {
 /// In what this node's options differ from those of the nodes before it.
 std::string disagreement(const JobShape& job, const JobShape& node) {
     if (nnodes(job) != nnodes(node)) {
-        return fmt::format("this job runs with --nnodes {}, this node was started with --nnodes {}: start all nodes with the same options",
-                           nnodes(job), nnodes(node));
+        return fmt::format(
+            "this job runs with --nnodes {}, this node was started with --nnodes {}: start all nodes with the same "
+            "options",
+            nnodes(job), nnodes(node));
     }
     if (job.max_restarts != node.max_restarts) {
-        return fmt::format("this job runs with --max-restarts {}, this node was started with --max-restarts {}: start all nodes with "
-                           "the same options", job.max_restarts, node.max_restarts);
+        return fmt::format(
+            "this job runs with --max-restarts {}, this node was started with --max-restarts {}: start all nodes with "
+            "the same options",
+            job.max_restarts, node.max_restarts);
     }
     return {};
 }
@@ -43,12 +49,16 @@ std::string nnodes(const JobShape& shape) {
 
 std::string refusal(const State& state, const NodeId& id, const Join& join) {
     if (join.protocol != kProtocolVersion) {  // first, for nothing else of another version's Join can be trusted
-        return fmt::format("this daemon speaks version {} of the control protocol, this node version {}: use the same ddprun on all nodes",
-                           kProtocolVersion, join.protocol);
+        return fmt::format(
+            "this daemon speaks version {} of the control protocol, this node version {}: use the same ddprun on all "
+            "nodes",
+            kProtocolVersion, join.protocol);
     }
     if (join.run_id && *join.run_id != state.config.run_id) {
-        return fmt::format("this daemon serves run '{}', this node was started for run '{}': pass the same --rdzv-id on all nodes, or "
-                           "another --rdzv-endpoint", state.config.run_id, *join.run_id);
+        return fmt::format(
+            "this daemon serves run '{}', this node was started for run '{}': pass the same --rdzv-id on all nodes, or "
+            "another --rdzv-endpoint",
+            state.config.run_id, *join.run_id);
     }
     if (std::string problem = malformed(id, join); !problem.empty()) return problem;
     if (state.shape) {
@@ -57,9 +67,11 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
     }
     const auto known = state.nodes.find(id);
     if (known != state.nodes.end()) {
-        return known->second.link == Link::kConnected ? fmt::format("a node with the id {} is connected already", id) : "";
+        return known->second.link == Link::kConnected ? fmt::format("a node with the id {} is connected already", id)
+                                                      : "";
     }
-    if (state.nodes.size() >= kMaxNodes + kMaxLostNodes) return fmt::format("this job has {} nodes, which is the limit", kMaxNodes);
+    if (state.nodes.size() >= kMaxNodes + kMaxLostNodes)
+        return fmt::format("this job has {} nodes, which is the limit", kMaxNodes);
     return {};
 }
 

@@ -11,10 +11,10 @@ namespace ddprun::coordinator {
 struct Config {
     std::string run_id;
     std::chrono::milliseconds heartbeat_interval{1'000};
-    std::chrono::milliseconds lost_after{3'000};        ///< silence after which a node is lost
-    std::chrono::milliseconds reconnect_grace{1'000};   ///< from the end of a connection to the loss of its node
-    std::chrono::milliseconds last_call{30'000};        ///< how long a round with MIN nodes waits for more, up to MAX
-    std::chrono::milliseconds join_timeout{600'000};    ///< how long a round waits for MIN nodes
+    std::chrono::milliseconds lost_after{3'000};       ///< silence after which a node is lost
+    std::chrono::milliseconds reconnect_grace{1'000};  ///< from the end of a connection to the loss of its node
+    std::chrono::milliseconds last_call{30'000};       ///< how long a round with MIN nodes waits for more, up to MAX
+    std::chrono::milliseconds join_timeout{600'000};   ///< how long a round waits for MIN nodes
 };
 
 }  // namespace ddprun::coordinator

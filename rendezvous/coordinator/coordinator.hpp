@@ -12,7 +12,7 @@
 
 namespace ddprun::coordinator {
 
-// ---- events: what happened. `now` never runs backwards. ----------------------------------------------------------------
+// ---- events: what happened. `now` never runs backwards.
 
 /// A message from the node that its connection's Join named; the first one is that Join.
 struct NodeMessage {
@@ -47,7 +47,7 @@ inline constexpr std::chrono::milliseconds kTickInterval{100};
 
 using Event = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, Tick>;
 
-// ---- actions: what to do, in order ---------------------------------------------------------------------------------------
+// ---- actions: what to do, in order
 
 /// To the connection of `node`. An Assignment has no master_addr yet: the daemon fills in the numeric address at which
 /// this node reached it. Dropped when the connection has just ended.
@@ -91,7 +91,7 @@ struct FinishJob {
 
 using Action = std::variant<Send, Refuse, OpenStore, CloseStore, Disconnect, FinishJob>;
 
-// ---- the function --------------------------------------------------------------------------------------------------------
+// ---- the function
 
 struct Step {
     State next;

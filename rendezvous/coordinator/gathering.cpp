@@ -11,19 +11,22 @@ namespace {
 /// After a group, nobody else is expected once all of its members that are not lost are waiting again.
 bool all_known_are_back(const State& state) {
     return state.groups_started > 0 && std::ranges::all_of(state.nodes, [](const auto& entry) {
-        const Node& node = entry.second;
-        return !node.last_rank || !present(node) || eligible(node);
-    });
+               const Node& node = entry.second;
+               return !node.last_rank || !present(node) || eligible(node);
+           });
 }
 
 std::string too_few(const State& state, int here) {
     const JobShape& shape = *state.shape;
-    std::string text = fmt::format("the job needs {} {} and {} here after {}: {}; {} missing", shape.min_nodes,
-                                   shape.min_nodes == 1 ? "node" : "nodes", here == 1 ? "1 is" : fmt::format("only {} are", here),
-                                   seconds(state.config.join_timeout), some_of(hosts_of(state, eligible)),
-                                   shape.min_nodes - here == 1 ? "1 is" : fmt::format("{} are", shape.min_nodes - here));
+    std::string text =
+        fmt::format("the job needs {} {} and {} here after {}: {}; {} missing", shape.min_nodes,
+                    shape.min_nodes == 1 ? "node" : "nodes", here == 1 ? "1 is" : fmt::format("only {} are", here),
+                    seconds(state.config.join_timeout), some_of(hosts_of(state, eligible)),
+                    shape.min_nodes - here == 1 ? "1 is" : fmt::format("{} are", shape.min_nodes - here));
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
-    return text + ". Start ddprun on the missing nodes with the same --rdzv-endpoint, or wait longer with --rdzv-conf join_timeout=SECONDS";
+    return text +
+           ". Start ddprun on the missing nodes with the same --rdzv-endpoint, or wait longer with --rdzv-conf "
+           "join_timeout=SECONDS";
 }
 
 void open_round(Transition& t, std::size_t nodes) {
@@ -31,7 +34,8 @@ void open_round(Transition& t, std::size_t nodes) {
     state.phase = Phase::kOpening;
     state.last_call_ends.reset();
     state.generation = next(state.generation);
-    t.say(fmt::format("generation {} starts with {} {}", number(state.generation), nodes, nodes == 1 ? "node" : "nodes"));
+    t.say(
+        fmt::format("generation {} starts with {} {}", number(state.generation), nodes, nodes == 1 ? "node" : "nodes"));
     t.actions.push_back(OpenStore{state.generation});
 }
 
@@ -56,8 +60,7 @@ bool ended_for_want_of_nodes(Transition& t) {
 void gather(Transition& t) {
     State& state = t.state;
     if (state.phase != Phase::kGathering || !state.shape || ended_for_want_of_nodes(t)) return;
-    const auto here = static_cast<int>(
-        std::ranges::count_if(state.nodes, [](const auto& entry) { return eligible(entry.second); }));
+    const int here = count_eligible(state);
     if (here < state.shape->min_nodes) {
         state.last_call_ends.reset();
         if (state.now - state.gathering_since >= state.config.join_timeout) {
@@ -76,7 +79,8 @@ void available(Transition& t, const NodeId& id) {
     if (state.phase == Phase::kGathering) return gather(t);
     if (state.phase != Phase::kRunning || state.group.members.contains(id) || !eligible(state.nodes.at(id))) return;
     const bool full = static_cast<int>(state.group.members.size()) >= state.shape->max_nodes;
-    const bool ending = std::ranges::any_of(state.group.members, [](const auto& entry) { return entry.second.succeeded; });
+    const bool ending =
+        std::ranges::any_of(state.group.members, [](const auto& entry) { return entry.second.succeeded; });
     if (full || ending) return;
     stop_group(t, because(fmt::format("node {} joined", state.nodes.at(id).join.host)));
 }
@@ -101,15 +105,16 @@ void store_opened(Transition& t, const StoreOpened& event) {
     state.cause = {};
     state.departure.reset();
     for (auto& [id, node] : state.nodes) node.last_rank.reset();
-    std::erase_if(state.nodes, [](const auto& entry) { return entry.second.link == Link::kLost && !entry.second.busy; });
+    std::erase_if(state.nodes,
+                  [](const auto& entry) { return entry.second.link == Link::kLost && !entry.second.busy; });
     for (const auto& [id, member] : state.group.members) {
         Node& node = state.nodes.at(id);
         node.last_rank = member.assignment.node_rank;
         node.busy = state.generation;
         t.send(id, member.assignment);
     }
-    t.say(fmt::format("generation {} runs with {} nodes and {} workers", number(state.generation), state.group.members.size(),
-                      state.group.members.begin()->second.assignment.world_size));
+    t.say(fmt::format("generation {} runs with {} nodes and {} workers", number(state.generation),
+                      state.group.members.size(), state.group.members.begin()->second.assignment.world_size));
 }
 
 void store_failed(Transition& t, const StoreFailed& event) {

@@ -17,8 +17,8 @@ constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1} << 53;
 constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
 
-/// Reads the members of one object. The first problem is kept and names its member; after it every read gives a value of
-/// no meaning, so that a message is read straight through and the problem is looked at once.
+/// Reads the members of one object. The first problem is kept and names its member; after it every read gives a value
+/// of no meaning, so that a message is read straight through and the problem is looked at once.
 class Fields {
 public:
     Fields(const json::value& value, std::string path, std::optional<Error>& problem)
@@ -59,7 +59,8 @@ public:
     std::vector<std::string> list(std::string_view key) {
         const json::value* value = member(key);
         if (value == nullptr) return {};
-        if (!value->is_array()) return fail(Errc::kMalformed, full(key), "must be an array"), std::vector<std::string>();
+        if (!value->is_array())
+            return fail(Errc::kMalformed, full(key), "must be an array"), std::vector<std::string>();
         std::vector<std::string> result;
         std::size_t bytes = 0;
         for (const json::value& item : value->get_array()) {
@@ -82,7 +83,9 @@ public:
     void fail_at(std::string_view key, std::string_view why) { fail(Errc::kMalformed, full(key), why); }
 
 private:
-    std::string full(std::string_view key) const { return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key); }
+    std::string full(std::string_view key) const {
+        return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+    }
 
     const json::value* member(std::string_view key) {
         const json::value* value = object_ ? object_->if_contains(key) : nullptr;
@@ -243,7 +246,8 @@ std::optional<DaemonMessage> read_daemon_message(const std::string& type, Fields
 template <typename Message>
 Result<Message> decode(std::string_view text, std::optional<Message> (*read)(const std::string&, Fields&)) {
     if (text.size() > kMaxMessageBytes) {
-        return Error{Errc::kLimit, fmt::format("a control message of {} bytes is larger than {}", text.size(), kMaxMessageBytes)};
+        return Error{Errc::kLimit,
+                     fmt::format("a control message of {} bytes is larger than {}", text.size(), kMaxMessageBytes)};
     }
     boost::system::error_code code;
     json::parse_options options;

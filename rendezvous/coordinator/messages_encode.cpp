@@ -87,9 +87,7 @@ json::object fields(const WorkerFailed& m) {
     return {{"type", "worker_failed"}, {"generation", number(m.generation)}, {"failure", failure_fields(m.failure)}};
 }
 
-json::object fields(const GroupStopped& m) {
-    return {{"type", "group_stopped"}, {"generation", number(m.generation)}};
-}
+json::object fields(const GroupStopped& m) { return {{"type", "group_stopped"}, {"generation", number(m.generation)}}; }
 
 json::object fields(const GroupSucceeded& m) {
     return {{"type", "group_succeeded"}, {"generation", number(m.generation)}};

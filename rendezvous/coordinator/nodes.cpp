@@ -89,7 +89,13 @@ bool present(const Node& node) { return node.link != Link::kLost && !node.leavin
 bool eligible(const Node& node) { return node.link == Link::kConnected && !node.leaving && !node.busy; }
 
 int count_present(const State& state) {
-    return static_cast<int>(std::ranges::count_if(state.nodes, [](const auto& entry) { return present(entry.second); }));
+    return static_cast<int>(
+        std::ranges::count_if(state.nodes, [](const auto& entry) { return present(entry.second); }));
+}
+
+int count_eligible(const State& state) {
+    return static_cast<int>(
+        std::ranges::count_if(state.nodes, [](const auto& entry) { return eligible(entry.second); }));
 }
 
 std::vector<NodeId> eligible_nodes(const State& state) {
@@ -104,7 +110,8 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     State& state = t.state;
     const bool known = state.nodes.contains(id);
     std::string problem = refusal(state, id, message);
-    if (problem.empty() && state.phase == Phase::kFinished && !known) problem = "the job is over: " + state.verdict->reason;
+    if (problem.empty() && state.phase == Phase::kFinished && !known)
+        problem = "the job is over: " + state.verdict->reason;
     if (!problem.empty()) {
         t.say(fmt::format("refused node {}: {}", message.host, problem));
         t.actions.push_back(Refuse{id, std::move(problem)});
@@ -126,7 +133,8 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         Node& node = state.nodes[id];
         node.join = message;
         node.heard_at = node.idle_since = state.now;
-        t.say(fmt::format("node {} joined with {} {}", message.host, message.slots, message.slots == 1 ? "worker" : "workers"));
+        t.say(fmt::format("node {} joined with {} {}", message.host, message.slots,
+                          message.slots == 1 ? "worker" : "workers"));
         available(t, id);
     }
     tell_waiting_node(t, id);
@@ -182,7 +190,8 @@ void lose_overdue_nodes(Transition& t) {
     std::vector<NodeId> gone;
     for (const auto& [id, node] : t.state.nodes) {
         if (node.link == Link::kConnected && t.state.now - node.heard_at > config.lost_after) silent.push_back(id);
-        if (node.link == Link::kDisconnected && t.state.now - node.vanished_at >= config.reconnect_grace) gone.push_back(id);
+        if (node.link == Link::kDisconnected && t.state.now - node.vanished_at >= config.reconnect_grace)
+            gone.push_back(id);
     }
     // Closed connections first: they are the surer sign, and the first loss is the one that is named.
     for (const NodeId& id : gone) lose(t, id, "connection closed");

@@ -16,7 +16,8 @@ namespace ddprun::coordinator {
 /// asked for a place, by it; then by natural host-name order, then by node id.
 void sort_by_rank(std::vector<NodeId>& candidates, const State& state);
 
-/// The members of the next group and their assignments: the first max_nodes of the sorted candidates. master_addr is left empty.
+/// The members of the next group and their assignments: the first max_nodes of the sorted candidates. master_addr is
+/// left empty.
 [[nodiscard]] std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State& state, int master_port);
 
 }  // namespace ddprun::coordinator

@@ -60,8 +60,10 @@ bool may_end_the_job(const State& state) {
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message) {
     State& state = t.state;
     const Node& node = state.nodes.at(id);
-    if (message.generation != state.group.generation || node.busy != message.generation || state.phase != Phase::kRunning) {
-        t.say(fmt::format("not the cause of anything: {} (generation {})", describe(message.failure), number(message.generation)));
+    if (message.generation != state.group.generation || node.busy != message.generation ||
+        state.phase != Phase::kRunning) {
+        t.say(fmt::format("not the cause of anything: {} (generation {})", describe(message.failure),
+                          number(message.generation)));
         return;
     }
     Cause cause = because(describe(message.failure));
@@ -123,7 +125,8 @@ void conclude_if_stopped(Transition& t) {
     const State& state = t.state;
     const bool somebody_runs = std::ranges::any_of(state.group.members, [&](const auto& entry) {
         const auto node = state.nodes.find(entry.first);
-        return node != state.nodes.end() && node->second.link != Link::kLost && node->second.busy == state.group.generation;
+        return node != state.nodes.end() && node->second.link != Link::kLost &&
+               node->second.busy == state.group.generation;
     });
     if (!somebody_runs) conclude(t);
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What the coordinator knows. Plain values, ordered containers: the same events give the same state everywhere.
-// Owned by the daemon's one loop, changed by step() alone (coordinator.hpp); docs/design/002-coordinator.md has the table.
+// Owned by the daemon's one loop, changed by step() alone (coordinator.hpp); docs/design/002-coordinator.md has the
+// table.
 
 #include <map>
 #include <optional>
@@ -35,16 +36,16 @@ struct JobShape {
 enum class Link {
     kConnected,
     kDisconnected,  ///< its connection ended without goodbye; it may come back within Config::reconnect_grace
-    kLost,          ///< remembered in case it comes back: to have processes stopped that it may have, or to give it its rank
+    kLost,  ///< remembered in case it comes back: to have processes stopped that it may have, or to give it its rank
 };
 
 struct Node {
     Join join;
     Link link = Link::kConnected;
-    TimePoint heard_at;                 ///< its last message
-    TimePoint idle_since;               ///< since when it has no processes; meaningless while busy
-    TimePoint vanished_at;              ///< when its connection ended, or it was heard last; meaningless while connected
-    std::optional<Generation> busy;     ///< it may have processes of this worker group
+    TimePoint heard_at;              ///< its last message
+    TimePoint idle_since;            ///< since when it has no processes; meaningless while busy
+    TimePoint vanished_at;           ///< when its connection ended, or it was heard last; meaningless while connected
+    std::optional<Generation> busy;  ///< it may have processes of this worker group
     std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
     std::optional<int> leaving;         ///< the signal that told it to end
 };
@@ -54,7 +55,8 @@ struct Member {
     bool succeeded = false;  ///< all its workers exited with 0; it is parked until the others have ended
 };
 
-/// The newest worker group. A member may be missing from State::nodes: it was lost, or left, when it had no process any more.
+/// The newest worker group. A member may be missing from State::nodes: it was lost, or left, when it had no process any
+/// more.
 struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
@@ -66,7 +68,7 @@ struct Cause {
     std::optional<FailureReport> failure;  ///< a worker failed; spends a restart or ends the job
     NodeId failed_node;                    ///< whose worker that was
     TimePoint failed_at;
-    std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
+    std::optional<Verdict> verdict;  ///< the job ends with this as soon as nothing runs any more
 };
 
 /// The last node that was told to end while the newest worker group, or the wait before it, lasted.
@@ -79,22 +81,22 @@ struct State {
     explicit State(Config configuration) : config(std::move(configuration)) {}
 
     Config config;
-    std::optional<JobShape> shape;      ///< empty until the first node has joined
+    std::optional<JobShape> shape;  ///< empty until the first node has joined
     Phase phase = Phase::kGathering;
     std::map<NodeId, Node> nodes;
-    Generation generation{0};           ///< the newest that a store was asked for; the first is 1
-    Group group;                        ///< empty before the first
+    Generation generation{0};  ///< the newest that a store was asked for; the first is 1
+    Group group;               ///< empty before the first
     int groups_started = 0;
-    int restarts_spent = 0;             ///< of JobShape::max_restarts; only failures of workers spend one
-    Cause cause;                        ///< of kStopping; kept afterwards to explain the wait for the next group
+    int restarts_spent = 0;  ///< of JobShape::max_restarts; only failures of workers spend one
+    Cause cause;             ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
-    std::optional<Verdict> verdict;     ///< of kFinished
+    std::optional<Verdict> verdict;  ///< of kFinished
 
-    TimePoint now;                      ///< of the newest event
+    TimePoint now;  ///< of the newest event
     TimePoint gathering_since;
     std::optional<TimePoint> last_call_ends;
     TimePoint heartbeat_due;
-    Waiting told;                       ///< what waiting nodes were told last
+    Waiting told;  ///< what waiting nodes were told last
     TimePoint told_at;
 };
 

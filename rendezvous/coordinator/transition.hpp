@@ -26,13 +26,14 @@ inline constexpr std::size_t kMaxLostNodes = 1'024;  ///< that are remembered in
 inline constexpr int kMaxSlots = 4'096;              ///< workers on a node; kMaxNodes of them still count in an int
 inline constexpr std::size_t kMaxNameBytes = 255;    ///< of a node id, host name or run id
 
-// ---- nodes.cpp: coming, going, and the questions asked about them -----------------------------------------------------
+// ---- nodes.cpp: coming, going, and the questions asked about them
 
 /// It is here, or may be back in a moment, and was not told to end.
 [[nodiscard]] bool present(const Node& node);
 /// It can be given workers now.
 [[nodiscard]] bool eligible(const Node& node);
 [[nodiscard]] int count_present(const State& state);
+[[nodiscard]] int count_eligible(const State& state);
 [[nodiscard]] std::vector<NodeId> eligible_nodes(const State& state);
 
 void join(Transition& t, const NodeId& id, const Join& message);
@@ -43,12 +44,12 @@ void release(Transition& t, const NodeId& id);
 /// Nodes whose silence or reconnect grace has lasted too long are lost.
 void lose_overdue_nodes(Transition& t);
 
-// ---- admission.cpp ------------------------------------------------------------------------------------------------------
+// ---- admission.cpp
 
 /// Why this Join cannot be served, or empty.
 [[nodiscard]] std::string refusal(const State& state, const NodeId& id, const Join& join);
 
-// ---- gathering.cpp: from waiting nodes to a worker group -----------------------------------------------------------------
+// ---- gathering.cpp: from waiting nodes to a worker group
 
 /// In kGathering: closes the round, waits on, or ends the job. To be called whenever a node or the time has changed.
 void gather(Transition& t);
@@ -57,7 +58,7 @@ void available(Transition& t, const NodeId& id);
 void store_opened(Transition& t, const StoreOpened& event);
 void store_failed(Transition& t, const StoreFailed& event);
 
-// ---- running.cpp: a worker group, its end, and what follows --------------------------------------------------------------
+// ---- running.cpp: a worker group, its end, and what follows
 
 [[nodiscard]] Cause because(std::string reason);
 /// A verdict may come out of this stop, and then a leaving node is to hear that one too.
@@ -67,23 +68,29 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
 /// kRunning → kStopping, or further when nothing runs.
 void stop_group(Transition& t, Cause cause);
 /// A member of the group that is being stopped is gone since `went_at`. If another member's worker failed at about that
-/// time, then because of it: when a node ends, workers elsewhere lose their connections to it and fail, and their agents
-/// may report that before the end of the node itself is seen.
+/// time, then because of it: when a node ends, workers elsewhere lose their connections to it and fail, and their
+/// agents may report that before the end of the node itself is seen.
 void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reason);
 void conclude_if_stopped(Transition& t);
 
-// ---- waiting.cpp: what nodes without workers are told --------------------------------------------------------------------
+// ---- waiting.cpp: what nodes without workers are told
 
 /// Tells them when it has changed, and every few seconds.
 void tell_waiting_nodes(Transition& t);
 /// Tells one, at once.
 void tell_waiting_node(Transition& t, const NodeId& id);
-/// The hosts of those nodes for which `wanted` holds, in natural order.
-[[nodiscard]] std::vector<std::string> hosts_of(const State& state, bool (*wanted)(const Node&));
-/// "n1, n2, n3 and 61 more"
-[[nodiscard]] std::string some_of(const std::vector<std::string>& hosts);
+/// Hosts in natural order: the first kMaxHostsTold of them, and how many there are.
+struct HostList {
+    std::vector<std::string> first;
+    std::size_t total = 0;
+};
+inline constexpr std::size_t kMaxHostsTold = 64;
+/// Of those nodes for which `wanted` holds.
+[[nodiscard]] HostList hosts_of(const State& state, bool (*wanted)(const Node&));
+/// "n1, n2, n3, n4, n5 and 61 more"
+[[nodiscard]] std::string some_of(const HostList& hosts);
 
-// ---- verdicts.cpp: how a job ends, in words ------------------------------------------------------------------------------
+// ---- verdicts.cpp: how a job ends, in words
 
 /// "rank 3 on n2 was killed by SIGKILL"
 [[nodiscard]] std::string describe(const FailureReport& failure);

@@ -10,9 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kRepeatAfter = 5s;         // the same words again
+constexpr auto kRepeatAfter = 5s;           // the same words again
 constexpr auto kChangeAtMostEvery = 500ms;  // many nodes that join at once make one message, not one each
-constexpr std::size_t kMaxHostsTold = 64;
 constexpr std::size_t kMaxHostsNamed = 5;
 
 bool is_stopping(const Node& node) { return node.link != Link::kLost && node.busy.has_value(); }
@@ -21,19 +20,20 @@ bool not_back_yet(const Node& node) { return node.last_rank && present(node) && 
 
 std::string gathering_reason(const State& state) {
     const JobShape& shape = *state.shape;
-    const auto here = static_cast<int>(eligible_nodes(state).size());
+    const int here = count_eligible(state);
     std::string text = shape.min_nodes == shape.max_nodes
                            ? fmt::format("{} of {} nodes are here", here, shape.max_nodes)
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
     if (here >= shape.min_nodes) text += fmt::format("; waiting at most {} for more", seconds(state.config.last_call));
-    const std::vector<std::string> late = hosts_of(state, not_back_yet);
-    if (!late.empty()) text += fmt::format("; not back yet: {}", some_of(late));
+    const HostList late = hosts_of(state, not_back_yet);
+    if (late.total > 0) text += fmt::format("; not back yet: {}", some_of(late));
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     return text;
 }
 
 std::string spare_reason(const State& state) {
-    std::string text = fmt::format("spare: the job runs with {} of {} nodes", state.group.members.size(), state.shape->max_nodes);
+    std::string text =
+        fmt::format("spare: the job runs with {} of {} nodes", state.group.members.size(), state.shape->max_nodes);
     for (const auto& [id, member] : state.group.members) {
         if (member.succeeded) return text + ", and some of them have finished";
     }
@@ -43,8 +43,7 @@ std::string spare_reason(const State& state) {
 /// For whom it is meant, and since when that node waits, is filled in by the callers.
 Waiting explain(const State& state) {
     Waiting waiting;
-    waiting.present = hosts_of(state, present);
-    if (waiting.present.size() > kMaxHostsTold) waiting.present.resize(kMaxHostsTold);
+    waiting.present = hosts_of(state, present).first;
     waiting.min_nodes = state.shape->min_nodes;
     waiting.max_nodes = state.shape->max_nodes;
     if (state.phase == Phase::kGathering) waiting.reason = gathering_reason(state);
@@ -73,19 +72,25 @@ void tell(Transition& t, const NodeId& id, const Node& node, Waiting waiting) {
 
 }  // namespace
 
-std::vector<std::string> hosts_of(const State& state, bool (*wanted)(const Node&)) {
-    std::vector<std::string> hosts;
+HostList hosts_of(const State& state, bool (*wanted)(const Node&)) {
+    std::vector<const std::string*> hosts;
     for (const auto& [id, node] : state.nodes) {
-        if (wanted(node)) hosts.push_back(node.join.host);
+        if (wanted(node)) hosts.push_back(&node.join.host);
     }
-    std::ranges::sort(hosts, natural_less);
-    return hosts;
+    HostList list;
+    list.total = hosts.size();
+    const auto end = hosts.begin() + static_cast<std::ptrdiff_t>(std::min(hosts.size(), kMaxHostsTold));
+    std::ranges::partial_sort(hosts, end,
+                              [](const auto* left, const auto* right) { return natural_less(*left, *right); });
+    std::for_each(hosts.begin(), end, [&](const std::string* host) { list.first.push_back(*host); });
+    return list;
 }
 
-std::string some_of(const std::vector<std::string>& hosts) {
-    const std::size_t named = std::min(hosts.size(), kMaxHostsNamed);
-    std::string text = fmt::format("{}", fmt::join(hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(named), ", "));
-    return hosts.size() > named ? fmt::format("{} and {} more", text, hosts.size() - named) : text;
+std::string some_of(const HostList& hosts) {
+    const std::size_t named = std::min(hosts.first.size(), kMaxHostsNamed);
+    const auto end = hosts.first.begin() + static_cast<std::ptrdiff_t>(named);
+    std::string text = fmt::format("{}", fmt::join(hosts.first.begin(), end, ", "));
+    return hosts.total > named ? fmt::format("{} and {} more", text, hosts.total - named) : text;
 }
 
 void tell_waiting_nodes(Transition& t) {

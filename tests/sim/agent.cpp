@@ -11,14 +11,17 @@ namespace {
 using namespace coordinator;
 
 constexpr milliseconds kHeartbeat = 1'000ms;
-constexpr milliseconds kCutOff = 3'000ms;     // Welcome::lost_after: then its workers must not go on
-constexpr milliseconds kGiveUp = 60'000ms;    // without any daemon
+constexpr milliseconds kCutOff = 3'000ms;       // Welcome::lost_after: then its workers must not go on
+constexpr milliseconds kGiveUp = 60'000ms;      // without any daemon
 constexpr milliseconds kPartingWait = 5'000ms;  // for the verdict, after a signal
 
 }  // namespace
 
 Agent::Agent(Join greeting, Luck luck, World world)
-    : greeting_(std::move(greeting)), luck_(luck), world_(std::move(world)), heard_at_(world_.time.now()),
+    : greeting_(std::move(greeting)),
+      luck_(luck),
+      world_(std::move(world)),
+      heard_at_(world_.time.now()),
       connect_at_(world_.time.now()) {}
 
 void Agent::start() {
@@ -82,20 +85,26 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
         answer_abort(abort->generation);
     } else if (const auto* finished = std::get_if<Finished>(&*message)) {
         verdict_ = finished->verdict;
-        if (running_) stop_workers();
-        else exit();
+        if (running_)
+            stop_workers();
+        else
+            exit();
     } else if (const auto* rejected = std::get_if<Rejected>(&*message)) {
         // Its own older connection may not have ended yet for the daemon; then trying again helps.
         if (rejected->reason.find("connected already") != std::string::npos) return;
         refused_ = rejected->reason;
-        if (running_) stop_workers();
-        else exit();
+        if (running_)
+            stop_workers();
+        else
+            exit();
     }
 }
 
 void Agent::begin(const Assignment& assignment) {
     if (assignment.generation <= newest_ || leaving_ || verdict_) return;  // repeated after a reconnect
-    if (running_) mistake_ = fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_));
+    if (running_)
+        mistake_ =
+            fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_));
     newest_ = assignment.generation;
     running_ = newest_;
     stopping_ = false;
@@ -161,8 +170,10 @@ void Agent::signal(int number) {
     if (life_ != Life::kAlive || leaving_) return;
     leaving_ = number;
     if (welcomed_) world_.network.to_daemon(*connection_, Leave{number});
-    if (running_) stop_workers();
-    else exit_at_ = world_.time.now() + kPartingWait;
+    if (running_)
+        stop_workers();
+    else
+        exit_at_ = world_.time.now() + kPartingWait;
 }
 
 void Agent::kill(bool power_off) {

@@ -14,7 +14,7 @@ class Agent {
 public:
     /// How its workers fare; drawn anew for each group.
     struct Luck {
-        int failure_percent = 0;   ///< of groups in which one of its workers fails by itself
+        int failure_percent = 0;  ///< of groups in which one of its workers fails by itself
         milliseconds work{20'000};
     };
     /// What it asks of the world around it.
@@ -69,16 +69,16 @@ private:
     World world_;
     Life life_ = Life::kAlive;
     std::optional<ConnectionId> connection_;
-    bool welcomed_ = false;                  ///< on this connection
+    bool welcomed_ = false;  ///< on this connection
     TimePoint heard_at_;
     TimePoint connected_at_;
     TimePoint said_at_;
     TimePoint connect_at_;
     TimePoint exit_at_ = TimePoint::max();
-    Generation newest_{0};                   ///< that it was ever assigned
+    Generation newest_{0};  ///< that it was ever assigned
     std::optional<Generation> running_;
     bool stopping_ = false;
-    std::vector<AgentMessage> reports_;      ///< about the newest group; repeated after a reconnect
+    std::vector<AgentMessage> reports_;  ///< about the newest group; repeated after a reconnect
     std::optional<int> leaving_;
     std::optional<Generation> succeeded_;
     std::optional<coordinator::Verdict> verdict_;

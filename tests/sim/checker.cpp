@@ -67,18 +67,21 @@ void Checker::check_group(const State& state, const std::vector<Action>& actions
     ++groups_;
 }
 
-/// No two live groups: processes of an older one exist only on nodes that are none of this group and were lost with them.
+/// No two live groups: processes of an older one exist only on nodes that are none of this group and were lost with
+/// them.
 void Checker::check_fence(const std::map<NodeId, Assignment>& group, Generation generation, const Truth& truth) {
     for (const auto& [id, older] : truth.processes) {
-        expect(!group.contains(id), fmt::format("{} got generation {} while its workers of {} run", id, number(generation), number(older)));
-        expect(lost_with_.contains({id, older}),
-               fmt::format("generation {} starts while {} runs {} and was never lost", number(generation), id, number(older)));
+        expect(!group.contains(id),
+               fmt::format("{} got generation {} while its workers of {} run", id, number(generation), number(older)));
+        expect(lost_with_.contains({id, older}), fmt::format("generation {} starts while {} runs {} and was never lost",
+                                                             number(generation), id, number(older)));
     }
 }
 
 void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>& group) {
     const auto nodes = static_cast<int>(group.size());
-    expect(nodes >= state.shape->min_nodes && nodes <= state.shape->max_nodes, fmt::format("a world of {} nodes", nodes));
+    expect(nodes >= state.shape->min_nodes && nodes <= state.shape->max_nodes,
+           fmt::format("a world of {} nodes", nodes));
     std::map<int, std::pair<NodeId, Assignment>> by_rank;
     for (const auto& [id, assignment] : group) by_rank.emplace(number(assignment.node_rank), std::pair(id, assignment));
     expect(by_rank.size() == group.size(), "two nodes have one rank");
@@ -93,7 +96,8 @@ void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>
         next_base += state.nodes.at(id).join.slots;
         expect(assignment.node_count == nodes && assignment.restart_count == groups_ &&
                    assignment.master_port == by_rank.at(0).second.master_port &&
-                   assignment.world_size == by_rank.at(0).second.world_size, "members were told different worlds");
+                   assignment.world_size == by_rank.at(0).second.world_size,
+               "members were told different worlds");
         const auto before = previous_ranks_.find(id);
         newcomers = newcomers || before == previous_ranks_.end();
         if (before == previous_ranks_.end()) continue;
@@ -116,7 +120,8 @@ void Checker::check_end(const State& state, const std::vector<Action>& actions, 
         const auto* finish = std::get_if<FinishJob>(&action);
         if (finish == nullptr) continue;
         expect(!verdict_, "a job ended twice");
-        expect(!open_store_ || state.groups_started == 0 || open_store_ != state.group.generation, "the job ended with a store open");
+        expect(!open_store_ || state.groups_started == 0 || open_store_ != state.group.generation,
+               "the job ended with a store open");
         const Verdict& verdict = finish->verdict;
         verdict_ = verdict;
         expect(!verdict.reason.empty(), "a verdict without a reason");
@@ -130,7 +135,8 @@ void Checker::check_end(const State& state, const std::vector<Action>& actions, 
                 }
                 break;
             case Outcome::kWorkerFailed:
-                expect(verdict.culprit && verdict.exit_code == verdict.culprit->status.exit_code() && verdict.exit_code != 0,
+                expect(verdict.culprit && verdict.exit_code == verdict.culprit->status.exit_code() &&
+                           verdict.exit_code != 0,
                        "a culprit's code was lost");
                 expect(truth.failures > state.restarts_spent, "a worker is blamed though none had failed by itself");
                 break;

@@ -17,8 +17,8 @@ namespace ddprun::sim {
 struct Truth {
     std::map<coordinator::NodeId, Generation> processes;  ///< of which group a node has processes
     std::map<coordinator::NodeId, Generation> succeeded;  ///< the newest group whose workers all exited with 0 there
-    int failures = 0;                                     ///< workers that failed by themselves, or because their node was cut off
-    int signals = 0;                                      ///< nodes that were told to stop
+    int failures = 0;  ///< workers that failed by themselves, or because their node was cut off
+    int signals = 0;   ///< nodes that were told to stop
 };
 
 class Checker {
@@ -33,11 +33,15 @@ private:
     void expect(bool holds, const std::string& what);
     void note_losses(const coordinator::State& state);
     void check_stores(const std::vector<coordinator::Action>& actions);
-    void check_group(const coordinator::State& state, const std::vector<coordinator::Action>& actions, const Truth& truth);
-    void check_ranks(const coordinator::State& state, const std::map<coordinator::NodeId, coordinator::Assignment>& group);
-    void check_fence(const std::map<coordinator::NodeId, coordinator::Assignment>& group, Generation generation, const Truth& truth);
+    void check_group(const coordinator::State& state, const std::vector<coordinator::Action>& actions,
+                     const Truth& truth);
+    void check_ranks(const coordinator::State& state,
+                     const std::map<coordinator::NodeId, coordinator::Assignment>& group);
+    void check_fence(const std::map<coordinator::NodeId, coordinator::Assignment>& group, Generation generation,
+                     const Truth& truth);
     void check_budget(const coordinator::State& state, const Truth& truth);
-    void check_end(const coordinator::State& state, const std::vector<coordinator::Action>& actions, const Truth& truth);
+    void check_end(const coordinator::State& state, const std::vector<coordinator::Action>& actions,
+                   const Truth& truth);
     void check_waiting_is_explained(const coordinator::State& state, const std::vector<coordinator::Action>& actions);
 
     std::string broken_;

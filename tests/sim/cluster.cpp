@@ -30,8 +30,12 @@ std::string describe(const Event& event) {
     struct {
         std::string operator()(const NodeMessage& e) const { return fmt::format("{} {}", e.node, encode(e.message)); }
         std::string operator()(const NodeDisconnected& e) const { return fmt::format("{} disconnected", e.node); }
-        std::string operator()(const StoreOpened& e) const { return fmt::format("store {} opened at {}", number(e.generation), e.port); }
-        std::string operator()(const StoreFailed& e) const { return fmt::format("store {} failed", number(e.generation)); }
+        std::string operator()(const StoreOpened& e) const {
+            return fmt::format("store {} opened at {}", number(e.generation), e.port);
+        }
+        std::string operator()(const StoreFailed& e) const {
+            return fmt::format("store {} failed", number(e.generation));
+        }
         std::string operator()(const Tick&) const { return {}; }
     } text;
     return std::visit(text, event);
@@ -42,7 +46,9 @@ std::string describe(const Action& action) {
         std::string operator()(const Send& a) const { return fmt::format("send {} {}", a.node, encode(a.message)); }
         std::string operator()(const Refuse& a) const { return fmt::format("refuse {}: {}", a.node, a.reason); }
         std::string operator()(const OpenStore& a) const { return fmt::format("open store {}", number(a.generation)); }
-        std::string operator()(const CloseStore& a) const { return fmt::format("close store {}", number(a.generation)); }
+        std::string operator()(const CloseStore& a) const {
+            return fmt::format("close store {}", number(a.generation));
+        }
         std::string operator()(const Disconnect& a) const { return fmt::format("disconnect {}", a.node); }
         std::string operator()(const FinishJob& a) const { return fmt::format("finish {}", to_json(a.verdict)); }
     } text;
@@ -73,8 +79,8 @@ void SimCluster::plan_agents() {
     greeting_.max_restarts = dice_.between(0, 3);
     luck_.failure_percent = dice_.percent(50) ? dice_.between(5, 30) : 0;
     luck_.work = dice_.between(2'000ms, 20'000ms);
-    scenario_ = fmt::format("{} nodes, --nnodes {}:{} --max-restarts {}, failures {} %", nodes, greeting_.min_nodes, greeting_.max_nodes,
-                            greeting_.max_restarts, luck_.failure_percent);
+    scenario_ = fmt::format("{} nodes, --nnodes {}:{} --max-restarts {}, failures {} %", nodes, greeting_.min_nodes,
+                            greeting_.max_nodes, greeting_.max_restarts, luck_.failure_percent);
     for (int i = 1; i <= nodes; ++i) {
         const bool late = dice_.percent(20);
         add_agent(fmt::format("n{}", i), 0, late ? dice_.between(5'000ms, 50'000ms) : dice_.between(0ms, 3'000ms));
@@ -122,7 +128,8 @@ void SimCluster::plan_faults() {
     some(40, 5, "resets", [this] {
         if (const auto& connection = any_agent().connection()) network_.reset(*connection);
     });
-    some(40, 3, "partitions", [this] { network_.cut_off(any_agent().id(), time_.now() + dice_.between(200ms, 8'000ms)); });
+    some(40, 3, "partitions",
+         [this] { network_.cut_off(any_agent().id(), time_.now() + dice_.between(200ms, 8'000ms)); });
     some(10, 1, "daemon pauses", [this] { daemon_paused_until_ = time_.now() + dice_.between(200ms, 8'000ms); });
     some(15, 2, "signals", [this] {
         ++signals_;
@@ -150,7 +157,7 @@ std::string SimCluster::broken_invariant() const {
     return {};
 }
 
-// ---- the daemon: what the real one does with events and actions ------------------------------------------------------------
+// ---- the daemon: what the real one does with events and actions
 
 void SimCluster::daemon_tick() {
     if (!daemon_listens_) return;
@@ -187,7 +194,8 @@ void SimCluster::feed(const Event& event, ConnectionId from) {
     state_ = std::move(step.next);
     if (!step.reason.empty()) record("  # " + step.reason);
     const auto* message = std::get_if<NodeMessage>(&event);
-    const bool refused = std::ranges::any_of(step.actions, [](const Action& a) { return std::holds_alternative<Refuse>(a); });
+    const bool refused =
+        std::ranges::any_of(step.actions, [](const Action& a) { return std::holds_alternative<Refuse>(a); });
     if (message != nullptr && std::holds_alternative<Join>(message->message) && !refused) {
         joined_[from] = message->node;
         connection_of_[message->node] = from;
@@ -199,7 +207,8 @@ void SimCluster::perform(const Action& action, ConnectionId from) {
     const auto* send = std::get_if<Send>(&action);
     if (send == nullptr || !std::holds_alternative<Heartbeat>(send->message)) record("  -> " + describe(action));
     if (send != nullptr) {
-        if (const auto to = connection_of_.find(send->node); to != connection_of_.end()) network_.to_agent(to->second, send->message);
+        if (const auto to = connection_of_.find(send->node); to != connection_of_.end())
+            network_.to_agent(to->second, send->message);
     } else if (const auto* refuse = std::get_if<Refuse>(&action)) {
         network_.to_agent(from, Rejected{refuse->reason});
         network_.close_by_daemon(from);
@@ -224,7 +233,7 @@ void SimCluster::perform(const Action& action, ConnectionId from) {
     }
 }
 
-// ---- the truth, and the end ------------------------------------------------------------------------------------------------
+// ---- the truth, and the end
 
 void SimCluster::workers_vanished(const NodeId& node, Generation generation) {
     for (const auto& [id, agent] : agents_) {
@@ -258,14 +267,17 @@ void SimCluster::check_the_end() {
         if (agent->verdict() && checker_.verdict() && !agent->told_to_stop()) {
             expect(*agent->verdict() == *checker_.verdict(), id + " heard another verdict");
         }
-        expect(agent->refused().empty() || agent->refused().find("the job is over") != std::string::npos, id + " was refused: " + agent->refused());
+        expect(agent->refused().empty() || agent->refused().find("the job is over") != std::string::npos,
+               id + " was refused: " + agent->refused());
     }
-    expect(checker_.verdict() || !state_.shape, fmt::format("the job has no verdict, it is {}", to_string(state_.phase)));
+    expect(checker_.verdict() || !state_.shape,
+           fmt::format("the job has no verdict, it is {}", to_string(state_.phase)));
     expect(checker_.verdict() || !anybody_came, "nobody was served");
 }
 
 void SimCluster::record(const std::string& line) {
-    trace_.push_back(fmt::format("{:10.3f} {}", std::chrono::duration<double>(time_.now().time_since_epoch()).count(), line));
+    trace_.push_back(
+        fmt::format("{:10.3f} {}", std::chrono::duration<double>(time_.now().time_since_epoch()).count(), line));
     for (const char c : trace_.back()) {
         hash_ ^= static_cast<unsigned char>(c);
         hash_ *= 1099511628211ull;

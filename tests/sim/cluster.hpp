@@ -52,8 +52,8 @@ private:
     coordinator::State state_;
     Checker checker_;
     std::map<NodeId, std::unique_ptr<Agent>> agents_;
-    std::map<ConnectionId, NodeId> connection_owner_;   ///< the agent at the other end
-    std::map<ConnectionId, NodeId> joined_;             ///< connections that the daemon knows by node
+    std::map<ConnectionId, NodeId> connection_owner_;  ///< the agent at the other end
+    std::map<ConnectionId, NodeId> joined_;            ///< connections that the daemon knows by node
     std::map<NodeId, ConnectionId> connection_of_;
     bool daemon_listens_ = true;
     TimePoint daemon_paused_until_;

@@ -1,5 +1,5 @@
-// Clusters by seed. DDPRUN_SIM_SEEDS=10000 runs more of them, DDPRUN_SIM_FIRST=77 starts elsewhere (with DDPRUN_SIM_SEEDS=1:
-// that one alone). A broken invariant is reported with its seed and the last lines of its trace.
+// Clusters by seed. DDPRUN_SIM_SEEDS=10000 runs more of them, DDPRUN_SIM_FIRST=77 starts elsewhere (with
+// DDPRUN_SIM_SEEDS=1: that one alone). A broken invariant is reported with its seed and the last lines of its trace.
 
 #include <fmt/format.h>
 
@@ -21,7 +21,8 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 std::string last_lines(const std::vector<std::string>& trace) {
     constexpr std::size_t kLines = 120;
     std::string text;
-    for (std::size_t i = trace.size() > kLines ? trace.size() - kLines : 0; i < trace.size(); ++i) text += trace[i] + "\n";
+    for (std::size_t i = trace.size() > kLines ? trace.size() - kLines : 0; i < trace.size(); ++i)
+        text += trace[i] + "\n";
     return text;
 }
 
@@ -36,7 +37,8 @@ TEST_CASE("no seed breaks an invariant, and every run ends", "[coordinator][sim]
         SimCluster cluster(seed);
         while (!cluster.settled()) cluster.step();
         if (!cluster.broken_invariant().empty()) {
-            FAIL(fmt::format("seed {}: {}\n{}\n{}", seed, cluster.broken_invariant(), cluster.scenario(), last_lines(cluster.trace())));
+            FAIL(fmt::format("seed {}: {}\n{}\n{}", seed, cluster.broken_invariant(), cluster.scenario(),
+                             last_lines(cluster.trace())));
         }
         if (const auto& verdict = cluster.checker().verdict()) {
             ++outcomes[verdict->outcome];
@@ -46,7 +48,8 @@ TEST_CASE("no seed breaks an invariant, and every run ends", "[coordinator][sim]
     // A simulation in which nothing happens proves nothing.
     if (count < 300) return;
     using ddprun::coordinator::Outcome;
-    for (const Outcome outcome : {Outcome::kSucceeded, Outcome::kWorkerFailed, Outcome::kStopped, Outcome::kInfrastructure}) {
+    for (const Outcome outcome :
+         {Outcome::kSucceeded, Outcome::kWorkerFailed, Outcome::kStopped, Outcome::kInfrastructure}) {
         CAPTURE(static_cast<int>(outcome));
         CHECK(outcomes[outcome] > static_cast<int>(count) / 50);
     }

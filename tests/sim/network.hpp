@@ -45,7 +45,7 @@ private:
         bool open_at_agent = true;
         bool open_at_daemon = true;
         bool was_reset = false;
-        TimePoint up;    ///< when the newest message to the daemon arrives
+        TimePoint up;  ///< when the newest message to the daemon arrives
         TimePoint down;
     };
     TimePoint arrival(const Connection& connection, TimePoint previous);

@@ -19,7 +19,9 @@ using std::chrono::milliseconds;
 class Timeline {
 public:
     [[nodiscard]] TimePoint now() const { return now_; }
-    void at(TimePoint when, std::function<void()> what) { plan_.emplace(std::pair(std::max(when, now_), ++planned_), std::move(what)); }
+    void at(TimePoint when, std::function<void()> what) {
+        plan_.emplace(std::pair(std::max(when, now_), ++planned_), std::move(what));
+    }
     void after(milliseconds delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
 
     /// False when nothing is planned any more.
@@ -44,7 +46,9 @@ class Dice {
 public:
     explicit Dice(std::uint64_t seed) : random_(seed) {}
     /// low … high, both included.
-    int between(int low, int high) { return low + static_cast<int>(random_() % static_cast<std::uint64_t>(high - low + 1)); }
+    int between(int low, int high) {
+        return low + static_cast<int>(random_() % static_cast<std::uint64_t>(high - low + 1));
+    }
     milliseconds between(milliseconds low, milliseconds high) {
         return milliseconds(between(static_cast<int>(low.count()), static_cast<int>(high.count())));
     }

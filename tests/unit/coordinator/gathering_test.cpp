@@ -53,7 +53,8 @@ TEST_CASE("a last call that lost a node below MIN starts anew", "[coordinator]")
     CHECK(job.opens(1));
 }
 
-TEST_CASE("too few nodes until the join timeout end the job, and the verdict says who is here and how many are missing", "[coordinator]") {
+TEST_CASE("too few nodes until the join timeout end the job, and the verdict says who is here and how many are missing",
+          "[coordinator]") {
     Job job({.min_nodes = 4, .max_nodes = 4});
     job.join("n10");
     job.pass(300s);
@@ -63,7 +64,8 @@ TEST_CASE("too few nodes until the join timeout end the job, and the verdict say
     job.pass(100ms);
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
-    CHECK_THAT(job.verdict().reason, Contains("needs 4 nodes") && Contains("n2, n10") && Contains("2 are missing") && Contains("600 s"));
+    CHECK_THAT(job.verdict().reason,
+               Contains("needs 4 nodes") && Contains("n2, n10") && Contains("2 are missing") && Contains("600 s"));
     CHECK(job.told<Finished>() == Hosts{"n10", "n2"});
 }
 
@@ -175,7 +177,8 @@ TEST_CASE("ranks follow the places asked for, then natural host-name order, then
         CHECK(assignment.node_count == 6);
     }
     std::ranges::sort(order);
-    CHECK(order == std::vector<std::pair<int, std::string>>{{0, "e"}, {1, "d"}, {2, "f"}, {3, "b"}, {4, "c"}, {5, "a"}});
+    CHECK(order ==
+          std::vector<std::pair<int, std::string>>{{0, "e"}, {1, "d"}, {2, "f"}, {3, "b"}, {4, "c"}, {5, "a"}});
     CHECK(base == std::map<std::string, int>{{"e", 0}, {"d", 5}, {"f", 9}, {"b", 15}, {"c", 17}, {"a", 20}});
 }
 
@@ -280,6 +283,24 @@ TEST_CASE("ticks before anybody has joined do nothing", "[coordinator]") {
     Job job;
     job.pass(3s);
     CHECK(job.actions.empty());
+}
+
+TEST_CASE("thousands of nodes form a group, and an explanation names a few of them", "[coordinator]") {
+    constexpr int kNodes = 4000;
+    Job job({.min_nodes = kNodes, .max_nodes = kNodes, .slots = 8});
+    for (int i = kNodes; i > 1; --i) job.join("n" + std::to_string(i));
+    const Waiting waiting = job.sent<Waiting>().at("n2");
+    CHECK(waiting.reason == "3999 of 4000 nodes are here");
+    CHECK(waiting.present.size() == 64);
+    CHECK(waiting.present.front() == "n2");
+    CHECK(waiting.present.back() == "n65");
+    job.join("n1");
+    job.store_opens();
+    const auto assigned = job.sent<Assignment>();
+    CHECK(assigned.size() == kNodes);
+    CHECK(assigned.at("n1").rank_base == 0);
+    CHECK(assigned.at("n4000").rank_base == 3999 * 8);
+    CHECK(assigned.at("n4000").world_size == 32'000);
 }
 
 TEST_CASE("heartbeats go to every connected node once per interval", "[coordinator]") {

@@ -22,7 +22,8 @@ struct Shape {
     int slots = 1;
 };
 
-inline FailureReport failure(int rank, std::string host, ExitStatus status = {ExitStatus::Kind::kSignaled, SIGKILL, false}) {
+inline FailureReport failure(int rank, std::string host,
+                             ExitStatus status = {ExitStatus::Kind::kSignaled, SIGKILL, false}) {
     FailureReport report;
     report.rank = Rank{rank};
     report.host = std::move(host);
@@ -56,7 +57,9 @@ public:
     void join(const std::string& host) { join(greeting(host)); }
     void join(const Join& greeting) { say(greeting.node, greeting); }
     void say(const std::string& host, AgentMessage message) { feed(NodeMessage{host, std::move(message), now}); }
-    void fail(const std::string& host, const FailureReport& report) { say(host, WorkerFailed{state.generation, report}); }
+    void fail(const std::string& host, const FailureReport& report) {
+        say(host, WorkerFailed{state.generation, report});
+    }
     void stopped(const std::string& host) { say(host, GroupStopped{state.generation}); }
     void succeeded(const std::string& host) { say(host, GroupSucceeded{state.generation}); }
     void leave(const std::string& host, int signal = SIGTERM) { say(host, Leave{signal}); }
@@ -69,7 +72,8 @@ public:
         store_opens();
     }
 
-    /// Lets time pass in ticks; connected nodes that are not `silent` send heartbeats. `actions` are those of all ticks.
+    /// Lets time pass in ticks; connected nodes that are not `silent` send heartbeats. `actions` are those of all
+    /// ticks.
     void pass(Duration duration) {
         std::vector<Action> all;
         for (const TimePoint end = now + duration; now < end;) {
@@ -116,7 +120,8 @@ public:
     /// The verdict, when it was just given.
     Verdict verdict() const {
         const auto finished = asked<FinishJob>();
-        return finished.size() == 1 ? finished.front().verdict : Verdict{.exit_code = -1, .reason = "no verdict", .culprit = {}};
+        return finished.size() == 1 ? finished.front().verdict
+                                    : Verdict{.exit_code = -1, .reason = "no verdict", .culprit = {}};
     }
 
     State state{Config{.run_id = "mnist"}};

@@ -5,7 +5,8 @@ using namespace ddprun;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
-TEST_CASE("when a node is told to stop the others go on if they are enough, without spending a restart", "[coordinator]") {
+TEST_CASE("when a node is told to stop the others go on if they are enough, without spending a restart",
+          "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     job.start({"n1", "n2", "n3"});
     job.leave("n1");
@@ -127,10 +128,28 @@ TEST_CASE("a failure is not excused by a node that is told to stop", "[coordinat
     CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
 }
 
+TEST_CASE("a node that is told to stop while the others restart is let go and they go on", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+    job.start({"n1", "n2", "n3"});
+    job.fail("n1", failure(0, "n1"));
+    job.pass(1100ms);
+    job.leave("n3");
+    job.stopped("n3");
+    CHECK(job.actions.empty());
+    job.stopped("n2");
+    job.stopped("n1");
+    CHECK(job.told<Finished>() == Hosts{"n3"});
+    CHECK(job.sent<Finished>().at("n3").verdict.exit_code == 143);
+    CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});
+    CHECK(job.opens(2));
+    CHECK(job.state.restarts_spent == 1);
+}
+
 TEST_CASE("a failure with restarts left does not restart what everybody was told to stop", "[coordinator]") {
     Job job({.max_restarts = 3});
     job.start({"n1", "n2"});
-    job.fail("n1", failure(0, "n1", {ExitStatus::Kind::kSignaled, SIGTERM, false}));  // the scheduler signals workers too
+    job.fail("n1",
+             failure(0, "n1", {ExitStatus::Kind::kSignaled, SIGTERM, false}));  // the scheduler signals workers too
     job.leave("n1");
     job.leave("n2");
     job.stopped("n1");

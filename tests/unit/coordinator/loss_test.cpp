@@ -17,7 +17,8 @@ Job three(int max_restarts = 0) {
 
 }  // namespace
 
-TEST_CASE("a closed connection is a lost node after the grace; survivors go on without spending a restart", "[coordinator]") {
+TEST_CASE("a closed connection is a lost node after the grace; survivors go on without spending a restart",
+          "[coordinator]") {
     Job job = three();
     job.disconnect("n2");
     CHECK(job.actions.empty());
@@ -87,7 +88,8 @@ TEST_CASE("a node that comes back within the grace gets what it may have missed"
     }
 }
 
-TEST_CASE("with fewer than MIN survivors the job gathers again, says why, and gives up after the join timeout", "[coordinator]") {
+TEST_CASE("with fewer than MIN survivors the job gathers again, says why, and gives up after the join timeout",
+          "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
     job.disconnect("n2");
@@ -237,6 +239,29 @@ TEST_CASE("a lost node that comes back is told to stop and takes part only when 
     CHECK(job.sent<Abort>().at("n1") == Abort{Generation{2}, "node n2 joined"});
 }
 
+TEST_CASE("a lost node that is back but has not stopped yet is in no group", "[coordinator]") {
+    Job job = three(1);
+    job.disconnect("n2");
+    job.pass(2s);
+    job.stopped("n1");
+    job.stopped("n3");
+    job.store_opens();
+    job.join("n2");
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n3");
+    CHECK(job.opens(3));
+    SECTION("too late") {
+        job.store_opens();
+        CHECK(job.told<Assignment>() == Hosts{"n1", "n3"});
+    }
+    SECTION("just in time") {
+        job.say("n2", GroupStopped{Generation{1}});
+        job.store_opens();
+        CHECK(job.told<Assignment>() == Hosts{"n1", "n2", "n3"});
+    }
+}
+
 TEST_CASE("a lost node that is back before the next group has the rank that it had", "[coordinator]") {
     Job job = three(1);
     job.fail("n3", failure(4, "n3"));
@@ -251,7 +276,8 @@ TEST_CASE("a lost node that is back before the next group has the rank that it h
     CHECK(job.sent<Assignment>().at("n1").node_rank == NodeRank{0});
 }
 
-TEST_CASE("survivors wait for the workers of a lost node that is back before the others were stopped", "[coordinator]") {
+TEST_CASE("survivors wait for the workers of a lost node that is back before the others were stopped",
+          "[coordinator]") {
     Job job = three();
     job.disconnect("n2");
     job.pass(2s);

@@ -31,10 +31,14 @@ public:
 
     DaemonMessage daemon_message() {
         switch (number(0, 6)) {
-            case 0: return Welcome{text(), std::chrono::milliseconds(number(1, 1 << 30)), std::chrono::milliseconds(number(1, 1 << 30))};
+            case 0:
+                return Welcome{text(), std::chrono::milliseconds(number(1, 1 << 30)),
+                               std::chrono::milliseconds(number(1, 1 << 30))};
             case 1: return Heartbeat{};
             case 2: return Waiting{texts(), any(), any(), std::chrono::milliseconds(number(0, 1 << 30)), text()};
-            case 3: return Assignment{generation(), NodeRank{any()}, number(1, 9), any(), number(1, 9), text(), number(0, 65'535), any(), any()};
+            case 3:
+                return Assignment{generation(), NodeRank{any()},   number(1, 9), any(), number(1, 9),
+                                  text(),       number(0, 65'535), any(),        any()};
             case 4: return Abort{generation(), text()};
             case 5: return Finished{verdict()};
             default: return Rejected{text()};
@@ -47,10 +51,12 @@ private:
     Generation generation() { return Generation{number(0, 1) ? number(0, 9) : (std::int64_t{1} << 53) - number(0, 9)}; }
 
     std::string text() {
-        static const std::vector<std::string> kPieces{"a", "B", "\"", "\\", "/", "\n", "\r", "\t", "\x1b[31m", std::string(1, '\0'),
-                                                      "\x7f", "é", "节点", "🔥", "\xEF\xBF\xBD", " ", "{}", "null"};
+        static const std::vector<std::string> kPieces{
+            "a", "B",    "\"", "\\",           "/", "\n", "\r",  "\t", "\x1b[31m", std::string(1, '\0'), "\x7f",
+            "é", "节点", "🔥",  "\xEF\xBF\xBD", " ", "{}", "null"};
         std::string result;
-        for (int left = number(0, 12); left > 0; --left) result += kPieces[static_cast<std::size_t>(number(0, static_cast<int>(kPieces.size()) - 1))];
+        for (int left = number(0, 12); left > 0; --left)
+            result += kPieces[static_cast<std::size_t>(number(0, static_cast<int>(kPieces.size()) - 1))];
         return result;
     }
     std::vector<std::string> texts() {
@@ -86,6 +92,19 @@ private:
     std::mt19937 random_;
 };
 
+/// A whole WorkerFailed, but for one member of its failure or of its status.
+std::string failed_with(const std::string& member, const std::string& value) {
+    std::string text =
+        R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,)"
+        R"("status":{"kind":"exited","number":1,"core_dumped":false},"message":"","last_lines":[]}})";
+    const std::size_t at = text.find('"' + member + "\":") + member.size() + 3;
+    return text.replace(at, text.find_first_of(",}", at) - at, value);
+}
+
+std::string join_and(const std::string& rest) {
+    return R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
+}
+
 Error agent_error(std::string_view text) {
     const auto decoded = decode_agent_message(text);
     INFO(text.substr(0, 200));
@@ -119,21 +138,25 @@ TEST_CASE("messages look as documented", "[coordinator]") {
     Join join;
     join.node = "0a";
     join.host = "n1";
-    CHECK(encode(AgentMessage(join)) ==
-          R"({"type":"join","protocol":1,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
+    CHECK(
+        encode(AgentMessage(join)) ==
+        R"({"type":"join","protocol":1,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
 }
 
 TEST_CASE("unknown members are ignored, so that a later version may add some", "[coordinator]") {
-    CHECK(decode_agent_message(R"({"type":"leave","signal":2,"why":{"deep":[1,2]}})").value() == AgentMessage(Leave{2}));
+    CHECK(decode_agent_message(R"({"type":"leave","signal":2,"why":{"deep":[1,2]}})").value() ==
+          AgentMessage(Leave{2}));
 }
 
 TEST_CASE("a message cut short anywhere is an error", "[coordinator]") {
     Generator generate(7);
     for (int i = 0; i < 40; ++i) {
         const std::string agent = encode(generate.agent_message());
-        for (std::size_t bytes = 0; bytes < agent.size(); ++bytes) CHECK(decode_agent_message(agent.substr(0, bytes)).has_error());
+        for (std::size_t bytes = 0; bytes < agent.size(); ++bytes)
+            CHECK(decode_agent_message(agent.substr(0, bytes)).has_error());
         const std::string daemon = encode(generate.daemon_message());
-        for (std::size_t bytes = 0; bytes < daemon.size(); ++bytes) CHECK(decode_daemon_message(daemon.substr(0, bytes)).has_error());
+        for (std::size_t bytes = 0; bytes < daemon.size(); ++bytes)
+            CHECK(decode_daemon_message(daemon.substr(0, bytes)).has_error());
     }
 }
 
@@ -143,8 +166,10 @@ TEST_CASE("a message with any byte changed is read or refused, never more", "[co
     for (int i = 0; i < 3000; ++i) {
         std::string text = i % 2 ? encode(generate.agent_message()) : encode(generate.daemon_message());
         text[random() % text.size()] = static_cast<char>(random() % 256);
-        if (const auto agent = decode_agent_message(text)) CHECK(decode_agent_message(encode(*agent)).value() == *agent);
-        if (const auto daemon = decode_daemon_message(text)) CHECK(decode_daemon_message(encode(*daemon)).value() == *daemon);
+        if (const auto agent = decode_agent_message(text))
+            CHECK(decode_agent_message(encode(*agent)).value() == *agent);
+        if (const auto daemon = decode_daemon_message(text))
+            CHECK(decode_daemon_message(encode(*daemon)).value() == *daemon);
     }
 }
 
@@ -178,28 +203,24 @@ TEST_CASE("what is wrong with a message is named", "[coordinator]") {
         {R"({"type":"group_succeeded","generation":true})", "generation must be an integer"},
         {R"({"type":"worker_failed","generation":1})", "failure is missing"},
         {R"({"type":"worker_failed","generation":1,"failure":[]})", "failure must be an object"},
-        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":256,"core_dumped":false},"message":"","last_lines":[]}})",
-         "failure.status.number must be between 0 and 255"},
-        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"left","number":1,"core_dumped":false},"message":"","last_lines":[]}})",
-         "failure.status.kind must be"},
-        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":1,"core_dumped":0},"message":"","last_lines":[]}})",
-         "failure.status.core_dumped must be true or false"},
-        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":1,"core_dumped":false},"message":"","last_lines":["a",2]}})",
-         "failure.last_lines[] must be a string"},
-        {R"({"type":"worker_failed","generation":1,"failure":{"rank":0,"local_rank":0,"node_rank":0,"host":"h","pid":1,"status":{"kind":"exited","number":1,"core_dumped":false},"message":"","last_lines":"a"}})",
-         "failure.last_lines must be an array"},
-        {R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1})", "max_restarts is missing"},
-        {R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0,"node_rank":"x"})",
-         "node_rank must be an integer"},
-        {R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0,"run_id":3})",
-         "run_id must be a string"},
+        {failed_with("number", "256"), "failure.status.number must be between 0 and 255"},
+        {failed_with("kind", R"("left")"), "failure.status.kind must be"},
+        {failed_with("core_dumped", "0"), "failure.status.core_dumped must be true or false"},
+        {failed_with("last_lines", R"(["a",2])"), "failure.last_lines[] must be a string"},
+        {failed_with("last_lines", R"("a")"), "failure.last_lines must be an array"},
+        {failed_with("rank", "-1"), "failure.rank must be between"},
+        {failed_with("host", R"([])"), "failure.host must be a string"},
+        {join_and("}"), "max_restarts is missing"},
+        {join_and(R"(,"max_restarts":0,"node_rank":"x"})"), "node_rank must be an integer"},
+        {join_and(R"(,"max_restarts":0,"run_id":3})"), "run_id must be a string"},
     }));
     CAPTURE(text);
     CHECK(agent_error(text).code == Errc::kMalformed);
     CHECK_THAT(agent_error(text).message, Contains(says));
 }
 
-TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered", "[coordinator]") {
+TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered",
+          "[coordinator]") {
     const auto decoded = decode_agent_message(R"({"type":"join","protocol":2,"node":"a","host":{"name":"h"}})");
     REQUIRE(decoded.has_value());
     CHECK(std::get<Join>(*decoded).protocol == 2);
@@ -229,7 +250,8 @@ TEST_CASE("what is too large or too deep is refused", "[coordinator]") {
 TEST_CASE("a sender cuts what a receiver would refuse", "[coordinator]") {
     WorkerFailed failed;
     failed.failure.message = std::string(1 << 20, '\x01');
-    for (int i = 0; i < 100; ++i) failed.failure.last_lines.push_back(fmt::format("{}{}", i, std::string(60'000, '\x02')));
+    for (int i = 0; i < 100; ++i)
+        failed.failure.last_lines.push_back(fmt::format("{}{}", i, std::string(60'000, '\x02')));
     failed.failure.last_lines.push_back("the last words");
     const std::string text = encode(AgentMessage(failed));
     CHECK(text.size() <= kMaxMessageBytes);
@@ -241,13 +263,16 @@ TEST_CASE("a sender cuts what a receiver would refuse", "[coordinator]") {
     CHECK(read.last_lines.front().substr(0, 2) == "83");
 
     const Waiting crowd{std::vector<std::string>(2'000'000, ""), 1, 1, 0ms, ""};
-    CHECK(std::get<Waiting>(decode_daemon_message(encode(DaemonMessage(crowd))).value()).present.size() == kMaxListBytes);
+    CHECK(std::get<Waiting>(decode_daemon_message(encode(DaemonMessage(crowd))).value()).present.size() ==
+          kMaxListBytes);
 }
 
 TEST_CASE("bytes that are not UTF-8 are replaced, everything else is kept", "[coordinator]") {
     const std::string r = "\xEF\xBF\xBD";
     CHECK(clean_text("plain é 节 🔥", 99) == "plain é 节 🔥");
-    CHECK(clean_text("a\xff" "b", 99) == "a" + r + "b");
+    CHECK(clean_text("a\xff"
+                     "b",
+                     99) == "a" + r + "b");
     CHECK(clean_text("\xc0\xaf", 99) == r + r);                  // overlong
     CHECK(clean_text("\xe0\x80\xaf", 99) == r + r + r);          // overlong
     CHECK(clean_text("\xed\xa0\x80", 99) == r + r + r);          // a surrogate

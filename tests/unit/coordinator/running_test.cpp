@@ -40,7 +40,8 @@ TEST_CASE("a failure without a restart left stops everybody and names rank, host
     CHECK(job.state.phase == Phase::kFinished);
 }
 
-TEST_CASE("a failure with a restart left starts everybody again, with the same ranks and without a last call", "[coordinator]") {
+TEST_CASE("a failure with a restart left starts everybody again, with the same ranks and without a last call",
+          "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
     job.join("n1");
     job.join("n2");
@@ -94,7 +95,8 @@ TEST_CASE("the first line of a failure's message is part of the reason", "[coord
     report.message = "no such program: trian\nmore";
     job.fail("n1", report);
     job.stopped("n1");
-    CHECK(job.verdict().reason == "rank 0 on n1 exited with code 127: no such program: trian; no restart left (--max-restarts 0)");
+    CHECK(job.verdict().reason ==
+          "rank 0 on n1 exited with code 127: no such program: trian; no restart left (--max-restarts 0)");
     CHECK(job.verdict().exit_code == 127);
 }
 
@@ -115,12 +117,13 @@ TEST_CASE("a failure after some nodes have finished restarts these too", "[coord
     CHECK(job.verdict().restarts == 1);
 }
 
-TEST_CASE("messages of another generation, or of no meaning at this moment, are ignored with a reason", "[coordinator]") {
+TEST_CASE("messages of another generation, or of no meaning at this moment, are ignored with a reason",
+          "[coordinator]") {
     Job job({.max_restarts = 1});
     job.join("n1");
-    for (const AgentMessage& message : std::vector<AgentMessage>{GroupStopped{Generation{0}}, GroupStopped{Generation{1}},
-                                                                 GroupSucceeded{Generation{0}}, GroupSucceeded{Generation{9}},
-                                                                 WorkerFailed{Generation{0}, failure(0, "n1")}}) {
+    for (const AgentMessage& message : std::vector<AgentMessage>{
+             GroupStopped{Generation{0}}, GroupStopped{Generation{1}}, GroupSucceeded{Generation{0}},
+             GroupSucceeded{Generation{9}}, WorkerFailed{Generation{0}, failure(0, "n1")}}) {
         job.say("n1", message);
         CHECK(job.actions.empty());
         CHECK_FALSE(job.reason.empty());
@@ -146,7 +149,8 @@ TEST_CASE("messages of another generation, or of no meaning at this moment, are 
     CHECK(job.state.phase == Phase::kRunning);
 }
 
-TEST_CASE("a node that stops its workers on its own makes everybody start again without spending a restart", "[coordinator]") {
+TEST_CASE("a node that stops its workers on its own makes everybody start again without spending a restart",
+          "[coordinator]") {
     Job job({.max_restarts = 0});
     job.start({"n1", "n2"});
     job.stopped("n2");
