@@ -1,7 +1,7 @@
 #pragma once
 // PyTorch's randperm(n) after manual_seed(seed), bit for bit. Pure.
-// Source: ATen's randperm_cpu. PyTorch 2 has a second loop from a 20th of 2^32 elements on, where a 32-bit draw would be
-// visibly biased; 1.13 knows only the first.
+// Source: ATen's randperm_cpu. PyTorch 2 has a second loop from a 20th of 2^32 elements on, where a 32-bit draw would
+// be visibly biased; 1.13 knows only the first.
 
 #include <cstddef>
 #include <cstdint>

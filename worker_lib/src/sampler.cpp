@@ -40,8 +40,12 @@ std::vector<std::int64_t> permutation_inside_out(std::size_t n, std::uint64_t se
 
 DistributedSampler::DistributedSampler(std::size_t n, int replicas, int rank, bool shuffle, std::uint64_t seed,
                                        bool drop_last)
-    : n_(n), replicas_(static_cast<std::size_t>(replicas)), rank_(static_cast<std::size_t>(rank)), shuffle_(shuffle),
-      seed_(seed), drop_last_(drop_last) {
+    : n_(n),
+      replicas_(static_cast<std::size_t>(replicas)),
+      rank_(static_cast<std::size_t>(rank)),
+      shuffle_(shuffle),
+      seed_(seed),
+      drop_last_(drop_last) {
     if (n == 0) throw Error(ErrorCode::InvalidArgument, "DistributedSampler: there is no sample to share (n = 0)");
     if (replicas < 1) {
         throw Error(ErrorCode::InvalidArgument,
@@ -68,7 +72,8 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
 bool DistributedSampler::is_padding(std::size_t local_position) const {
     if (local_position >= num_samples_) {
         throw Error(ErrorCode::InvalidArgument, "DistributedSampler: position " + std::to_string(local_position) +
-                                                    " is past this rank's " + std::to_string(num_samples_) + " samples");
+                                                    " is past this rank's " + std::to_string(num_samples_) +
+                                                    " samples");
     }
     return rank_ + local_position * replicas_ >= n_;
 }

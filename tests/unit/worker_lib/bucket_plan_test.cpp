@@ -73,7 +73,8 @@ TEST_CASE("a bucket holds one type; each type walks the limits by itself", "[pla
 TEST_CASE("every parameter has exactly one place", "[plan]") {
     std::vector<ParamSpec> params;
     for (std::size_t i = 0; i < 200; ++i) params.push_back({"p", (i * 7919) % 3000, i % 3 ? DType::f32 : DType::f64});
-    const BucketPlan plan = plan_buckets(params, {.bucket_cap_bytes = 20000, .first_bucket_cap_bytes = 1000, .align_bytes = 64});
+    const BucketPlan plan =
+        plan_buckets(params, {.bucket_cap_bytes = 20000, .first_bucket_cap_bytes = 1000, .align_bytes = 64});
     std::set<std::size_t> seen;
     for (const auto& bucket : plan.buckets) {
         for (const auto& slot : bucket.slots) {

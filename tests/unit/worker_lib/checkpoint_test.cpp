@@ -32,7 +32,8 @@ struct State {
         steps = static_cast<std::int64_t>(start);
     }
     std::vector<NamedBuffer> buffers() {
-        return {{"weights of the model", ddp::buffer(std::span(weights))}, {"steps", ddp::buffer(steps)}, {"nothing", {}}};
+        return {
+            {"weights of the model", ddp::buffer(std::span(weights))}, {"steps", ddp::buffer(steps)}, {"nothing", {}}};
     }
     bool operator==(const State&) const = default;
     std::vector<float> weights = std::vector<float>(1001);
@@ -54,11 +55,15 @@ std::optional<std::uint64_t> latest(const std::filesystem::path& directory) {
 }
 
 std::string error_of_saving(const std::filesystem::path& directory) {
-    return try_ranks({}, [&](Context& context) {
-               Checkpointer checkpointer(directory, context);
-               std::vector<char> large(3'000'000);
-               checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
-           }).front().text();
+    return try_ranks({},
+                     [&](Context& context) {
+                         Checkpointer checkpointer(directory, context);
+                         std::vector<char> large(3'000'000);
+                         checkpointer.save(
+                             200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
+                     })
+        .front()
+        .text();
 }
 
 /// Runs `body` in a child process, which may change its limits and mounts, and returns what it wrote.
@@ -75,7 +80,8 @@ std::string in_child(const std::function<std::string()>& body) {
     ::close(pipe[1]);
     std::string text;
     std::array<char, 4096> piece{};
-    for (ssize_t n = 0; (n = ::read(pipe[0], piece.data(), piece.size())) > 0;) text.append(piece.data(), static_cast<std::size_t>(n));
+    for (ssize_t n = 0; (n = ::read(pipe[0], piece.data(), piece.size())) > 0;)
+        text.append(piece.data(), static_cast<std::size_t>(n));
     ::close(pipe[0]);
     int status = 0;
     ::waitpid(child, &status, 0);
@@ -115,7 +121,8 @@ TEST_CASE("a checkpoint tells people what it holds", "[checkpoint]") {
 
 TEST_CASE("without a checkpoint there is none, and other files do not count", "[checkpoint]") {
     const TemporaryDirectory directory;
-    for (const char* name : {"step-.ckpt", "step-1x.ckpt", "step-1.ckpt.old", "notes", "step--1.ckpt", "step-99999999999999999999.ckpt"}) {
+    for (const char* name :
+         {"step-.ckpt", "step-1x.ckpt", "step-1.ckpt.old", "notes", "step--1.ckpt", "step-99999999999999999999.ckpt"}) {
         write_file(directory.path() / name, "x");
     }
     CHECK_FALSE(latest(directory.path()));
@@ -202,16 +209,18 @@ TEST_CASE("loading a step that is not there says so on every rank", "[checkpoint
         State state;
         Checkpointer(directory.path(), context).load(3, state.buffers());
     });
-    for (const auto& outcome : outcomes) CHECK_THAT(outcome.text(), Contains("step-3.ckpt") && Contains("No such file"));
+    for (const auto& outcome : outcomes)
+        CHECK_THAT(outcome.text(), Contains("step-3.ckpt") && Contains("No such file"));
 }
 
 TEST_CASE("a checkpoint of another model is refused with the first difference", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_steps(directory.path(), {2});
     const auto error_of_loading = [&](std::vector<NamedBuffer> state) {
-        return try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
-            Checkpointer(directory.path(), context).load(2, state);
-        }).back().ddp_error();
+        return try_ranks({.ranks_per_node = {2}},
+                         [&](Context& context) { Checkpointer(directory.path(), context).load(2, state); })
+            .back()
+            .ddp_error();
     };
     State state;
     auto renamed = state.buffers();
@@ -220,8 +229,9 @@ TEST_CASE("a checkpoint of another model is refused with the first difference", 
     smaller[0].buffer.count = 1000;
     auto fewer = state.buffers();
     fewer.pop_back();
-    for (const auto& [wanted, words] : {std::pair{renamed, "'epochs' i64[1]"}, std::pair{smaller, "f32[1001], in this program"},
-                                        std::pair{fewer, "in this program nothing"}}) {
+    for (const auto& [wanted, words] :
+         {std::pair{renamed, "'epochs' i64[1]"}, std::pair{smaller, "f32[1001], in this program"},
+          std::pair{fewer, "in this program nothing"}}) {
         const auto error = error_of_loading(wanted);
         REQUIRE(error);
         CHECK(error->code() == ddp::ErrorCode::Mismatch);
@@ -252,7 +262,8 @@ TEST_CASE("a full disk is an error on every rank and leaves nothing half-written
             std::vector<char> large(3'000'000);
             checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
         });
-        for (const auto& outcome : outcomes) text += outcome.text() == text.substr(0, outcome.text().size()) ? "|same" : "|other";
+        for (const auto& outcome : outcomes)
+            text += outcome.text() == text.substr(0, outcome.text().size()) ? "|same" : "|other";
         for (const auto& name : directory.names()) text += "|left " + name;
         ::umount(directory.path().c_str());
         return text;
@@ -261,8 +272,10 @@ TEST_CASE("a full disk is an error on every rank and leaves nothing half-written
         std::cout << "SKIPPED: mounting a small file system needs root\n";
         return;
     }
-    CHECK_THAT(result, Contains("cannot write checkpoint " + (directory.path() / "step-200.ckpt").string() + ": No space left on device") &&
-                           Contains("needs 3.0 MB, 1.0 MB free") && Contains("Free space") && Contains("|same|same|same"));
+    CHECK_THAT(result, Contains("cannot write checkpoint " + (directory.path() / "step-200.ckpt").string() +
+                                ": No space left on device") &&
+                           Contains("needs 3.0 MB, 1.0 MB free") && Contains("Free space") &&
+                           Contains("|same|same|same"));
     CHECK_THAT(result, !Contains("|left"));
 }
 
@@ -271,13 +284,17 @@ TEST_CASE("a limit on file sizes is an error like a full disk, and the older che
     save_steps(directory.path(), {100});
     const std::string result = in_child([&] {
         ::signal(SIGXFSZ, SIG_IGN);
-        return try_ranks({}, [&](Context& context) {
-                   Checkpointer checkpointer(directory.path(), context);
-                   const rlimit limit{1'000'000, 1'000'000};  // only now: it is a limit on shared memory too
-                   ::setrlimit(RLIMIT_FSIZE, &limit);
-                   std::vector<char> large(3'000'000);
-                   checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
-               }).front().text();
+        return try_ranks({},
+                         [&](Context& context) {
+                             Checkpointer checkpointer(directory.path(), context);
+                             const rlimit limit{1'000'000, 1'000'000};  // only now: it is a limit on shared memory too
+                             ::setrlimit(RLIMIT_FSIZE, &limit);
+                             std::vector<char> large(3'000'000);
+                             checkpointer.save(200, std::vector<NamedBuffer>{
+                                                        {"large", {large.data(), large.size(), ddp::DType::i8}}});
+                         })
+            .front()
+            .text();
     });
     CHECK_THAT(result, Contains("step-200.ckpt") && Contains("File too large") && Contains("ulimit -f"));
     CHECK(directory.names() == Names{"step-100.ckpt"});
@@ -287,11 +304,11 @@ TEST_CASE("a limit on file sizes is an error like a full disk, and the older che
 TEST_CASE("a directory that cannot be made or written is named at the start, on every rank", "[checkpoint]") {
     const TemporaryDirectory directory;
     write_file(directory.path() / "file", "");
-    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
-        Checkpointer(directory.path() / "file" / "below", context);
-    });
+    const auto outcomes = try_ranks(
+        {.ranks_per_node = {2}}, [&](Context& context) { Checkpointer(directory.path() / "file" / "below", context); });
     for (const auto& outcome : outcomes) {
-        CHECK_THAT(outcome.text(), Contains((directory.path() / "file" / "below").string()) && Contains("Not a directory"));
+        CHECK_THAT(outcome.text(),
+                   Contains((directory.path() / "file" / "below").string()) && Contains("Not a directory"));
         CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Io);
     }
     if (::geteuid() != 0) {
@@ -305,11 +322,11 @@ TEST_CASE("a directory that vanishes during the run is an error, not a crash", "
     const TemporaryDirectory directory;
     const auto path = directory.path() / "gone";
     const auto outcome = try_ranks({}, [&](Context& context) {
-        Checkpointer checkpointer(path, context);
-        std::filesystem::remove_all(path);
-        State state;
-        checkpointer.save(1, state.buffers());
-    }).front();
+                             Checkpointer checkpointer(path, context);
+                             std::filesystem::remove_all(path);
+                             State state;
+                             checkpointer.save(1, state.buffers());
+                         }).front();
     CHECK_THAT(outcome.text(), Contains("step-1.ckpt") && Contains("removed while the job ran"));
 }
 
@@ -317,12 +334,15 @@ TEST_CASE("states that could not be told apart later are refused", "[checkpoint]
     const TemporaryDirectory directory;
     float value = 1;
     const auto error_of = [&](std::vector<NamedBuffer> state) {
-        return try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context).save(1, state); }).front().text();
+        return try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context).save(1, state); })
+            .front()
+            .text();
     };
     CHECK_THAT(error_of({{"a", ddp::buffer(value)}, {"a", ddp::buffer(value)}}), Contains("two tensors"));
     CHECK_THAT(error_of({{"", ddp::buffer(value)}}), Contains("needs a name"));
     CHECK_THAT(error_of({{"a\nb", ddp::buffer(value)}}), Contains("control character"));
     CHECK_THAT(error_of({{"a", {&value, 1, ddp::DType::f32, ddp::Device::Cuda}}}), Contains("device memory"));
-    CHECK_THAT(try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context, 0); }).front().text(), Contains("keep is 0"));
+    CHECK_THAT(try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context, 0); }).front().text(),
+               Contains("keep is 0"));
     CHECK(directory.names().empty());
 }

@@ -33,7 +33,8 @@ std::span<float> values(GradientReducer& reducer, std::size_t i) {
 
 /// Small integers: their sums and means over up to eight ranks are exact.
 float gradient(std::size_t param, std::size_t element, int rank, int step) {
-    return static_cast<float>((param * 31 + element * 7 + static_cast<std::size_t>(rank) * 8 * 5 + static_cast<std::size_t>(step)) % 97);
+    return static_cast<float>(
+        (param * 31 + element * 7 + static_cast<std::size_t>(rank) * 8 * 5 + static_cast<std::size_t>(step)) % 97);
 }
 
 void write_gradients(GradientReducer& reducer, std::size_t param, int rank, int step) {
@@ -118,7 +119,8 @@ TEST_CASE("several threads of a rank may mark gradients", "[reducer]") {
 }
 
 TEST_CASE("a bucket is reduced while backward still computes the rest", "[reducer]") {
-    // Parameter 1 fills the first bucket. It is reduced although nobody has marked parameter 0 or called finish_backward.
+    // Parameter 1 fills the first bucket. It is reduced although nobody has marked parameter 0 or called
+    // finish_backward.
     const LocalWorld world{.ranks_per_node = {2}};
     const auto seen = run_ranks(world, [](Context& context) {
         GradientReducer reducer(context.world(), {{"below", 1000}, {"top", 1000}}, kSmallBuckets);
@@ -126,7 +128,8 @@ TEST_CASE("a bucket is reduced while backward still computes the rest", "[reduce
         std::ranges::fill(values(reducer, 1), context.rank() == 0 ? 1.0f : 3.0f);
         reducer.mark_ready(1);
         const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        while (reducer.stats().buckets_done == 0 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+        while (reducer.stats().buckets_done == 0 && std::chrono::steady_clock::now() < give_up)
+            std::this_thread::yield();
         const std::size_t early = reducer.stats().buckets_done;
         reducer.mark_unused(0);
         reducer.finish_backward();
@@ -137,14 +140,14 @@ TEST_CASE("a bucket is reduced while backward still computes the rest", "[reduce
 
 TEST_CASE("a complete bucket waits for the ones before it", "[reducer]") {
     const auto done = run_ranks({}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"below", 1000}, {"top", 1000}}, kSmallBuckets);
-        reducer.begin_backward();
-        reducer.mark_ready(0);
-        const std::size_t launched_out_of_order = reducer.stats().buckets_done;
-        reducer.mark_ready(1);
-        reducer.finish_backward();
-        return std::pair{launched_out_of_order, reducer.stats().buckets_done};
-    }).front();
+                          GradientReducer reducer(context.world(), {{"below", 1000}, {"top", 1000}}, kSmallBuckets);
+                          reducer.begin_backward();
+                          reducer.mark_ready(0);
+                          const std::size_t launched_out_of_order = reducer.stats().buckets_done;
+                          reducer.mark_ready(1);
+                          reducer.finish_backward();
+                          return std::pair{launched_out_of_order, reducer.stats().buckets_done};
+                      }).front();
     CHECK(done == std::pair{std::size_t{0}, std::size_t{2}});
 }
 
@@ -188,7 +191,8 @@ TEST_CASE("all float types are reduced, each in buckets of its own", "[reducer]"
         reducer.begin_backward();
         const ddp::Buffer half = reducer.grad(2);
         for (std::size_t j = 0; j < half.count; ++j) {  // 1, 2, 3: their bits in bf16
-            static_cast<std::uint16_t*>(half.data)[j] = std::array<std::uint16_t, 3>{0x3f80, 0x4000, 0x4040}[static_cast<std::size_t>(context.rank())];
+            static_cast<std::uint16_t*>(half.data)[j] =
+                std::array<std::uint16_t, 3>{0x3f80, 0x4000, 0x4040}[static_cast<std::size_t>(context.rank())];
         }
         for (float& value : values(reducer, 0)) value = static_cast<float>(context.rank());
         const ddp::Buffer wide = reducer.grad(1);
@@ -207,36 +211,38 @@ TEST_CASE("parameters start as root's", "[reducer]") {
         GradientReducer reducer(context.world(), {{"a", 5}});
         std::vector<float> large(9'000'000, static_cast<float>(context.rank()));  // more than one piece
         std::vector<double> small(3, context.rank());
-        reducer.sync_parameters(std::vector<ddp::Buffer>{ddp::buffer(std::span(large)), ddp::buffer(std::span(small))}, 1);
+        reducer.sync_parameters(std::vector<ddp::Buffer>{ddp::buffer(std::span(large)), ddp::buffer(std::span(small))},
+                                1);
         return std::ranges::all_of(large, [](float v) { return v == 1; }) && small == std::vector<double>(3, 1.0);
     });
     CHECK(same == std::vector<bool>{true, true, true});
 }
 
 TEST_CASE("marking twice, outside a backward or an unknown parameter is refused by name", "[reducer]") {
-    const auto texts = run_ranks({}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"fc.weight", 4}, {"fc.bias", 1}});
-        std::vector<std::string> seen;
-        const auto attempt = [&](auto call) {
-            try {
-                call();
-                seen.push_back("accepted");
-            } catch (const ddp::Error& error) {
-                seen.push_back(error.code() == ddp::ErrorCode::InvalidArgument ? error.what() : "another code");
-            }
-        };
-        attempt([&] { reducer.mark_ready(0); });
-        attempt([&] { reducer.finish_backward(); });
-        reducer.begin_backward();
-        attempt([&] { reducer.begin_backward(); });
-        reducer.mark_ready(1);
-        attempt([&] { reducer.mark_ready(1); });
-        attempt([&] { reducer.mark_unused(1); });
-        attempt([&] { reducer.mark_ready(2); });
-        reducer.mark_ready(0);
-        attempt([&] { reducer.finish_backward(); });
-        return seen;
-    }).front();
+    const auto texts =
+        run_ranks({}, [](Context& context) {
+            GradientReducer reducer(context.world(), {{"fc.weight", 4}, {"fc.bias", 1}});
+            std::vector<std::string> seen;
+            const auto attempt = [&](auto call) {
+                try {
+                    call();
+                    seen.push_back("accepted");
+                } catch (const ddp::Error& error) {
+                    seen.push_back(error.code() == ddp::ErrorCode::InvalidArgument ? error.what() : "another code");
+                }
+            };
+            attempt([&] { reducer.mark_ready(0); });
+            attempt([&] { reducer.finish_backward(); });
+            reducer.begin_backward();
+            attempt([&] { reducer.begin_backward(); });
+            reducer.mark_ready(1);
+            attempt([&] { reducer.mark_ready(1); });
+            attempt([&] { reducer.mark_unused(1); });
+            attempt([&] { reducer.mark_ready(2); });
+            reducer.mark_ready(0);
+            attempt([&] { reducer.finish_backward(); });
+            return seen;
+        }).front();
     REQUIRE(texts.size() == 7);
     CHECK_THAT(texts[0], Contains("'fc.weight'") && Contains("outside"));
     CHECK_THAT(texts[1], Contains("without begin_backward"));
@@ -287,8 +293,8 @@ TEST_CASE("ranks with different models are told which parameter, how, and who", 
         REQUIRE(outcome.ddp_error());
         CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Mismatch);
         CHECK(outcome.ddp_error()->culprits() == std::vector<int>{1, 3});
-        CHECK_THAT(outcome.text(), Contains("rank 0 has parameter 7 'p7' f32[50]") && Contains("rank 1 has parameter 7 'p7' f32[2]") &&
-                                       Contains("ranks 1, 3"));
+        CHECK_THAT(outcome.text(), Contains("rank 0 has parameter 7 'p7' f32[50]") &&
+                                       Contains("rank 1 has parameter 7 'p7' f32[2]") && Contains("ranks 1, 3"));
     }
 }
 
@@ -302,7 +308,8 @@ TEST_CASE("one parameter more, or other bucket limits, are differences too", "[r
     CHECK_THAT(more[0].text(), Contains("rank 0 has nothing more") && Contains("parameter 10 'extra' f32[1]"));
     CHECK(more[0].text() == more[1].text());
     const auto limits = try_ranks(world, [](Context& context) {
-        GradientReducer reducer(context.world(), ten_params(), {.bucket_cap_bytes = context.rank() == 0 ? 1000u : 2000u});
+        GradientReducer reducer(context.world(), ten_params(),
+                                {.bucket_cap_bytes = context.rank() == 0 ? 1000u : 2000u});
     });
     CHECK_THAT(limits[1].text(), Contains("1000 bytes") && Contains("2000 bytes"));
 }

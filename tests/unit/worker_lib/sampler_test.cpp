@@ -39,10 +39,9 @@ TEST_CASE("fewer samples than ranks repeat, or are dropped", "[sampler]") {
 }
 
 TEST_CASE("only the low 32 bits of seed + epoch count, as in PyTorch", "[sampler]") {
-    CHECK(all_ranks(23, 4, 123456789012, 5, false) == std::vector<Indices>{{17, 11, 6, 22, 21, 12},
-                                                                           {9, 3, 4, 20, 15, 1},
-                                                                           {10, 8, 13, 2, 19, 14},
-                                                                           {0, 5, 18, 16, 7, 17}});
+    CHECK(all_ranks(23, 4, 123456789012, 5, false) ==
+          std::vector<Indices>{
+              {17, 11, 6, 22, 21, 12}, {9, 3, 4, 20, 15, 1}, {10, 8, 13, 2, 19, 14}, {0, 5, 18, 16, 7, 17}});
     CHECK(all_ranks(23, 4, (1ull << 32) + 1, 1ull << 33, true) ==
           std::vector<Indices>{{9, 22, 1, 16, 8}, {4, 6, 19, 7, 10}, {20, 13, 3, 18, 17}, {11, 12, 2, 0, 15}});
 }

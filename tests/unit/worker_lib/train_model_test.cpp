@@ -88,7 +88,9 @@ TEST_CASE("the seed decides the initial parameters", "[train]") {
     Model<float> a(kTiny, 1);
     Model<float> b(kTiny, 1);
     Model<float> c(kTiny, 2);
-    const auto weights = [](Model<float>& model) { return std::vector<float>(model.parameter(1).begin(), model.parameter(1).end()); };
+    const auto weights = [](Model<float>& model) {
+        return std::vector<float>(model.parameter(1).begin(), model.parameter(1).end());
+    };
     CHECK(weights(a) == weights(b));
     CHECK(weights(a) != weights(c));
 }

@@ -28,8 +28,26 @@ std::optional<int> parse(std::vector<const char*> arguments, train::Options& opt
 
 TEST_CASE("options reach the trainer", "[train]") {
     train::Options options;
-    REQUIRE_FALSE(parse({"--data", "a", "b", "--steps", "7", "--global-batch=64", "--seed", "18446744073709551615", "--hidden1", "9",
-                         "--progress", "plain", "--checkpoint-dir", "c", "--loss-log", "l", "--lr", "0.5", "--threads", "2"},
+    REQUIRE_FALSE(parse({"--data",
+                         "a",
+                         "b",
+                         "--steps",
+                         "7",
+                         "--global-batch=64",
+                         "--seed",
+                         "18446744073709551615",
+                         "--hidden1",
+                         "9",
+                         "--progress",
+                         "plain",
+                         "--checkpoint-dir",
+                         "c",
+                         "--loss-log",
+                         "l",
+                         "--lr",
+                         "0.5",
+                         "--threads",
+                         "2"},
                         options));
     CHECK(options.data == std::vector<std::filesystem::path>{"a", "b"});
     CHECK(options.steps == 7);
@@ -106,16 +124,24 @@ TEST_CASE("a loss log continues behind the checkpoint and forgets what came afte
     CHECK(read_file(path) == "1 5.5\n2 0.33333333333333331\n3 4.25\n");
     { const train::LossLog fresh(path, 0); }
     CHECK(read_file(path).empty());
-    CHECK_THROWS_WITH(train::LossLog(directory.path() / "no" / "where", 0), Contains("No such file") && Contains("--loss-log"));
+    CHECK_THROWS_WITH(train::LossLog(directory.path() / "no" / "where", 0),
+                      Contains("No such file") && Contains("--loss-log"));
 }
 
 TEST_CASE("progress says what a person wants to know", "[train]") {
-    const train::StepReport report{.step = 30, .last_step = 120, .steps_done = 20, .loss = 2.0, .samples = 10240,
-                                   .elapsed = std::chrono::seconds(10), .waiting = std::chrono::seconds(1)};
-    CHECK(train::describe(report) == "step 30/120  loss 2.0000  2.89 bits/byte  1024 samples/s  waiting 10 %  0:45 left");
+    const train::StepReport report{.step = 30,
+                                   .last_step = 120,
+                                   .steps_done = 20,
+                                   .loss = 2.0,
+                                   .samples = 10240,
+                                   .elapsed = std::chrono::seconds(10),
+                                   .waiting = std::chrono::seconds(1)};
+    CHECK(train::describe(report) ==
+          "step 30/120  loss 2.0000  2.89 bits/byte  1024 samples/s  waiting 10 %  0:45 left");
     CHECK(train::describe_with_bar(report, 90) ==
           "[###------------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %");
-    CHECK(train::describe_with_bar(report, 79) == "[#---] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %");
+    CHECK(train::describe_with_bar(report, 79) ==
+          "[#---] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %");
     CHECK(train::describe_with_bar(report, 200).size() < 110);
     CHECK(train::describe_with_bar(report, 20) == "[---] 30/120  0:45 l");
     CHECK(train::describe_with_bar({.step = 120, .last_step = 120}, 5) == "[###]");
@@ -123,8 +149,8 @@ TEST_CASE("progress says what a person wants to know", "[train]") {
 }
 
 TEST_CASE("the summary is one line of valid JSON, whatever the numbers are", "[train]") {
-    train::Summary summary{.world_size = 8, .steps = 120, .loss_first = 5.5, .loss_last = 2.25, .samples_per_s = 1234.56,
-                           .restarts = 1};
+    train::Summary summary{
+        .world_size = 8, .steps = 120, .loss_first = 5.5, .loss_last = 2.25, .samples_per_s = 1234.56, .restarts = 1};
     CHECK(train::to_json(summary) ==
           R"({"world_size":8,"steps":120,"loss_first":5.5,"loss_last":2.25,"samples_per_s":1234.6,"restarts":1})");
     summary.loss_last = std::numeric_limits<double>::quiet_NaN();

@@ -73,7 +73,8 @@ std::vector<double> losses(const std::filesystem::path& log) {
 
 std::vector<double> train_on(int ranks, train::Options options, const std::filesystem::path& log) {
     options.loss_log = log;
-    run_ranks(LocalWorld{.ranks_per_node = {ranks}}, [&](Context& context) { return train::train(options, context).loss_last; });
+    run_ranks(LocalWorld{.ranks_per_node = {ranks}},
+              [&](Context& context) { return train::train(options, context).loss_last; });
     return losses(log);
 }
 
@@ -94,25 +95,27 @@ TEST_CASE("a step's samples are the same for every number of ranks", "[train]") 
 TEST_CASE("an epoch shows every window once, with its own bytes", "[train]") {
     const Text text = counting_text(100);
     const bool right = run_ranks({}, [&](Context& context) {
-        train::Batches batches(text, 4, 12, 3, context);
-        std::vector<int> seen(100);
-        for (std::size_t step = 1; step <= 8; ++step) {
-            const train::Batch& batch = batches.of_step(step);
-            for (std::size_t i = 0; i < batch.size(); ++i) {
-                ++seen[batch.targets[i]];
-                for (std::size_t j = 0; j < 4; ++j) {
-                    if (batch.contexts[i * 4 + j] + 4 - j != batch.targets[i]) return false;
-                }
-            }
-        }
-        return std::count(seen.begin(), seen.begin() + 4, 0) == 4 && std::count(seen.begin() + 4, seen.end(), 1) == 96;
-    }).front();
+                           train::Batches batches(text, 4, 12, 3, context);
+                           std::vector<int> seen(100);
+                           for (std::size_t step = 1; step <= 8; ++step) {
+                               const train::Batch& batch = batches.of_step(step);
+                               for (std::size_t i = 0; i < batch.size(); ++i) {
+                                   ++seen[batch.targets[i]];
+                                   for (std::size_t j = 0; j < 4; ++j) {
+                                       if (batch.contexts[i * 4 + j] + 4 - j != batch.targets[i]) return false;
+                                   }
+                               }
+                           }
+                           return std::count(seen.begin(), seen.begin() + 4, 0) == 4 &&
+                                  std::count(seen.begin() + 4, seen.end(), 1) == 96;
+                       }).front();
     CHECK(right);
 }
 
 TEST_CASE("a batch that cannot be shared, or too little text, is said once", "[train]") {
     const Text text = counting_text(100);
-    const auto indivisible = user_errors({.ranks_per_node = {3}}, [&](Context& c) { train::Batches(text, 4, 10, 1, c); });
+    const auto indivisible =
+        user_errors({.ranks_per_node = {3}}, [&](Context& c) { train::Batches(text, 4, 10, 1, c); });
     CHECK_THAT(indivisible[0], Contains("--global-batch 10") && Contains("3 ranks") && Contains("such as 12"));
     CHECK(indivisible[1] == "quiet");
     CHECK(indivisible[2] == "quiet");
@@ -125,7 +128,8 @@ TEST_CASE("a file that one rank cannot read stops all, and that rank says it", "
     const TemporaryDirectory directory;
     write_file(directory.path() / "text", "abc");
     const auto errors = user_errors({.ranks_per_node = {3}}, [&](Context& context) {
-        const Text text = train::read_same_text({directory.path() / (context.rank() == 1 ? "missing" : "text")}, context);
+        const Text text =
+            train::read_same_text({directory.path() / (context.rank() == 1 ? "missing" : "text")}, context);
     });
     CHECK(errors[0] == "quiet");
     CHECK_THAT(errors[1], Contains("missing") && Contains("No such file"));
@@ -169,24 +173,33 @@ TEST_CASE("a run that stops and resumes continues the same curve to the bit", "[
     CHECK(train_on(2, options, directory.path() / "log") == undisturbed);
 }
 
-TEST_CASE("a checkpoint of a run with another seed is not continued", "[train]") {
+TEST_CASE("a checkpoint of a run with another seed or model is not continued", "[train]") {
     const TemporaryDirectory directory;
     auto options = tiny_run(directory);
     options.steps = 1;
     options.checkpoint_dir = directory.path() / "checkpoints";
     options.checkpoint_every = 1;
     train_on(1, options, directory.path() / "log");
+    const auto errors_of_resuming = [&] {
+        return user_errors({.ranks_per_node = {2}}, [&](Context& context) { (void)train::train(options, context); });
+    };
+    options.shape.hidden1 = 21;
+    const auto of_model = errors_of_resuming();
+    CHECK_THAT(of_model[0], Contains("step-1.ckpt") && Contains("'layer1.weight' f32[240]"));
+    CHECK(of_model[1] == "quiet");
+    options.shape.hidden1 = 20;
     options.seed = 99;
-    const auto errors = user_errors({.ranks_per_node = {2}}, [&](Context& context) { (void)train::train(options, context); });
-    CHECK_THAT(errors[0], Contains("--seed 1") && Contains("another --checkpoint-dir"));
-    CHECK(errors[1] == "quiet");
+    const auto of_seed = errors_of_resuming();
+    CHECK_THAT(of_seed[0], Contains("--seed 1") && Contains("another --checkpoint-dir"));
+    CHECK(of_seed[1] == "quiet");
 }
 
 TEST_CASE("a run that diverges stops instead of saving rubbish", "[train]") {
     const TemporaryDirectory directory;
     auto options = tiny_run(directory);
     options.rate = 1e30f;
-    const auto errors = user_errors({.ranks_per_node = {2}}, [&](Context& context) { (void)train::train(options, context); });
+    const auto errors =
+        user_errors({.ranks_per_node = {2}}, [&](Context& context) { (void)train::train(options, context); });
     CHECK_THAT(errors[0], Contains("--lr"));
     CHECK(errors[1] == "quiet");
 }

@@ -15,12 +15,13 @@ std::size_t checked_windows(const Text& text, std::size_t context_bytes, std::si
     const auto world_size = static_cast<std::size_t>(context.world_size());
     std::string problem;
     if (global_batch % world_size != 0) {
-        problem = fmt::format("--global-batch {} cannot be shared by {} ranks. Pass a multiple of {}, such as {}", global_batch,
-                              world_size, world_size, (global_batch / world_size + 1) * world_size);
+        problem = fmt::format("--global-batch {} cannot be shared by {} ranks. Pass a multiple of {}, such as {}",
+                              global_batch, world_size, world_size, (global_batch / world_size + 1) * world_size);
     } else if (text.bytes.size() < context_bytes + global_batch) {
-        problem = fmt::format("the data has {} bytes, but one step needs {} (--global-batch {} + --context {}). Pass more with "
-                              "--data, or a smaller --global-batch",
-                              text.bytes.size(), context_bytes + global_batch, global_batch, context_bytes);
+        problem = fmt::format(
+            "the data has {} bytes, but one step needs {} (--global-batch {} + --context {}). Pass more with "
+            "--data, or a smaller --global-batch",
+            text.bytes.size(), context_bytes + global_batch, global_batch, context_bytes);
     }
     if (!problem.empty()) throw UserError(context.rank() == 0 ? problem : "");
     return text.bytes.size() - context_bytes;
@@ -30,7 +31,8 @@ std::size_t checked_windows(const Text& text, std::size_t context_bytes, std::si
 
 Batches::Batches(const Text& text, std::size_t context_bytes, std::size_t global_batch, std::uint64_t seed,
                  ddp::Context& context)
-    : text_(text), context_bytes_(context_bytes),
+    : text_(text),
+      context_bytes_(context_bytes),
       local_batch_(global_batch / static_cast<std::size_t>(context.world_size())),
       steps_per_epoch_(checked_windows(text, context_bytes, global_batch, context) / global_batch),
       sampler_(text.bytes.size() - context_bytes, context.world_size(), context.rank(), true, seed, true) {

@@ -1,6 +1,6 @@
 #pragma once
-// Which windows of the text this rank trains on in which step. Depends on (seed, step, world size) alone, so that a restarted
-// run goes on where it was; and the ranks' windows of a step are together the same for every world size.
+// Which windows of the text this rank trains on in which step. Depends on (seed, step, world size) alone, so that a
+// restarted run goes on where it was; and the ranks' windows of a step are together the same for every world size.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,10 @@ namespace train {
 
 class Batches {
 public:
-    /// Throws UserError, on all ranks alike, if the batch cannot be divided or the text is too short. `text` must outlive this.
-    Batches(const Text& text, std::size_t context_bytes, std::size_t global_batch, std::uint64_t seed, ddp::Context& context);
+    /// Throws UserError, on all ranks alike, if the batch cannot be divided or the text is too short. `text` must
+    /// outlive this.
+    Batches(const Text& text, std::size_t context_bytes, std::size_t global_batch, std::uint64_t seed,
+            ddp::Context& context);
 
     /// This rank's share of a step's batch; steps count from 1. The result stays valid until the next call.
     [[nodiscard]] const Batch& of_step(std::size_t step);

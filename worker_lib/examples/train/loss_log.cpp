@@ -20,7 +20,8 @@ std::string lines_up_to(const std::filesystem::path& path, std::size_t last_step
     while (std::getline(file, line)) {
         std::size_t step = 0;
         double loss = 0;
-        // The last line of a killed run may be torn; its step comes after the checkpoint then, so that it is written again.
+        // The last line of a killed run may be torn; its step comes after the checkpoint then, so that it is written
+        // again.
         if (std::istringstream(line) >> step >> loss && step >= 1 && step <= last_step) kept += line + "\n";
     }
     return kept;
@@ -32,7 +33,8 @@ LossLog::LossLog(const std::filesystem::path& path, std::size_t resumed_step) : 
     const std::string kept = lines_up_to(path, resumed_step);
     file_.reset(std::fopen(path.c_str(), "we"));
     if (!file_ || std::fputs(kept.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0) {
-        throw UserError(fmt::format("cannot write loss log {}: {}. Pass another --loss-log", path.string(), std::strerror(errno)));
+        throw UserError(
+            fmt::format("cannot write loss log {}: {}. Pass another --loss-log", path.string(), std::strerror(errno)));
     }
 }
 

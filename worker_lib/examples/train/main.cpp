@@ -19,7 +19,8 @@ namespace {
 int leave(ddp::Context& context, std::string_view message, int exit_code) {
     if (!message.empty()) {
         fmt::print(stderr, "train: {}\n", message);
-        std::_Exit(exit_code);  // without goodbyes: the others leave when they see this process gone, so that it is the first
+        // Without goodbyes: the others leave when they see this process gone, so that it is the first.
+        std::_Exit(exit_code);
     }
     try {
         context.world().barrier({.timeout = std::chrono::seconds(10), .tag = "leaving"}).wait();
@@ -48,8 +49,8 @@ int main(int argc, char** argv) {
     train::Options options;
     if (const auto exit_code = train::parse_options(argc, argv, options)) return *exit_code;
     try {
-        // Meet the other ranks. The launcher has put into the environment who they are and where they meet; without a launcher
-        // this is a world of one. This trainer computes on the CPU, so its gradients travel that way too.
+        // Meet the other ranks. The launcher has put into the environment who they are and where they meet; without a
+        // launcher this is a world of one. This trainer computes on the CPU, so its gradients travel that way too.
         ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
         return train_and_report(options, context);
     } catch (const std::exception& error) {  // ranks that do not come, or are lost: each has its own view

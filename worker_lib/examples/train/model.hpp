@@ -1,7 +1,7 @@
 #pragma once
-// A language model over bytes: it looks at the last `context` bytes and predicts the next one. An embedding per byte, two
-// hidden layers (tanh), a softmax over 256. The idea is Bengio et al. 2003, "A neural probabilistic language model".
-// Knows nothing of processes: gradients go where the caller says, and the caller hears when each is complete.
+// A language model over bytes: it looks at the last `context` bytes and predicts the next one. An embedding per byte,
+// two hidden layers (tanh), a softmax over 256. The idea is Bengio et al. 2003, "A neural probabilistic language
+// model". Knows nothing of processes: gradients go where the caller says, and the caller hears when each is complete.
 
 #include <array>
 #include <cstddef>
@@ -45,9 +45,10 @@ public:
     /// The sum over the batch of -log p(target), in nats. Keeps what backward() needs.
     double forward(const Batch& batch);
 
-    /// Gradients of the batch's mean loss. `gradients[i]` has the size of parameter(i) and is overwritten; `ready(i)` is called
-    /// as soon as it is complete, the last layer first. `batch` is the one that forward() saw.
-    void backward(const Batch& batch, std::span<const std::span<T>> gradients, const std::function<void(std::size_t)>& ready);
+    /// Gradients of the batch's mean loss. `gradients[i]` has the size of parameter(i) and is overwritten; `ready(i)`
+    /// is called as soon as it is complete, the last layer first. `batch` is the one that forward() saw.
+    void backward(const Batch& batch, std::span<const std::span<T>> gradients,
+                  const std::function<void(std::size_t)>& ready);
 
 private:
     [[nodiscard]] std::size_t input_size() const { return shape_.context * shape_.embedding; }

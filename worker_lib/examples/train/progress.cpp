@@ -12,7 +12,7 @@
 namespace train {
 namespace {
 
-constexpr std::size_t kLines = 20;  // in a whole run, when the steps are short …
+constexpr std::size_t kLines = 20;                  // in a whole run, when the steps are short …
 constexpr std::chrono::seconds kLongestSilence{5};  // … and when they are long
 constexpr std::chrono::milliseconds kBarInterval{100};
 constexpr std::size_t kMinBarWidth = 3;  // with these texts, still a line of 80 columns
@@ -45,15 +45,16 @@ std::size_t terminal_columns() {
 }  // namespace
 
 std::string describe(const StepReport& report) {
-    return fmt::format("step {}/{}  loss {:.4f}  {:.2f} bits/byte  {:.0f} samples/s  waiting {:.0f} %  {} left", report.step,
-                       report.last_step, report.loss, bits(report.loss), per_second(report), percent_waiting(report),
-                       time_left(report));
+    return fmt::format("step {}/{}  loss {:.4f}  {:.2f} bits/byte  {:.0f} samples/s  waiting {:.0f} %  {} left",
+                       report.step, report.last_step, report.loss, bits(report.loss), per_second(report),
+                       percent_waiting(report), time_left(report));
 }
 
 std::string describe_with_bar(const StepReport& report, std::size_t columns) {
-    const std::string text = fmt::format(" {}/{}  {} left  loss {:.2f} = {:.2f} bits/byte  {:.0f} samples/s  wait {:.0f} %",
-                                         report.step, report.last_step, time_left(report), report.loss, bits(report.loss),
-                                         per_second(report), percent_waiting(report));
+    const std::string text =
+        fmt::format(" {}/{}  {} left  loss {:.2f} = {:.2f} bits/byte  {:.0f} samples/s  wait {:.0f} %", report.step,
+                    report.last_step, time_left(report), report.loss, bits(report.loss), per_second(report),
+                    percent_waiting(report));
     const std::size_t taken = text.size() + 2;
     const std::size_t width = std::clamp(columns > taken ? columns - taken : 0, kMinBarWidth, kMaxBarWidth);
     const std::size_t filled = report.step * width / std::max<std::size_t>(report.last_step, 1);

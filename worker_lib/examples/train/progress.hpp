@@ -1,6 +1,6 @@
 #pragma once
-// What a person sees of the training: a bar on a terminal, a line now and then elsewhere. On stderr, so that stdout carries
-// the result alone. Only rank 0 shows anything.
+// What a person sees of the training: a bar on a terminal, a line now and then elsewhere. On stderr, so that stdout
+// carries the result alone. Only rank 0 shows anything.
 
 #include <chrono>
 #include <cstddef>
@@ -25,8 +25,8 @@ struct StepReport {
 /// "step 20/150  loss 3.4121  4.92 bits/byte  5230 samples/s  waiting 12 %  0:25 left"
 [[nodiscard]] std::string describe(const StepReport& report);
 
-/// "[##------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %" in at most `columns` characters; the bar
-/// takes what the text leaves.
+/// "[##------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %" in at most `columns`
+/// characters; the bar takes what the text leaves.
 [[nodiscard]] std::string describe_with_bar(const StepReport& report, std::size_t columns);
 
 class Progress {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ddp/ddp.hpp"
 #include "train/user_error.hpp"
 
 namespace train {
@@ -21,12 +22,17 @@ std::vector<ddp::NamedBuffer> Recovery::state() {
 std::size_t Recovery::resume() {
     const auto step = checkpointer_ ? checkpointer_->latest() : std::nullopt;
     if (!step) return 0;
-    checkpointer_->load(*step, state());
+    try {
+        checkpointer_->load(*step, state());
+    } catch (const ddp::Error& error) {
+        if (error.code() != ddp::ErrorCode::Mismatch) throw;
+        throw UserError(context_.rank() == 0 ? error.what() : "");  // other sizes: every rank has the same text
+    }
     const auto [seed, global_batch, text] = origin_;
     if (seed != run_.seed || global_batch != run_.global_batch || text != run_.text) {
         const std::string problem = fmt::format(
-            "the checkpoints in {} are of a run with --seed {}, --global-batch {} and {} data. Pass the same to continue it, or "
-            "another --checkpoint-dir to start anew",
+            "the checkpoints in {} are of a run with --seed {}, --global-batch {} and {} data. Pass the same to "
+            "continue it, or another --checkpoint-dir to start anew",
             options_.checkpoint_dir.string(), seed, global_batch, text == run_.text ? "the same" : "other");
         throw UserError(context_.rank() == 0 ? problem : "");
     }

@@ -26,7 +26,7 @@ public:
     Recovery(const Options& options, ddp::Context& context, Run& run, std::vector<ddp::NamedBuffer> tensors);
 
     /// Collective. The step of the newest checkpoint, whose contents are in place then; 0 if there is none.
-    /// Throws UserError if it belongs to a run with another seed, batch size or text.
+    /// Throws UserError if it belongs to a run with another model, seed, batch size or text.
     [[nodiscard]] std::size_t resume();
 
     /// Collective. After each step.

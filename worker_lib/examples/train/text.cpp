@@ -21,7 +21,8 @@ constexpr const char* kDefaultFolder = "/usr/share/common-licenses";
 
 void append_file(const std::filesystem::path& path, std::vector<std::uint8_t>& bytes) {
     const auto refuse = [&](const std::string& why) {
-        throw UserError(fmt::format("cannot read data file {}: {}. Pass readable files with --data", path.string(), why));
+        throw UserError(
+            fmt::format("cannot read data file {}: {}. Pass readable files with --data", path.string(), why));
     };
     std::error_code error;
     if (std::filesystem::is_directory(path, error)) refuse("it is a directory");
@@ -71,9 +72,10 @@ Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Contex
     std::array<std::uint64_t, 2> of_rank_0{text.bytes.size(), text.fingerprint};
     context.world().broadcast(ddp::buffer(std::span<std::uint64_t>(of_rank_0)), 0).wait();
     if (of_rank_0 != std::array<std::uint64_t, 2>{text.bytes.size(), text.fingerprint}) {
-        problem = fmt::format("rank {} on node {} reads other data than rank 0: {} bytes, rank 0 has {}. Give all nodes the "
-                              "same files with --data",
-                              context.rank(), context.node_rank(), text.bytes.size(), of_rank_0[0]);
+        problem = fmt::format(
+            "rank {} on node {} reads other data than rank 0: {} bytes, rank 0 has {}. Give all nodes the "
+            "same files with --data",
+            context.rank(), context.node_rank(), text.bytes.size(), of_rank_0[0]);
     }
     leave_together_if(context, problem);
     return text;

@@ -23,8 +23,8 @@ struct Text {
 /// Throws UserError naming the file and the cause.
 [[nodiscard]] Text read_text(const std::vector<std::filesystem::path>& files);
 
-/// Collective: read_text on every rank, of default_files() if `files` is empty. Throws UserError on all ranks if one of them
-/// cannot read, or reads other bytes than rank 0.
+/// Collective: read_text on every rank, of default_files() if `files` is empty. Throws UserError on all ranks if one of
+/// them cannot read, or reads other bytes than rank 0.
 [[nodiscard]] Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Context& context);
 
 }  // namespace train

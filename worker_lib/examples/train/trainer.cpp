@@ -81,10 +81,13 @@ std::optional<LossLog> open_loss_log(const Options& options, ddp::Context& conte
 /// All ranks have the same loss, so all leave here or none; rank 0 says why.
 void require_finite(double loss, std::size_t step, int rank) {
     if (std::isfinite(loss)) return;
-    throw UserError(rank == 0 ? fmt::format("the loss is no finite number any more at step {}. Pass a smaller --lr", step) : "");
+    throw UserError(
+        rank == 0 ? fmt::format("the loss is no finite number any more at step {}. Pass a smaller --lr", step) : "");
 }
 
-std::string counted(int count, std::string_view what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+std::string counted(int count, std::string_view what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 std::string json_number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
 
@@ -116,20 +119,19 @@ Summary train(const Options& options, ddp::Context& context) {
     Progress progress(options.progress, context.rank());
     progress.note(fmt::format("train: {:.1f} M parameters in {} buckets; {} with {} each; {} KB of text from {}",
                               static_cast<double>(network.parameter_count()) / 1e6, reducer.plan().buckets.size(),
-                              counted(context.world_size(), "rank"), counted(threads, "thread"), text.bytes.size() / 1000,
-                              counted(static_cast<int>(text.files), "file")));
-    if (resumed_step > 0) {
-        progress.note(fmt::format("train: resumed after step {} from {}", resumed_step, options.checkpoint_dir.string()));
-    }
+                              counted(context.world_size(), "rank"), counted(threads, "thread"),
+                              text.bytes.size() / 1000, counted(static_cast<int>(text.files), "file")));
+    if (resumed_step > 0) progress.note(fmt::format("train: resumed after step {}", resumed_step));
     std::optional<LossLog> loss_log = open_loss_log(options, context, resumed_step);
 
     // 5. Train. Gradients leave bucket by bucket while backward is still computing the layers below.
+    double& loss = *static_cast<double*>(context.world().arena().allocate(sizeof(double)));  // reduced without a copy
     const auto began = std::chrono::steady_clock::now();
     std::chrono::duration<double> elapsed{};
     double samples = 0;
     for (std::size_t step = resumed_step + 1; step <= options.steps; ++step) {
         const Batch& batch = batches.of_step(step);
-        double loss = network.forward(batch);
+        loss = network.forward(batch);
         ddp::Work loss_sum = context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum);  // travels meanwhile
         reducer.begin_backward();
         network.backward(batch, gradients, [&](std::size_t i) { reducer.mark_ready(i); });
@@ -145,17 +147,27 @@ Summary train(const Options& options, ddp::Context& context) {
 
         samples += static_cast<double>(options.global_batch);
         elapsed = std::chrono::steady_clock::now() - began;
-        progress.step({.step = step, .last_step = options.steps, .steps_done = step - resumed_step, .loss = run.loss_last,
-                       .samples = samples, .elapsed = elapsed, .waiting = reducer.stats().exposed});
+        progress.step({.step = step,
+                       .last_step = options.steps,
+                       .steps_done = step - resumed_step,
+                       .loss = run.loss_last,
+                       .samples = samples,
+                       .elapsed = elapsed,
+                       .waiting = reducer.stats().exposed});
     }
-    return {.world_size = context.world_size(), .steps = options.steps, .loss_first = run.loss_first, .loss_last = run.loss_last,
-            .samples_per_s = samples > 0 ? samples / elapsed.count() : 0, .restarts = context.restart_count()};
+    return {.world_size = context.world_size(),
+            .steps = options.steps,
+            .loss_first = run.loss_first,
+            .loss_last = run.loss_last,
+            .samples_per_s = samples > 0 ? samples / elapsed.count() : 0,
+            .restarts = context.restart_count()};
 }
 
 std::string to_json(const Summary& summary) {
-    return fmt::format(R"({{"world_size":{},"steps":{},"loss_first":{},"loss_last":{},"samples_per_s":{},"restarts":{}}})",
-                       summary.world_size, summary.steps, json_number(summary.loss_first), json_number(summary.loss_last),
-                       json_number(std::round(summary.samples_per_s * 10) / 10), summary.restarts);
+    return fmt::format(
+        R"({{"world_size":{},"steps":{},"loss_first":{},"loss_last":{},"samples_per_s":{},"restarts":{}}})",
+        summary.world_size, summary.steps, json_number(summary.loss_first), json_number(summary.loss_last),
+        json_number(std::round(summary.samples_per_s * 10) / 10), summary.restarts);
 }
 
 }  // namespace train

@@ -15,8 +15,8 @@ struct UserError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Collective. `problem` is what this rank found wrong, empty if nothing. If any rank has a problem, throws UserError on every
-/// rank; only the lowest of those ranks gets its text.
+/// Collective. `problem` is what this rank found wrong, empty if nothing. If any rank has a problem, throws UserError
+/// on every rank; only the lowest of those ranks gets its text.
 void leave_together_if(ddp::Context& context, const std::string& problem);
 
 }  // namespace train

@@ -23,8 +23,8 @@ void broadcast(Context& context, Buffer buffer) {
     context.world().broadcast(buffer, 0, {}, {.timeout = kDiskTimeout, .tag = "checkpoint"}).wait();
 }
 
-/// Collective: rank 0 runs `action`; every rank returns its number or throws its error. So no rank goes on after a save that
-/// failed, and none waits for a rank 0 that has thrown.
+/// Collective: rank 0 runs `action`; every rank returns its number or throws its error. So no rank goes on after a save
+/// that failed, and none waits for a rank 0 that has thrown.
 std::uint64_t on_rank_0(Context& context, const std::function<std::uint64_t()>& action) {
     std::uint64_t result = 0;
     std::string text;
@@ -63,7 +63,8 @@ std::uint64_t newest_whole_plus_1(const std::filesystem::path& directory) {
 
 Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep)
     : dir_(std::move(dir)), context_(&context), keep_(keep) {
-    if (keep < 1) throw Error(ErrorCode::InvalidArgument, fmt::format("Checkpointer: keep is {}, it must be at least 1", keep));
+    if (keep < 1)
+        throw Error(ErrorCode::InvalidArgument, fmt::format("Checkpointer: keep is {}, it must be at least 1", keep));
     on_rank_0(context, [&] {
         detail::open_directory(dir_);
         return std::uint64_t{0};
@@ -73,7 +74,8 @@ Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep
 void Checkpointer::save(std::uint64_t step, std::span<const NamedBuffer> state) {
     on_rank_0(*context_, [&] {
         const detail::Manifest manifest = detail::make_manifest(step, context_->world_size(), state);
-        detail::write_checkpoint(detail::checkpoint_path(dir_, step), detail::temporary_path(dir_, step), manifest, state);
+        detail::write_checkpoint(detail::checkpoint_path(dir_, step), detail::temporary_path(dir_, step), manifest,
+                                 state);
         detail::remove_older(dir_, step, keep_);
         return std::uint64_t{0};
     });

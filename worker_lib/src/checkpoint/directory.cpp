@@ -21,13 +21,15 @@ constexpr std::string_view kSuffix = ".ckpt";
 constexpr std::string_view kTemporarySuffix = ".ckpt.tmp";
 
 [[noreturn]] void fail(const std::filesystem::path& directory, std::string_view what, const std::error_code& error) {
-    throw Error(ErrorCode::Io, fmt::format("cannot {} checkpoint directory {}: {}. Pass a directory that this user may write to",
-                                           what, directory.string(), error.message()));
+    throw Error(ErrorCode::Io,
+                fmt::format("cannot {} checkpoint directory {}: {}. Pass a directory that this user may write to", what,
+                            directory.string(), error.message()));
 }
 
 /// The step in "step-<number><suffix>"; nothing for any other name.
 std::optional<std::uint64_t> step_of(std::string_view name, std::string_view suffix) {
-    if (!name.starts_with(kPrefix) || !name.ends_with(suffix) || name.size() < kPrefix.size() + suffix.size()) return {};
+    if (!name.starts_with(kPrefix) || !name.ends_with(suffix) || name.size() < kPrefix.size() + suffix.size())
+        return {};
     name.remove_prefix(kPrefix.size());
     name.remove_suffix(suffix.size());
     std::uint64_t step = 0;

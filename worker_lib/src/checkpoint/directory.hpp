@@ -10,8 +10,8 @@ namespace ddp::detail {
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::uint64_t step);
 [[nodiscard]] std::filesystem::path temporary_path(const std::filesystem::path& directory, std::uint64_t step);
 
-/// Creates the directory and its parents, makes sure that files can be made in it, and removes what a killed writer left.
-/// Throws Error{Io}.
+/// Creates the directory and its parents, makes sure that files can be made in it, and removes what a killed writer
+/// left. Throws Error{Io}.
 void open_directory(const std::filesystem::path& directory);
 
 /// Steps of all checkpoints, whole or damaged, the newest first. Throws Error{Io}.

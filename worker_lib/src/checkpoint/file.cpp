@@ -30,11 +30,13 @@ std::string advice(int errno_value, const std::filesystem::path& path, std::size
         case EDQUOT: {
             struct statvfs fs {};
             const bool known = ::statvfs(path.parent_path().c_str(), &fs) == 0;
-            const std::string free = known ? megabytes(std::uint64_t{fs.f_bavail} * fs.f_frsize) + " free" : "free: unknown";
+            const std::string free =
+                known ? megabytes(std::uint64_t{fs.f_bavail} * fs.f_frsize) + " free" : "free: unknown";
             return fmt::format(" (needs {}, {}). Free space there or pass another checkpoint directory",
                                megabytes(needed_bytes), free);
         }
-        case EFBIG: return fmt::format(" (needs {}). Raise the limit of file sizes (ulimit -f)", megabytes(needed_bytes));
+        case EFBIG:
+            return fmt::format(" (needs {}). Raise the limit of file sizes (ulimit -f)", megabytes(needed_bytes));
         case EACCES:
         case EPERM:
         case EROFS: return ". Make the directory writable for this user or pass another checkpoint directory";
@@ -44,8 +46,8 @@ std::string advice(int errno_value, const std::filesystem::path& path, std::size
 }
 
 [[noreturn]] void fail_writing(const std::filesystem::path& path, std::size_t needed_bytes, int errno_value) {
-    throw Error(ErrorCode::Io, fmt::format("cannot write checkpoint {}: {}{}", path.string(), std::strerror(errno_value),
-                                           advice(errno_value, path, needed_bytes)));
+    throw Error(ErrorCode::Io, fmt::format("cannot write checkpoint {}: {}{}", path.string(),
+                                           std::strerror(errno_value), advice(errno_value, path, needed_bytes)));
 }
 
 [[noreturn]] void fail_reading(const std::filesystem::path& path, int errno_value) {
@@ -150,8 +152,8 @@ std::string damaged_tensor(const ManifestEntry& entry) {
 
 }  // namespace
 
-void write_checkpoint(const std::filesystem::path& path, const std::filesystem::path& temporary, const Manifest& manifest,
-                      std::span<const NamedBuffer> state) {
+void write_checkpoint(const std::filesystem::path& path, const std::filesystem::path& temporary,
+                      const Manifest& manifest, std::span<const NamedBuffer> state) {
     int error = write_file(temporary, manifest, state);
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
     if (error != 0) {
@@ -180,15 +182,17 @@ std::string find_damage(const std::filesystem::path& path, std::uint64_t step) {
 void read_checkpoint(const std::filesystem::path& path, std::uint64_t step, std::span<const NamedBuffer> state) {
     const OpenFile file = open_checkpoint(path, step);
     const auto refuse_damaged = [&](const std::string& damage) {
-        throw Error(ErrorCode::Io, fmt::format("cannot load checkpoint {}: {}. Remove it; an older one will be used then",
-                                               path.string(), damage));
+        throw Error(ErrorCode::Io,
+                    fmt::format("cannot load checkpoint {}: {}. Remove it; an older one will be used then",
+                                path.string(), damage));
     };
     if (!file.damage.empty()) refuse_damaged(file.damage);
     if (const std::string why = difference(file.manifest, state); !why.empty()) {
-        throw Error(ErrorCode::Mismatch,
-                    fmt::format("cannot load checkpoint {}: {}. Build the model with the sizes that it was saved with, or pass "
-                                "another checkpoint directory",
-                                path.string(), why));
+        throw Error(
+            ErrorCode::Mismatch,
+            fmt::format("cannot load checkpoint {}: {}. Build the model with the sizes that it was saved with, or pass "
+                        "another checkpoint directory",
+                        path.string(), why));
     }
     for (std::size_t i = 0; i < state.size(); ++i) {
         const ManifestEntry& entry = file.manifest.entries[i];

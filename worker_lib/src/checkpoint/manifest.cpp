@@ -24,7 +24,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the checkpoint format is little-endian");
 
-std::size_t round_up(std::size_t value) { return (value + kTensorAlignBytes - 1) / kTensorAlignBytes * kTensorAlignBytes; }
+std::size_t round_up(std::size_t value) {
+    return (value + kTensorAlignBytes - 1) / kTensorAlignBytes * kTensorAlignBytes;
+}
 
 void check(const NamedBuffer& named, std::set<std::string_view>& seen) {
     const auto refuse = [&](std::string_view why) {
@@ -46,9 +48,11 @@ std::string preamble(std::size_t length) {
 /// All lines but the last, for a head of `length` bytes in all.
 std::string body(const Manifest& manifest, std::size_t length) {
     std::string text = preamble(length);
-    text += fmt::format("step {}\nworld_size {}\nfile_bytes {}\n", manifest.step, manifest.world_size, manifest.file_bytes);
+    text +=
+        fmt::format("step {}\nworld_size {}\nfile_bytes {}\n", manifest.step, manifest.world_size, manifest.file_bytes);
     for (const ManifestEntry& e : manifest.entries) {
-        text += fmt::format("tensor {} {} {:#018x} {} {}\n", to_string(e.dtype), e.count, e.hash, e.offset_bytes, e.name);
+        text +=
+            fmt::format("tensor {} {} {:#018x} {} {}\n", to_string(e.dtype), e.count, e.hash, e.offset_bytes, e.name);
     }
     return text;
 }
@@ -143,11 +147,15 @@ Manifest make_manifest(std::uint64_t step, int world_size, std::span<const Named
     std::size_t data_bytes = 0;
     for (const NamedBuffer& named : state) {
         check(named, seen);
-        manifest.entries.push_back({.name = named.name, .dtype = named.buffer.dtype, .count = named.buffer.count,
-                                    .hash = hash_of(named.buffer), .offset_bytes = data_bytes});
+        manifest.entries.push_back({.name = named.name,
+                                    .dtype = named.buffer.dtype,
+                                    .count = named.buffer.count,
+                                    .hash = hash_of(named.buffer),
+                                    .offset_bytes = data_bytes});
         data_bytes += round_up(named.buffer.bytes());
     }
-    // The offsets are part of the head whose length they depend on: leave each of the numbers as much room as it can need.
+    // The offsets are part of the head whose length they depend on: leave each of the numbers as much room as it can
+    // need.
     constexpr std::size_t kDigits = std::numeric_limits<std::size_t>::digits10 + 1;
     const std::size_t head =
         round_up(body(manifest, 0).size() + last_line({}).size() + (manifest.entries.size() + 1) * kDigits);
@@ -157,8 +165,7 @@ Manifest make_manifest(std::uint64_t step, int world_size, std::span<const Named
 }
 
 std::string encode(const Manifest& manifest) {
-    const std::size_t length =
-        manifest.entries.empty() ? manifest.file_bytes : manifest.entries.front().offset_bytes;
+    const std::size_t length = manifest.entries.empty() ? manifest.file_bytes : manifest.entries.front().offset_bytes;
     std::string text = body(manifest, length);
     text += last_line(text);
     text.resize(length, ' ');

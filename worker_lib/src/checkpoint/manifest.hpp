@@ -17,26 +17,27 @@ struct ManifestEntry {
     std::string name;
     DType dtype = DType::f32;
     std::size_t count = 0;
-    std::uint64_t hash = 0;          ///< of the tensor's bytes
-    std::size_t offset_bytes = 0;    ///< from the start of the file
+    std::uint64_t hash = 0;        ///< of the tensor's bytes
+    std::size_t offset_bytes = 0;  ///< from the start of the file
     [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
     bool operator==(const ManifestEntry&) const = default;
 };
 
 struct Manifest {
     std::uint64_t step = 0;
-    int world_size = 0;              ///< of the job that wrote it, for people
+    int world_size = 0;  ///< of the job that wrote it, for people
     std::vector<ManifestEntry> entries;
-    std::size_t file_bytes = 0;      ///< of a complete file
+    std::size_t file_bytes = 0;  ///< of a complete file
     bool operator==(const Manifest&) const = default;
 };
 
 inline constexpr std::size_t kTensorAlignBytes = 128;
-inline constexpr std::size_t kPreambleBytes = 64;         ///< of the first line, which says how long the head is
-inline constexpr std::size_t kMaxHeadBytes = 64u << 20;   ///< a larger number in a file is damage
+inline constexpr std::size_t kPreambleBytes = 64;        ///< of the first line, which says how long the head is
+inline constexpr std::size_t kMaxHeadBytes = 64u << 20;  ///< a larger number in a file is damage
 
 /// What `state` looks like in a file: hashes taken, offsets chosen. Costs one pass over the tensors.
-/// Throws Error{InvalidArgument} for device memory, and for names that are empty, double, or contain control characters.
+/// Throws Error{InvalidArgument} for device memory, and for names that are empty, double, or contain control
+/// characters.
 [[nodiscard]] Manifest make_manifest(std::uint64_t step, int world_size, std::span<const NamedBuffer> state);
 
 /// The head of the file, padded so that the first tensor follows directly.

@@ -25,7 +25,8 @@ std::uint64_t hash_of(std::span<const std::string> items) {
     return fnv.value();
 }
 
-/// Per position: is it the same value on every rank? The minimum of ~x is the maximum of x, so one reduction gives both.
+/// Per position: is it the same value on every rank? The minimum of ~x is the maximum of x, so one reduction gives
+/// both.
 std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint64_t> values) {
     std::vector<std::uint64_t> both(values.begin(), values.end());
     for (const std::uint64_t value : values) both.push_back(~value);
@@ -80,8 +81,8 @@ std::string list(std::span<const int> ranks) {
     const std::string other = text_of_rank(group, differing.front(), mine);
     throw Error(ErrorCode::Mismatch,
                 "the ranks disagree on " + std::string(what) + ": rank 0 has " + reference + ", but rank " +
-                    std::to_string(differing.front()) + " has " + other + " (different from rank 0: " + list(differing) +
-                    "). Build the same model with the same options on every rank.",
+                    std::to_string(differing.front()) + " has " + other + " (different from rank 0: " +
+                    list(differing) + "). Build the same model with the same options on every rank.",
                 differing);
 }
 

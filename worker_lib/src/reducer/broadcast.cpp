@@ -10,26 +10,54 @@ namespace {
 constexpr std::size_t kPieceBytes = 32u << 20;
 constexpr std::size_t kMaxInFlight = 4;  // bounds the queue for models of many thousand tensors
 
+/// Broadcasts in flight, the oldest first. The caller's memory is theirs until they have ended, well or badly: so none
+/// outlives this object, not even when an exception ends it.
+class InFlight {
+public:
+    InFlight() = default;
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+    ~InFlight() {
+        for (Work& work : works_) {
+            try {
+                work.wait();
+            } catch (const Error&) {  // the group has failed; its first error is on its way already
+            }
+        }
+    }
+
+    void add(Work work) {
+        works_.push_back(std::move(work));
+        if (works_.size() >= kMaxInFlight) wait_for_oldest();
+    }
+    void wait_for_all() {
+        while (!works_.empty()) wait_for_oldest();
+    }
+
+private:
+    void wait_for_oldest() {
+        Work oldest = std::move(works_.front());
+        works_.pop_front();
+        oldest.wait();
+    }
+
+    std::deque<Work> works_;
+};
+
 }  // namespace
 
 void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view tag) {
-    std::deque<Work> in_flight;
-    const auto wait_for_oldest = [&] {
-        Work oldest = std::move(in_flight.front());
-        in_flight.pop_front();
-        oldest.wait();
-    };
+    InFlight in_flight;
     for (const Buffer& whole : buffers) {
         const std::size_t piece_elements = kPieceBytes / size_of(whole.dtype);
         for (std::size_t done = 0; done < whole.count; done += piece_elements) {
             Buffer piece = whole;
             piece.data = static_cast<std::byte*>(whole.data) + done * size_of(whole.dtype);
             piece.count = std::min(piece_elements, whole.count - done);
-            in_flight.push_back(group.broadcast(piece, root, {}, {.timeout = {}, .tag = tag}));
-            if (in_flight.size() >= kMaxInFlight) wait_for_oldest();
+            in_flight.add(group.broadcast(piece, root, {}, {.timeout = {}, .tag = tag}));
         }
     }
-    while (!in_flight.empty()) wait_for_oldest();
+    in_flight.wait_for_all();
 }
 
 }  // namespace ddp::detail

@@ -13,8 +13,8 @@ void check(const ParamSpec& param, std::size_t index) {
     const bool is_float = param.dtype == DType::f16 || param.dtype == DType::bf16 || param.dtype == DType::f32 ||
                           param.dtype == DType::f64;
     if (is_float) return;
-    throw Error(ErrorCode::InvalidArgument, "parameter " + std::to_string(index) + " ('" + param.name + "') is of type " +
-                                                std::string(to_string(param.dtype)) +
+    throw Error(ErrorCode::InvalidArgument, "parameter " + std::to_string(index) + " ('" + param.name +
+                                                "') is of type " + std::string(to_string(param.dtype)) +
                                                 ": only f16, bf16, f32 and f64 have gradients to average");
 }
 
@@ -34,8 +34,9 @@ std::size_t limit_bytes(const Filling& filling, const ReducerOptions& options) {
 
 BucketPlan plan_buckets(std::span<const ParamSpec> params, const ReducerOptions& options) {
     if (options.align_bytes == 0 || options.align_bytes % sizeof(double) != 0) {
-        throw Error(ErrorCode::InvalidArgument, "ReducerOptions: align_bytes is " + std::to_string(options.align_bytes) +
-                                                    ", it must be a positive multiple of " + std::to_string(sizeof(double)));
+        throw Error(ErrorCode::InvalidArgument,
+                    "ReducerOptions: align_bytes is " + std::to_string(options.align_bytes) +
+                        ", it must be a positive multiple of " + std::to_string(sizeof(double)));
     }
     BucketPlan plan;
     std::map<DType, Filling> filling;

@@ -16,7 +16,8 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
     std::vector<std::string> items;
     items.reserve(params.size() + 1);
     items.push_back("bucket limits of " + std::to_string(options.first_bucket_cap_bytes) + " and " +
-                    std::to_string(options.bucket_cap_bytes) + " bytes, alignment " + std::to_string(options.align_bytes));
+                    std::to_string(options.bucket_cap_bytes) + " bytes, alignment " +
+                    std::to_string(options.align_bytes));
     for (std::size_t i = 0; i < params.size(); ++i) {
         items.push_back("parameter " + std::to_string(i) + " '" + params[i].name + "' " +
                         std::string(to_string(params[i].dtype)) + "[" + std::to_string(params[i].count) + "]");
@@ -28,8 +29,8 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
 
 }  // namespace
 
-/// The state of one backward. `mutex_` guards everything that mark() touches, as that runs on any thread; it also makes the
-/// launches one sequence, the same on all ranks: bucket k starts only after bucket k - 1 has started.
+/// The state of one backward. `mutex_` guards everything that mark() touches, as that runs on any thread; it also makes
+/// the launches one sequence, the same on all ranks: bucket k starts only after bucket k - 1 has started.
 class GradientReducer::Impl {
 public:
     Impl(ProcessGroup& parent, std::vector<ParamSpec> params, const ReducerOptions& options)
@@ -49,7 +50,8 @@ public:
 
     void begin(bool sync) {
         const std::lock_guard lock(mutex_);
-        if (phase_ == Phase::kFailed) throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
+        if (phase_ == Phase::kFailed)
+            throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
         if (phase_ != Phase::kIdle) refuse("begin_backward: the backward before was not ended by finish_backward");
         for (Param& param : params_) param.marked = false;
         for (Bucket& bucket : buckets_) bucket.pending = bucket.slots;
@@ -65,7 +67,8 @@ public:
             refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
         }
         if (std::exchange(params_[i].marked, true)) {
-            refuse("parameter '" + specs_[i].name + "' was marked twice in one backward. Mark a gradient once, when it is " +
+            refuse("parameter '" + specs_[i].name +
+                   "' was marked twice in one backward. Mark a gradient once, when it is " +
                    "complete: if layers share it, after the last of them");
         }
         // What earlier backwards without sync have added up here must survive.
@@ -126,13 +129,15 @@ private:
             buckets_[b].buffer = {memory, planned.bytes / size_of(planned.dtype), planned.dtype, Device::Cpu};
             buckets_[b].slots = planned.slots.size();
             buckets_[b].tag = "bucket " + std::to_string(b);
-            for (const BucketPlan::Slot& slot : planned.slots) params_[slot.param] = {b, memory + slot.offset_bytes, false};
+            for (const BucketPlan::Slot& slot : planned.slots)
+                params_[slot.param] = {b, memory + slot.offset_bytes, false};
         }
     }
 
     void check_index(std::size_t i) const {
         if (i >= specs_.size()) {
-            refuse("there is no parameter " + std::to_string(i) + ": " + std::to_string(specs_.size()) + " were registered");
+            refuse("there is no parameter " + std::to_string(i) + ": " + std::to_string(specs_.size()) +
+                   " were registered");
         }
     }
 
@@ -206,7 +211,9 @@ void GradientReducer::begin_backward(bool sync) { impl_->begin(sync); }
 void GradientReducer::mark_ready(std::size_t i) { impl_->mark(i, false); }
 void GradientReducer::mark_unused(std::size_t i) { impl_->mark(i, true); }
 void GradientReducer::finish_backward() { impl_->finish(); }
-void GradientReducer::sync_parameters(std::span<const Buffer> params, int root) { impl_->sync_parameters(params, root); }
+void GradientReducer::sync_parameters(std::span<const Buffer> params, int root) {
+    impl_->sync_parameters(params, root);
+}
 const BucketPlan& GradientReducer::plan() const { return impl_->plan(); }
 ReducerStats GradientReducer::stats() const { return impl_->stats(); }
 
