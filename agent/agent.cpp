@@ -188,8 +188,8 @@ void Agent::perform(const StartWorkers& action) {
                      action.assignment.world_size, action.assignment.node_count);
     }
     workers_.reset();
-    workers_.emplace(io_, WorkerProcesses::Callbacks{[this](LocalRank rank, const ExitStatus& status) {
-                                                         events_.push(WorkerExited{rank, status});
+    workers_.emplace(io_, WorkerProcesses::Callbacks{[this](LocalRank rank, const ExitStatus& status, bool unasked) {
+                                                         events_.push(WorkerExited{rank, status, unasked});
                                                      },
                                                      [this] { events_.push(GroupGone{}); }});
     for (int i = 0; i < config_.slots; ++i) {

@@ -124,7 +124,8 @@ void DaemonLink::take(DaemonMessage message) {
             [this](const Finished& finished) { callbacks_.event(JobFinished{finished.verdict}); },
             [this](const Rejected& rejected) {
                 callbacks_.event(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node: {}",
-                                                        to_string(endpoint_), rejected.reason)});
+                                                        to_string(endpoint_), rejected.reason),
+                                            exit_code::kUsage});
             },
         },
         message);

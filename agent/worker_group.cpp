@@ -38,7 +38,9 @@ public:
 private:
     [[nodiscard]] bool leaving() const { return state_.ending || state_.stop_signal; }
     void act(Action action) { actions_.push_back(std::move(action)); }
-    void send(coordinator::AgentMessage message) { act(SendMessage{std::move(message)}); }
+    void send(coordinator::AgentMessage message) {
+        if (!state_.guard_lost) act(SendMessage{std::move(message)});
+    }
 
     void start(const Assignment& assignment);
     void fail(LocalRank rank, const ExitStatus& status, std::string why);
@@ -122,6 +124,10 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
+    if (state_.phase == Phase::kStopping && event.unasked && is_violent(event.status)) {
+        // Peers elsewhere may have noticed this death, and failed of it, before we did: the daemon must know the cause.
+        act(ReportFailure{state_.generation, event.rank, event.status, ""});
+    }
     if (state_.phase != Phase::kRunning) return;  // a victim, or too late to matter
     if (!event.status.success()) {
         reason_ = fmt::format("rank {} {}; stopping the other workers of this node",
@@ -201,7 +207,7 @@ void Transition::on(const DaemonLost& event) {
     if (leaving()) return;  // the end is decided, and the daemon closes connections at the end of a job
     const bool succeeded = state_.phase == Phase::kSucceeded;
     end_with(Finish{
-        exit_code::kInfrastructure,
+        event.exit_code,
         succeeded
             ? fmt::format("{}. The workers of this node had all exited with 0, but the job's end is unknown", event.why)
             : event.why,
@@ -211,8 +217,10 @@ void Transition::on(const DaemonLost& event) {
     settle();
 }
 
-/// Without the guard nobody cleans up after us, so there is no time for grace.
+/// Without the guard nobody cleans up after us, so there is no time for grace. Nor may the daemon give us new workers,
+/// so it is told nothing: it will see a node that is lost.
 void Transition::on(const GuardLost&) {
+    state_.guard_lost = true;
     end_with(Finish{exit_code::kInfrastructure,
                     "ddprun-guard, the parent of this process, was killed; stopped all workers of this node",
                     {}});

@@ -12,6 +12,7 @@
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
+#include "common/exit_codes.hpp"
 #include "common/exit_status.hpp"
 #include "common/ids.hpp"
 #include "rendezvous/coordinator/messages.hpp"
@@ -31,6 +32,7 @@ struct Assigned {
 struct WorkerExited {
     LocalRank rank{};
     ExitStatus status;
+    bool unasked = false;  ///< while the group was stopping: it had ended before, or by a SIGKILL that is not ours
 };
 /// Worker `rank` could not be started; those before it were, those after it were not tried.
 struct SpawnFailed {
@@ -57,6 +59,7 @@ struct NotifySignal {
 /// The daemon was not reached, refuses us, is silent or gone.
 struct DaemonLost {
     std::string why;
+    int exit_code = exit_code::kInfrastructure;  ///< kUsage when it refuses us: another command is needed, not another try
 };
 struct GuardLost {};
 /// State::deadline may have passed.
@@ -130,6 +133,7 @@ struct State {
     std::optional<int> stop_signal;               ///< this node was told to leave
     TimePoint stopped_at{};                       ///< … first at this time
     std::optional<Finish> ending;                 ///< how to end when the group is gone
+    bool guard_lost = false;                      ///< this node counts as lost: the daemon hears nothing more
 };
 
 struct Step {

@@ -81,7 +81,9 @@ void WorkerProcesses::all_started() {
 void WorkerProcesses::on_exit(LocalRank rank) {
     Worker& ended = *workers_.at(static_cast<std::size_t>(number(rank)));
     ended.status = ended.process->status();
-    callbacks_.exited(rank, *ended.status);
+    const bool killed_by_others =
+        ended.status->kind == ExitStatus::Kind::kSignaled && ended.status->number == SIGKILL && stop_signal_ != SIGKILL;
+    callbacks_.exited(rank, *ended.status, stop_signal_ == 0 || ended.ended_unasked || killed_by_others);
     check_gone();
 }
 
@@ -97,6 +99,9 @@ std::vector<pid_t> WorkerProcesses::strays() const {
 }
 
 void WorkerProcesses::signal_group(int number) {
+    for (const auto& worker : workers_) {
+        if (stop_signal_ == 0 && worker->process) worker->ended_unasked = worker->process->status().has_value();
+    }
     stop_signal_ = number;
     told_.clear();
     for (const auto& worker : workers_) {

@@ -15,6 +15,18 @@ ExitStatus exit_status_from_wait(int wait_status) {
     return {ExitStatus::Kind::kExited, WEXITSTATUS(wait_status), false};
 }
 
+bool is_violent(const ExitStatus& status) {
+    if (status.kind != ExitStatus::Kind::kSignaled) return false;
+    switch (status.number) {
+        case SIGKILL:
+        case SIGSEGV:
+        case SIGBUS:
+        case SIGILL:
+        case SIGFPE: return true;
+        default: return false;
+    }
+}
+
 std::string signal_name(int signal) {
     if (const char* abbreviation = ::sigabbrev_np(signal)) return fmt::format("SIG{}", abbreviation);
     return fmt::format("signal {}", signal);

@@ -21,6 +21,10 @@ struct ExitStatus {
     friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };
 
+/// Killed by a signal that no healthy process sends to itself and no launcher sends first: KILL (also by the kernel when memory
+/// runs out), SEGV, BUS, ILL, FPE. Not ABRT, which is how libraries give up when a peer is gone.
+[[nodiscard]] bool is_violent(const ExitStatus& status);
+
 /// From the status word of waitpid(2) or the fields of waitid(2).
 [[nodiscard]] ExitStatus exit_status_from_wait(int wait_status);
 

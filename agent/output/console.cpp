@@ -11,6 +11,8 @@
 #include <chrono>
 #include <limits>
 
+#include "common/unique_fd.hpp"
+
 namespace ddprun::agent {
 namespace {
 
@@ -28,21 +30,20 @@ bool ready(int fd, bool wait) {
 }  // namespace
 
 Console::Console(boost::asio::io_context& io, int out_fd, int err_fd)
-    : outlets_{open_outlet(out_fd), open_outlet(err_fd)}, retry_(io) {}
+    : outlets_{Outlet(io, out_fd), Outlet(io, err_fd)} {}
 
-Console::Outlet Console::open_outlet(int fd) {
-    Outlet outlet;
-    outlet.fd = fd;
-    outlet.terminal = ::isatty(fd) == 1;
+Console::Outlet::Outlet(boost::asio::io_context& io, int fd_to_use)
+    : fd(fd_to_use), own(io), retry(io), terminal(::isatty(fd_to_use) == 1) {
     struct stat status {};
-    if (::fstat(fd, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) {
-        // O_NONBLOCK belongs to the open file, which our shell and its other programs share: set it on one of our own.
-        outlet.own.reset(
-            ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-        if (outlet.own)
-            outlet.fd = outlet.own.get();  // else (another user's terminal): small writes, each after a poll
-    }
-    return outlet;
+    if (::fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return;
+    // O_NONBLOCK belongs to the open file, which our shell and its other programs share: set it on one of our own.
+    // Where that is refused (another user's terminal) every write is small and follows a poll.
+    const std::string path = fmt::format("/proc/self/fd/{}", fd);
+    UniqueFd again(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (!again) return;
+    boost::system::error_code refused;
+    own.assign(again.get(), refused);
+    if (!refused) fd = again.release();
 }
 
 void Console::write(Stream stream, int source, const Segment& segment, std::string_view label) {
@@ -60,7 +61,7 @@ void Console::write(Stream stream, int source, const Segment& segment, std::stri
     outlet.queue += text;
     outlet.open_source = source;
     outlet.line_open = segment.text.back() != '\n' && segment.text.back() != '\r';
-    if (!outlet.waiting && pump(outlet, false)) wait_to_retry(outlet);
+    if (!outlet.waiting && pump(outlet, false)) pump_when_ready(outlet);
 }
 
 bool Console::backlogged() const {
@@ -68,7 +69,7 @@ bool Console::backlogged() const {
 }
 
 bool Console::pump(Outlet& outlet, bool wait) {
-    const std::size_t piece = outlet.own ? std::numeric_limits<std::size_t>::max() : kBlockingWriteBytes;
+    const std::size_t piece = outlet.own.is_open() ? std::numeric_limits<std::size_t>::max() : kBlockingWriteBytes;
     std::size_t written = 0;
     while (written < outlet.queue.size() && ready(outlet.fd, wait)) {
         const ssize_t count =
@@ -88,19 +89,19 @@ bool Console::pump(Outlet& outlet, bool wait) {
     return !outlet.queue.empty();
 }
 
-void Console::wait_to_retry(Outlet& outlet) {
+void Console::pump_when_ready(Outlet& outlet) {
     outlet.waiting = true;
-    if (retrying_) return;
-    retrying_ = true;
-    retry_.expires_after(kRetryEvery);
-    retry_.async_wait([this](const boost::system::error_code& error) {
+    const auto ready = [this, &outlet](const boost::system::error_code& error) {
         if (error) return;
-        retrying_ = false;
-        for (Outlet& waiting : outlets_) {
-            waiting.waiting = false;
-            if (pump(waiting, false)) wait_to_retry(waiting);
-        }
-    });
+        outlet.waiting = false;
+        if (pump(outlet, false)) pump_when_ready(outlet);
+    };
+    if (outlet.own.is_open()) {
+        outlet.own.async_wait(boost::asio::posix::descriptor_base::wait_write, ready);
+    } else {
+        outlet.retry.expires_after(kRetryEvery);
+        outlet.retry.async_wait(ready);
+    }
 }
 
 void Console::drain() {

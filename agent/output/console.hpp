@@ -4,6 +4,7 @@
 // One thread.
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <array>
@@ -12,7 +13,6 @@
 #include <string_view>
 
 #include "agent/output/line_buffer.hpp"
-#include "common/unique_fd.hpp"
 
 namespace ddprun::agent {
 
@@ -39,8 +39,11 @@ public:
 
 private:
     struct Outlet {
-        int fd = -1;   ///< where to write
-        UniqueFd own;  ///< `fd`, when it is a non-blocking description that we opened ourselves
+        Outlet(boost::asio::io_context& io, int fd_to_use);
+
+        int fd;                                     ///< where to write
+        boost::asio::posix::stream_descriptor own;  ///< the same, opened anew as non-blocking; closed: not possible
+        boost::asio::steady_timer retry;            ///< for when it is not
         std::string queue;
         bool terminal = false;
         bool waiting = false;      ///< it took no more the last time
@@ -49,15 +52,12 @@ private:
         bool line_open = false;    ///< … if this is set
     };
 
-    static Outlet open_outlet(int fd);
     [[nodiscard]] const Outlet& outlet(Stream stream) const { return outlets_[static_cast<std::size_t>(stream)]; }
     /// Writes while the console takes it. `wait`: until all is written. True when something is left.
     bool pump(Outlet& outlet, bool wait);
-    void wait_to_retry(Outlet& outlet);
+    void pump_when_ready(Outlet& outlet);
 
     std::array<Outlet, 2> outlets_;
-    boost::asio::steady_timer retry_;
-    bool retrying_ = false;
 };
 
 }  // namespace ddprun::agent

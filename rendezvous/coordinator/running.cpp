@@ -7,6 +7,9 @@
 namespace ddprun::coordinator {
 namespace {
 
+/// How much later than its consequence the report of a cause may come.
+constexpr std::chrono::seconds kBlameWindow{1};
+
 /// Nothing runs any more; whatever comes next, the store of the group must not be reachable then.
 void close_store(Transition& t) {
     t.actions.push_back(CloseStore{t.state.group.generation});
@@ -45,6 +48,13 @@ void conclude(Transition& t) {
     gather(t);
 }
 
+/// Whether this is the failure that the one blamed so far came from. When a process is killed, its peers' connections end
+/// before its agent can notice: a peer on another node may fail of that, with an exit code, and be reported first.
+bool explains_the_cause(const State& state, const FailureReport& later) {
+    return state.phase == Phase::kStopping && state.cause.failure && !is_violent(state.cause.failure->status) &&
+           is_violent(later.status) && state.now <= state.cause.failed_at + kBlameWindow;
+}
+
 }  // namespace
 
 Cause because(std::string reason) {
@@ -60,8 +70,15 @@ bool may_end_the_job(const State& state) {
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message) {
     State& state = t.state;
     const Node& node = state.nodes.at(id);
-    if (message.generation != state.group.generation || node.busy != message.generation ||
-        state.phase != Phase::kRunning) {
+    const bool of_this_group = message.generation == state.group.generation && node.busy == message.generation;
+    if (of_this_group && explains_the_cause(state, message.failure)) {
+        t.say(fmt::format("{}, which explains: {}", describe(message.failure), state.cause.reason));
+        state.cause.reason = describe(message.failure);
+        state.cause.failure = message.failure;
+        state.cause.failed_node = id;
+        return;
+    }
+    if (!of_this_group || state.phase != Phase::kRunning) {
         t.say(fmt::format("not the cause of anything: {} (generation {})", describe(message.failure),
                           number(message.generation)));
         return;

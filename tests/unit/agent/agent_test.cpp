@@ -271,6 +271,7 @@ TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {
     daemon.send(assignment(1));
     REQUIRE(eventually([&] { return agent.mark().processes().size() == 6; }));
     lifeline.write_end.reset();
+    CHECK(daemon.closed());  // without another word
     CHECK(agent.end().exit_code() == 69);
     CHECK(agent.mark().none_left());
 }

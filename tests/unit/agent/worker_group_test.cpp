@@ -118,6 +118,16 @@ TEST_CASE("siblings that die of the stop are no failures of their own", "[agent]
     CHECK(group.reason.empty());
 }
 
+TEST_CASE("a violent death that the stop did not cause is reported, for it may be what the others failed of", "[agent]") {
+    const auto report = [](const WorkerExited& event) {
+        return (running() << AbortReceived{Generation{1}, "rank 7 exited with code 1"} << event).actions;
+    };
+    CHECK(report({LocalRank{1}, killed_by(SIGKILL), true}) ==
+          std::vector<Action>{ReportFailure{Generation{1}, LocalRank{1}, killed_by(SIGKILL), ""}});
+    CHECK(report({LocalRank{1}, killed_by(SIGSEGV), false}).empty());  // in its handler of our SIGTERM
+    CHECK(report({LocalRank{1}, exited(1), true}).empty());            // a victim like the first
+}
+
 TEST_CASE("a group is reported as stopped only when nothing is left", "[agent]") {
     Group group = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)};
     CHECK(group.actions.empty());
@@ -307,10 +317,13 @@ TEST_CASE("notifications reach running workers only and stop nobody", "[agent]")
     CHECK(stopping.actions.empty());
 }
 
-TEST_CASE("without its guard the agent kills at once and tells nobody goodbye", "[agent]") {
+TEST_CASE("without its guard the agent kills at once and tells the daemon nothing", "[agent]") {
     Group group = running(1) << GuardLost{};
     CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+    group << Assigned{assignment(2)};
+    CHECK(group.actions.empty());
     group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupGone{};
+    CHECK(group.actions.size() == 1);  // a report that the group has stopped would bring a new assignment
     CHECK(group.finished_with(exit_code::kInfrastructure));
     CHECK((Group() << GuardLost{}).finished_with(exit_code::kInfrastructure));
 }

@@ -79,6 +79,33 @@ TEST_CASE("the first failure received is the culprit and one failure spends one 
     CHECK(job.state.cause.failure == failure(1, "n2"));
 }
 
+TEST_CASE("a killed worker is the culprit though a peer that failed of it was reported first", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    const FailureReport consequence = failure(1, "n2", {ExitStatus::Kind::kExited, 1, false});
+    job.fail("n2", consequence);
+    const bool in_time = GENERATE(true, false);
+    job.pass(in_time ? 900ms : 1200ms);
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n2");
+    job.stopped("n1");
+    CHECK(job.verdict().culprit == (in_time ? failure(0, "n1") : consequence));
+    CHECK(job.verdict().exit_code == (in_time ? 137 : 1));
+}
+
+TEST_CASE("a peer that gives up is never the culprit of a death before it", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.fail("n2", failure(1, "n2"));
+    const auto later = GENERATE(ExitStatus{ExitStatus::Kind::kExited, 1, false},
+                                ExitStatus{ExitStatus::Kind::kSignaled, SIGABRT, true},
+                                ExitStatus{ExitStatus::Kind::kSignaled, SIGSEGV, true});
+    job.fail("n1", failure(0, "n1", later));
+    job.stopped("n2");
+    job.stopped("n1");
+    CHECK(job.verdict().culprit == failure(1, "n2"));
+}
+
 TEST_CASE("a failure report with code 0 never makes a success", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 1});
     job.start({"n1"});
