@@ -123,6 +123,7 @@ inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::v
 /// Index of the first element that differs, or -1. Two NaNs are equal.
 inline std::ptrdiff_t first_difference(const Bytes& a, const Bytes& b, DType type) {
     if (a.size() != b.size()) return 0;
+    if (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0) return -1;
     const std::size_t width = size_of(type);
     for (std::size_t i = 0; i < a.size(); i += width) {
         if (std::memcmp(&a[i], &b[i], width) == 0) continue;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "worker_lib/src/native/deadlines.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
@@ -21,14 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A peer that waits in vain for a rank of its own node knows the culprit and tells us; so we give up a little later.
-constexpr milliseconds kGrace{300};
 /// For the last words to and from a peer, when something has failed already.
 constexpr milliseconds kFarewell{250};
-
-ddprun::TimePoint later(ddprun::TimePoint deadline) {
-    return deadline < ddprun::TimePoint::max() - kGrace ? deadline + kGrace : ddprun::TimePoint::max();
-}
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -127,7 +122,7 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
         waiting.push_back({.fd = events == 0 ? -1 : flow.link->socket.get(), .events = events, .revents = 0});
     }
     const auto now = ddprun::Clock::now();
-    const auto deadline = later(operation.deadline);
+    const auto deadline = network_deadline(operation);
     const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(std::min(deadline, now + Waiter::kNap)));
     if (ready < 0 && errno != EINTR) throw_errno("poll failed", errno);
     if (waiting[0].revents != 0) {
@@ -137,7 +132,8 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
     for (std::size_t i = 0; i < flows.size(); ++i) {
         if ((waiting[i + 1].revents & POLLRDHUP) != 0) flows[i].link->sending_broken = true;
     }
-    if (ready > 0 || now < deadline) return;
+    // What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
+    if (now < (ready > 0 ? extended(deadline, kTelling) : deadline)) return;
     const auto late = std::ranges::find_if(flows, [](const Flow& flow) { return !flow.sent_all() || !flow.received_all(); });
     throw Error(ErrorCode::Timeout,
                 fmt::format("group '{}': rank {} waited until its deadline for {} in {}; that rank may itself wait for others",

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/native/deadlines.hpp"
 
 namespace ddp::detail {
 
@@ -36,11 +37,13 @@ bool Node::any_foreign() const {
 void Node::meet(const Operation& operation, std::uint64_t heap_offset) {
     seq_ = operation.seq;
     own().announcements[seq_ % 2] = {signature_of(operation), heap_offset};
-    barrier(operation);
+    arrive(operation, meeting_deadline(operation));
     compare(operation);
 }
 
-void Node::barrier(const Operation& operation) {
+void Node::barrier(const Operation& operation) { arrive(operation, finishing_deadline(operation)); }
+
+void Node::arrive(const Operation& operation, ddprun::TimePoint deadline) {
     ++barriers_;
     own().arrived.store(barriers_, std::memory_order_seq_cst);
     wake_all();
@@ -50,11 +53,11 @@ void Node::barrier(const Operation& operation) {
         while (next < size() && control(next).arrived.load(std::memory_order_seq_cst) >= barriers_) ++next;
         return next == size();
     };
-    waiter_.wait(ready, [&] { check_progress(operation); });
+    waiter_.wait(ready, [&] { check_progress(operation, deadline); });
     check_poison();
 }
 
-void Node::check_progress(const Operation& operation) const {
+void Node::check_progress(const Operation& operation, ddprun::TimePoint deadline) const {
     for (int i = 0; i < size(); ++i) {
         const bool left = control(i).left.load(std::memory_order_seq_cst) != 0;
         if (!left && !has_ended(at(i).process)) continue;
@@ -65,7 +68,7 @@ void Node::check_progress(const Operation& operation) const {
                                 at(i).name, left ? "has left the group" : "is gone: its process ended"),
                     {at(i).rank});
     }
-    if (ddprun::Clock::now() < operation.deadline) return;
+    if (ddprun::Clock::now() < deadline) return;
     const auto missing = absent();
     if (missing.empty()) return;  // they came this instant
     throw Error(ErrorCode::Timeout, fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_,

@@ -38,8 +38,8 @@ public:
     /// The first barrier of an operation: announces it and the place of its buffer, waits for all, compares. After it
     /// announced() is valid until the next meet(). Throws Mismatch naming both sides, and as barrier().
     void meet(const Operation& operation, std::uint64_t heap_offset);
-    /// Returns when all ranks of the node have come. Throws Timeout or PeerLost with the culprits, or the failure of
-    /// whoever poisoned the node.
+    /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with the
+    /// culprits, or the failure of whoever poisoned the node.
     void barrier(const Operation& operation);
 
     /// Whether a rank's buffer lies outside its heap, so that it passes through its staging slot.
@@ -65,7 +65,8 @@ private:
     [[nodiscard]] Control& own() const { return control(own_index_); }
     [[nodiscard]] const Announcement& announced(int index) const;
     [[nodiscard]] std::vector<int> absent() const;
-    void check_progress(const Operation& operation) const;
+    void arrive(const Operation& operation, ddprun::TimePoint deadline);
+    void check_progress(const Operation& operation, ddprun::TimePoint deadline) const;
     void compare(const Operation& operation) const;
     void wake_all() const;
     [[nodiscard]] bool note(const Error& failure);
