@@ -181,6 +181,13 @@ TEST_CASE("a failure that a dying node caused elsewhere is not blamed on the wor
         job.pass(500ms);
         job.disconnect("n2");
     }
+    SECTION("the daemon was stopped before it could tell") {
+        job.silent = {"n2"};
+        job.fail("n1", failure(0, "n1"));
+        job.now += 60s;
+        job.feed(Tick{job.now});
+        job.pass(2100ms);
+    }
     SECTION("the dead node falls silent") {
         job.silent = {"n2"};
         job.pass(500ms);
