@@ -59,7 +59,8 @@ struct NotifySignal {
 /// The daemon was not reached, refuses us, is silent or gone.
 struct DaemonLost {
     std::string why;
-    int exit_code = exit_code::kInfrastructure;  ///< kUsage when it refuses us: another command is needed, not another try
+    int exit_code =
+        exit_code::kInfrastructure;  ///< kUsage when it refuses us: another command is needed, not another try
 };
 struct GuardLost {};
 /// State::deadline may have passed.

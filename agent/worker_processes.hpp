@@ -35,7 +35,7 @@ public:
     struct Callbacks {
         /// Once per started worker. `unasked`: it had ended before the group got a signal, or by a SIGKILL not ours.
         std::function<void(LocalRank, const ExitStatus&, bool unasked)> exited;
-        std::function<void()> gone;                                ///< once, after every `exited`: nothing is left
+        std::function<void()> gone;  ///< once, after every `exited`: nothing is left
     };
 
     WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks);
@@ -69,7 +69,7 @@ private:
         pid_t pid = -1;
         std::optional<ChildProcess> process;  ///< empty once reaped
         std::optional<ExitStatus> status;
-        bool ended_unasked = false;           ///< when the group got its first signal, it had ended already
+        bool ended_unasked = false;  ///< when the group got its first signal, it had ended already
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
         std::optional<ErrorFile> error_file;

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
@@ -29,9 +30,14 @@ struct Group {
     Pipe err;
     Console console{io, out.write_end.get(), err.write_end.get()};
     std::map<int, ExitStatus> exits;
+    std::set<int> unasked_ends;
     int gone = 0;
-    WorkerProcesses processes{
-        io, {[this](LocalRank rank, const ExitStatus& status) { exits[number(rank)] = status; }, [this] { ++gone; }}};
+    WorkerProcesses processes{io,
+                              {[this](LocalRank rank, const ExitStatus& status, bool unasked) {
+                                   exits[number(rank)] = status;
+                                   if (unasked) unasked_ends.insert(number(rank));
+                               },
+                               [this] { ++gone; }}};
 
     Group() {
         adopt_strays();
@@ -132,6 +138,23 @@ TEST_CASE("a stopped worker can still end in good order", "[agent]") {
     CHECK(group.exits[0].number == SIGTERM);
 }
 
+TEST_CASE("ends that the stop did not cause are told apart from those that it did", "[agent]") {
+    Group group;
+    for (int i = 0; i < 3; ++i) REQUIRE(group.start({"wait"}).has_value());
+    group.processes.all_started();
+    const pid_t crashed = group.processes.pid(LocalRank{0});
+    const pid_t stopped = group.processes.pid(LocalRank{1});
+    ::kill(crashed, SIGSEGV);
+    siginfo_t ended{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(crashed), &ended, WEXITED | WNOWAIT) == 0);
+    ::kill(stopped, SIGSTOP);  // so that somebody else's SIGKILL comes first
+    ::kill(stopped, SIGKILL);
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.all_gone());
+    CHECK(group.unasked_ends == std::set<int>{0, 1});
+    CHECK(group.exits[2].number == SIGTERM);
+}
+
 TEST_CASE("a notification is for the workers, not for their helpers", "[agent]") {
     Group group;
     REQUIRE(group.start({"child", "err=ready\n", "signals"}).has_value());
@@ -194,7 +217,7 @@ TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never 
         boost::asio::io_context io;
         const Mark mark;
         int gone = 0;
-        WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&) {}, [&] { ++gone; }});
+        WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&, bool) {}, [&] { ++gone; }});
         WorkerSpec spec;
         spec.argv = {shapes(), "out=a\rb\nc"};
         spec.out.file = open_log_file(path).value();
