@@ -234,12 +234,12 @@ TEST_CASE("a daemon that says nothing counts as lost after the agreed time", "[a
     CHECK_THAT(agent.err(), Contains("nothing for 0.3 s"));
 }
 
-TEST_CASE("a rejected agent passes on the reason", "[agent]") {
+TEST_CASE("a rejected agent passes on the reason and ends as after wrong usage", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));
     daemon.welcome();
     daemon.send(Rejected{"this daemon serves the job 'other'"});
-    CHECK(agent.end().exit_code() == 69);
+    CHECK(agent.end().exit_code() == 2);
     CHECK_THAT(agent.err(), Contains("serves the job 'other'"));
 }
 
