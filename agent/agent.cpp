@@ -81,6 +81,7 @@ private:
     void perform(const Finish& action);
 
     void show_waiting(const coordinator::Waiting& waiting);
+    [[nodiscard]] bool tells_the_verdict(const coordinator::Verdict& verdict) const;
 
     asio::io_context& io_;
     AgentConfig config_;
@@ -223,6 +224,15 @@ void Agent::perform(const ReportFailure& action) {
     link_.send(message);
 }
 
+/// One box for the job, not one per node: the first node prints it, and the one that it is about. The others leave it at
+/// a line.
+bool Agent::tells_the_verdict(const coordinator::Verdict& verdict) const {
+    const bool first = !assignment_ || number(assignment_->node_rank) == 0;
+    if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) return true;
+    if (verdict.exit_code != 0) spdlog::error("{}: the job failed: {}", config_.node_name, verdict.reason);
+    return false;
+}
+
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
     if (workers_ && !state_.gone) {
@@ -231,7 +241,7 @@ void Agent::perform(const Finish& action) {
     } else if (!action.why.empty()) {
         spdlog::error("{}: {}", config_.node_name, action.why);
     }
-    if (action.verdict && !config_.quiet_verdict) {
+    if (action.verdict && !config_.quiet_verdict && tells_the_verdict(*action.verdict)) {
         const std::string program = std::filesystem::path(config_.command.at(0)).filename().string();
         const std::string text = format_verdict(*action.verdict, program);
         console_.write(Console::Stream::kErr, Console::kAgent, {text, true});

@@ -61,6 +61,8 @@ std::string_view advice(const Verdict& verdict) {
     if (status.kind == ExitStatus::Kind::kSignaled) return advice_for_signal(status.number);
     if (status.number == exit_code::kProgramNotFound)
         return "Check the program's name, and that it is installed on that host too.";
+    if (status.number == exit_code::kInfrastructure && verdict.culprit->pid == 0)
+        return "That host has no room for more processes: look at its limits (ulimit -u, -n, the pids cgroup) and memory.";
     if (status.number == exit_code::kCannotExecute)
         return "Check that it is a program for this machine and executable (chmod +x).";
     if (verdict.culprit->last_lines.empty() && verdict.culprit->message.empty()) {

@@ -16,6 +16,19 @@ using coordinator::GroupStopped;
 using coordinator::GroupSucceeded;
 using coordinator::Leave;
 
+/// As a shell would say it, but a node that has no process, descriptor or memory left is not the program's fault.
+int code_of_failed_start(const Error& error) {
+    namespace errc = boost::system::errc;
+    if (error.code == errc::no_such_file_or_directory || error.code == errc::not_a_directory) {
+        return exit_code::kProgramNotFound;
+    }
+    for (const auto exhausted : {errc::resource_unavailable_try_again, errc::not_enough_memory, errc::too_many_files_open,
+                                 errc::too_many_files_open_in_system, errc::no_space_on_device}) {
+        if (error.code == exhausted) return exit_code::kInfrastructure;
+    }
+    return exit_code::kCannotExecute;
+}
+
 /// A step in the making. The on() functions are the rows of the table, one per event.
 class Transition {
 public:
@@ -144,11 +157,8 @@ void Transition::on(const WorkerExited& event) {
 void Transition::on(const SpawnFailed& event) {
     state_.running.erase(state_.running.lower_bound(event.rank), state_.running.end());
     if (state_.phase != Phase::kRunning) return;
-    const bool absent = event.error.code == boost::system::errc::no_such_file_or_directory ||
-                        event.error.code == boost::system::errc::not_a_directory;
-    const int code = absent ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
     reason_ = event.error.message;
-    fail(event.rank, {ExitStatus::Kind::kExited, code, false}, event.error.message);
+    fail(event.rank, {ExitStatus::Kind::kExited, code_of_failed_start(event.error), false}, event.error.message);
 }
 
 void Transition::on(const GroupGone&) {

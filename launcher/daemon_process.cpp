@@ -41,9 +41,10 @@ std::string seconds(std::chrono::milliseconds time) {
     // First up and out of the way, for each number may be the other's target.
     const int ready_copy = ::fcntl(ready, F_DUPFD, 10);
     const int lifeline_copy = ::fcntl(lifeline, F_DUPFD, 10);
-    const int null = ::open("/dev/null", O_RDONLY);
+    const int null = ::open("/dev/null", O_RDWR);
     if (ready_copy < 0 || lifeline_copy < 0 || null < 0) ::_exit(127);
     ::dup2(null, STDIN_FILENO);
+    ::dup2(null, STDOUT_FILENO);   // it has nothing to say there, and somebody may wait for the end of our output
     ::dup2(ready_copy, kReadyFd);
     ::dup2(lifeline_copy, kLifelineFd);
     // What our caller left open must not stay open for as long as the daemon lives: somebody may wait for its end-of-file.

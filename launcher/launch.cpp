@@ -85,6 +85,10 @@ void say_where(const Plan& plan, const Hosted& hosted) {
     if (plan.options.as_local_node || hosted.endpoint.port != plan.placement.endpoint.port) return;   // nobody has to know it
     spdlog::info("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining", to_string(hosted.endpoint),
                  plan.placement.reason);
+    const bool loopback = hosted.endpoint.host == "127.0.0.1" || hosted.endpoint.host == "::1";
+    if (hosted.started_here && loopback && plan.options.nodes.max > 1) {
+        spdlog::info("only this machine can join there; for several machines pass --rdzv-endpoint HOST to each of them");
+    }
 }
 
 agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {

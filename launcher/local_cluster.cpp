@@ -39,6 +39,7 @@ public:
     explicit Cluster(const LocalCluster& cluster) : cluster_(cluster), lifeline_(cluster.daemon_lifeline) {
         // What a node leaves behind when its guard and agent are killed together becomes our child, to be ended here.
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        ::signal(SIGPIPE, SIG_IGN);   // a reader of our output that has gone (| head) is no reason to end a job
         listen_for_signals();
     }
     Cluster(const Cluster&) = delete;
@@ -91,6 +92,7 @@ private:
     [[noreturn]] void become_node(char* const* argv, pid_t launcher) const {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != launcher) ::_exit(exit_code::kInternal);   // it died before we asked to be told
+        ::signal(SIGPIPE, SIG_DFL);
         ::setpgid(0, 0);                                              // Ctrl-C comes once, through the launcher
         ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
         ::execv("/proc/self/exe", argv);

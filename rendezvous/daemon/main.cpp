@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     try {
         const auto parsed = daemon::parse_options(argc, argv);
         if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
-        init_logging("ddprund");
+        init_logging("ddprund", StuckReader::kDropLine);  // a stuck terminal must not stop the heartbeats
         daemon::prepare_process();
         return daemon::run_program(std::get<daemon::Options>(parsed));
     } catch (const std::exception& error) {

@@ -44,9 +44,11 @@ TEST_CASE("nodes with different numbers of workers train the same curve too", "[
     one.launch = {"--nnodes", "2", "--nproc_per_node", "1", "--rdzv-endpoint", endpoint, "--node-rank", "1"};
     e2e::Process first(sandbox, e2e::command_of(three));
     e2e::Process second(sandbox, e2e::command_of(one));
-    CHECK(first.wait(e2e::Seconds(60)).exit_code() == 0);
-    CHECK(second.wait(e2e::Seconds(60)).exit_code() == 0);
+    const int first_code = first.wait(e2e::Seconds(60)).exit_code();
+    const int second_code = second.wait(e2e::Seconds(60)).exit_code();
     INFO(first.err() << second.err());
+    CHECK(first_code == 0);
+    CHECK(second_code == 0);
     const auto uneven = e2e::read_losses(three.losses);
     for (const auto& [step, loss] : losses_of(sandbox, "alone", {})) {
         REQUIRE(uneven.contains(step));

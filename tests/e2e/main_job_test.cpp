@@ -54,9 +54,11 @@ TEST_CASE("the same line typed in two terminals forms one job, the first of whic
                        fmt::format("127.0.0.1:{}", e2e::free_port())};
     e2e::Process first(sandbox, e2e::command_of(training));
     e2e::Process second(sandbox, e2e::command_of(training));
-    CHECK(first.wait(e2e::Seconds(60)).exit_code() == 0);
-    CHECK(second.wait(e2e::Seconds(60)).exit_code() == 0);
+    const int first_code = first.wait(e2e::Seconds(60)).exit_code();
+    const int second_code = second.wait(e2e::Seconds(60)).exit_code();
     INFO("first:\n" << first.out() << first.err() << "second:\n" << second.out() << second.err());
+    CHECK(first_code == 0);
+    CHECK(second_code == 0);
     // Rank 0 is on one of the two, and only it ends with the result.
     const std::string both = first.out() + second.out();
     CHECK(e2e::final_json(both).at("world_size").to_number<int>() == 4);

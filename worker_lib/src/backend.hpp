@@ -64,7 +64,8 @@ public:
 [[nodiscard]] std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec);
 
 /// Whether make_nccl_backend could work on this machine, and if not, why: "libnccl.so.2 not found", "no CUDA device".
+/// device   the one that make_nccl_backend would take; -1: any
 struct NcclAvailability { bool usable = false; std::string reason; };
-[[nodiscard]] NcclAvailability probe_nccl();
+[[nodiscard]] NcclAvailability probe_nccl(int device = -1);
 
 }  // namespace ddp::detail

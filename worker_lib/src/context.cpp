@@ -41,7 +41,7 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
 /// Every rank must take the same one: a single rank without a device keeps all of them on the CPU.
 Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     if (asked == Backend::Native) return asked;
-    const auto choice = detail::choose_backend(asked, detail::probe_nccl(), detail::gpu_expected_here());
+    const auto choice = detail::choose_backend(asked, detail::probe_nccl(spec.device), detail::gpu_expected_here());
     const auto choices = detail::exchange(spec, "backend", to_string(choice.backend));
     const auto native = std::ranges::find(choices, to_string(Backend::Native));
     if (native == choices.end()) return Backend::Nccl;

@@ -68,6 +68,10 @@ Environment read_environment(const Variables& variables) {
     environment.master_addr = variables("MASTER_ADDR").value_or("");
     environment.master_port = static_cast<int>(number(variables, "MASTER_PORT", 1, 65535).value_or(0));
     check(environment);
+    if (environment.world_size > 1 && variables("TORCHELASTIC_USE_AGENT_STORE").value_or("True") == "False") {
+        refuse("TORCHELASTIC_USE_AGENT_STORE=False: this launcher leaves it to rank 0 to host the store, which this library does "
+               "not do. Use ddprun, or torchrun with --master-addr and --master-port (its static rendezvous)");
+    }
     if (environment.world_size > 1 && (environment.master_addr.empty() || environment.master_port == 0)) {
         refuse(fmt::format("WORLD_SIZE is {} but {} is not set: the ranks cannot find each other. {}", environment.world_size,
                            environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT", kAdvice));

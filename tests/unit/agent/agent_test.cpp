@@ -276,6 +276,31 @@ TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {
     CHECK(agent.mark().none_left());
 }
 
+TEST_CASE("supervision goes on while the console takes nothing", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"err=flooding\n", "flood"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    CHECK(read_line(agent.err_.read_end.get()) == "flooding");
+    CHECK(read_line(agent.err_.read_end.get()) == "flooding");
+    // The pipe to nobody is full, and the agent knows it, when a worker waits in its write.
+    const auto stuck = [](pid_t pid) {
+        std::ifstream file("/proc/" + std::to_string(pid) + "/wchan");
+        std::string where;
+        return std::getline(file, where) && where.find("pipe") != std::string::npos;
+    };
+    const std::vector<pid_t> workers = agent.mark().processes();
+    REQUIRE(workers.size() == 2);
+    REQUIRE(eventually([&] { return stuck(workers[0]) && stuck(workers[1]); }));
+    ::kill(workers[1], SIGKILL);
+    CHECK(daemon.expect<WorkerFailed>().failure.pid == workers[1]);
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(daemon.closed());
+    CHECK_THAT(agent.out(), Contains("more than anybody reads\n"));  // which the agent's end has waited for
+    CHECK(agent.end().exit_code() == 143);
+}
+
 TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     const auto folder =
         std::filesystem::temp_directory_path() / ("ddprun-agent-log-test-" + std::to_string(::getpid()));

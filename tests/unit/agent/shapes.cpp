@@ -91,6 +91,10 @@ void print_signal_masks() {
     std::fclose(status);
 }
 
+[[noreturn]] void flood() {
+    for (;;) std::puts("more than anybody reads");
+}
+
 void print_variable(const char* name) {
     const char* value = std::getenv(name);
     std::printf("%s\n", value != nullptr ? value : "(unset)");
@@ -116,6 +120,7 @@ const Actions kActions = {
     {"descriptors", [](const std::string&) { print_descriptors(); }},
     {"masks", [](const std::string&) { print_signal_masks(); }},
     {"ids", [](const std::string&) { std::printf("%d %d %d\n", ::getpid(), ::getpgrp(), ::getsid(0)); }},
+    {"flood", [](const std::string&) { flood(); }},
     {"env", [](const std::string& name) { print_variable(name.c_str()); }},
     {"out", [](const std::string& text) { std::fputs(text.c_str(), stdout); }},
     {"err", [](const std::string& text) { std::fputs(text.c_str(), stderr); }},

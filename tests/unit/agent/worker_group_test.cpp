@@ -118,7 +118,8 @@ TEST_CASE("siblings that die of the stop are no failures of their own", "[agent]
     CHECK(group.reason.empty());
 }
 
-TEST_CASE("a violent death that the stop did not cause is reported, for it may be what the others failed of", "[agent]") {
+TEST_CASE("a violent death that the stop did not cause is reported, for it may be what the others failed of",
+          "[agent]") {
     const auto report = [](const WorkerExited& event) {
         return (running() << AbortReceived{Generation{1}, "rank 7 exited with code 1"} << event).actions;
     };

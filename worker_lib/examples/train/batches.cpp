@@ -19,9 +19,9 @@ std::size_t checked_windows(const Text& text, std::size_t context_bytes, std::si
                               global_batch, world_size, world_size, (global_batch / world_size + 1) * world_size);
     } else if (text.bytes.size() < context_bytes + global_batch) {
         problem = fmt::format(
-            "the data has {} bytes, but one step needs {} (--global-batch {} + --context {}). Pass more with "
+            "the data in {} has {} bytes, but one step needs {} (--global-batch {} + --context {}). Pass more with "
             "--data, or a smaller --global-batch",
-            text.bytes.size(), context_bytes + global_batch, global_batch, context_bytes);
+            text.source, text.bytes.size(), context_bytes + global_batch, global_batch, context_bytes);
     }
     if (!problem.empty()) throw UserError(context.rank() == 0 ? problem : "");
     return text.bytes.size() - context_bytes;

@@ -34,7 +34,10 @@ void append_file(const std::filesystem::path& path, std::vector<std::uint8_t>& b
 }
 
 std::uint64_t fingerprint(const std::vector<std::uint8_t>& bytes) {
-    return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    // FNV-1a: the same on every machine, as std::hash need not be.
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3u;
+    return hash;
 }
 
 }  // namespace
@@ -54,6 +57,8 @@ Text read_text(const std::vector<std::filesystem::path>& files) {
     Text text;
     for (const auto& path : files) append_file(path, text.bytes);
     text.files = files.size();
+    if (!files.empty()) text.source = files[0].string();
+    if (files.size() > 1) text.source += fmt::format(" and {} more file{}", files.size() - 1, files.size() > 2 ? "s" : "");
     text.fingerprint = fingerprint(text.bytes);
     return text;
 }

@@ -13,6 +13,7 @@ namespace train {
 struct Text {
     std::vector<std::uint8_t> bytes;
     std::size_t files = 0;
+    std::string source;             ///< for messages: "a.txt", "a.txt and 2 more files"
     std::uint64_t fingerprint = 0;  ///< of the bytes: ranks compare it, checkpoints keep it
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// Checkpointer: parameters on disk that are either whole or absent, whatever is killed when.
+// Checkpointer: parameters on disk that are either whole or absent, whatever is killed when. For contexts of the native
+// backend (host memory) so far.
 
 #include <cstdint>
 #include <filesystem>

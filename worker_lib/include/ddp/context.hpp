@@ -60,7 +60,8 @@ private:
 };
 
 /// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT,
-/// TORCHELASTIC_RUN_ID, DDPRUN_GENERATION; connects to the store and to all peers. Works under ddprun and under stock torchrun.
+/// TORCHELASTIC_RUN_ID, DDPRUN_GENERATION; connects to the store and to all peers. Works under ddprun, and under torchrun when its agent
+/// hosts the store (TORCHELASTIC_USE_AGENT_STORE=True).
 /// Without any of them: a world of one rank, so that a trainer also runs when started by hand.
 /// Throws Error{Environment} naming the variable, Error{Timeout} naming the ranks that did not come.
 [[nodiscard]] Context init_from_env(const InitOptions& options = {});

@@ -132,7 +132,8 @@ void prepare_tcp(int socket) {
     set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 10);
     set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
     set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
-    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+    // No TCP_USER_TIMEOUT: it also ends connections to a peer that lives but does not read for a while, as a rank does
+    // that evaluates or loads data while the others wait for it in a collective.
 }
 
 int poll_timeout(TimePoint deadline) {

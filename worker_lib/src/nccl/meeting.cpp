@@ -6,6 +6,8 @@
 
 #include "worker_lib/src/nccl/meeting.hpp"
 
+#include "worker_lib/src/exchange.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string key(const GroupSpec& spec, std::string_view name) { return fmt::format("{}/nccl/{}", spec.name, name); }
+std::string key(const GroupSpec& spec, std::string_view name) { return group_key(spec, fmt::format("nccl/{}", name)); }
 std::string sign_in_key(const GroupSpec& spec, int rank) { return key(spec, fmt::format("signed-in/{}", rank)); }
 
 /// What is left until `deadline`; never 0, which some stores take for "for ever".

@@ -182,13 +182,15 @@ std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec) {
     return make_nccl_backend(spec, *api, NcclLimits{});
 }
 
-NcclAvailability probe_nccl() {
+NcclAvailability probe_nccl(int device) {
     const auto api = load_gpu_api();
     if (!api) return {false, api.error().message};
     const std::string present = fmt::format("NCCL {} present", nccl_version_text(api->nccl_version));
     const auto count = count_devices(api->cuda);
     if (!count) return {false, fmt::format("{}, {}", present, count.error().message)};
-    return {true, fmt::format("{}, {} CUDA device{}", present, *count, *count == 1 ? "" : "s")};
+    const std::string devices = fmt::format("{}, {} CUDA device{}", present, *count, *count == 1 ? "" : "s");
+    if (device >= *count) return {false, fmt::format("{}, so none for local rank {}", devices, device)};
+    return {true, devices};
 }
 
 }  // namespace ddp::detail

@@ -4,7 +4,7 @@
 
 namespace ddp::detail {
 
-NcclAvailability probe_nccl() {
+NcclAvailability probe_nccl(int) {
     return {false, "built without NCCL (configure with the CUDA Toolkit and nccl.h, DDP_WITH_CUDA=ON)"};
 }
 

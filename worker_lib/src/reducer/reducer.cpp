@@ -34,7 +34,11 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
 class GradientReducer::Impl {
 public:
     Impl(ProcessGroup& parent, std::vector<ParamSpec> params, const ReducerOptions& options)
-        : specs_(std::move(params)), group_(parent.split(0, parent.rank(), "reducer")) {
+        : specs_(std::move(params)) {
+        if (parent.backend() != Backend::Native) {
+            refuse("GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to init_from_env");
+        }
+        group_ = parent.split(0, parent.rank(), "reducer");
         detail::require_agreement(*group_, "the parameters", describe(specs_, options));
         plan_ = plan_buckets(specs_, options);
         // Equal inputs, so this differs only if the nodes run different versions of this library.
@@ -156,6 +160,8 @@ private:
     /// Whether this backward synchronises. Throws when a gradient is missing.
     bool end_marking() {
         const std::lock_guard lock(mutex_);
+        if (phase_ == Phase::kFailed)
+            throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
         if (phase_ != Phase::kSyncing && phase_ != Phase::kAccumulating) {
             refuse("finish_backward was called without begin_backward");
         }
@@ -187,7 +193,7 @@ private:
     }
 
     const std::vector<ParamSpec> specs_;
-    const std::unique_ptr<ProcessGroup> group_;
+    std::unique_ptr<ProcessGroup> group_;
     BucketPlan plan_;
 
     mutable std::mutex mutex_;
