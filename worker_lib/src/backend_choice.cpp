@@ -12,7 +12,8 @@ BackendChoice choose_backend(Backend asked, const NcclAvailability& nccl, bool g
     if (asked == Backend::Native) return {};
     if (nccl.usable) return {Backend::Nccl, {}};
     if (asked == Backend::Auto && !gpu_expected) return {};
-    return {Backend::Native, fmt::format("NCCL is not usable here ({}): collectives run on the native CPU backend", nccl.reason)};
+    return {Backend::Native,
+            fmt::format("NCCL is not usable here ({}): collectives run on the native CPU backend", nccl.reason)};
 }
 
 bool gpu_expected_here() {

@@ -1,5 +1,6 @@
 #pragma once
-// Which backend a job uses. Pure: what was asked, what NCCL says, what the machine looks like; out comes a choice and its reason.
+// Which backend a job uses. Pure: what was asked, what NCCL says, what the machine looks like; out comes a choice and
+// its reason.
 
 #include <string>
 

@@ -12,12 +12,14 @@ namespace ddp::detail {
 
 namespace {
 
-constexpr const char* kAdvice = "Start the program with ddprun or torchrun; or unset RANK and WORLD_SIZE to run it alone.";
+constexpr const char* kAdvice =
+    "Start the program with ddprun or torchrun; or unset RANK and WORLD_SIZE to run it alone.";
 
 [[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::Environment, text); }
 
 /// A whole number between `least` and `most`, nothing before or after it.
-std::optional<std::int64_t> number(const Variables& variables, const char* name, std::int64_t least, std::int64_t most) {
+std::optional<std::int64_t> number(const Variables& variables, const char* name, std::int64_t least,
+                                   std::int64_t most) {
     const auto text = variables(name);
     if (!text) return std::nullopt;
     std::int64_t value = 0;
@@ -25,7 +27,7 @@ std::optional<std::int64_t> number(const Variables& variables, const char* name,
     const auto [parsed, error] = std::from_chars(text->data(), end, value);
     if (error != std::errc() || parsed != end || value < least || value > most) {
         const std::string range = most == std::numeric_limits<int>::max() ? fmt::format("of at least {}", least)
-                                                                            : fmt::format("from {} to {}", least, most);
+                                                                          : fmt::format("from {} to {}", least, most);
         refuse(fmt::format("{} is '{}', expected a whole number {}", name, *text, range));
     }
     return value;
@@ -49,8 +51,8 @@ Environment read_environment(const Variables& variables) {
     const bool rank_set = variables("RANK").has_value();
     const bool size_set = variables("WORLD_SIZE").has_value();
     if (rank_set != size_set) {
-        refuse(fmt::format("{} is set but {} is not. {}", rank_set ? "RANK" : "WORLD_SIZE", rank_set ? "WORLD_SIZE" : "RANK",
-                           kAdvice));
+        refuse(fmt::format("{} is set but {} is not. {}", rank_set ? "RANK" : "WORLD_SIZE",
+                           rank_set ? "WORLD_SIZE" : "RANK", kAdvice));
     }
     Environment environment;
     if (!rank_set) return environment;
@@ -69,12 +71,15 @@ Environment read_environment(const Variables& variables) {
     environment.master_port = static_cast<int>(number(variables, "MASTER_PORT", 1, 65535).value_or(0));
     check(environment);
     if (environment.world_size > 1 && variables("TORCHELASTIC_USE_AGENT_STORE").value_or("True") == "False") {
-        refuse("TORCHELASTIC_USE_AGENT_STORE=False: this launcher leaves it to rank 0 to host the store, which this library does "
-               "not do. Use ddprun, or torchrun with --master-addr and --master-port (its static rendezvous)");
+        refuse(
+            "TORCHELASTIC_USE_AGENT_STORE=False: this launcher leaves it to rank 0 to host the store, which this "
+            "library does "
+            "not do. Use ddprun, or torchrun with --master-addr and --master-port (its static rendezvous)");
     }
     if (environment.world_size > 1 && (environment.master_addr.empty() || environment.master_port == 0)) {
-        refuse(fmt::format("WORLD_SIZE is {} but {} is not set: the ranks cannot find each other. {}", environment.world_size,
-                           environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT", kAdvice));
+        refuse(fmt::format("WORLD_SIZE is {} but {} is not set: the ranks cannot find each other. {}",
+                           environment.world_size, environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT",
+                           kAdvice));
     }
     return environment;
 }
@@ -84,7 +89,8 @@ void check(const Environment& environment) {
         if (value >= 0 && value < limit) return;
         refuse(fmt::format("{} is {} but {} is {}: expected 0 to {}", name, value, limit_name, limit, limit - 1));
     };
-    if (environment.world_size < 1) refuse(fmt::format("WORLD_SIZE is {}, expected at least 1", environment.world_size));
+    if (environment.world_size < 1)
+        refuse(fmt::format("WORLD_SIZE is {}, expected at least 1", environment.world_size));
     below("RANK", environment.rank, "WORLD_SIZE", environment.world_size);
     below("LOCAL_RANK", environment.local_rank, "LOCAL_WORLD_SIZE", environment.local_world_size);
     if (environment.local_world_size > environment.world_size) {

@@ -34,7 +34,8 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     std::vector<int> absent;
     for (int rank = 0; rank < size; ++rank) {
         try {
-            values[static_cast<std::size_t>(rank)] = rank == spec.rank ? value : spec.store->get(key(rank), until(deadline));
+            values[static_cast<std::size_t>(rank)] =
+                rank == spec.rank ? value : spec.store->get(key(rank), until(deadline));
         } catch (const Error& error) {
             if (error.code() != ErrorCode::Timeout) throw;
             absent.push_back(rank);
@@ -42,9 +43,13 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     }
     if (!absent.empty()) {
         const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
-        throw Error(ErrorCode::Timeout,
-                    fmt::format("group '{}': rank {} waited {:g} s for {} of {} to join ({}). Did they start, and do they reach "
-                                "the store?", spec.name, spec.rank, seconds, name_ranks(absent), size, topic), absent);
+        throw Error(
+            ErrorCode::Timeout,
+            fmt::format(
+                "group '{}': rank {} waited {:g} s for {} of {} to join ({}). Did they start, and do they reach "
+                "the store?",
+                spec.name, spec.rank, seconds, name_ranks(absent), size, topic),
+            absent);
     }
     return values;
 }

@@ -12,8 +12,8 @@ namespace ddp::detail {
 /// The store key `name` of this group in this generation.
 [[nodiscard]] std::string group_key(const GroupSpec& spec, std::string_view name);
 
-/// Publishes `value` under `topic` (once per topic and group) and returns everybody's, by rank. Waits spec.init_timeout at most.
-/// Throws Error{Timeout} that names all ranks that did not publish.
+/// Publishes `value` under `topic` (once per topic and group) and returns everybody's, by rank. Waits spec.init_timeout
+/// at most. Throws Error{Timeout} that names all ranks that did not publish.
 [[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value);
 
 /// "rank 3", "ranks 1, 2 and 7".

@@ -51,6 +51,8 @@ private:
 
 }  // namespace
 
-std::shared_ptr<Store> make_local_store(std::string address) { return std::make_shared<LocalStore>(std::move(address)); }
+std::shared_ptr<Store> make_local_store(std::string address) {
+    return std::make_shared<LocalStore>(std::move(address));
+}
 
 }  // namespace ddp::detail

@@ -1,5 +1,6 @@
 #pragma once
-// A Store inside this process: for a world of one rank that no launcher started, and for ranks that are threads of one test.
+// A Store inside this process: for a world of one rank that no launcher started, and for ranks that are threads of one
+// test.
 
 #include <memory>
 #include <string>

@@ -102,8 +102,10 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         if (wish.color != color) continue;
         order.emplace_back(wish.key, rank);
         if (color >= 0 && wish.name != name) {
-            throw Error(ErrorCode::Mismatch, fmt::format("split of group '{}': rank {} calls it '{}', rank {} calls it '{}'",
-                                                         spec_.name, spec_.rank, name, rank, wish.name), {rank});
+            throw Error(ErrorCode::Mismatch,
+                        fmt::format("split of group '{}': rank {} calls it '{}', rank {} calls it '{}'", spec_.name,
+                                    spec_.rank, name, rank, wish.name),
+                        {rank});
         }
     }
     if (color < 0) return nullptr;

@@ -28,8 +28,8 @@ constexpr auto kReconnect = std::chrono::seconds(30);
     throw Error(late ? ErrorCode::Timeout : gone ? ErrorCode::PeerLost : ErrorCode::System, "store: " + error.message);
 }
 
-/// A client serves one call at a time, and get() may wait for long: so each call takes a connection of its own from a pool,
-/// which grows to as many as there are threads that call at once.
+/// A client serves one call at a time, and get() may wait for long: so each call takes a connection of its own from a
+/// pool, which grows to as many as there are threads that call at once.
 class TcpStore final : public Store {
 public:
     explicit TcpStore(Client first) : endpoint_(first.endpoint()), address_(first.local_address()) {
@@ -106,7 +106,8 @@ std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono
     const ddprun::Endpoint endpoint{environment.master_addr, static_cast<std::uint16_t>(environment.master_port)};
     auto client = Client::connect(endpoint, Clock::now() + timeout);
     if (!client) {
-        throw Error(ErrorCode::Timeout, "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);
+        throw Error(ErrorCode::Timeout,
+                    "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);
     }
     return std::make_shared<TcpStore>(std::move(*client));
 }

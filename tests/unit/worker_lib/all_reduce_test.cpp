@@ -1,5 +1,6 @@
-// All-reduce against the slow reference, bit for bit: worlds of all shapes, all types and reductions, small and odd counts,
-// buffers inside and outside the arena. That every rank equals the reference says also that all ranks and all runs agree.
+// All-reduce against the slow reference, bit for bit: worlds of all shapes, all types and reductions, small and odd
+// counts, buffers inside and outside the arena. That every rank equals the reference says also that all ranks and all
+// runs agree.
 
 #include <fmt/format.h>
 
@@ -20,8 +21,8 @@ namespace {
 
 enum class Memory { kArena, kForeign, kMixed };
 
-/// Long inputs repeat after so many elements, a prime, so that the slow reference is computed for one period only and an
-/// element that ends up in another's place is still seen.
+/// Long inputs repeat after so many elements, a prime, so that the slow reference is computed for one period only and
+/// an element that ends up in another's place is still seen.
 constexpr std::size_t kPeriod = 4099;
 
 Bytes repeat(const Bytes& period, std::size_t bytes) {
@@ -117,8 +118,10 @@ TEST_CASE("counts that take several pieces", "[native][unit]") {
     const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
     CAPTURE(name_of(shape), static_cast<int>(memory));
     // Two pieces of 4 MiB, which pass between nodes, or five of 1 MiB; exactly one of the latter; two; two.
-    const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, 600'001}, {DType::f32, ReduceOp::Avg, 1u << 18},
-                                  {DType::bf16, ReduceOp::Sum, 600'001}, {DType::i8, ReduceOp::Sum, 1'100'001}};
+    const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, 600'001},
+                                  {DType::f32, ReduceOp::Avg, 1u << 18},
+                                  {DType::bf16, ReduceOp::Sum, 600'001},
+                                  {DType::i8, ReduceOp::Sum, 1'100'001}};
     CHECK(run_cases(LocalWorld{.ranks_per_node = shape}, cases, memory) == "");
 }
 
@@ -126,7 +129,8 @@ TEST_CASE("sums of n floats are within n units of rounding of the exact sum", "[
     const std::vector<int> shape{4, 4};
     const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {
         std::vector<float> values(1000);
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = 1.0F / static_cast<float>(1 + i + 1000 * static_cast<std::size_t>(context.rank()));
+        for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = 1.0F / static_cast<float>(1 + i + 1000 * static_cast<std::size_t>(context.rank()));
         context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
         return values;
     });
@@ -143,7 +147,8 @@ TEST_CASE("an element's sum does not depend on what else is in its buffer", "[na
     const std::vector<int> shape{3, 2};
     const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {
         std::vector<float> whole(100'000);
-        for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = std::sin(static_cast<float>(i * 7 + static_cast<std::size_t>(context.rank())));
+        for (std::size_t i = 0; i < whole.size(); ++i)
+            whole[i] = std::sin(static_cast<float>(i * 7 + static_cast<std::size_t>(context.rank())));
         std::vector<float> parts = whole;
         context.world().all_reduce(buffer(std::span(whole)), ReduceOp::Sum).wait();
         context.world().all_reduce(buffer(std::span(parts).first(33'333)), ReduceOp::Sum).wait();

@@ -13,7 +13,8 @@
 using namespace ddp;
 using namespace ddp::testing;
 
-TEST_CASE("broadcast gives everybody the root's values, whoever is root and wherever the buffers are", "[native][unit]") {
+TEST_CASE("broadcast gives everybody the root's values, whoever is root and wherever the buffers are",
+          "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{1}, {2}, {5}, {1, 1}, {3, 1}, {2, 3, 1}}));
     const std::size_t count = GENERATE(0u, 1u, 1001u, 1'100'001u);
     const int arena_of = GENERATE(0, 1, 2);  // no rank, every rank, every second rank
@@ -32,7 +33,8 @@ TEST_CASE("broadcast gives everybody the root's values, whoever is root and wher
             std::fill(values.begin(), values.end(), -1.0F);
             if (context.rank() == root) std::iota(values.begin(), values.end(), static_cast<float>(root));
             context.world().broadcast(buffer(values), root).wait();
-            for (std::size_t i = 0; i < count; ++i) failures += values[i] != static_cast<float>(root) + static_cast<float>(i) ? 1 : 0;
+            for (std::size_t i = 0; i < count; ++i)
+                failures += values[i] != static_cast<float>(root) + static_cast<float>(i) ? 1 : 0;
         }
         return failures;
     });

@@ -23,9 +23,16 @@ detail::Variables variables(const Settings& settings) {
     };
 }
 
-const Settings kComplete{{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "1"},
-                         {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RESTART_COUNT", "2"},
-                         {"TORCHELASTIC_RUN_ID", "mnist"}, {"DDPRUN_GENERATION", "7"}};
+const Settings kComplete{{"RANK", "5"},
+                         {"WORLD_SIZE", "8"},
+                         {"LOCAL_RANK", "1"},
+                         {"LOCAL_WORLD_SIZE", "4"},
+                         {"GROUP_RANK", "1"},
+                         {"MASTER_ADDR", "10.0.0.1"},
+                         {"MASTER_PORT", "29500"},
+                         {"TORCHELASTIC_RESTART_COUNT", "2"},
+                         {"TORCHELASTIC_RUN_ID", "mnist"},
+                         {"DDPRUN_GENERATION", "7"}};
 
 std::string complaint_about(const std::string& name, const std::string& value) {
     Settings settings = kComplete;
@@ -83,11 +90,13 @@ TEST_CASE("a bad value is refused with the variable's name and its text", "[cont
     CHECK(complaint_about("RANK", "-1") == "RANK is '-1', expected a whole number of at least 0");
     CHECK(complaint_about("RANK", "0x5") == "RANK is '0x5', expected a whole number of at least 0");
     CHECK(complaint_about("WORLD_SIZE", "0") == "WORLD_SIZE is '0', expected a whole number of at least 1");
-    CHECK(complaint_about("WORLD_SIZE", "99999999999") == "WORLD_SIZE is '99999999999', expected a whole number of at least 1");
+    CHECK(complaint_about("WORLD_SIZE", "99999999999") ==
+          "WORLD_SIZE is '99999999999', expected a whole number of at least 1");
     CHECK(complaint_about("MASTER_PORT", "70000") == "MASTER_PORT is '70000', expected a whole number from 1 to 65535");
     CHECK(complaint_about("MASTER_PORT", "0") == "MASTER_PORT is '0', expected a whole number from 1 to 65535");
     CHECK_THAT(complaint_about("DDPRUN_GENERATION", "x"), Catch::Contains("DDPRUN_GENERATION is 'x'"));
-    CHECK_THAT(complaint_about("TORCHELASTIC_RESTART_COUNT", "1.5"), Catch::Contains("TORCHELASTIC_RESTART_COUNT is '1.5'"));
+    CHECK_THAT(complaint_about("TORCHELASTIC_RESTART_COUNT", "1.5"),
+               Catch::Contains("TORCHELASTIC_RESTART_COUNT is '1.5'"));
 }
 
 TEST_CASE("numbers that contradict each other are refused", "[context][unit]") {
@@ -98,9 +107,12 @@ TEST_CASE("numbers that contradict each other are refused", "[context][unit]") {
 }
 
 TEST_CASE("half an environment is refused, saying which half is missing", "[context][unit]") {
-    CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}})), Catch::Contains("RANK is set but WORLD_SIZE is not"));
-    CHECK_THROWS_WITH(read_environment(variables({{"WORLD_SIZE", "2"}})), Catch::Contains("WORLD_SIZE is set but RANK is not"));
-    CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}})), Catch::Contains("MASTER_ADDR is not set"));
+    CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}})),
+                      Catch::Contains("RANK is set but WORLD_SIZE is not"));
+    CHECK_THROWS_WITH(read_environment(variables({{"WORLD_SIZE", "2"}})),
+                      Catch::Contains("WORLD_SIZE is set but RANK is not"));
+    CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}})),
+                      Catch::Contains("MASTER_ADDR is not set"));
 }
 
 TEST_CASE("the backend follows the device, and a fallback is told where somebody expects a GPU", "[context][unit]") {
@@ -113,7 +125,8 @@ TEST_CASE("the backend follows the device, and a fallback is told where somebody
     const auto quiet = choose_backend(Backend::Auto, absent, false);
     CHECK(quiet.backend == Backend::Native);
     CHECK(quiet.reason == "");
-    for (const auto& told : {choose_backend(Backend::Auto, absent, true), choose_backend(Backend::Nccl, absent, false)}) {
+    for (const auto& told :
+         {choose_backend(Backend::Auto, absent, true), choose_backend(Backend::Nccl, absent, false)}) {
         CHECK(told.backend == Backend::Native);
         CHECK_THAT(told.reason, Catch::Contains("libnccl.so.2 not found") && Catch::Contains("native CPU backend"));
     }

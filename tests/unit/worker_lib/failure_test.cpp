@@ -61,16 +61,17 @@ TEST_CASE("different operations are refused, naming both sides, on every rank", 
     const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}, {1, 1, 1, 1}, {3, 1}}));
     const LocalWorld world{.ranks_per_node = shape};
     Gate gate(4);
-    const auto errors = errors_of(world, behind(gate, [](Context& context) {
-        std::vector<float> values(10);
-        std::int64_t number = 0;
-        context.world().barrier().wait();
-        if (context.rank() == 3) {
-            context.world().broadcast(buffer(number), 0, {}, {.tag = "epoch"}).wait();
-        } else {
-            context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum, {}, {.tag = "bucket 3"}).wait();
-        }
-    }));
+    const auto errors = errors_of(
+        world, behind(gate, [](Context& context) {
+            std::vector<float> values(10);
+            std::int64_t number = 0;
+            context.world().barrier().wait();
+            if (context.rank() == 3) {
+                context.world().broadcast(buffer(number), 0, {}, {.tag = "epoch"}).wait();
+            } else {
+                context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum, {}, {.tag = "bucket 3"}).wait();
+            }
+        }));
     for (const auto& error : errors) {
         REQUIRE(error);
         INFO(error->what());
@@ -84,18 +85,20 @@ TEST_CASE("a count, type, reduction or root that differs is refused", "[native][
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const int what = GENERATE(0, 1, 2, 3, 4);
     Gate gate(2);
-    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [what](Context& context) {
-        const bool odd = context.rank() == 1;
-        std::vector<float> floats(20);
-        std::vector<std::int32_t> integers(20);
-        const auto some = [&](std::size_t count) { return buffer(std::span(floats).first(count)); };
-        ProcessGroup& world = context.world();
-        if (what == 0) world.all_reduce(some(odd ? 11 : 10), ReduceOp::Sum).wait();
-        if (what == 1) world.all_reduce(odd ? buffer(std::span(integers)) : some(20), ReduceOp::Sum).wait();
-        if (what == 2) world.all_reduce(some(10), odd ? ReduceOp::Max : ReduceOp::Sum).wait();
-        if (what == 3) world.broadcast(some(10), odd ? 1 : 0).wait();
-        if (what == 4) odd ? world.barrier().wait() : world.all_reduce(some(0), ReduceOp::Sum).wait();
-    }));
+    const auto errors =
+        errors_of({.ranks_per_node = shape}, behind(gate, [what](Context& context) {
+                      const bool odd = context.rank() == 1;
+                      std::vector<float> floats(20);
+                      std::vector<std::int32_t> integers(20);
+                      const auto some = [&](std::size_t count) { return buffer(std::span(floats).first(count)); };
+                      ProcessGroup& world = context.world();
+                      if (what == 0) world.all_reduce(some(odd ? 11 : 10), ReduceOp::Sum).wait();
+                      if (what == 1)
+                          world.all_reduce(odd ? buffer(std::span(integers)) : some(20), ReduceOp::Sum).wait();
+                      if (what == 2) world.all_reduce(some(10), odd ? ReduceOp::Max : ReduceOp::Sum).wait();
+                      if (what == 3) world.broadcast(some(10), odd ? 1 : 0).wait();
+                      if (what == 4) odd ? world.barrier().wait() : world.all_reduce(some(0), ReduceOp::Sum).wait();
+                  }));
     for (const auto& error : errors) {
         REQUIRE(error);
         INFO(error->what());
@@ -113,17 +116,21 @@ TEST_CASE("tags may differ", "[native][unit]") {
 
 TEST_CASE("a deadline names who did not come", "[native][unit]") {
     Gate gate(4);
-    const auto errors = errors_of({.ranks_per_node = {4}}, behind(gate, [](Context& context) {
-        if (context.rank() == 1 || context.rank() == 2) return;
-        float value = 1;
-        context.world().all_reduce(buffer(value), ReduceOp::Sum, {}, {.timeout = milliseconds(200), .tag = "loss"}).wait();
-    }));
+    const auto errors =
+        errors_of({.ranks_per_node = {4}}, behind(gate, [](Context& context) {
+                      if (context.rank() == 1 || context.rank() == 2) return;
+                      float value = 1;
+                      context.world()
+                          .all_reduce(buffer(value), ReduceOp::Sum, {}, {.timeout = milliseconds(200), .tag = "loss"})
+                          .wait();
+                  }));
     for (const std::size_t rank : {0, 3}) {
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
         CHECK(errors[rank]->code() == ErrorCode::Timeout);
         CHECK(errors[rank]->culprits() == Culprits{1, 2});
-        CHECK_THAT(errors[rank]->what(), Catch::Contains("ranks 1 and 2") && Catch::Contains("#1 all_reduce sum f32[1] 'loss'"));
+        CHECK_THAT(errors[rank]->what(),
+                   Catch::Contains("ranks 1 and 2") && Catch::Contains("#1 all_reduce sum f32[1] 'loss'"));
     }
     CHECK_FALSE(errors[1]);
 }
@@ -132,9 +139,9 @@ TEST_CASE("a rank of another node that waits in vain for its neighbour names the
     // Ranks 0 and 1 on node 0, 2 and 3 on node 1; rank 3 does not come. Ranks 0 and 1 only talk to 2.
     Gate gate(4);
     const auto errors = errors_of({.ranks_per_node = {2, 2}}, behind(gate, [](Context& context) {
-        if (context.rank() == 3) return;
-        context.world().barrier({.timeout = milliseconds(300)}).wait();
-    }));
+                                      if (context.rank() == 3) return;
+                                      context.world().barrier({.timeout = milliseconds(300)}).wait();
+                                  }));
     for (const std::size_t rank : {0, 1, 2}) {
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
@@ -147,20 +154,22 @@ TEST_CASE("a rank of another node that waits in vain for its neighbour names the
 
 TEST_CASE("after a failure every operation fails the same way", "[native][unit]") {
     Gate gate(2);
-    const auto errors = errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {
-        if (context.rank() == 1) return;
-        ProcessGroup& world = context.world();
-        try {
-            world.barrier({.timeout = milliseconds(100)}).wait();
-        } catch (const Error&) {
-            world.barrier().wait();  // with a default deadline of 30 s: it must not take them
-        }
-    }));
+    const auto errors =
+        errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {
+                      if (context.rank() == 1) return;
+                      ProcessGroup& world = context.world();
+                      try {
+                          world.barrier({.timeout = milliseconds(100)}).wait();
+                      } catch (const Error&) {
+                          world.barrier().wait();  // with a default deadline of 30 s: it must not take them
+                      }
+                  }));
     REQUIRE(errors[0]);
     INFO(errors[0]->what());
     CHECK(errors[0]->code() == ErrorCode::Timeout);
     CHECK(errors[0]->culprits() == Culprits{1});
-    CHECK_THAT(errors[0]->what(), Catch::Contains("#2 barrier cannot run, for the group has failed") && Catch::Contains("#1 barrier"));
+    CHECK_THAT(errors[0]->what(),
+               Catch::Contains("#2 barrier cannot run, for the group has failed") && Catch::Contains("#1 barrier"));
 }
 
 TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]") {
@@ -168,13 +177,13 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
     Gate gate(3);
     const auto begin = std::chrono::steady_clock::now();
     const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [](Context& context) {
-        if (context.rank() == 1) {
-            context.world().abort("loss is NaN");
-            return;
-        }
-        std::vector<float> values(3'000'000, 1);
-        context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
-    }));
+                                      if (context.rank() == 1) {
+                                          context.world().abort("loss is NaN");
+                                          return;
+                                      }
+                                      std::vector<float> values(3'000'000, 1);
+                                      context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
+                                  }));
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
     for (const std::size_t rank : {0, 2}) {
         REQUIRE(errors[rank]);
@@ -187,20 +196,21 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
 TEST_CASE("abort from another thread fails what its own rank has queued", "[native][unit]") {
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {
-        if (context.rank() == 1) return;
-        std::vector<Work> works;
-        for (int i = 0; i < 10; ++i) works.push_back(context.world().barrier());
-        const auto aborter = std::async(std::launch::async, [&] { context.world().abort("enough"); });
-        for (auto work = works.rbegin(); work + 1 != works.rend(); ++work) {
-            try {
-                work->wait();
-            } catch (const Error&) {
-                continue;
-            }
-            return;  // it did not fail: neither does this rank, and the test sees that
-        }
-        works[0].wait();
-    }));
+                                      if (context.rank() == 1) return;
+                                      std::vector<Work> works;
+                                      for (int i = 0; i < 10; ++i) works.push_back(context.world().barrier());
+                                      const auto aborter =
+                                          std::async(std::launch::async, [&] { context.world().abort("enough"); });
+                                      for (auto work = works.rbegin(); work + 1 != works.rend(); ++work) {
+                                          try {
+                                              work->wait();
+                                          } catch (const Error&) {
+                                              continue;
+                                          }
+                                          return;  // it did not fail: neither does this rank, and the test sees that
+                                      }
+                                      works[0].wait();
+                                  }));
     REQUIRE(errors[0]);
     CHECK(errors[0]->code() == ErrorCode::Aborted);
 }
@@ -222,12 +232,12 @@ TEST_CASE("a rank that leaves is missed by those who still need it", "[native][u
 TEST_CASE("destroying a group fails what is in flight", "[native][unit]") {
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {
-        auto group = context.world().split(0, 0, "short-lived");
-        if (context.rank() == 1) return;
-        Work work = group->barrier();
-        group.reset();
-        if (work.done()) work.wait();
-    }));
+                                      auto group = context.world().split(0, 0, "short-lived");
+                                      if (context.rank() == 1) return;
+                                      Work work = group->barrier();
+                                      group.reset();
+                                      if (work.done()) work.wait();
+                                  }));
     REQUIRE(errors[0]);
     CHECK(errors[0]->code() == ErrorCode::Aborted);
 }

@@ -39,16 +39,20 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     const auto reduce = [&](Buffer bad, ReduceOp op) { return refusal([&] { world.all_reduce(bad, op); }); };
 
     CHECK(reduce({nullptr, 4, DType::f32}, ReduceOp::Sum) == "#1 all_reduce sum f32[4]: the buffer is null");
-    CHECK_THAT(reduce({reinterpret_cast<char*>(floats.data()) + 1, 1, DType::f32}, ReduceOp::Sum), Catch::Contains("not aligned"));
-    CHECK_THAT(reduce({floats.data(), 4, DType::f32, Device::Cuda}, ReduceOp::Sum), Catch::Contains("host memory only"));
+    CHECK_THAT(reduce({reinterpret_cast<char*>(floats.data()) + 1, 1, DType::f32}, ReduceOp::Sum),
+               Catch::Contains("not aligned"));
+    CHECK_THAT(reduce({floats.data(), 4, DType::f32, Device::Cuda}, ReduceOp::Sum),
+               Catch::Contains("host memory only"));
     CHECK_THAT(reduce({floats.data(), SIZE_MAX / 2, DType::f32}, ReduceOp::Sum), Catch::Contains("too large"));
-    CHECK_THAT(reduce({floats.data(), 4, static_cast<DType>(99)}, ReduceOp::Sum), Catch::Contains("unknown element type 99"));
+    CHECK_THAT(reduce({floats.data(), 4, static_cast<DType>(99)}, ReduceOp::Sum),
+               Catch::Contains("unknown element type 99"));
     CHECK_THAT(reduce(good, static_cast<ReduceOp>(99)), Catch::Contains("unknown reduction"));
     CHECK_THAT(reduce(buffer(std::span(integers)), ReduceOp::Avg), Catch::Contains("avg is defined for floats only"));
     CHECK_THAT(reduce(good, ReduceOp::BXor), Catch::Contains("integers only"));
     CHECK_THAT(refusal([&] { world.broadcast(good, 1); }), Catch::Contains("there is no rank 1 in a group of 1"));
     CHECK_THAT(refusal([&] { world.broadcast(good, -1); }), Catch::Contains("there is no rank -1"));
-    CHECK_THAT(refusal([&] { world.barrier({.timeout = std::chrono::milliseconds(-1)}); }), Catch::Contains("negative"));
+    CHECK_THAT(refusal([&] { world.barrier({.timeout = std::chrono::milliseconds(-1)}); }),
+               Catch::Contains("negative"));
 
     Work work = world.all_reduce(good, ReduceOp::Avg);
     work.wait();

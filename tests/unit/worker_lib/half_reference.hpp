@@ -16,7 +16,8 @@ inline double decode(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
     const int mantissa = bits & ((1 << mantissa_bits) - 1);
     const double sign = (bits & 0x8000) != 0 ? -1 : 1;
     if (exponent == (1 << exponent_bits) - 1) {
-        return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+        return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                             : sign * std::numeric_limits<double>::infinity();
     }
     if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
     return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
@@ -33,8 +34,11 @@ inline std::uint16_t encode(double value, int exponent_bits, int mantissa_bits) 
     if (std::isnan(value)) return static_cast<std::uint16_t>(sign | infinity | (1 << (mantissa_bits - 1)));
     std::uint16_t low = 0;
     std::uint16_t high = infinity;  // rounding treats it as the value that would follow the largest finite one
-    const double beyond = 2 * decode(static_cast<std::uint16_t>(infinity - (1 << mantissa_bits)), exponent_bits, mantissa_bits);
-    const auto at = [&](std::uint16_t bits) { return bits == infinity ? beyond : decode(bits, exponent_bits, mantissa_bits); };
+    const double beyond =
+        2 * decode(static_cast<std::uint16_t>(infinity - (1 << mantissa_bits)), exponent_bits, mantissa_bits);
+    const auto at = [&](std::uint16_t bits) {
+        return bits == infinity ? beyond : decode(bits, exponent_bits, mantissa_bits);
+    };
     while (high - low > 1) {
         const auto middle = static_cast<std::uint16_t>((low + high) / 2);
         (at(middle) <= magnitude ? low : high) = middle;

@@ -24,12 +24,14 @@ void for_hard_floats(int mantissa_bits, int exponent_bits, Check check) {
         const double unit = bits >> mantissa_bits == 0 ? reference::decode(1, exponent_bits, mantissa_bits)
                                                        : std::ldexp(1.0, std::ilogb(low) - mantissa_bits);
         const auto middle = static_cast<float>(low + unit / 2);
-        for (const float value : {static_cast<float>(low), middle, std::nextafterf(middle, 0), std::nextafterf(middle, HUGE_VALF)}) {
+        for (const float value :
+             {static_cast<float>(low), middle, std::nextafterf(middle, 0), std::nextafterf(middle, HUGE_VALF)}) {
             check(value);
             check(-value);
         }
     }
-    for (const float value : {HUGE_VALF, -HUGE_VALF, 65519.996F, 65520.0F, 65536.0F, 3.4e38F, 3.3961776e38F, 1e-45F}) check(value);
+    for (const float value : {HUGE_VALF, -HUGE_VALF, 65519.996F, 65520.0F, 65536.0F, 3.4e38F, 3.3961776e38F, 1e-45F})
+        check(value);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// A world whose ranks are threads of the test: the real native backend, with real shared memory and sockets, over a store in
-// memory. Ranks may be spread over emulated nodes, which then talk TCP over loopback.
+// A world whose ranks are threads of the test: the real native backend, with real shared memory and sockets, over a
+// store in memory. Ranks may be spread over emulated nodes, which then talk TCP over loopback.
 //
 //     const auto sums = run_ranks({.ranks_per_node = {3, 1}}, [](ddp::Context& context) { …; return sum; });
 //     CHECK(sums == std::vector<int>{…});          // by rank; the ranks' threads themselves must not assert
@@ -22,7 +22,7 @@ namespace ddp::testing {
 
 struct LocalWorld {
     std::vector<int> ranks_per_node = {1};
-    std::chrono::milliseconds timeout{30'000};       ///< of every collective
+    std::chrono::milliseconds timeout{30'000};  ///< of every collective
     std::chrono::milliseconds init_timeout{30'000};
 
     [[nodiscard]] int size() const { return std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0); }

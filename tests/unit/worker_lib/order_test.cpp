@@ -13,14 +13,14 @@ using namespace ddp::testing;
 TEST_CASE("queued operations run in order, whatever the ranks' pace", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {4}, {2, 2}}));
     const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {
-
         std::vector<Work> works;
         const auto ranks = static_cast<std::int64_t>(context.world_size());
         std::vector<std::vector<std::int64_t>> buckets(200, std::vector<std::int64_t>(500));
         for (std::size_t i = 0; i < buckets.size(); ++i) {
             if (context.rank() == static_cast<int>(i) % context.world_size()) std::this_thread::yield();
             std::fill(buckets[i].begin(), buckets[i].end(), static_cast<std::int64_t>(i));
-            works.push_back(i % 3 == 0 ? context.world().broadcast(buffer(std::span(buckets[i])), static_cast<int>(i) % context.world_size())
+            works.push_back(i % 3 == 0 ? context.world().broadcast(buffer(std::span(buckets[i])),
+                                                                   static_cast<int>(i) % context.world_size())
                                        : context.world().all_reduce(buffer(std::span(buckets[i])), ReduceOp::Sum));
         }
         int wrong = 0;
@@ -54,7 +54,7 @@ TEST_CASE("callbacks run once, before or after the end of the work", "[native][u
         Work work = context.world().barrier();
         work.then(count);
         work.wait();
-        work.then(count);  // at once
+        work.then(count);                  // at once
         context.world().barrier().wait();  // the progress thread is past the first callback
         return calls.load();
     });

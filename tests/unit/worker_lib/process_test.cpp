@@ -1,13 +1,12 @@
 // Ranks that are real processes: what is left of one that is killed, and what is left when all is over.
 
-#include <dirent.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -17,6 +16,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/temporary_directory.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -38,11 +38,14 @@ public:
         const auto deadline = std::chrono::steady_clock::now() + timeout;
         for (;;) {
             if (std::ifstream file(path_of(key)); file) return {std::istreambuf_iterator<char>(file), {}};
-            if (std::chrono::steady_clock::now() > deadline) throw Error(ErrorCode::Timeout, "no key " + std::string(key));
+            if (std::chrono::steady_clock::now() > deadline)
+                throw Error(ErrorCode::Timeout, "no key " + std::string(key));
             std::this_thread::sleep_for(milliseconds(1));
         }
     }
-    std::int64_t add(std::string_view, std::int64_t) override { throw Error(ErrorCode::Unavailable, "no counters here"); }
+    std::int64_t add(std::string_view, std::int64_t) override {
+        throw Error(ErrorCode::Unavailable, "no counters here");
+    }
     std::string local_address() const override { return "127.0.0.1"; }
 
 private:
@@ -52,16 +55,6 @@ private:
         return directory_ / ("key-" + name);
     }
     std::filesystem::path directory_;
-};
-
-struct TemporaryDirectory {
-    TemporaryDirectory() {
-        std::string name = (std::filesystem::temp_directory_path() / "ddp-process-test-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-        path = name;
-    }
-    ~TemporaryDirectory() { std::filesystem::remove_all(path); }
-    std::filesystem::path path;
 };
 
 /// One rank per process. `body` gives the child's last words, which the parent reads from a file; its exit code is 0.
@@ -93,20 +86,21 @@ public:
         pids_[rank] = 0;
         return status;
     }
-    std::filesystem::path words_of(std::size_t rank) const { return directory_.path / ("words-" + std::to_string(rank)); }
+    std::filesystem::path words_of(std::size_t rank) const {
+        return directory_.path() / ("words-" + std::to_string(rank));
+    }
     std::string words(std::size_t rank) {
         (void)wait(rank);
-        std::ifstream file(words_of(rank));
-        return {std::istreambuf_iterator<char>(file), {}};
+        return read_file(words_of(rank));
     }
     /// Lets the ranks tell the parent and each other how far they are.
-    FileStore store() const { return FileStore(directory_.path); }
+    FileStore store() const { return FileStore(directory_.path()); }
 
 private:
     void run(const LocalWorld& world, int rank, const Body& body) const {
         std::string words;
         try {
-            Context context(world.environment(rank), std::make_shared<FileStore>(directory_.path), world.options());
+            Context context(world.environment(rank), std::make_shared<FileStore>(directory_.path()), world.options());
             words = body(context);
         } catch (const Error& error) {
             words = "error " + std::to_string(static_cast<int>(error.code())) + ": " + error.what();
@@ -168,7 +162,8 @@ TEST_CASE("processes reduce together and leave nothing behind", "[native][unit]"
         if (shared_mappings() != mappings) words += ", memory left";
         return words;
     });
-    for (int rank = 0; rank < world.size(); ++rank) CHECK(processes.words(static_cast<std::size_t>(rank)) == (world.size() == 3 ? "3" : "6"));
+    for (int rank = 0; rank < world.size(); ++rank)
+        CHECK(processes.words(static_cast<std::size_t>(rank)) == (world.size() == 3 ? "3" : "6"));
 }
 
 TEST_CASE("a killed process is named by all others within a second", "[native][unit]") {
@@ -179,13 +174,15 @@ TEST_CASE("a killed process is named by all others within a second", "[native][u
     for (std::size_t rank = 0; rank < size; ++rank) {
         REQUIRE(processes.store().get("running/" + std::to_string(rank), std::chrono::seconds(30)) == "yes");
     }
-    const auto begin = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    const auto begin =
+        std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
     processes.kill(1, SIGKILL);
     for (std::size_t rank = 0; rank < size; ++rank) {
         if (rank == 1) continue;
         const std::string words = processes.words(rank);
         INFO("rank " << rank << ": " << words);
-        CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") && Catch::Contains("all_reduce sum f32[262144]"));
+        CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") &&
+                              Catch::Contains("all_reduce sum f32[262144]"));
         CHECK(std::stoll(words) - begin < 1000);
     }
 }
@@ -201,6 +198,22 @@ TEST_CASE("a stopped process is a timeout that names it", "[native][unit]") {
     const std::string words = processes.words(0);
     INFO(words);
     CHECK_THAT(words, Catch::Contains(" other 1 | ") && Catch::Contains("waited until its deadline for rank 1"));
+}
+
+TEST_CASE("a limit on file sizes makes the arena smaller and nothing fail", "[native][unit]") {
+    Processes processes({.ranks_per_node = {1}}, [](Context& context) -> std::string {
+        const rlimit limit{.rlim_cur = 64u << 20, .rlim_max = RLIM_INFINITY};
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return "no limit";
+        const auto group = context.world().split(0, 0, "small");
+        (void)group->arena().allocate(16u << 20);
+        try {
+            (void)group->arena().allocate(64u << 20);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "more than there is";
+    });
+    CHECK_THAT(processes.words(0), Catch::Contains("no room for 67108864 bytes in the arena"));
 }
 
 TEST_CASE("a thread's world leaves no descriptor and no mapping", "[native][unit]") {

@@ -13,7 +13,8 @@ using detail::lookup;
 using detail::part;
 using detail::Range;
 
-TEST_CASE("sums, products and averages of NaN and infinities follow IEEE 754; min and max keep a NaN", "[native][unit]") {
+TEST_CASE("sums, products and averages of NaN and infinities follow IEEE 754; min and max keep a NaN",
+          "[native][unit]") {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
     const std::array<float, 5> a{kInfinity, kInfinity, kNan, 1, -0.0F};

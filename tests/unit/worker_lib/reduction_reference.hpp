@@ -1,6 +1,6 @@
 #pragma once
-// All-reduce the slow and obvious way, in the order that the library promises: the ranks of each node in rank order, then the
-// nodes. Every element by itself; no code of the library but its enums.
+// All-reduce the slow and obvious way, in the order that the library promises: the ranks of each node in rank order,
+// then the nodes. Every element by itself; no code of the library but its enums.
 
 #include <algorithm>
 #include <cmath>
@@ -62,7 +62,8 @@ inline double combine_floats(ReduceOp op, double a, double b, DType type) {
         if (std::isnan(a) || std::isnan(b)) return std::nan("");
         return op == ReduceOp::Min ? std::min(a, b) : std::max(a, b);
     }
-    const double exact = op == ReduceOp::Product ? a * b : a + b;  // of two floats: exact enough to be rounded once more
+    const double exact =
+        op == ReduceOp::Product ? a * b : a + b;  // of two floats: exact enough to be rounded once more
     return type == DType::f64 ? exact : static_cast<float>(exact);
 }
 
@@ -103,8 +104,9 @@ inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::v
     Bytes result(inputs[0].size());
     for (std::size_t i = 0; i < result.size(); i += width) {
         if (is_float(type)) {
-            double total = fold<double>(ranks_per_node, [&](std::size_t rank) { return float_at(&inputs[rank][i], type); },
-                                        [&](double a, double b) { return combine_floats(op, a, b, type); });
+            double total = fold<double>(
+                ranks_per_node, [&](std::size_t rank) { return float_at(&inputs[rank][i], type); },
+                [&](double a, double b) { return combine_floats(op, a, b, type); });
             if (op == ReduceOp::Avg) {
                 const double scale = 1.0 / static_cast<double>(inputs.size());
                 total = type == DType::f64 ? total * scale : static_cast<float>(total) * static_cast<float>(scale);
@@ -112,8 +114,9 @@ inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::v
             write_float(&result[i], type, total);
         } else {
             const bool is_signed = type == DType::i8 || type == DType::i32 || type == DType::i64;
-            const auto total = fold<std::uint64_t>(ranks_per_node, [&](std::size_t rank) { return integer_at(&inputs[rank][i], type); },
-                                                   [&](auto a, auto b) { return combine_integers(op, a, b, is_signed); });
+            const auto total = fold<std::uint64_t>(
+                ranks_per_node, [&](std::size_t rank) { return integer_at(&inputs[rank][i], type); },
+                [&](auto a, auto b) { return combine_integers(op, a, b, is_signed); });
             std::memcpy(&result[i], &total, width);  // the low bytes: little-endian, as all hosts of this library
         }
     }

@@ -88,7 +88,8 @@ TEST_CASE("a world meets at the job's store", "[store_adapter][unit]") {
     std::vector<std::future<int>> ranks;
     for (int rank = 0; rank < 3; ++rank) {
         ranks.push_back(std::async(std::launch::async, [&, rank] {
-            Context context(world.environment(rank), detail::connect_store(at(server.endpoint()), seconds(10)), world.options());
+            Context context(world.environment(rank), detail::connect_store(at(server.endpoint()), seconds(10)),
+                            world.options());
             int sum = 1 << rank;
             context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
             return sum;

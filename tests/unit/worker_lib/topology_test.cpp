@@ -1,5 +1,5 @@
-#include "tests/catch.hpp"
 #include "ddp/error.hpp"
+#include "tests/catch.hpp"
 #include "worker_lib/src/native/member.hpp"
 
 using namespace ddp::detail;
@@ -40,7 +40,12 @@ TEST_CASE("ranks beyond the smallest node's size talk to no other node", "[nativ
 }
 
 TEST_CASE("a member's record survives the store; anything else is refused", "[native][unit]") {
-    const Member member{.node = "boot/3", .hostname = "host", .pid = 7, .token = "secret", .local_name = "ddp-1", .address = "::1",
+    const Member member{.node = "boot/3",
+                        .hostname = "host",
+                        .pid = 7,
+                        .token = "secret",
+                        .local_name = "ddp-1",
+                        .address = "::1",
                         .port = 4711};
     const Member copy = decode_member(encode(member));
     CHECK(encode(copy) == encode(member));

@@ -1,5 +1,5 @@
-// All-reduce. Inside a node each rank reduces its slice of everybody's buffer and stores the result to all of them: one pass
-// over the memory, two barriers. Between nodes the slice also passes over the network before it is stored.
+// All-reduce. Inside a node each rank reduces its slice of everybody's buffer and stores the result to all of them: one
+// pass over the memory, two barriers. Between nodes the slice also passes over the network before it is stored.
 
 #include <algorithm>
 #include <array>
@@ -19,8 +19,12 @@ constexpr std::size_t kBlockBytes = 8192;
 class AllReduce {
 public:
     AllReduce(const Team& team, const Operation& operation, const OwnBuffer& own)
-        : team_(team), operation_(operation), own_(own), reduction_(lookup(operation.buffer.dtype, operation.reduce_op)),
-          width_(size_of(operation.buffer.dtype)), grain_(kSeparation / width_) {
+        : team_(team),
+          operation_(operation),
+          own_(own),
+          reduction_(lookup(operation.buffer.dtype, operation.reduce_op)),
+          width_(size_of(operation.buffer.dtype)),
+          grain_(kSeparation / width_) {
         int ranks = 0;
         for (const auto& node : team.topology.nodes) ranks += static_cast<int>(node.size());
         if (operation.reduce_op == ReduceOp::Avg) scale_ = 1.0 / ranks;
@@ -43,7 +47,8 @@ public:
             }
             reduce_piece(first, size);
             if (staged || first + size == count) team_.node.barrier(operation_);
-            if (own_.is_foreign()) own_.copy_in_from(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
+            if (own_.is_foreign())
+                own_.copy_in_from(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
             first += size;
         } while (first < count);
     }
@@ -69,7 +74,8 @@ private:
     /// Everybody's elements of `range`, counted from `first`, as the list that the kernels take.
     std::vector<const void*> sources(std::size_t first, std::size_t begin) const {
         std::vector<const void*> list;
-        for (int i = 0; i < team_.node.size(); ++i) list.push_back(place(team_.node, i, first * width_) + begin * width_);
+        for (int i = 0; i < team_.node.size(); ++i)
+            list.push_back(place(team_.node, i, first * width_) + begin * width_);
         return list;
     }
 
@@ -95,8 +101,8 @@ private:
     }
 
     void reduce_across(std::size_t first, Range range) {
-        sums_.resize(range.size() * reduction_.accumulator_bytes);
-        result_.resize(range.size() * width_);
+        sums_ = team_.scratch.sums.first(range.size() * reduction_.accumulator_bytes);
+        result_ = team_.scratch.result.first(range.size() * width_);
         if (!range.empty()) {
             const auto from = sources(first, range.begin);
             reduction_.reduce(from.data(), from.size(), range.size(), sums_.data());
@@ -118,21 +124,24 @@ private:
         }
     }
 
-    /// Every node sends every other node that one's part of its sums, and adds up its own part in the order of the nodes.
+    /// Every node sends every other node that one's part of its sums, and adds up its own part in the order of the
+    /// nodes.
     void sum_own_part(std::size_t size) {
         const std::size_t width = reduction_.accumulator_bytes;
         const Range mine = part_of(team_.topology.own_node, size);
-        const bool opening = team_.is_leader() && step_ == 0;  // this exchange is also the comparison: nobody is left out
-        inbox_.resize(mine.size() * width * team_.nodes());
+        const bool opening =
+            team_.is_leader() && step_ == 0;  // this exchange is also the comparison: nobody is left out
+        const auto inbox = team_.scratch.inbox.first(mine.size() * width * team_.nodes());
         std::vector<OutMessage> out;
         std::vector<InMessage> in;
         std::vector<const void*> parts(team_.nodes(), sums_.data() + mine.begin * width);
         for_other_nodes([&](int node, int peer) {
             const Range theirs = part_of(node, size);
-            if (!theirs.empty() || opening) out.push_back({peer, std::span(sums_).subspan(theirs.begin * width, theirs.size() * width)});
-            const auto inbox = std::span(inbox_).subspan(mine.size() * width * static_cast<std::size_t>(node), mine.size() * width);
-            if (!mine.empty() || opening) in.push_back({peer, inbox});
-            parts[static_cast<std::size_t>(node)] = inbox.data();
+            if (!theirs.empty() || opening)
+                out.push_back({peer, sums_.subspan(theirs.begin * width, theirs.size() * width)});
+            const auto slot = inbox.subspan(mine.size() * width * static_cast<std::size_t>(node), mine.size() * width);
+            if (!mine.empty() || opening) in.push_back({peer, slot});
+            parts[static_cast<std::size_t>(node)] = slot.data();
         });
         team_.links->exchange(operation_, step_, out, in);
         if (mine.empty()) return;
@@ -143,7 +152,7 @@ private:
 
     /// Every node sends its finished part to all others.
     void gather_parts(std::size_t size) {
-        const auto bytes_of = [&](Range range) { return std::span(result_).subspan(range.begin * width_, range.size() * width_); };
+        const auto bytes_of = [&](Range range) { return result_.subspan(range.begin * width_, range.size() * width_); };
         const auto mine = bytes_of(part_of(team_.topology.own_node, size));
         std::vector<OutMessage> out;
         std::vector<InMessage> in;
@@ -163,13 +172,14 @@ private:
     const std::size_t grain_;  ///< elements of a pair of cache lines
     double scale_ = 1;
     std::uint32_t step_ = 0;
-    std::vector<std::byte> sums_;    ///< accumulators of our slice of the piece
-    std::vector<std::byte> inbox_;   ///< other nodes' accumulators of our part of it
-    std::vector<std::byte> result_;  ///< its elements
+    std::span<std::byte> sums_;  ///< see NetworkScratch
+    std::span<std::byte> result_;
 };
 
 }  // namespace
 
-void all_reduce(const Team& team, const Operation& operation, const OwnBuffer& own) { AllReduce(team, operation, own).run(); }
+void all_reduce(const Team& team, const Operation& operation, const OwnBuffer& own) {
+    AllReduce(team, operation, own).run();
+}
 
 }  // namespace ddp::detail

@@ -13,8 +13,8 @@ void* HeapArena::allocate(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const std::size_t room = segment_->heap_bytes() - used_;
     if (bytes > room) {
-        throw Error(ErrorCode::System, fmt::format("no room for {} bytes in the arena: {} of {} are in use", bytes, used_,
-                                                   segment_->heap_bytes()));
+        throw Error(ErrorCode::System, fmt::format("no room for {} bytes in the arena: {} of {} are in use", bytes,
+                                                   used_, segment_->heap_bytes()));
     }
     if (bytes > 0) segment_->populate_heap(used_, bytes);
     void* const data = segment_->heap() + used_;
@@ -25,7 +25,8 @@ void* HeapArena::allocate(std::size_t bytes) {
 std::optional<std::uint64_t> HeapArena::offset_of(const void* data, std::size_t bytes) const {
     const auto begin = reinterpret_cast<std::uintptr_t>(segment_->heap());
     const auto address = reinterpret_cast<std::uintptr_t>(data);
-    if (bytes > segment_->heap_bytes() || address < begin || address - begin > segment_->heap_bytes() - bytes) return std::nullopt;
+    if (bytes > segment_->heap_bytes() || address < begin || address - begin > segment_->heap_bytes() - bytes)
+        return std::nullopt;
     return address - begin;
 }
 

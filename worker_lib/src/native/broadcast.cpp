@@ -13,8 +13,12 @@ namespace {
 class Broadcast {
 public:
     Broadcast(const Team& team, const Operation& operation, const OwnBuffer& own)
-        : team_(team), node_(team.node), operation_(operation), own_(own),
-          root_node_(team.topology.node_of(operation.root)), at_root_(root_node_ == team.topology.own_node) {
+        : team_(team),
+          node_(team.node),
+          operation_(operation),
+          own_(own),
+          root_node_(team.topology.node_of(operation.root)),
+          at_root_(root_node_ == team.topology.own_node) {
         const auto& local = team.topology.local();
         source_ = at_root_ ? static_cast<int>(std::ranges::find(local, operation.root) - local.begin()) : 0;
     }
@@ -52,8 +56,8 @@ private:
         own_.copy_in_from(place(node_, source_, first), first, size);
     }
 
-    /// The root's leader sends the piece to the other leaders. In the first step every leader sends to every other one, though
-    /// it be nothing: so they see whether they all called the same.
+    /// The root's leader sends the piece to the other leaders. In the first step every leader sends to every other one,
+    /// though it be nothing: so they see whether they all called the same.
     void pass_between_leaders(std::size_t first, std::size_t size) {
         const std::span<std::byte> bytes(place(node_, source_, first), size);
         std::vector<OutMessage> out;
@@ -87,6 +91,8 @@ private:
 
 }  // namespace
 
-void broadcast(const Team& team, const Operation& operation, const OwnBuffer& own) { Broadcast(team, operation, own).run(); }
+void broadcast(const Team& team, const Operation& operation, const OwnBuffer& own) {
+    Broadcast(team, operation, own).run();
+}
 
 }  // namespace ddp::detail

@@ -1,11 +1,13 @@
 #pragma once
 // The collectives of the native backend, over the memory of a node and the links between nodes. Their reasons are in
-// docs/design/004-native-backend.md. All run on the group's progress thread; all throw ddp::Error, and then the group is
-// unusable.
+// docs/design/004-native-backend.md. All run on the group's progress thread; all throw ddp::Error, and then the group
+// is unusable.
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/member.hpp"
@@ -13,24 +15,45 @@
 
 namespace ddp::detail {
 
-/// Pieces in which buffers pass: inside a node small enough for the second-level cache, between nodes large enough that a
-/// round trip does not matter. The latter are the same on all nodes, whether a node stages or not.
+/// Pieces in which buffers pass: inside a node small enough for the second-level cache, between nodes large enough that
+/// a round trip does not matter. The latter are the same on all nodes, whether a node stages or not.
 inline constexpr std::size_t kLocalPieceBytes = 1u << 20;
 inline constexpr std::size_t kNetworkPieceBytes = kStagingBytes;
 static_assert(kLocalPieceBytes <= kStagingBytes && kNetworkPieceBytes <= kStagingBytes);
 
-/// With whom a rank works together.
+/// Memory that only grows, and keeps its pages from operation to operation: fresh ones would cost a fault each.
+class Scratch {
+public:
+    [[nodiscard]] std::span<std::byte> first(std::size_t bytes) {
+        if (memory_.size() < bytes) memory_.resize(bytes);
+        return std::span(memory_).first(bytes);
+    }
+
+private:
+    std::vector<std::byte> memory_;
+};
+
+/// What an all-reduce between nodes needs besides the buffers.
+struct NetworkScratch {
+    Scratch sums;    ///< accumulators of our slice of a piece
+    Scratch inbox;   ///< other nodes' accumulators of our part of it
+    Scratch result;  ///< its elements
+};
+
+/// With whom a rank works together, and with what.
 struct Team {
     const Topology& topology;
     Node& node;
     Links* links = nullptr;  ///< null on ranks that talk to no other node
+    NetworkScratch& scratch;
 
     [[nodiscard]] std::size_t nodes() const { return topology.nodes.size(); }
     /// Leaders take part in every operation between nodes, so that every mismatch is seen.
     [[nodiscard]] bool is_leader() const { return links != nullptr && topology.own_index == 0; }
 };
 
-/// The own rank's buffer in an operation. A foreign one, outside the heap, passes through the staging slot piece by piece.
+/// The own rank's buffer in an operation. A foreign one, outside the heap, passes through the staging slot piece by
+/// piece.
 struct OwnBuffer {
     std::byte* data = nullptr;
     std::size_t bytes = 0;

@@ -34,7 +34,8 @@ UniqueFd watch(pid_t pid, int rank) {
     if (pid == 0 || pid == ::getpid()) return UniqueFd();
     UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!process && errno == ESRCH) {
-        throw Error(ErrorCode::PeerLost, fmt::format("rank {} (pid {}) ended while the group was forming", rank, pid), {rank});
+        throw Error(ErrorCode::PeerLost, fmt::format("rank {} (pid {}) ended while the group was forming", rank, pid),
+                    {rank});
     }
     return process;
 }
@@ -44,8 +45,8 @@ std::vector<int> without(std::vector<int> ranks, int rank) {
     return ranks;
 }
 
-std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& topology, const std::shared_ptr<Segment>& own,
-                                    int listener) {
+std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& topology,
+                                    const std::shared_ptr<Segment>& own, int listener) {
     auto met = meet_over_unix(place, listener, without(topology.local(), place.spec.rank), own->fd());
     std::vector<LocalRank> ranks;
     for (const int rank : topology.local()) {
@@ -73,7 +74,8 @@ std::map<int, Link> link_nodes(const MeetingPlace& place, const Topology& topolo
     }
     for (auto& [rank, connection] : meet_over_tcp(place, listener, peers)) {
         const Member& member = place.members[static_cast<std::size_t>(rank)];
-        links[rank].name = fmt::format("rank {} (host {}, pid {}, {})", rank, member.hostname, member.pid, member.address);
+        links[rank].name =
+            fmt::format("rank {} (host {}, pid {}, {})", rank, member.hostname, member.pid, member.address);
         links[rank].socket = std::move(connection.socket);
     }
     return links;

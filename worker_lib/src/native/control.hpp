@@ -1,6 +1,6 @@
 #pragma once
-// Control: the first page of a rank's segment, through which the ranks of a node speak. Plain shared memory and atomics that
-// are free of locks; whoever dies in between leaves nothing locked. Each word says who writes it.
+// Control: the first page of a rank's segment, through which the ranks of a node speak. Plain shared memory and atomics
+// that are free of locks; whoever dies in between leaves nothing locked. Each word says who writes it.
 
 #include <array>
 #include <atomic>
@@ -27,11 +27,13 @@ struct Control {
     alignas(kSeparation) std::atomic<std::uint64_t> arrived{0};
     /// The owner has left the group in good order, and will arrive nowhere any more.
     std::atomic<std::uint32_t> left{0};
-    /// The owner sleeps on `wake`, or is about to: whoever changes something that it waits for must wake it. Owner writes.
+    /// The owner sleeps on `wake`, or is about to: whoever changes something that it waits for must wake it. Owner
+    /// writes.
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};
     /// Futex word, counted up by those who wake the owner.
     std::atomic<std::uint32_t> wake{0};
-    /// 0, or 1 + local index of the rank that made the group unusable: its `failure` says why. Any peer writes, the first wins.
+    /// 0, or 1 + local index of the rank that made the group unusable: its `failure` says why. Any peer writes, the
+    /// first wins.
     alignas(kSeparation) std::atomic<std::uint32_t> poisoned_by{0};
     /// By parity of the operation's number: a rank may announce the next one while a slow peer still reads this one.
     alignas(kSeparation) std::array<Announcement, 2> announcements;

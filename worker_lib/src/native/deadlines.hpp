@@ -1,7 +1,7 @@
 #pragma once
-// Who gives up when. Waiting ranks form chains: one waits for its neighbour, which waits for a counterpart on another node,
-// which waits for a neighbour of its own that never came. The last one knows the culprit, so it must be the first to give up
-// and to tell; the others wait a little longer.
+// Who gives up when. Waiting ranks form chains: one waits for its neighbour, which waits for a counterpart on another
+// node, which waits for a neighbour of its own that never came. The last one knows the culprit, so it must be the first
+// to give up and to tell; the others wait a little longer.
 
 #include <chrono>
 

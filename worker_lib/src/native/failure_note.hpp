@@ -1,5 +1,6 @@
 #pragma once
-// FailureNote: why a rank gave up, in the form in which its peers read it: from shared memory or from a message. Text is cut.
+// FailureNote: why a rank gave up, in the form in which its peers read it: from shared memory or from a message. Text
+// is cut.
 
 #include <array>
 #include <cstdint>

@@ -42,9 +42,9 @@ inline float to_float(Half value) {
 }
 
 inline Half to_half(float value) {
-    constexpr std::uint32_t kTooLarge = 0x47800000u;       // 65536; from 65520 on rounding reaches infinity by itself
+    constexpr std::uint32_t kTooLarge = 0x47800000u;  // 65536; from 65520 on rounding reaches infinity by itself
     constexpr std::uint32_t kSmallestNormal = 0x38800000u;
-    constexpr float kAlign = 0.5f;                         // its last mantissa bit is worth as much as a subnormal's
+    constexpr float kAlign = 0.5f;  // its last mantissa bit is worth as much as a subnormal's
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
     const std::uint32_t magnitude = bits & 0x7fffffffu;

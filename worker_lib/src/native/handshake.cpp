@@ -22,7 +22,8 @@ namespace {
 using ddprun::Result;
 using ddprun::UniqueFd;
 
-/// Strangers (port scanners, workers of another job) may connect and stay silent. More than this many at a time are closed.
+/// Strangers (port scanners, workers of another job) may connect and stay silent. More than this many at a time are
+/// closed.
 constexpr std::size_t kMaxUnproven = 256;
 
 /// FNV-1a: the same on every host.
@@ -51,7 +52,8 @@ bool belongs(const Hello& theirs, const Hello& own) {
 ucred credentials(int socket) {
     ucred peer{};
     socklen_t length = sizeof(peer);
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) peer = {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = 0};
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+        peer = {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = 0};
     return peer;
 }
 
@@ -72,7 +74,8 @@ struct Unproven {
 
 class Meeting {
 public:
-    Meeting(const MeetingPlace& place, int descriptor) : place_(place), descriptor_(descriptor), own_(make_hello(place)) {}
+    Meeting(const MeetingPlace& place, int descriptor)
+        : place_(place), descriptor_(descriptor), own_(make_hello(place)) {}
 
     using Connect = std::function<Result<UniqueFd>(const Member&)>;
 
@@ -80,7 +83,8 @@ public:
         std::vector<int> earlier;
         std::vector<int> later;
         for (const int peer : peers) (peer < own_.rank ? earlier : later).push_back(peer);
-        // Nobody answers before it has connected to all that it must connect to, and connecting needs no answer: no deadlock.
+        // Nobody answers before it has connected to all that it must connect to, and connecting needs no answer: no
+        // deadlock.
         for (const int peer : earlier) {
             met_[peer].socket = succeed(connect(member(peer)), peer);
             greet(peer);
@@ -95,10 +99,11 @@ private:
 
     [[noreturn]] void lost(int peer, const ddprun::Error& error) const {
         const bool late = error.code == ddprun::Errc::kTimeout;
-        throw Error(late ? ErrorCode::Timeout : ErrorCode::PeerLost,
-                    fmt::format("group '{}': rank {} lost rank {} (host {}, pid {}, {}) while connecting: {}", place_.spec.name,
-                                own_.rank, peer, member(peer).hostname, member(peer).pid, member(peer).address, error.message),
-                    {peer});
+        throw Error(
+            late ? ErrorCode::Timeout : ErrorCode::PeerLost,
+            fmt::format("group '{}': rank {} lost rank {} (host {}, pid {}, {}) while connecting: {}", place_.spec.name,
+                        own_.rank, peer, member(peer).hostname, member(peer).pid, member(peer).address, error.message),
+            {peer});
     }
 
     UniqueFd succeed(Result<UniqueFd> result, int peer) const {
@@ -146,7 +151,8 @@ private:
         std::vector<Unproven> unproven;
         while (!expected.empty()) {
             std::vector<pollfd> waiting{{.fd = listener, .events = POLLIN, .revents = 0}};
-            for (const Unproven& one : unproven) waiting.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
+            for (const Unproven& one : unproven)
+                waiting.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
             const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(place_.deadline));
             if (ready <= 0 && ddprun::Clock::now() >= place_.deadline) report_absent(expected);
             for (std::size_t i = unproven.size(); i-- > 0;) {
@@ -186,10 +192,13 @@ private:
     }
 
     [[noreturn]] void report_absent(const std::vector<int>& absent) const {
-        throw Error(ErrorCode::Timeout,
-                    fmt::format("group '{}': rank {} at {} waited until its deadline for {} to connect. They have joined: can they "
-                                "reach that address?", place_.spec.name, own_.rank, member(own_.rank).address, name_ranks(absent)),
-                    absent);
+        throw Error(
+            ErrorCode::Timeout,
+            fmt::format(
+                "group '{}': rank {} at {} waited until its deadline for {} to connect. They have joined: can they "
+                "reach that address?",
+                place_.spec.name, own_.rank, member(own_.rank).address, name_ranks(absent)),
+            absent);
     }
 
     const MeetingPlace& place_;
@@ -206,8 +215,11 @@ std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener,
     });
 }
 
-std::map<int, Connection> meet_over_unix(const MeetingPlace& place, int listener, const std::vector<int>& peers, int descriptor) {
-    return Meeting(place, descriptor).hold(listener, peers, [](const Member& member) { return connect_unix(member.local_name); });
+std::map<int, Connection> meet_over_unix(const MeetingPlace& place, int listener, const std::vector<int>& peers,
+                                         int descriptor) {
+    return Meeting(place, descriptor).hold(listener, peers, [](const Member& member) {
+        return connect_unix(member.local_name);
+    });
 }
 
 }  // namespace ddp::detail

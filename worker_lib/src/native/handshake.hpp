@@ -1,8 +1,8 @@
 #pragma once
-// Handshake: how the ranks of a group open connections to each other, over TCP between nodes and over an abstract Unix socket
-// inside one, where each also passes the descriptor of its shared memory. Every rank connects to those before it and is
-// connected to by those after it. Both sides prove that they belong: group, generation, and a random token that only readers
-// of the job's store know. Any other connection is closed.
+// Handshake: how the ranks of a group open connections to each other, over TCP between nodes and over an abstract Unix
+// socket inside one, where each also passes the descriptor of its shared memory. Every rank connects to those before it
+// and is connected to by those after it. Both sides prove that they belong: group, generation, and a random token that
+// only readers of the job's store know. Any other connection is closed.
 
 #include <sys/types.h>
 
@@ -44,10 +44,12 @@ struct MeetingPlace {
 };
 
 /// Connections to `peers` over TCP; the later ones come to `listener`. Throws Error naming who is missing, and where.
-[[nodiscard]] std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener, const std::vector<int>& peers);
+[[nodiscard]] std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener,
+                                                      const std::vector<int>& peers);
 
-/// The same to peers on this node over Unix sockets; each gets a copy of `descriptor`. Processes of other users are refused.
-[[nodiscard]] std::map<int, Connection> meet_over_unix(const MeetingPlace& place, int listener, const std::vector<int>& peers,
-                                                       int descriptor);
+/// The same to peers on this node over Unix sockets; each gets a copy of `descriptor`. Processes of other users are
+/// refused.
+[[nodiscard]] std::map<int, Connection> meet_over_unix(const MeetingPlace& place, int listener,
+                                                       const std::vector<int>& peers, int descriptor);
 
 }  // namespace ddp::detail

@@ -48,7 +48,11 @@ struct Links::Flow {
 };
 
 Links::Links(std::string group, std::int64_t generation, int own_rank, std::map<int, Link> links, const Node& node)
-    : group_(std::move(group)), generation_(generation), own_rank_(own_rank), links_(std::move(links)), node_(node),
+    : group_(std::move(group)),
+      generation_(generation),
+      own_rank_(own_rank),
+      links_(std::move(links)),
+      node_(node),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!interrupt_) throw_errno("cannot create an eventfd", errno);
 }
@@ -64,8 +68,8 @@ void Links::exchange(const Operation& operation, std::uint32_t step, std::span<c
     }
 }
 
-std::vector<Links::Flow> Links::make_flows(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
-                                           std::span<const InMessage> in) {
+std::vector<Links::Flow> Links::make_flows(const Operation& operation, std::uint32_t step,
+                                           std::span<const OutMessage> out, std::span<const InMessage> in) {
     std::vector<Flow> flows;
     const auto flow_of = [&](int rank) -> Flow& {
         const auto found = std::ranges::find(flows, rank, &Flow::rank);
@@ -134,10 +138,13 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
     }
     // What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
     if (now < (ready > 0 ? extended(deadline, kTelling) : deadline)) return;
-    const auto late = std::ranges::find_if(flows, [](const Flow& flow) { return !flow.sent_all() || !flow.received_all(); });
-    throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': rank {} waited until its deadline for {} in {}; that rank may itself wait for others",
-                            group_, own_rank_, late->link->name, describe(operation)), {late->rank});
+    const auto late =
+        std::ranges::find_if(flows, [](const Flow& flow) { return !flow.sent_all() || !flow.received_all(); });
+    throw Error(
+        ErrorCode::Timeout,
+        fmt::format("group '{}': rank {} waited until its deadline for {} in {}; that rank may itself wait for others",
+                    group_, own_rank_, late->link->name, describe(operation)),
+        {late->rank});
 }
 
 void Links::send_more(Flow& flow) const {
@@ -180,15 +187,17 @@ void Links::check_header(const Operation& operation, const Flow& flow) const {
     const MessageHeader& header = flow.in_header;
     const Signature own = signature_of(operation);
     const auto refuse = [&](const char* what) {
-        throw Error(ErrorCode::System, fmt::format("group '{}': {} sent a message {}", group_, flow.link->name, what), {flow.rank});
+        throw Error(ErrorCode::System, fmt::format("group '{}': {} sent a message {}", group_, flow.link->name, what),
+                    {flow.rank});
     };
     if (header.magic != MessageHeader::kMagic) refuse("that is none of ours");
     if (header.step == MessageHeader::kFailure) raise_note(flow);
     if (header.generation != generation_) refuse("of another generation");
     if (!same_operation(header.signature, own)) {
         throw Error(ErrorCode::Mismatch,
-                    fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_, own_rank_,
-                                describe(own), flow.rank, describe(header.signature)), {flow.rank});
+                    fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
+                                own_rank_, describe(own), flow.rank, describe(header.signature)),
+                    {flow.rank});
     }
     if (header.step != flow.out_header.step || header.payload_bytes != flow.in.size()) refuse("out of step");
 }
@@ -199,8 +208,8 @@ void Links::raise_note(const Flow& flow) const {
     const auto deadline = ddprun::Clock::now() + kFarewell;
     const auto bytes = std::as_writable_bytes(std::span(&note, 1));
     if (!receive_all(flow.link->socket.get(), bytes, none, deadline)) {
-        throw Error(ErrorCode::PeerLost, fmt::format("group '{}': {} has failed and did not say why", group_, flow.link->name),
-                    {flow.rank});
+        throw Error(ErrorCode::PeerLost,
+                    fmt::format("group '{}': {} has failed and did not say why", group_, flow.link->name), {flow.rank});
     }
     const Error failure = read_note(note);
     throw Error(failure.code(), fmt::format("{} reported: {}", flow.link->name, failure.what()), failure.culprits());
@@ -215,15 +224,18 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
         flow.in_header.magic == MessageHeader::kMagic && flow.in_header.step == MessageHeader::kFailure) {
         raise_note(flow);
     }
-    throw Error(ErrorCode::PeerLost, fmt::format("group '{}': rank {} lost {} in {}: {}", group_, own_rank_, flow.link->name,
-                                                 describe(operation), cause), {flow.rank});
+    throw Error(ErrorCode::PeerLost,
+                fmt::format("group '{}': rank {} lost {} in {}: {}", group_, own_rank_, flow.link->name,
+                            describe(operation), cause),
+                {flow.rank});
 }
 
 /// A goodbye can only follow a whole message.
 void Links::finish_cut_messages(std::vector<Flow>& flows) const {
     const auto deadline = ddprun::Clock::now() + kFarewell;
     for (Flow& flow : flows) {
-        while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline)) send_more(flow);
+        while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
+            send_more(flow);
         if (flow.cut_off()) flow.link->sending_broken = true;
     }
 }

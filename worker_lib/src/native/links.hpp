@@ -35,7 +35,8 @@ struct Link {
 /// Before every message.
 struct MessageHeader {
     static constexpr std::uint32_t kMagic = 0x64647031;  // "ddp1"
-    static constexpr std::uint32_t kFailure = ~std::uint32_t{0};  ///< as `step`: a FailureNote follows, and then nothing
+    static constexpr std::uint32_t kFailure =
+        ~std::uint32_t{0};  ///< as `step`: a FailureNote follows, and then nothing
 
     std::uint32_t magic = kMagic;
     std::uint32_t step = 0;  ///< which exchange of the operation
@@ -54,7 +55,8 @@ public:
 
     /// Returns when everything is sent and received. Every message says to which step of which operation it belongs.
     /// Throws Mismatch naming both sides, PeerLost or Timeout naming the peer, a peer's own failure, or the node's.
-    void exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out, std::span<const InMessage> in);
+    void exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
+                  std::span<const InMessage> in);
 
     /// Wakes an exchange that waits, so that it looks at the node's state.
     void interrupt() const;
@@ -64,8 +66,8 @@ public:
 
 private:
     struct Flow;
-    [[nodiscard]] std::vector<Flow> make_flows(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
-                                               std::span<const InMessage> in);
+    [[nodiscard]] std::vector<Flow> make_flows(const Operation& operation, std::uint32_t step,
+                                               std::span<const OutMessage> out, std::span<const InMessage> in);
     void run(const Operation& operation, std::vector<Flow>& flows);
     void wait(const Operation& operation, const std::vector<Flow>& flows) const;
     void send_more(Flow& flow) const;

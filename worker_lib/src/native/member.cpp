@@ -34,16 +34,18 @@ std::string hostname() {
 }  // namespace
 
 std::string encode(const Member& member) {
-    return fmt::format("{} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token, member.local_name,
-                       member.address, member.port);
+    return fmt::format("{} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token,
+                       member.local_name, member.address, member.port);
 }
 
 Member decode_member(std::string_view text) {
     std::istringstream words{std::string(text)};
     Member member;
-    words >> member.node >> member.hostname >> member.pid >> member.token >> member.local_name >> member.address >> member.port;
+    words >> member.node >> member.hostname >> member.pid >> member.token >> member.local_name >> member.address >>
+        member.port;
     if (words.fail()) {
-        throw Error(ErrorCode::System, fmt::format("a peer published '{}', which is no member record of this version", text));
+        throw Error(ErrorCode::System,
+                    fmt::format("a peer published '{}', which is no member record of this version", text));
     }
     return member;
 }

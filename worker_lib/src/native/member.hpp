@@ -1,6 +1,6 @@
 #pragma once
-// Member: what each rank publishes through the store so that its peers find it; Topology: which of them share a node. Pure,
-// but for describe_self().
+// Member: what each rank publishes through the store so that its peers find it; Topology: which of them share a node.
+// Pure, but for describe_self().
 
 #include <cstdint>
 #include <string>
@@ -12,12 +12,12 @@
 namespace ddp::detail {
 
 struct Member {
-    std::string node;       ///< equal for ranks of one node: boot id and node rank
-    std::string hostname;   ///< for errors
-    int pid = 0;            ///< for errors; in its own namespace
-    std::string token;      ///< random; rank 0's is the group's password
-    std::string local_name; ///< abstract Unix socket on which it passes its memory, without the leading zero byte
-    std::string address;    ///< numeric
+    std::string node;        ///< equal for ranks of one node: boot id and node rank
+    std::string hostname;    ///< for errors
+    int pid = 0;             ///< for errors; in its own namespace
+    std::string token;       ///< random; rank 0's is the group's password
+    std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
+    std::string address;     ///< numeric
     int port = 0;
 };
 
@@ -28,8 +28,8 @@ struct Member {
 /// node, hostname, pid, token and local_name of this process.
 [[nodiscard]] Member describe_self(const GroupSpec& spec);
 
-/// The ranks of a group by node. Nodes are ordered by their lowest rank, the ranks of a node by rank: this is the order of
-/// every summation.
+/// The ranks of a group by node. Nodes are ordered by their lowest rank, the ranks of a node by rank: this is the order
+/// of every summation.
 struct Topology {
     std::vector<std::vector<int>> nodes;
     int own_node = 0;

@@ -6,8 +6,6 @@
 
 #include <csignal>
 
-#include "worker_lib/src/native/collectives.hpp"
-
 namespace ddp::detail {
 
 namespace {
@@ -28,14 +26,19 @@ std::thread start_quiet_thread(Function function) {
 }  // namespace
 
 NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
-    : name_(spec.name), rank_(spec.rank), topology_(std::move(connected.topology)), arena_(std::move(connected.segment)),
+    : name_(spec.name),
+      rank_(spec.rank),
+      topology_(std::move(connected.topology)),
+      arena_(std::move(connected.segment)),
       node_(spec.name, std::move(connected.local), topology_.own_index) {
-    if (!connected.links.empty()) links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
+    if (!connected.links.empty())
+        links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
     thread_ = start_quiet_thread([this] { run(); });
 }
 
 NativeBackend::~NativeBackend() {
-    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by rank {} with work in flight", name_, rank_)), false);
+    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by rank {} with work in flight", name_, rank_)),
+        false);
     thread_.join();
     node_.leave();
 }
@@ -96,15 +99,19 @@ void NativeBackend::run() {
 void NativeBackend::perform(const Job& job) {
     try {
         if (failure_) {
-            throw Error(failure_->code(), fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation),
-                                                      failure_->what()), failure_->culprits());
+            throw Error(
+                failure_->code(),
+                fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation), failure_->what()),
+                failure_->culprits());
         }
         node_.check_poison();
         const Operation& operation = job.operation;
         const Buffer& buffer = operation.buffer;
-        const OwnBuffer own{.data = static_cast<std::byte*>(buffer.data), .bytes = buffer.bytes(),
+        const OwnBuffer own{.data = static_cast<std::byte*>(buffer.data),
+                            .bytes = buffer.bytes(),
                             .heap_offset = arena_.offset_of(buffer.data, buffer.bytes())};
-        const Team team{.topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr};
+        const Team team{
+            .topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr, .scratch = scratch_};
         switch (operation.kind) {
             case OpKind::kAllReduce: all_reduce(team, operation, own); break;
             case OpKind::kBroadcast: broadcast(team, operation, own); break;

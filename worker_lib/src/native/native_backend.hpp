@@ -3,14 +3,17 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/native/arena.hpp"
+#include "worker_lib/src/native/collectives.hpp"
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/node.hpp"
@@ -56,6 +59,7 @@ private:
     HeapArena arena_;
     Node node_;
     std::optional<Links> links_;
+    NetworkScratch scratch_;        ///< progress thread only
     std::optional<Error> failure_;  ///< progress thread only
 
     std::mutex mutex_;

@@ -63,16 +63,19 @@ void Node::check_progress(const Operation& operation, ddprun::TimePoint deadline
         if (!left && !has_ended(at(i).process)) continue;
         // Looked at after its end: whoever arrived and then ended is no reason to worry now.
         if (control(i).arrived.load(std::memory_order_seq_cst) >= barriers_) continue;
-        throw Error(ErrorCode::PeerLost,
-                    fmt::format("group '{}': rank {} waits in {}, but {} {}", group_, rank_at(own_index_), describe(operation),
-                                at(i).name, left ? "has left the group" : "is gone: its process ended"),
-                    {at(i).rank});
+        throw Error(
+            ErrorCode::PeerLost,
+            fmt::format("group '{}': rank {} waits in {}, but {} {}", group_, rank_at(own_index_), describe(operation),
+                        at(i).name, left ? "has left the group" : "is gone: its process ended"),
+            {at(i).rank});
     }
     if (ddprun::Clock::now() < deadline) return;
     const auto missing = absent();
     if (missing.empty()) return;  // they came this instant
-    throw Error(ErrorCode::Timeout, fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_,
-                                                rank_at(own_index_), name_ranks(missing), describe(operation)), missing);
+    throw Error(ErrorCode::Timeout,
+                fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_, rank_at(own_index_),
+                            name_ranks(missing), describe(operation)),
+                missing);
 }
 
 std::vector<int> Node::absent() const {
@@ -93,10 +96,11 @@ void Node::compare(const Operation& operation) const {
         others.push_back(rank_at(i));
     }
     if (others.empty()) return;
-    throw Error(ErrorCode::Mismatch,
-                fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
-                            rank_at(own_index_), describe(own_signature), rank_at(first),
-                            describe(announced(first).signature)), others);
+    throw Error(
+        ErrorCode::Mismatch,
+        fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
+                    rank_at(own_index_), describe(own_signature), rank_at(first), describe(announced(first).signature)),
+        others);
 }
 
 void Node::poison(const Error& failure) {

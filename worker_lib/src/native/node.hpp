@@ -1,6 +1,6 @@
 #pragma once
-// Node: the ranks of a group that share a machine, seen from one of them: their memory, barriers between them, and how one
-// that fails takes the others along. The progress thread owns it; poison() may come from any thread.
+// Node: the ranks of a group that share a machine, seen from one of them: their memory, barriers between them, and how
+// one that fails takes the others along. The progress thread owns it; poison() may come from any thread.
 
 #include <sys/types.h>
 
@@ -20,10 +20,10 @@ namespace ddp::detail {
 
 /// One rank of the node.
 struct LocalRank {
-    int rank = 0;                      ///< in the group
+    int rank = 0;  ///< in the group
     std::shared_ptr<Segment> segment;
-    ddprun::UniqueFd process;          ///< pidfd; none for the own process
-    std::string name;                  ///< for errors: "rank 3 (host a, pid 71)"
+    ddprun::UniqueFd process;  ///< pidfd; none for the own process
+    std::string name;          ///< for errors: "rank 3 (host a, pid 71)"
 };
 
 class Node {
@@ -38,8 +38,8 @@ public:
     /// The first barrier of an operation: announces it and the place of its buffer, waits for all, compares. After it
     /// announced() is valid until the next meet(). Throws Mismatch naming both sides, and as barrier().
     void meet(const Operation& operation, std::uint64_t heap_offset);
-    /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with the
-    /// culprits, or the failure of whoever poisoned the node.
+    /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
+    /// the culprits, or the failure of whoever poisoned the node.
     void barrier(const Operation& operation);
 
     /// Whether a rank's buffer lies outside its heap, so that it passes through its staging slot.
@@ -47,9 +47,12 @@ public:
     [[nodiscard]] bool any_foreign() const;
     [[nodiscard]] std::byte* staging(int index) const { return at(index).segment->staging(); }
     /// A rank's buffer in its heap; not for foreign ones.
-    [[nodiscard]] std::byte* buffer(int index) const { return at(index).segment->heap() + announced(index).heap_offset; }
+    [[nodiscard]] std::byte* buffer(int index) const {
+        return at(index).segment->heap() + announced(index).heap_offset;
+    }
 
-    /// Makes the group unusable on this node: every wait here ends with `failure`, now and later. The first call counts.
+    /// Makes the group unusable on this node: every wait here ends with `failure`, now and later. The first call
+    /// counts.
     void poison(const Error& failure);
     /// The same for our own waits only: peers find out by leave().
     void stop(const Error& failure);

@@ -14,17 +14,20 @@ namespace ddp::detail {
 namespace {
 
 // How an element becomes an accumulator and back.
-template <typename T> struct Element {
+template <typename T>
+struct Element {
     using Accumulator = T;
     static T load(T value) { return value; }
     static T store(T value) { return value; }
 };
-template <> struct Element<Half> {
+template <>
+struct Element<Half> {
     using Accumulator = float;
     static float load(Half value) { return to_float(value); }
     static Half store(float value) { return to_half(value); }
 };
-template <> struct Element<Bfloat16> {
+template <>
+struct Element<Bfloat16> {
     using Accumulator = float;
     static float load(Bfloat16 value) { return to_float(value); }
     static Bfloat16 store(float value) { return to_bfloat16(value); }
@@ -35,26 +38,53 @@ template <typename T>
 using Wrapping = std::conditional_t<sizeof(T) <= 4, std::uint32_t, std::uint64_t>;
 
 struct Sum {
-    template <typename T> static T apply(T a, T b) {
-        if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-        else return a + b;
+    template <typename T>
+    static T apply(T a, T b) {
+        if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+        else
+            return a + b;
     }
 };
 struct Product {
-    template <typename T> static T apply(T a, T b) {
-        if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-        else return a * b;
+    template <typename T>
+    static T apply(T a, T b) {
+        if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+        else
+            return a * b;
     }
 };
 struct Min {  // b is taken when it is smaller or NaN; a NaN in a stays, for nothing is smaller
-    template <typename T> static T apply(T a, T b) { return b < a || b != b ? b : a; }
+    template <typename T>
+    static T apply(T a, T b) {
+        return b < a || b != b ? b : a;
+    }
 };
 struct Max {
-    template <typename T> static T apply(T a, T b) { return b > a || b != b ? b : a; }
+    template <typename T>
+    static T apply(T a, T b) {
+        return b > a || b != b ? b : a;
+    }
 };
-struct BAnd { template <typename T> static T apply(T a, T b) { return static_cast<T>(a & b); } };
-struct BOr { template <typename T> static T apply(T a, T b) { return static_cast<T>(a | b); } };
-struct BXor { template <typename T> static T apply(T a, T b) { return static_cast<T>(a ^ b); } };
+struct BAnd {
+    template <typename T>
+    static T apply(T a, T b) {
+        return static_cast<T>(a & b);
+    }
+};
+struct BOr {
+    template <typename T>
+    static T apply(T a, T b) {
+        return static_cast<T>(a | b);
+    }
+};
+struct BXor {
+    template <typename T>
+    static T apply(T a, T b) {
+        return static_cast<T>(a ^ b);
+    }
+};
 
 /// Elements that are accumulated at a time: on the stack, in the first-level cache.
 constexpr std::size_t kBlock = 1024;
@@ -70,7 +100,8 @@ void reduce(const void* const* sources, std::size_t source_count, std::size_t co
             for (std::size_t i = 0; i < n; ++i) sum[i] = Element<T>::load(first[i]);
         } else {
             const T* second = static_cast<const T*>(sources[1]) + start;
-            for (std::size_t i = 0; i < n; ++i) sum[i] = Op::apply(Element<T>::load(first[i]), Element<T>::load(second[i]));
+            for (std::size_t i = 0; i < n; ++i)
+                sum[i] = Op::apply(Element<T>::load(first[i]), Element<T>::load(second[i]));
         }
         for (std::size_t s = 2; s < source_count; ++s) {
             const T* next = static_cast<const T*>(sources[s]) + start;

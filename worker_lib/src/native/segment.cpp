@@ -26,7 +26,8 @@ constexpr std::size_t kLargestHeap = std::size_t{64} << 30;
 /// No rank can fill more than the machine has; a limit on file sizes holds for memfd as well.
 std::size_t heap_bytes_here() {
     const auto pages = ::sysconf(_SC_PHYS_PAGES);
-    std::size_t bytes = pages > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kLargestHeap;
+    std::size_t bytes =
+        pages > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kLargestHeap;
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         bytes = std::min<std::size_t>(bytes, limit.rlim_cur / 2);
@@ -58,10 +59,13 @@ struct stat status_of(int fd) {
 std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
     void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) {
-        throw_errno(fmt::format("cannot map {} MiB of shared memory (is there a limit on address space, ulimit -v?)", bytes >> 20), errno);
+        throw_errno(fmt::format("cannot map {} MiB of shared memory (is there a limit on address space, ulimit -v?)",
+                                bytes >> 20),
+                    errno);
     }
     std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(base), bytes));
-    ::madvise(segment->heap(), segment->heap_bytes(), MADV_HUGEPAGE);  // a wish: refused where the kernel has none for memfd
+    ::madvise(segment->heap(), segment->heap_bytes(),
+              MADV_HUGEPAGE);  // a wish: refused where the kernel has none for memfd
     return segment;
 }
 
@@ -86,7 +90,8 @@ std::shared_ptr<Segment> Segment::create() {
 std::shared_ptr<Segment> Segment::attach(const ddprun::UniqueFd& fd) {
     const auto status = status_of(fd.get());
     if (static_cast<std::size_t>(status.st_size) < kHeapOffset) {
-        throw Error(ErrorCode::System, "a peer's shared memory is too small: is it of another version of this library?");
+        throw Error(ErrorCode::System,
+                    "a peer's shared memory is too small: is it of another version of this library?");
     }
     Mapped& table = mapped();
     const std::lock_guard lock(table.mutex);

@@ -1,6 +1,7 @@
 #pragma once
-// Segment: the memory that a rank shares with the ranks of its node: control page, staging slot, heap of its arena. One memfd,
-// sparse: it costs what is touched, has no name in any file system, and is gone with the last process that maps it.
+// Segment: the memory that a rank shares with the ranks of its node: control page, staging slot, heap of its arena. One
+// memfd, sparse: it costs what is touched, has no name in any file system, and is gone with the last process that maps
+// it.
 
 #include <cstddef>
 #include <memory>
@@ -31,8 +32,8 @@ public:
     /// Valid in the segment's creator only.
     [[nodiscard]] int fd() const { return fd_.get(); }
 
-    /// Makes the pages of [offset, offset + bytes) of the heap present, or throws Error{System}: without this, a lack of
-    /// memory would show as SIGBUS at the first touch.
+    /// Makes the pages of [offset, offset + bytes) of the heap present, or throws Error{System}: without this, a lack
+    /// of memory would show as SIGBUS at the first touch.
     void populate_heap(std::size_t offset, std::size_t bytes) const;
 
 private:

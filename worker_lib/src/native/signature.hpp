@@ -1,6 +1,6 @@
 #pragma once
-// Signature: what the ranks compare before they touch each other's data. Travels through shared memory and in every message
-// between nodes, so it is trivially copyable and all its bytes are defined.
+// Signature: what the ranks compare before they touch each other's data. Travels through shared memory and in every
+// message between nodes, so it is trivially copyable and all its bytes are defined.
 
 #include <array>
 #include <cstdint>

@@ -98,7 +98,9 @@ Result<UniqueFd> listen_tcp(const std::string& host, int& port) {
     return fd;
 }
 
-Result<UniqueFd> listen_unix(const std::string& name) { return listen_on(unix_address(name), "an abstract Unix socket"); }
+Result<UniqueFd> listen_unix(const std::string& name) {
+    return listen_on(unix_address(name), "an abstract Unix socket");
+}
 
 Result<UniqueFd> connect_tcp(const std::string& host, int port, TimePoint deadline) {
     const auto address = tcp_address(host, port);
@@ -189,7 +191,8 @@ Result<void> receive_all(int socket, std::span<std::byte> bytes, UniqueFd& passe
 
 Result<void> send_all(int socket, std::span<const std::byte> bytes, int descriptor, TimePoint deadline) {
     while (!bytes.empty()) {
-        iovec part{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};  // sendmsg does not write to it
+        iovec part{.iov_base = const_cast<std::byte*>(bytes.data()),
+                   .iov_len = bytes.size()};  // sendmsg does not write to it
         alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
         msghdr message{};
         message.msg_iov = &part;

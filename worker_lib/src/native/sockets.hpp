@@ -1,6 +1,6 @@
 #pragma once
-// The few socket calls of the native backend: listening, connecting and moving bytes with a deadline, passing a descriptor.
-// All sockets are non-blocking and closed on exec.
+// The few socket calls of the native backend: listening, connecting and moving bytes with a deadline, passing a
+// descriptor. All sockets are non-blocking and closed on exec.
 
 #include <sys/socket.h>
 
@@ -19,10 +19,12 @@ namespace ddp::detail {
 /// A listener in the abstract namespace: it has no file and ends with its socket.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_unix(const std::string& name);
 
-[[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port, ddprun::TimePoint deadline);
+[[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port,
+                                                           ddprun::TimePoint deadline);
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_unix(const std::string& name);
 
-/// For connections between nodes: small messages leave at once, and a host that vanished is noticed within half a minute.
+/// For connections between nodes: small messages leave at once, and a host that vanished is noticed within half a
+/// minute.
 void prepare_tcp(int socket);
 
 /// Milliseconds for poll(2): rounded up, at least 0.

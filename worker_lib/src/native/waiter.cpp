@@ -15,7 +15,8 @@ namespace {
 /// About 50 µs: longer than a peer that runs needs to finish a small piece, shorter than a time slice.
 constexpr int kPauses = 2000;
 
-static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "the kernel sees the atomic as a plain word");
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t),
+              "the kernel sees the atomic as a plain word");
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
     // Not FUTEX_PRIVATE: the word is shared with other processes.
@@ -46,7 +47,8 @@ void Waiter::yield() { ::sched_yield(); }
 void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
     const auto nanoseconds = std::chrono::nanoseconds(kNap).count();
     const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(nanoseconds)};
-    futex(word, FUTEX_WAIT, expected, &timeout);  // woken, late, interrupted or no longer equal: the caller looks in any case
+    futex(word, FUTEX_WAIT, expected,
+          &timeout);  // woken, late, interrupted or no longer equal: the caller looks in any case
 }
 
 void Waiter::wake_sleeper(Control& peer) {

@@ -1,9 +1,9 @@
 #pragma once
-// Waiter: how a rank waits for memory that a peer writes, and how it wakes peers that wait. Spin, then yield, then sleep on a
-// futex; with more ranks than cores there is no spinning, for the peer needs the core.
+// Waiter: how a rank waits for memory that a peer writes, and how it wakes peers that wait. Spin, then yield, then
+// sleep on a futex; with more ranks than cores there is no spinning, for the peer needs the core.
 //
-// A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`. All
-// four are sequentially consistent, so at least one of the two sees the other.
+// A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
+// All four are sequentially consistent, so at least one of the two sees the other.
 
 #include <chrono>
 #include <cstdint>
@@ -24,8 +24,8 @@ public:
 
     Waiter(Control& own, int local_ranks);
 
-    /// Returns when ready() says so. Calls check() after every nap; it ends the wait by throwing. ready() may look at what
-    /// peers have stored with sequential consistency before they called wake().
+    /// Returns when ready() says so. Calls check() after every nap; it ends the wait by throwing. ready() may look at
+    /// what peers have stored with sequential consistency before they called wake().
     template <typename Ready, typename Check>
     void wait(Ready ready, Check check) const {
         for (int i = 0; i < pauses_; ++i) {
