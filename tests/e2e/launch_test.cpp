@@ -85,7 +85,7 @@ printf 'no newline at the end from %s' $RANK
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("--log-dir keeps what each rank said, and --tee shows it as well", "[e2e]") {
+TEST_CASE("a log directory keeps what each rank said, and --tee shows it as well", "[e2e]") {
     const e2e::Sandbox sandbox("logs");
     const std::string program = script(sandbox, "talk", "#!/bin/sh\necho out $RANK\necho err $RANK >&2\n");
     const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--standalone", "--nproc-per-node", "2", "--rdzv-id", "job1",
