@@ -1,0 +1,96 @@
+// Connections that do not belong to the group.
+
+#include "worker_lib/src/native/handshake.hpp"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <future>
+#include <span>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "worker_lib/src/native/sockets.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using ddprun::UniqueFd;
+using std::chrono::seconds;
+
+namespace {
+
+ddprun::TimePoint soon() { return ddprun::Clock::now() + seconds(20); }
+
+/// Rank 0 of two nodes waits for rank 1 at the address that it published.
+struct WaitingRank {
+    LocalWorld world{.ranks_per_node = {1, 1}};
+    std::shared_ptr<Store> store = detail::make_local_store();
+    std::future<int> first = start(0);
+    detail::Member member = detail::decode_member(store->get("ddp/0/world/member/0", seconds(20)));
+
+    std::future<int> start(int rank) {
+        return std::async(std::launch::async, [this, rank] {
+            Context context(world.environment(rank), store, world.options());
+            int sum = rank + 1;
+            context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
+            return sum;
+        });
+    }
+    /// A stranger's connection, after `bytes` were sent on it. A socket that is not the group's: the rank may close it.
+    UniqueFd stranger(std::span<const std::byte> bytes) const {
+        auto fd = detail::connect_tcp(member.address, member.port, soon());
+        REQUIRE(fd.has_value());
+        (void)detail::send_all(fd->get(), bytes, -1, soon());
+        return std::move(*fd);
+    }
+};
+
+bool was_closed(const UniqueFd& socket) {
+    std::byte byte{};
+    UniqueFd none;
+    const auto received = detail::receive_all(socket.get(), std::span(&byte, 1), none, soon());
+    return !received && received.error().code != ddprun::Errc::kTimeout;
+}
+
+}  // namespace
+
+TEST_CASE("strangers on the port are closed and the group forms all the same", "[native][unit]") {
+    WaitingRank waiting;
+    detail::Hello almost;
+    almost.rank = 1;
+    const std::array<std::byte, 200> garbage{};
+    const UniqueFd silent = waiting.stranger({});
+    const UniqueFd short_one = waiting.stranger(std::span(garbage).first(3));
+    const UniqueFd long_one = waiting.stranger(garbage);
+    const UniqueFd without_token = waiting.stranger(std::as_bytes(std::span(&almost, 1)));
+    auto second = waiting.start(1);
+    CHECK(waiting.first.get() == 3);
+    CHECK(second.get() == 3);
+    CHECK(was_closed(long_one));
+    CHECK(was_closed(without_token));
+    CHECK(was_closed(silent));
+    CHECK(was_closed(short_one));
+}
+
+TEST_CASE("a member that has joined but does not connect is named", "[native][unit]") {
+    WaitingRank waiting;
+    const LocalWorld hasty{.ranks_per_node = {1, 1}, .init_timeout = std::chrono::milliseconds(500)};
+    // Rank 1 publishes a record and is never heard of again.
+    detail::Member absent = waiting.member;
+    absent.node = "another/0";
+    auto first = std::async(std::launch::async, [&]() -> std::string {
+        const auto store = detail::make_local_store();
+        store->set("ddp/0/world/member/1", detail::encode(absent));
+        try {
+            Context context(hasty.environment(0), store, hasty.options());
+        } catch (const Error& error) {
+            return (error.culprits() == std::vector<int>{1} ? "" : "wrong culprit: ") + std::string(error.what());
+        }
+        return "connected to nobody";
+    });
+    CHECK_THAT(first.get(), Catch::Contains("waited until its deadline for rank 1 to connect"));
+    auto second = waiting.start(1);  // lets the other world end
+    CHECK(waiting.first.get() == 3);
+    CHECK(second.get() == 3);
+}
