@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "tests/catch.hpp"
 #include "tests/unit/agent/fake_daemon.hpp"
@@ -283,15 +284,24 @@ TEST_CASE("supervision goes on while the console takes nothing", "[agent]") {
     daemon.send(assignment(1));
     CHECK(read_line(agent.err_.read_end.get()) == "flooding");
     CHECK(read_line(agent.err_.read_end.get()) == "flooding");
-    // The pipe to nobody is full, and the agent knows it, when a worker waits in its write.
-    const auto stuck = [](pid_t pid) {
-        std::ifstream file("/proc/" + std::to_string(pid) + "/wchan");
-        std::string where;
-        return std::getline(file, where) && where.find("pipe") != std::string::npos;
+    // The pipe to nobody is full, and the agent has stopped reading, when the workers use no more CPU time.
+    const auto cpu_time = [](pid_t pid) {
+        std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+        std::string field;
+        for (int i = 0; i < 13; ++i) file >> field;
+        long user = 0, system = 0;
+        file >> user >> system;
+        return user + system;
     };
     const std::vector<pid_t> workers = agent.mark().processes();
     REQUIRE(workers.size() == 2);
-    REQUIRE(eventually([&] { return stuck(workers[0]) && stuck(workers[1]); }));
+    long before = -1;
+    int unchanged = 0;
+    REQUIRE(eventually([&] {
+        const long now = cpu_time(workers[0]) + cpu_time(workers[1]);
+        unchanged = now == std::exchange(before, now) ? unchanged + 1 : 0;
+        return unchanged == 40;
+    }));
     ::kill(workers[1], SIGKILL);
     CHECK(daemon.expect<WorkerFailed>().failure.pid == workers[1]);
     CHECK(daemon.expect<GroupStopped>().generation == Generation{1});

@@ -137,7 +137,7 @@ TEST_CASE("what cannot be executed is an error with the reason, and leaves no pr
 
 TEST_CASE("a failed start prints nothing twice", "[agent]") {
     const Pipe out;
-    const pid_t helper = ::fork();
+    const pid_t helper = fork_flushed();
     if (helper == 0) {
         ::dup2(out.write_end.get(), 1);
         std::printf("once");  // still in our buffer while the child is born and dies
@@ -171,7 +171,7 @@ TEST_CASE("the end of its owner is the end of a child and its group", "[agent]")
 TEST_CASE("a child dies with the process that started it", "[agent]") {
     const Mark mark;
     const Pipe ready;
-    const pid_t parent = ::fork();
+    const pid_t parent = fork_flushed();
     if (parent == 0) {
         boost::asio::io_context io;
         auto child =

@@ -83,7 +83,7 @@ TEST_CASE("a console that takes nothing stalls nobody, and gets everything in or
 
 TEST_CASE("the end waits until a slow reader has everything", "[agent]") {
     const Pipe out;
-    const pid_t writer = ::fork();
+    const pid_t writer = fork_flushed();
     if (writer == 0) {
         boost::asio::io_context io;
         Console console(io, out.write_end.get(), 2);

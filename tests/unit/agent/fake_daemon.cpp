@@ -89,7 +89,7 @@ bool FakeDaemon::closed() {
 }
 
 AgentProcess::AgentProcess(agent::AgentConfig config, int not_for_agent) {
-    pid_ = ::fork();
+    pid_ = fork_flushed();
     if (pid_ == 0) {
         if (not_for_agent >= 0) ::close(not_for_agent);
         ::setenv("AGENT_TEST", mark_.value().c_str(), 1);

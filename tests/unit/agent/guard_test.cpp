@@ -26,7 +26,7 @@ struct Guarded {
     pid_t guard = -1;
 
     explicit Guarded(std::vector<std::string> actions, bool nohup = false) {
-        guard = ::fork();
+        guard = fork_flushed();
         if (guard == 0) {
             ::setenv("AGENT_TEST", mark.value().c_str(), 1);
             ::dup2(out.write_end.get(), 1);
@@ -43,8 +43,9 @@ struct Guarded {
         err.write_end.reset();
     }
     ~Guarded() {
-        if (guard > 0) ::kill(guard, SIGKILL);  // only after a failed check; the mark takes care of the rest
-        if (guard > 0) ::waitpid(guard, nullptr, 0);
+        if (guard <= 0) return;
+        ::kill(guard, SIGTERM);  // only after a failed check: the guard clears up behind its agent
+        static_cast<void>(wait_for(guard));
     }
     [[nodiscard]] std::string line() const { return read_line(out.read_end.get()); }
     ExitStatus end() { return wait_for(std::exchange(guard, -1)); }
@@ -116,7 +117,7 @@ TEST_CASE("under nohup a hang-up is not passed on", "[agent]") {
 
 TEST_CASE("the agent reads end-of-file when its guard is killed, and not before", "[agent]") {
     const Pipe out;
-    const pid_t guard = ::fork();
+    const pid_t guard = fork_flushed();
     if (guard == 0) {
         const UniqueFd lifeline = agent::become_guarded_agent(AGENT_TEST_GUARD);
         char byte = 0;
@@ -137,7 +138,7 @@ TEST_CASE("the agent reads end-of-file when its guard is killed, and not before"
 
 TEST_CASE("without its program the guard cannot be, and neither can the agent", "[agent]") {
     const Pipe err, out;
-    const pid_t pid = ::fork();
+    const pid_t pid = fork_flushed();
     if (pid == 0) {
         ::dup2(err.write_end.get(), 2);
         const UniqueFd lifeline = agent::become_guarded_agent("/nonexistent/ddprun-guard");
@@ -149,7 +150,7 @@ TEST_CASE("without its program the guard cannot be, and neither can the agent", 
 
 TEST_CASE("the guard is a program for ddprun alone", "[agent]") {
     const Pipe err;
-    const pid_t pid = ::fork();
+    const pid_t pid = fork_flushed();
     if (pid == 0) {
         ::dup2(err.write_end.get(), 2);
         ::execl(AGENT_TEST_GUARD, "ddprun-guard", "--agent-pid", "x", nullptr);
@@ -161,7 +162,7 @@ TEST_CASE("the guard is a program for ddprun alone", "[agent]") {
 TEST_CASE("children are listed with and without help from the kernel", "[agent]") {
     std::vector<pid_t> born;
     for (int i = 0; i < 3; ++i) {
-        const pid_t pid = ::fork();
+        const pid_t pid = fork_flushed();
         if (pid == 0) {
             for (;;) ::pause();
         }

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <stdexcept>
 #include <thread>
@@ -56,7 +58,12 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 Mark::Mark() : value_(ddprun::random_id()) {}
 
 Mark::~Mark() {
-    for (const pid_t pid : processes()) ::kill(pid, SIGKILL);
+    // Again and again: a process that forks outruns one look.
+    static_cast<void>(eventually([this] {
+        const std::vector<pid_t> left = processes();
+        for (const pid_t pid : left) ::kill(pid, SIGKILL);
+        return left.empty();
+    }));
 }
 
 std::vector<pid_t> Mark::processes() const {
@@ -90,6 +97,12 @@ std::string read_line(int fd) {
 
 std::string read_all(int fd) {
     return read_until(fd, [](const std::string&) { return false; });
+}
+
+pid_t fork_flushed() {
+    std::cout.flush();
+    std::fflush(nullptr);
+    return ::fork();
 }
 
 ddprun::ExitStatus wait_for(pid_t child) {

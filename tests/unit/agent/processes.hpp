@@ -47,6 +47,9 @@ struct Pipe {
 /// Everything until end-of-file, or for 20 s.
 [[nodiscard]] std::string read_all(int fd);
 
+/// fork(2) with nothing in our output buffers that the child would write as well.
+[[nodiscard]] pid_t fork_flushed();
+
 /// Waits for a child of ours; kills it, and says SIGALRM, when it takes more than 20 s.
 [[nodiscard]] ddprun::ExitStatus wait_for(pid_t child);
 

@@ -59,13 +59,13 @@ void fork_chain() {
     ::_exit(0);
 }
 
-/// Prints the name of every signal that arrives; SIGTERM is the last.
+/// Prints the name of every signal that arrives; SIGTERM is the last, or SIGPIPE when nobody reads that any more.
 void report_signals() {
     sigset_t all;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     std::printf("listening\n");
-    for (int signal = 0; signal != SIGTERM;) {
+    for (int signal = 0; signal != SIGTERM && signal != SIGPIPE;) {
         ::sigwait(&all, &signal);
         if (signal != SIGCHLD) std::printf("%s\n", ::sigabbrev_np(signal));
     }
