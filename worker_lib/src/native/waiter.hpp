@@ -28,11 +28,11 @@ public:
     /// what peers have stored with sequential consistency before they called wake().
     template <typename Ready, typename Check>
     void wait(Ready ready, Check check) const {
-        for (int i = 0; i < pauses_; ++i) {
-            if (ready()) return;
-            pause();
-        }
         for (int i = 0; i < kYields; ++i) {
+            for (int j = 0; j < pauses_; ++j) {
+                if (ready()) return;
+                pause();
+            }
             if (ready()) return;
             yield();
         }
