@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,6 +160,7 @@ int run(Plan plan, const std::vector<std::string>& arguments) {
 }  // namespace
 
 int launch(const std::vector<std::string>& arguments) {
+    ::prctl(PR_SET_NAME, "ddprun");   // an emulated node is executed as /proc/self/exe, and would be called "exe"
     const Environment environment = environment_of_process();
     auto invocation = parse_options(arguments, environment);
     if (!invocation) return refuse(invocation.error(), exit_code::kUsage);

@@ -35,7 +35,8 @@ Console::Console(boost::asio::io_context& io, int out_fd, int err_fd)
 Console::Outlet::Outlet(boost::asio::io_context& io, int fd_to_use)
     : fd(fd_to_use), own(io), retry(io), terminal(::isatty(fd_to_use) == 1) {
     struct stat status {};
-    if (::fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return;
+    // Only what can make us wait: a file never does, and /dev/null is a device that epoll refuses.
+    if (::fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || terminal)) return;
     // O_NONBLOCK belongs to the open file, which our shell and its other programs share: set it on one of our own.
     // Where that is refused (another user's terminal) every write is small and follows a poll.
     const std::string path = fmt::format("/proc/self/fd/{}", fd);

@@ -113,8 +113,10 @@ void store_opened(Transition& t, const StoreOpened& event) {
         node.busy = state.generation;
         t.send(id, member.assignment);
     }
-    t.say(fmt::format("generation {} runs with {} nodes and {} workers", number(state.generation),
-                      state.group.members.size(), state.group.members.begin()->second.assignment.world_size));
+    const std::size_t nodes = state.group.members.size();
+    const int workers = state.group.members.begin()->second.assignment.world_size;
+    t.say(fmt::format("generation {} runs with {} node{} and {} worker{}", number(state.generation), nodes,
+                      nodes == 1 ? "" : "s", workers, workers == 1 ? "" : "s"));
 }
 
 void store_failed(Transition& t, const StoreFailed& event) {

@@ -85,6 +85,17 @@ printf 'no newline at the end from %s' $RANK
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("nobody has to listen: a job whose output goes to /dev/null runs as well", "[e2e]") {
+    const e2e::Sandbox sandbox("dev-null");
+    const std::string redirection = GENERATE(as<std::string>(), ">/dev/null", "2>/dev/null", ">/dev/null 2>&1");
+    const std::string line = fmt::format("{} --nproc-per-node 2 touch \"$0\".{} {}", ddprun_program(), "done", redirection);
+    CAPTURE(line);
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line, (sandbox.path() / "job").string()}}, e2e::Seconds(30));
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(std::filesystem::exists(sandbox.path() / "job.done"));
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a log directory keeps what each rank said, and --tee shows it as well", "[e2e]") {
     const e2e::Sandbox sandbox("logs");
     const std::string program = script(sandbox, "talk", "#!/bin/sh\necho out $RANK\necho err $RANK >&2\n");
