@@ -8,6 +8,7 @@
 #include "common/logging.hpp"
 #include "rendezvous/daemon/process.hpp"
 #include "rendezvous/daemon/program.hpp"
+#include "rendezvous/daemon/store_program.hpp"
 
 int main(int argc, char** argv) {
     using namespace ddprun;
@@ -16,7 +17,8 @@ int main(int argc, char** argv) {
         if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
         init_logging("ddprund", StuckReader::kDropLine);  // a stuck terminal must not stop the heartbeats
         daemon::prepare_process();
-        return daemon::run_program(std::get<daemon::Options>(parsed));
+        const auto& options = std::get<daemon::Options>(parsed);
+        return options.store ? daemon::run_store(options) : daemon::run_program(options);
     } catch (const std::exception& error) {
         fmt::print(stderr, "ddprund: {}\n", error.what());
         return exit_code::kInternal;

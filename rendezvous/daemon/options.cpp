@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <vector>
 
 #include "common/exit_codes.hpp"
 #include "common/ids.hpp"
@@ -22,8 +23,27 @@ constexpr const char* kFooter =
     "It serves one job: gathers the nodes, gives them ranks, opens an empty TCPStore for every group of workers,\n"
     "and ends with the job.\n"
     "\n"
+    "With --store it is instead a TCPStore server alone, for PyTorch processes and torchrun agents that others start\n"
+    "(MASTER_ADDR, MASTER_PORT and TORCHELASTIC_USE_AGENT_STORE=True, or --rdzv-endpoint with --rdzv-conf is_host=0).\n"
+    "It prints 'store listening on HOST:PORT', sends READY=1 to $NOTIFY_SOCKET where that is set (systemd's\n"
+    "Type=notify), logs statistics on SIGUSR1, and ends on SIGTERM or SIGINT, then with 0.\n"
+    "\n"
+    "Limits of a store, with their defaults (K, M, G and T may follow a number):\n"
+    "{}"
+    "\n"
     "Exit codes: 0 the job has its verdict, whatever that is; 2 wrong usage; 69 the port could not be opened, or\n"
     "no agent was connected for --linger seconds; 128 + n told to end by signal n; 70 a bug.";
+
+/// Six or so limits, two in a line.
+std::string limit_table() {
+    std::string lines;
+    bool left = true;
+    for (const auto& [name, value] : store_limits({})) {
+        lines += fmt::format("{}{:<18}{:<14}{}", left ? "  " : "", name, value, left ? "" : "\n");
+        left = !left;
+    }
+    return left ? lines : lines + "\n";
+}
 
 std::string seconds_in_range(const std::string& text) {
     double seconds = 0;
@@ -58,6 +78,55 @@ std::string open_descriptor(const std::string& text) {
     return {};
 }
 
+/// What --store and the options beside it say, or what is wrong with them.
+struct StoreWords {
+    std::string endpoint;
+    std::vector<std::string> limits;
+    std::string older_dialect{to_string(store::Options().older_dialect)};
+};
+
+constexpr const char* kStoreGroup = "A store alone";
+
+void add_store_options(CLI::App& app, StoreWords& words) {
+    auto* const store =
+        app.add_option("--store", words.endpoint, "serve a TCPStore at HOST:PORT and nothing else; port 0: a free one")
+            ->type_name("HOST:PORT")
+            ->group(kStoreGroup);
+    app.add_option("--store-limit", words.limits,
+                   "close a connection that asks for more than this; the names are below")
+        ->type_name("NAME=VALUE")
+        ->allow_extra_args(false)
+        ->group(kStoreGroup)
+        ->needs(store);
+    app.add_option("--older-dialect", words.older_dialect,
+                   "what clients older than PyTorch 2.2 speak: 1.13 (also 2.0), 2.1, or none to refuse them")
+        ->type_name("VERSION")
+        ->capture_default_str()
+        ->group(kStoreGroup)
+        ->needs(store);
+}
+
+Result<StoreMode> store_mode(const StoreWords& words) {
+    StoreMode mode;
+    const auto endpoint = parse_store_endpoint(words.endpoint);
+    if (!endpoint) return endpoint.error();
+    mode.listen = *endpoint;
+    for (const std::string& limit : words.limits)
+        if (const auto taken = apply_store_limit(limit, mode.store.limits); !taken) return taken.error();
+    const auto dialect = parse_older_dialect(words.older_dialect);
+    if (!dialect) return dialect.error();
+    mode.store.older_dialect = *dialect;
+    return mode;
+}
+
+/// The first option that was given although only a job's daemon has it; empty: none.
+std::string job_option_given(const CLI::App& app) {
+    for (const char* name : {"--bind", "--port", "--run-id", "--linger", "--join-timeout", "--last-call",
+                             "--heartbeat-interval", "--lost-after"})
+        if (app.count(name) > 0) return name;
+    return {};
+}
+
 int complain(const std::string& what) {
     fmt::print(stderr, "ddprund: {}. See ddprund --help.\n", what);
     return exit_code::kUsage;
@@ -70,7 +139,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     coordinator::Config& job = options.daemon.job;
     std::string bind = "127.0.0.1";
     CLI::App app("ddprund: the rendezvous daemon of ddprun.", "ddprund");
-    app.footer(kFooter);
+    app.footer(fmt::format(kFooter, limit_table()));
     app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
     app.add_option("--bind", bind, "numeric address to listen on, for agents and stores")
         ->check(numeric_address)
@@ -93,12 +162,22 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     add_seconds(app, "--heartbeat-interval", job.heartbeat_interval, "how often each side says that it is alive");
     add_seconds(app, "--lost-after", job.lost_after, "silence after which a node is lost");
     app.add_option("--log-file", options.log_file, "append log lines to this file as well")->type_name("PATH");
+    StoreWords store;
+    add_store_options(app, store);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version
         return app.exit(asked);
     } catch (const CLI::ParseError& error) {
         return complain(error.what());
+    }
+    if (app.count("--store") > 0) {
+        if (const std::string name = job_option_given(app); !name.empty())
+            return complain(name + " is for the daemon of a job; a store alone (--store) has no use for it");
+        const auto mode = store_mode(store);
+        if (!mode) return complain(mode.error().message);
+        options.store = *mode;
+        return options;
     }
     if (job.lost_after < 2 * job.heartbeat_interval) {
         return complain(

@@ -6,11 +6,13 @@
 #include <variant>
 
 #include "rendezvous/daemon/daemon.hpp"
+#include "rendezvous/daemon/store_options.hpp"
 
 namespace ddprun::daemon {
 
 struct Options {
     DaemonConfig daemon;
+    std::optional<StoreMode> store;  ///< --store: a store alone, and `daemon` has no meaning
     std::optional<int> ready_fd;  ///< an open descriptor: gets one line of JSON when the daemon listens, and is closed
     std::string log_file;         ///< empty: stderr alone
 };

@@ -1,0 +1,77 @@
+#include "rendezvous/daemon/startup.hpp"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include "rendezvous/daemon/report.hpp"
+
+namespace ddprun::daemon {
+namespace {
+
+/// Errors: the errno of what failed, 0 for success.
+int send_datagram(std::string_view name, std::string_view text) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (name.size() < 2 || (name.front() != '/' && name.front() != '@')) return EINVAL;
+    if (name.size() >= sizeof(address.sun_path)) return ENAMETOOLONG;
+    name.copy(address.sun_path, name.size());
+    if (name.front() == '@') address.sun_path[0] = '\0';  // an abstract name, not ended by a zero byte
+    const std::size_t length = offsetof(sockaddr_un, sun_path) + name.size() + (name.front() == '/' ? 1 : 0);
+
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket) return errno;
+    const timeval patience{.tv_sec = 1, .tv_usec = 0};  // a manager that does not read must not hold the store up
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+    const auto sent =
+        ::sendto(socket.get(), text.data(), text.size(), MSG_NOSIGNAL, generic, static_cast<socklen_t>(length));
+    return sent < 0 ? errno : 0;
+}
+
+}  // namespace
+
+bool log_to_file(const std::string& path) {
+    try {
+        auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+        sink->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+        spdlog::default_logger()->sinks().push_back(std::move(sink));
+        spdlog::default_logger()->flush_on(spdlog::level::info);
+        return true;
+    } catch (const spdlog::spdlog_ex& error) {
+        spdlog::error("cannot write --log-file {}: {}", path, error.what());
+        return false;
+    }
+}
+
+void say_ready(UniqueFd fd, std::string_view line) {
+    std::size_t written = 0;
+    while (written < line.size()) {
+        const ssize_t n = ::write(fd.get(), line.data() + written, line.size() - written);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            spdlog::warn("nobody reads --ready-fd: {}", std::strerror(errno));
+            return;
+        }
+        written += static_cast<std::size_t>(n);
+    }
+}
+
+void notify_service_manager(std::string_view state) {
+    const char* const name = std::getenv("NOTIFY_SOCKET");
+    if (name == nullptr || *name == '\0') return;
+    const int error = send_datagram(name, state);
+    if (error == 0) return;
+    spdlog::warn("cannot tell the service manager {} through NOTIFY_SOCKET={}: {}", state, printable(name),
+                 std::strerror(error));
+}
+
+}  // namespace ddprun::daemon

@@ -1,0 +1,138 @@
+#include "rendezvous/daemon/store_program.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/json.hpp>
+#include <cassert>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/clock.hpp"
+#include "common/endpoint.hpp"
+#include "common/exit_codes.hpp"
+#include "rendezvous/daemon/report.hpp"
+#include "rendezvous/daemon/startup.hpp"
+#include "rendezvous/store/server.hpp"
+
+namespace ddprun::daemon {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+/// One address of the host. A name such as localhost may have both kinds; IPv4 comes first, for every client tries it.
+Result<asio::ip::address> resolve(asio::io_context& io, const std::string& host) {
+    error_code ec;
+    if (const auto numeric = asio::ip::make_address(host, ec); !ec) return numeric;
+    tcp::resolver resolver(io);
+    const auto found = resolver.resolve(host, "", tcp::resolver::passive, ec);
+    if (ec || found.empty()) {
+        return Error{Errc::kUsage, fmt::format("--store: cannot find the address of host '{}': {}. Give a numeric "
+                                               "address of this machine, 127.0.0.1, or 0.0.0.0 for all of them",
+                                               printable(host), ec.message())};
+    }
+    for (const auto& entry : found)
+        if (entry.endpoint().address().is_v4()) return entry.endpoint().address();
+    return found.begin()->endpoint().address();
+}
+
+/// The one place that knows how a store is opened and asked.
+class Service {
+public:
+    static Result<std::unique_ptr<Service>> open(asio::io_context& io, const StoreMode& mode) {
+        const auto address = resolve(io, mode.listen.host);
+        if (!address) return address.error();
+        auto server = store::StoreServer::listen(io.get_executor(), *address, mode.listen.port, mode.store);
+        if (!server) return server.error();
+        return std::unique_ptr<Service>(new Service(std::move(*server), *address));
+    }
+
+    [[nodiscard]] Endpoint endpoint() const { return {address_.to_string(), server_->port()}; }
+    [[nodiscard]] bool loopback() const { return address_.is_loopback(); }
+    void close() { server_->close(); }
+
+    [[nodiscard]] std::string statistics() const {
+        const auto up = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - opened_);
+        return fmt::format("up {} s", up.count());
+    }
+
+private:
+    Service(std::unique_ptr<store::StoreServer> server, asio::ip::address address)
+        : server_(std::move(server)), address_(std::move(address)) {}
+
+    std::unique_ptr<store::StoreServer> server_;
+    asio::ip::address address_;
+    TimePoint opened_ = Clock::now();
+};
+
+void announce(const Service& service, const StoreMode& mode) {
+    const std::string where = to_string(service.endpoint());
+    // For scripts: the one line of stdout. Who closed stdout does not want it.
+    fmt::print("store listening on {}\n", where);
+    std::fflush(stdout);
+    spdlog::info("ddprund {} is a TCPStore at {}: PyTorch 2.2 and later{}", DDPRUN_VERSION, where,
+                 mode.store.older_dialect == store::OlderDialect::kNone
+                     ? ""
+                     : fmt::format(", and the older dialect of {}", to_string(mode.store.older_dialect)));
+    if (!service.loopback()) {
+        spdlog::warn(
+            "INSECURE: {} can be reached from other hosts, and the TCPStore protocol has neither authentication nor "
+            "encryption: whoever reaches it can read and change everything in it. Use a network that you trust, or "
+            "--store 127.0.0.1:{}.",
+            where, service.endpoint().port);
+    }
+}
+
+std::string ready_line(const Endpoint& endpoint) {
+    return boost::json::serialize(boost::json::object{{"address", endpoint.host}, {"port", endpoint.port}}) + "\n";
+}
+
+}  // namespace
+
+int run_store(const Options& options) {
+    assert(options.store);
+    UniqueFd ready_fd(options.ready_fd.value_or(-1));
+    if (!options.log_file.empty() && !log_to_file(options.log_file)) return exit_code::kUsage;
+
+    asio::io_context io(1);
+    // Before the port is open: whoever sees it may signal at once.
+    asio::signal_set stop(io, SIGINT, SIGTERM);
+    asio::signal_set report(io, SIGUSR1);
+    const auto opened = Service::open(io, *options.store);
+    if (!opened) {
+        spdlog::error("{}", opened.error().message);
+        return opened.error().code == Errc::kUsage ? exit_code::kUsage : exit_code::kInfrastructure;
+    }
+    Service& service = **opened;
+
+    stop.async_wait([&](const error_code& ec, int signal) {
+        if (ec) return;
+        notify_service_manager("STOPPING=1");
+        spdlog::info("store {}: told to end by {}; {}", to_string(service.endpoint()),
+                     signal == SIGINT ? "SIGINT" : "SIGTERM", service.statistics());
+        service.close();
+        io.stop();
+    });
+    std::function<void(const error_code&, int)> on_report = [&](const error_code& ec, int) {
+        if (ec) return;
+        spdlog::info("store {}: {}", to_string(service.endpoint()), service.statistics());
+        report.async_wait(on_report);
+    };
+    report.async_wait(on_report);
+
+    announce(service, *options.store);
+    if (ready_fd) say_ready(std::move(ready_fd), ready_line(service.endpoint()));
+    notify_service_manager("READY=1");
+    io.run();
+    return exit_code::kSuccess;
+}
+
+}  // namespace ddprun::daemon
