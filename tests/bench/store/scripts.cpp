@@ -1,0 +1,54 @@
+#include "tests/bench/store/scripts.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tests/bench/store/clock.hpp"
+
+namespace ddprun::bench {
+
+CycleScript::CycleScript(std::vector<std::vector<Request>> cycles, double seconds)
+    : cycles_(std::move(cycles)),
+      positions_(cycles_.size()),
+      spent_ns_(cycles_.size()),
+      end_(now_ns() + std::uint64_t(seconds * 1e9)) {
+    cycle_ns.reserve(1 << 16);
+}
+
+const Request* CycleScript::next(std::size_t connection) {
+    std::size_t& position = positions_[connection];
+    if (position == 0 && seen_ >= end_) return nullptr;
+    const Request& request = cycles_[connection][position];
+    position = (position + 1) % cycles_[connection].size();
+    return &request;
+}
+
+void CycleScript::answered(std::size_t connection, const Request& request, std::uint64_t ns) {
+    operations += request.operations;
+    spent_ns_[connection] += ns;
+    if (positions_[connection] == 0) cycle_ns.push_back(std::uint32_t(std::exchange(spent_ns_[connection], 0)));
+    if (++answers_ % 16 == 0) seen_ = now_ns();
+}
+
+void run_once(Server& server, std::vector<Request> requests) {
+    requests.push_back(server.protocol->sync());
+    Fleet fleet(*server.protocol, server.port, 1);
+    OnceScript script({std::move(requests)});
+    fleet.run(script);
+}
+
+void store_values(Server& server, const std::vector<std::string>& keys) {
+    const std::string value(kValueBytes, 'v');
+    std::vector<Request> requests;
+    for (const std::string& key : keys) requests.push_back(server.protocol->set(key, value));
+    run_once(server, {join(requests)});
+}
+
+std::vector<std::string> numbered_keys(std::size_t count) {
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; i < count; ++i) keys.push_back(fmt::format("/bench/{:06}", i));
+    return keys;
+}
+
+}  // namespace ddprun::bench

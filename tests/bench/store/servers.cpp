@@ -1,0 +1,173 @@
+#include "tests/bench/store/servers.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+namespace ddprun::bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kStartTimeout = 60s;  // importing PyTorch from a cold disk
+
+/// Says its port and version, then serves until it is stopped. The third argument: libuv or not, where that can be
+/// said.
+constexpr const char* kTorchServer = R"(
+import datetime, inspect, signal, sys, torch, torch.distributed as dist
+options = {}
+if sys.argv[1] != 'default': options['use_libuv'] = sys.argv[1] == 'uv'
+store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, **options)
+print(store.port, torch.__version__, flush=True)
+while True: signal.pause()
+)";
+
+bool accepts(std::uint16_t port) {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+/// For servers that cannot choose one. Somebody else may take it before they do: the caller tries again.
+std::uint16_t free_port() {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length);
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
+    return ntohs(address.sin_port);
+}
+
+bool wait_until_accepting(Server& server) {
+    const auto deadline = std::chrono::steady_clock::now() + kStartTimeout;
+    while (std::chrono::steady_clock::now() < deadline && server.process->running()) {
+        if (accepts(server.port)) return true;
+        std::this_thread::sleep_for(10ms);
+    }
+    return false;
+}
+
+/// Reads "PORT VERSION" from the server's first line.
+bool read_announcement(Server& server) {
+    const std::string line = server.process->first_line(kStartTimeout);
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), server.port);
+    if (error != std::errc{} || server.port == 0) return false;
+    if (*end == ' ') server.version = end + 1;
+    return true;
+}
+
+bool start_own(Server& server, const std::string& mode, int cpu) {
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    server.process = std::make_unique<Process>(std::vector<std::string>{self, "--serve", mode}, cpu);
+    return read_announcement(server) && wait_until_accepting(server);
+}
+
+bool start_on_free_port(Server& server, const std::function<std::vector<std::string>(std::uint16_t)>& command,
+                        int cpu) {
+    for (int tries = 0; tries < 5; ++tries) {
+        server.port = free_port();
+        server.process = std::make_unique<Process>(command(server.port), cpu);
+        if (wait_until_accepting(server)) return true;
+    }
+    return false;
+}
+
+std::vector<std::string> redis_command(std::uint16_t port) {
+    return {"redis-server",
+            "--port",
+            std::to_string(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--daemonize",
+            "no",
+            "--maxclients",
+            "19000",
+            "--logfile",
+            "/dev/null",
+            "--loglevel",
+            "warning",
+            "--dir",
+            "/tmp",
+            "--timeout",
+            "0",
+            "--io-threads",
+            "1",
+            "--proto-max-bulk-len",
+            "1gb"};
+}
+
+/// 0: not to be read, or 2.1, whose dialect the benchmark does not speak.
+std::shared_ptr<const Protocol> torch_protocol(const std::string& version) {
+    int major = 0, minor = 0;
+    const char* last = version.data() + version.size();
+    const auto parsed = std::from_chars(version.data(), last, major);
+    if (parsed.ptr == last || std::from_chars(parsed.ptr + 1, last, minor).ec != std::errc{}) return nullptr;
+    if (major == 1 || (major == 2 && minor == 0)) return make_old_tcpstore_protocol();
+    if (major == 2 && minor == 1) return nullptr;
+    return make_modern_tcpstore_protocol();
+}
+
+bool start_torch(Server& server, const std::string& python, const std::string& loop, int cpu) {
+    server.process = std::make_unique<Process>(std::vector<std::string>{python, "-c", kTorchServer, loop}, cpu);
+    if (!read_announcement(server)) return false;
+    server.protocol = torch_protocol(server.version);
+    return server.protocol && wait_until_accepting(server);
+}
+
+}  // namespace
+
+Servers::Servers(ServerOptions options)
+    : options_(std::move(options)), names_{"plain", "echo", "ours", "redis", "torch"} {
+    if (!options_.torch_python.empty()) names_.insert(names_.end(), {"torch2", "torch2-uv"});
+}
+
+std::unique_ptr<Server> Servers::start(const std::string& name, std::string& why) const {
+    const int cpu = options_.pin ? 1 : -1;
+    auto server = std::make_unique<Server>();
+    server->name = name;
+    bool started = false;
+    if (name == "plain") {
+        server->protocol = make_plain_protocol();
+        started = start_own(*server, "plain", cpu);
+    } else if (name == "echo") {
+        server->protocol = make_echo_protocol();
+        started = start_own(*server, "echo", cpu);
+    } else if (name == "ours" && options_.ddprund.empty()) {
+        server->protocol = make_modern_tcpstore_protocol();
+        started = start_own(*server, "store", cpu);
+    } else if (name == "ours") {
+        server->protocol = make_modern_tcpstore_protocol();
+        const auto command = [this](std::uint16_t port) {
+            return std::vector<std::string>{options_.ddprund, "--store", fmt::format("127.0.0.1:{}", port)};
+        };
+        started = start_on_free_port(*server, command, cpu);
+    } else if (name == "redis") {
+        server->protocol = make_redis_protocol();
+        why = "redis-server is not installed (Debian: apt install redis-server)";
+        started = start_on_free_port(*server, redis_command, cpu);
+    } else if (name == "torch") {
+        why = "/usr/bin/python3 has no PyTorch whose store answers (Debian: apt install python3-torch)";
+        started = start_torch(*server, "/usr/bin/python3", "default", cpu);
+    } else {
+        why = fmt::format("{} has no PyTorch whose store answers", options_.torch_python);
+        started = start_torch(*server, options_.torch_python, name == "torch2-uv" ? "uv" : "poll", cpu);
+    }
+    if (!started) {
+        if (why.empty()) why = "it did not start";
+        return nullptr;
+    }
+    why.clear();
+    return server;
+}
+
+}  // namespace ddprun::bench
