@@ -18,8 +18,7 @@ using namespace ddprun::bench;
 
 void serve(const std::string& mode) {
     if (mode == "echo") serve_echo();
-    if (mode == "plain") serve_plain();
-    serve_store();
+    serve_plain();
 }
 
 /// Ten thousand connections, and the servers inherit it.
@@ -41,15 +40,15 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", options.rounds, "how often each server is measured")->capture_default_str();
     app.add_option("--seconds", options.scale.seconds, "of one timed measurement")->capture_default_str();
     app.add_flag("--quick", quick, "shorter and smaller: does it work, not how fast is it");
-    app.add_flag("--pin", options.servers.pin, "the client on the first CPU, the servers on the second");
-    app.add_option("--ddprund", options.servers.ddprund, "measure this program's --store instead of the linked server");
+    app.add_flag("!--no-pin", options.servers.pin, "let the client and the servers run on any CPU");
+    app.add_option("--ddprund", options.servers.ddprund,
+                   "measure this one instead of the one that was built with the benchmark");
+    app.add_option("--before", options.servers.before, "another ddprund, measured as well: did a change help?");
     app.add_option("--torch-python", options.servers.torch_python, "a python with a newer PyTorch, measured as well");
     app.add_option("--without", options.without, "leave these servers out")->type_name("SERVER...");
     app.add_option("--json", json_path, "write the figures there as well")->type_name("FILE");
     app.add_flag("--list", list, "print the names of the workloads");
-    app.add_option("--serve", serve_mode, "be one of the servers")
-        ->group("")
-        ->check(CLI::IsMember({"echo", "plain", "store"}));
+    app.add_option("--serve", serve_mode, "be one of the servers")->group("")->check(CLI::IsMember({"echo", "plain"}));
     CLI11_PARSE(app, argc, argv);
     try {
         if (!serve_mode.empty()) serve(serve_mode);

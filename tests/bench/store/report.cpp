@@ -25,7 +25,7 @@ std::string grouped(double value, int decimals) {
     return text;
 }
 
-std::string ratio_text(double ratio) { return std::isnan(ratio) ? "-" : fmt::format("{:.2f}", ratio); }
+std::string ratio_text(double ratio) { return !std::isfinite(ratio) ? "-" : fmt::format("{:.2f}", ratio); }
 
 std::string processor() {
     std::ifstream file("/proc/cpuinfo");

@@ -1,7 +1,6 @@
 // One request outstanding on each connection: add, and WAIT then GET as PyTorch's get() does.
 #include <fmt/format.h>
 
-#include "tests/bench/store/clock.hpp"
 #include "tests/bench/store/samples.hpp"
 #include "tests/bench/store/scripts.hpp"
 #include "tests/bench/store/workload.hpp"
@@ -13,15 +12,11 @@ namespace {
 std::vector<double> run_cycles(Server& server, std::vector<std::vector<Request>> cycles, double seconds) {
     Fleet fleet(*server.protocol, server.port, cycles.size());
     CycleScript script(std::move(cycles), seconds);
-    const std::uint64_t cpu = server.process->cpu_ns();
-    const std::uint64_t begin = now_ns();
-    fleet.run(script);
-    const double elapsed = double(now_ns() - begin) / 1e9;
-    const double cpu_us = double(server.process->cpu_ns() - cpu) / 1e3;
+    const Timed timed = run_timed(server, fleet, script);
     auto& latencies = script.cycle_ns;
     const double count = double(latencies.size());
-    return {count / elapsed, cpu_us / double(script.operations), percentile(latencies, 0.5) / 1e3,
-            percentile(latencies, 0.99) / 1e3, percentile(latencies, 0.999) / 1e3};
+    return {count / timed.seconds, timed.cpu_seconds * 1e6 / double(script.operations),
+            percentile(latencies, 0.5) / 1e3, percentile(latencies, 0.99) / 1e3, percentile(latencies, 0.999) / 1e3};
 }
 
 std::vector<Metric> metrics(bool crowd) {

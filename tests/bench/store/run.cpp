@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -46,7 +47,7 @@ private:
     static std::string describe(const Server& server) {
         if (server.name == "echo") return "bare level-triggered epoll echo server, one thread";
         if (server.name == "plain") return "bare sender and receiver of large values";
-        if (server.name == "ours") return "our store";
+        if (server.name == "ours" || server.name == "before") return server.version + " --store";
         if (server.name == "redis") return "redis-server";
         return "PyTorch " + server.version + " TCPStore" + (server.name.ends_with("-uv") ? ", libuv" : "");
     }
@@ -94,7 +95,9 @@ void pin_client() {
 
 }  // namespace
 
-Report run(const RunOptions& options) {
+Report run(const RunOptions& asked) {
+    RunOptions options = asked;
+    if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) options.servers.pin = false;
     if (options.servers.pin) pin_client();
     Cast cast(options);
     Report report{.server_lines = cast.lines, .workloads = {}};
@@ -110,6 +113,11 @@ Report run(const RunOptions& options) {
 std::vector<Workload> all_workloads(const Scale& scale) {
     std::vector<Workload> all;
     append_round_trips(all, scale);
+    append_streams(all, scale);
+    append_large_values(all, scale);
+    append_crowds(all, scale);
+    append_memory(all, scale);
+    append_fairness(all, scale);
     return all;
 }
 

@@ -37,7 +37,7 @@ public:
     void answered(std::size_t connection, const Request& request, std::uint64_t ns) override;
 
     std::uint64_t operations = 0;
-    std::vector<std::uint32_t> cycle_ns;  ///< how long each cycle took
+    std::vector<std::uint64_t> cycle_ns;  ///< how long each cycle took
 
 private:
     std::vector<std::vector<Request>> cycles_;
@@ -47,6 +47,12 @@ private:
     std::uint64_t seen_ = 0;  // the time, now and then
     std::uint64_t answers_ = 0;
 };
+
+struct Timed {
+    double seconds;
+    double cpu_seconds;  ///< of the server
+};
+[[nodiscard]] Timed run_timed(Server& server, Fleet& fleet, Script& script);
 
 /// Stores 64 bytes under each key; all are stored when it returns.
 void store_values(Server& server, const std::vector<std::string>& keys);

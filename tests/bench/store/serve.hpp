@@ -1,5 +1,5 @@
 #pragma once
-// The benchmark's own servers, each run in a process of its own. They print their port, and serve until killed.
+// The benchmark's floors, each run in a process of its own. They print their port, and serve until killed.
 
 namespace ddprun::bench {
 
@@ -7,11 +7,8 @@ namespace ddprun::bench {
 [[noreturn]] void serve_echo();
 /// Swallows and sends large values: the loopback's plain bandwidth.
 [[noreturn]] void serve_plain();
-/// Our store.
-[[noreturn]] void serve_store();
 
 /// Listens on a free port of 127.0.0.1 and prints it.
 [[nodiscard]] int listen_and_tell();
-void tell_port(unsigned port);
 
 }  // namespace ddprun::bench

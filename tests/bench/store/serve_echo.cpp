@@ -14,11 +14,6 @@
 
 namespace ddprun::bench {
 
-void tell_port(unsigned port) {
-    std::printf("%u\n", port);
-    std::fflush(stdout);
-}
-
 int listen_and_tell() {
     const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -28,7 +23,8 @@ int listen_and_tell() {
         ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
         throw std::runtime_error("cannot listen on 127.0.0.1");
     }
-    tell_port(ntohs(address.sin_port));
+    std::printf("%u\n", unsigned{ntohs(address.sin_port)});
+    std::fflush(stdout);
     return listener;
 }
 

@@ -3,8 +3,10 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -15,9 +17,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr int kAnswerMs = 5000;
 constexpr auto kStartTimeout = 60s;  // importing PyTorch from a cold disk
 
-/// Says its port and version, then serves until it is stopped. The third argument: libuv or not, where that can be
+/// Says its port and version, then serves until it is stopped. The argument: libuv or not, where that can be
 /// said.
 constexpr const char* kTorchServer = R"(
 import datetime, inspect, signal, sys, torch, torch.distributed as dist
@@ -28,10 +31,31 @@ print(store.port, torch.__version__, flush=True)
 while True: signal.pause()
 )";
 
-bool accepts(std::uint16_t port) {
-    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+/// Empty when nobody listens there.
+UniqueFd connect_to(std::uint16_t port) {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) fd.reset();
+    return fd;
+}
+
+/// What was stored comes back. Whoever answers fast but wrong takes no part.
+bool keeps_values(const Server& server) {
+    const std::string value = "stored by bench_store";
+    const Protocol& protocol = *server.protocol;
+    const std::string bytes = protocol.greeting() + protocol.set("/check", value).bytes + protocol.sync().bytes +
+                              protocol.get("/check", value.size()).bytes;
+    const UniqueFd fd = connect_to(server.port);
+    if (::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != ssize_t(bytes.size())) return false;
+    std::string answer;
+    for (std::array<char, 1024> buffer; answer.find(value) == std::string::npos;) {
+        pollfd readable{.fd = fd.get(), .events = POLLIN, .revents = 0};
+        if (::poll(&readable, 1, kAnswerMs) != 1) return false;
+        const ssize_t n = ::recv(fd.get(), buffer.data(), buffer.size(), 0);
+        if (n <= 0) return false;
+        answer.append(buffer.data(), std::size_t(n));
+    }
+    return true;
 }
 
 /// For servers that cannot choose one. Somebody else may take it before they do: the caller tries again.
@@ -47,7 +71,7 @@ std::uint16_t free_port() {
 bool wait_until_accepting(Server& server) {
     const auto deadline = std::chrono::steady_clock::now() + kStartTimeout;
     while (std::chrono::steady_clock::now() < deadline && server.process->running()) {
-        if (accepts(server.port)) return true;
+        if (connect_to(server.port)) return true;
         std::this_thread::sleep_for(10ms);
     }
     return false;
@@ -55,27 +79,27 @@ bool wait_until_accepting(Server& server) {
 
 /// Reads "PORT VERSION" from the server's first line.
 bool read_announcement(Server& server) {
-    const std::string line = server.process->first_line(kStartTimeout);
+    std::string line = server.process->first_line(kStartTimeout);
+    if (line.starts_with("store listening on ")) {  // ddprund's
+        line.erase(0, line.rfind(':') + 1);
+    }
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), server.port);
     if (error != std::errc{} || server.port == 0) return false;
     if (*end == ' ') server.version = end + 1;
     return true;
 }
 
-bool start_own(Server& server, const std::string& mode, int cpu) {
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-    server.process = std::make_unique<Process>(std::vector<std::string>{self, "--serve", mode}, cpu);
+std::filesystem::path self() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+bool start(Server& server, const std::vector<std::string>& command, int cpu) {
+    server.process = std::make_unique<Process>(command, cpu);
     return read_announcement(server) && wait_until_accepting(server);
 }
 
-bool start_on_free_port(Server& server, const std::function<std::vector<std::string>(std::uint16_t)>& command,
-                        int cpu) {
-    for (int tries = 0; tries < 5; ++tries) {
-        server.port = free_port();
-        server.process = std::make_unique<Process>(command(server.port), cpu);
-        if (wait_until_accepting(server)) return true;
-    }
-    return false;
+bool start_ddprund(Server& server, const std::string& program, int cpu) {
+    server.protocol = make_modern_tcpstore_protocol();
+    server.version = program;
+    return start(server, {program, "--store", "127.0.0.1:0"}, cpu);
 }
 
 std::vector<std::string> redis_command(std::uint16_t port) {
@@ -106,7 +130,17 @@ std::vector<std::string> redis_command(std::uint16_t port) {
             "1gb"};
 }
 
-/// 0: not to be read, or 2.1, whose dialect the benchmark does not speak.
+bool start_redis(Server& server, int cpu) {
+    server.protocol = make_redis_protocol();
+    for (int tries = 0; tries < 5; ++tries) {
+        server.port = free_port();
+        server.process = std::make_unique<Process>(redis_command(server.port), cpu);
+        if (wait_until_accepting(server)) return true;
+    }
+    return false;
+}
+
+/// Null: not to be read, or 2.1, whose dialect the benchmark does not speak.
 std::shared_ptr<const Protocol> torch_protocol(const std::string& version) {
     int major = 0, minor = 0;
     const char* last = version.data() + version.size();
@@ -126,8 +160,10 @@ bool start_torch(Server& server, const std::string& python, const std::string& l
 
 }  // namespace
 
-Servers::Servers(ServerOptions options)
-    : options_(std::move(options)), names_{"plain", "echo", "ours", "redis", "torch"} {
+Servers::Servers(ServerOptions options) : options_(std::move(options)), names_{"plain", "echo", "ours"} {
+    if (options_.ddprund.empty()) options_.ddprund = self().parent_path() / "../bin/ddprund";
+    if (!options_.before.empty()) names_.push_back("before");
+    names_.insert(names_.end(), {"redis", "torch"});
     if (!options_.torch_python.empty()) names_.insert(names_.end(), {"torch2", "torch2-uv"});
 }
 
@@ -138,23 +174,18 @@ std::unique_ptr<Server> Servers::start(const std::string& name, std::string& why
     bool started = false;
     if (name == "plain") {
         server->protocol = make_plain_protocol();
-        started = start_own(*server, "plain", cpu);
+        started = bench::start(*server, {self(), "--serve", name}, cpu);
     } else if (name == "echo") {
         server->protocol = make_echo_protocol();
-        started = start_own(*server, "echo", cpu);
-    } else if (name == "ours" && options_.ddprund.empty()) {
-        server->protocol = make_modern_tcpstore_protocol();
-        started = start_own(*server, "store", cpu);
-    } else if (name == "ours") {
-        server->protocol = make_modern_tcpstore_protocol();
-        const auto command = [this](std::uint16_t port) {
-            return std::vector<std::string>{options_.ddprund, "--store", fmt::format("127.0.0.1:{}", port)};
-        };
-        started = start_on_free_port(*server, command, cpu);
+        started = bench::start(*server, {self(), "--serve", name}, cpu);
+    } else if (name == "ours" || name == "before") {
+        const std::string& program = name == "ours" ? options_.ddprund : options_.before;
+        why = fmt::format("'{} --store 127.0.0.1:0' does not start. Build ddprund, or name one that has --store",
+                          program);
+        started = start_ddprund(*server, program, cpu);
     } else if (name == "redis") {
-        server->protocol = make_redis_protocol();
         why = "redis-server is not installed (Debian: apt install redis-server)";
-        started = start_on_free_port(*server, redis_command, cpu);
+        started = start_redis(*server, cpu);
     } else if (name == "torch") {
         why = "/usr/bin/python3 has no PyTorch whose store answers (Debian: apt install python3-torch)";
         started = start_torch(*server, "/usr/bin/python3", "default", cpu);
@@ -162,12 +193,10 @@ std::unique_ptr<Server> Servers::start(const std::string& name, std::string& why
         why = fmt::format("{} has no PyTorch whose store answers", options_.torch_python);
         started = start_torch(*server, options_.torch_python, name == "torch2-uv" ? "uv" : "poll", cpu);
     }
-    if (!started) {
-        if (why.empty()) why = "it did not start";
-        return nullptr;
-    }
-    why.clear();
-    return server;
+    if (started && (name == "plain" || keeps_values(*server))) return server;
+    if (started) why = "it does not give back what was stored";
+    if (why.empty()) why = "it did not start";
+    return nullptr;
 }
 
 }  // namespace ddprun::bench

@@ -22,8 +22,9 @@ struct Server {
 };
 
 struct ServerOptions {
-    bool pin = false;          ///< servers on the second CPU, the client on the first
-    std::string ddprund;       ///< empty: our server as it is linked into the benchmark
+    bool pin = true;           ///< servers on the second CPU, the client on the first
+    std::string ddprund;       ///< empty: the one that was built beside the benchmark
+    std::string before;        ///< another ddprund, to compare with; empty: none
     std::string torch_python;  ///< a python with a newer PyTorch; empty: none
 };
 
