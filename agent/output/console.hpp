@@ -4,15 +4,14 @@
 // One thread.
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <array>
 #include <cstddef>
-#include <string>
+#include <memory>
 #include <string_view>
 
 #include "agent/output/line_buffer.hpp"
+#include "agent/output/outlet.hpp"
 
 namespace ddprun::agent {
 
@@ -26,7 +25,7 @@ public:
 
     Console(boost::asio::io_context& io, int out_fd, int err_fd);
 
-    [[nodiscard]] bool is_terminal(Stream stream) const { return outlet(stream).terminal; }
+    [[nodiscard]] bool is_terminal(Stream stream) const { return place(stream).outlet.is_terminal(); }
 
     /// Queues a segment of `source` and writes what can be written without waiting. `label` goes in front of every new
     /// line. When another source has left its line open, a line end comes first.
@@ -38,26 +37,18 @@ public:
     void drain();
 
 private:
-    struct Outlet {
-        Outlet(boost::asio::io_context& io, int fd_to_use);
+    struct Place {
+        Place(boost::asio::io_context& io, int fd) : outlet(io, fd) {}
 
-        int fd;                                     ///< where to write
-        boost::asio::posix::stream_descriptor own;  ///< the same, opened anew as non-blocking; closed: not possible
-        boost::asio::steady_timer retry;            ///< for when it is not
-        std::string queue;
-        bool terminal = false;
-        bool waiting = false;      ///< it took no more the last time
-        bool broken = false;       ///< nobody reads any more: output is dropped
-        int open_source = kAgent;  ///< whose line is unfinished …
-        bool line_open = false;    ///< … if this is set
+        Outlet outlet;
+        int open_source = kAgent;           ///< whose line is unfinished …
+        Stream open_stream = Stream::kOut;  ///< … in which of its streams …
+        bool line_open = false;             ///< … if this is set
     };
 
-    [[nodiscard]] const Outlet& outlet(Stream stream) const { return outlets_[static_cast<std::size_t>(stream)]; }
-    /// Writes while the console takes it. `wait`: until all is written. True when something is left.
-    bool pump(Outlet& outlet, bool wait);
-    void pump_when_ready(Outlet& outlet);
+    [[nodiscard]] Place& place(Stream stream) const { return *places_[static_cast<std::size_t>(stream)]; }
 
-    std::array<Outlet, 2> outlets_;
+    std::array<std::shared_ptr<Place>, 2> places_;  ///< the same one when stdout and stderr are the same file
 };
 
 }  // namespace ddprun::agent

@@ -1,0 +1,147 @@
+#include "agent/output/outlet.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <thread>
+
+#include "common/unique_fd.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{20};  // where nothing tells us that there is room again
+constexpr std::chrono::milliseconds kNextTurn{2};
+/// Whoever has its turn for so long, with room to write, was stopped in the middle of a line.
+constexpr std::chrono::seconds kPatience{1};
+
+bool has_room(int fd, bool wait) {
+    pollfd poll_fd{fd, POLLOUT, 0};
+    for (;;) {
+        const int count = ::poll(&poll_fd, 1, wait ? -1 : 0);
+        if (count >= 0 || errno != EINTR) return count != 0;
+    }
+}
+
+}  // namespace
+
+Outlet::Outlet(boost::asio::io_context& io, int fd) : fd_(fd), own_(io), retry_(io), terminal_(::isatty(fd) == 1) {
+    struct stat status {};
+    const bool known = ::fstat(fd, &status) == 0;
+    socket_ = known && S_ISSOCK(status.st_mode);
+    may_block_ = terminal_ || socket_ || (known && S_ISFIFO(status.st_mode));
+    // Opened anew: only what can make us wait. A file never does, /dev/null is a device that epoll refuses, and sockets
+    // can be asked not to wait, each time. O_NONBLOCK belongs to the open file, which our shell and its other programs
+    // share, so it is set on one of our own; and so is the lock. Where that is refused (another user's terminal) every
+    // write is small and follows a poll.
+    if (!may_block_ || socket_) return;
+    const std::string path = fmt::format("/proc/self/fd/{}", fd);
+    UniqueFd again(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (!again) return;
+    boost::system::error_code refused;
+    own_.assign(again.get(), refused);
+    if (!refused) fd_ = again.release();
+}
+
+void Outlet::append(std::string_view text) {
+    if (!broken_) queue_ += text;
+}
+
+void Outlet::push() {
+    if (pushing_) return;
+    if (const Obstacle obstacle = pump(false); obstacle != Obstacle::kNone) push_later(obstacle);
+}
+
+void Outlet::drain() {
+    while (pump(true) == Obstacle::kOthersTurn) std::this_thread::sleep_for(kNextTurn);
+}
+
+void Outlet::push_later(Obstacle obstacle) {
+    pushing_ = true;
+    const auto go_on = [this](const boost::system::error_code& error) {
+        if (error) return;
+        pushing_ = false;
+        push();
+    };
+    if (obstacle == Obstacle::kFull && own_.is_open()) {
+        own_.async_wait(boost::asio::posix::descriptor_base::wait_write, go_on);
+    } else {
+        retry_.expires_after(obstacle == Obstacle::kFull ? kLookAgain : kNextTurn);
+        retry_.async_wait(go_on);
+    }
+}
+
+Outlet::Obstacle Outlet::pump(bool wait) {
+    Obstacle obstacle = Obstacle::kNone;
+    std::size_t written = 0;
+    while (written < queue_.size() && obstacle == Obstacle::kNone) {
+        if (!has_room(fd_, wait)) {
+            refused_since_.reset();  // nobody could write: whoever has its turn waits as we do
+            obstacle = Obstacle::kFull;
+        } else if (!take_turn()) {
+            obstacle = Obstacle::kOthersTurn;
+        } else {
+            const std::string_view waiting = std::string_view(queue_).substr(written);
+            const ssize_t count = put(waiting.substr(0, next_piece(waiting)));
+            if (count > 0) {
+                written += static_cast<std::size_t>(count);
+                in_a_line_ = queue_[written - 1] != '\n';
+            } else if (count == 0 || errno == EAGAIN) {
+                if (!wait) obstacle = Obstacle::kFull;
+            } else if (errno != EINTR) {
+                // The reader has gone (… | head), or the disk is full. Training goes on without.
+                broken_ = true;
+                written = queue_.size();
+            }
+        }
+    }
+    queue_.erase(0, written);
+    if (queue_.empty() || !in_a_line_) end_turn();
+    return obstacle;
+}
+
+/// How much of `waiting` one write takes.
+std::size_t Outlet::next_piece(std::string_view waiting) const {
+    if (!may_block_ || waiting.size() <= PIPE_BUF) return waiting.size();
+    const std::size_t last_end = waiting.rfind('\n', PIPE_BUF - 1);
+    if (last_end != std::string_view::npos) return last_end + 1;
+    const std::size_t end = waiting.find('\n');
+    const std::size_t line_bytes = end == std::string_view::npos ? waiting.size() : end + 1;
+    return own_.is_open() || socket_ ? line_bytes : std::min<std::size_t>(line_bytes, PIPE_BUF);
+}
+
+ssize_t Outlet::put(std::string_view piece) const {
+    if (socket_) return ::send(fd_, piece.data(), piece.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    return ::write(fd_, piece.data(), piece.size());
+}
+
+/// A lock on the pipe or terminal itself: all who write there know it without having been told of one another. It ends
+/// with its holder's process.
+bool Outlet::take_turn() {
+    if (has_turn_ || !own_.is_open()) return true;
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
+        has_turn_ = true;
+        refused_since_.reset();
+        return true;
+    }
+    if (errno != EWOULDBLOCK) return true;  // no locks to be had: then lines longer than PIPE_BUF may be cut
+    const TimePoint now = Clock::now();
+    if (!refused_since_) refused_since_ = now;
+    return now - *refused_since_ > kPatience;
+}
+
+void Outlet::end_turn() {
+    if (has_turn_) ::flock(fd_, LOCK_UN);
+    has_turn_ = false;
+}
+
+}  // namespace ddprun::agent

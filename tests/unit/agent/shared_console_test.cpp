@@ -1,0 +1,119 @@
+// Several agents with one pipe as their output, as the emulated nodes of one machine have it: every line comes out
+// whole.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+#include <thread>
+
+#include "agent/output/console.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/agent/processes.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace agent_test;
+using Stream = Console::Stream;
+
+namespace {
+
+constexpr int kLines = 60;
+
+/// Line `i` of a writer: its letter, 100 bytes to 20 KiB of it, so that some lines are longer than PIPE_BUF.
+std::string line_of(char letter, int i) {
+    const auto bytes = static_cast<std::size_t>(i % 3 == 0 ? 20 << 10 : 100 + i * 97);
+    return std::string(bytes, letter) + "\n";
+}
+
+/// A process with a console of its own on `fd`; it writes its lines to stdout and stderr in turn.
+pid_t start_writer(char letter, int fd) {
+    const pid_t pid = fork_flushed();
+    if (pid != 0) return pid;
+    boost::asio::io_context io;
+    Console console(io, fd, fd);
+    for (int i = 0; i < kLines; ++i) {
+        console.write(i % 2 == 0 ? Stream::kOut : Stream::kErr, 0, {line_of(letter, i)});
+        io.poll();
+        io.restart();
+    }
+    console.drain();
+    ::_exit(0);
+}
+
+/// Reads slowly until end-of-file, so that the pipe is full most of the time.
+std::string read_slowly(int fd) {
+    std::string text;
+    std::string buffer(7000, '\0');
+    for (ssize_t size; (size = ::read(fd, buffer.data(), buffer.size())) > 0;) {
+        text.append(buffer, 0, static_cast<std::size_t>(size));
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("lines of several agents on one full pipe come out whole, and each agent's in order", "[agent]") {
+    Pipe pipe;
+    std::vector<pid_t> writers;
+    for (const char letter : {'a', 'b', 'c', 'd'}) writers.push_back(start_writer(letter, pipe.write_end.get()));
+    pipe.write_end.reset();
+    const std::string text = read_slowly(pipe.read_end.get());
+    for (const pid_t writer : writers) CHECK(wait_for(writer).success());
+
+    std::map<char, int> seen;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = text.find('\n', begin);
+        REQUIRE(end != std::string::npos);
+        const std::string line = text.substr(begin, end + 1 - begin);
+        INFO("line of " << line.size() << " bytes that begins with " << line[0]);
+        REQUIRE((line == line_of(line[0], seen[line[0]]++)));
+        begin = end + 1;
+    }
+    for (const char letter : {'a', 'b', 'c', 'd'}) CHECK(seen[letter] == kLines);
+}
+
+TEST_CASE("an agent that stands still in the middle of a line keeps the others waiting for a moment only", "[agent]") {
+    const Pipe pipe;
+    const UniqueFd other(
+        ::open(("/proc/self/fd/" + std::to_string(pipe.write_end.get())).c_str(), O_WRONLY | O_CLOEXEC));
+    REQUIRE(::flock(other.get(), LOCK_EX) == 0);  // as one that was stopped by SIGSTOP leaves it
+    boost::asio::io_context io;
+    Console console(io, pipe.write_end.get(), pipe.write_end.get());
+    console.write(Stream::kOut, 0, {"alive\n"});
+    pollfd readable{pipe.read_end.get(), POLLIN, 0};
+    CHECK(::poll(&readable, 1, 0) == 0);  // first it waits for its turn
+    REQUIRE(eventually([&] {
+        io.restart();
+        io.run_for(std::chrono::milliseconds(10));
+        return ::poll(&readable, 1, 0) == 1;
+    }));
+    CHECK(read_line(pipe.read_end.get()) == "alive");
+}
+
+TEST_CASE("stdout and stderr in one place keep their order, and neither continues the other's open line", "[agent]") {
+    const Pipe pipe;
+    boost::asio::io_context io;
+    Console console(io, pipe.write_end.get(), pipe.write_end.get());
+    std::string big(100'000, 'x');
+    big += '\n';
+    console.write(Stream::kOut, 0, {big});  // more than the pipe takes
+    console.write(Stream::kErr, 0, {"error\n"});
+    console.write(Stream::kOut, 0, {"\r 50%"});
+    console.write(Stream::kErr, 0, {"warning\n"});
+    const std::string expected = big + "error\n\r 50%\nwarning\n";
+    std::string shown;
+    ::fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK);
+    CHECK(eventually([&] {
+        std::string part(1 << 20, '\0');
+        const ssize_t size = ::read(pipe.read_end.get(), part.data(), part.size());
+        shown.append(part, 0, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+        io.restart();
+        io.run_for(std::chrono::milliseconds(5));
+        return shown.size() >= expected.size();
+    }));
+    CHECK((shown == expected));
+}
