@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -14,8 +15,10 @@ namespace {
 using enum RequestKind;
 
 constexpr std::size_t kValidateBytes = 1 + sizeof wire::kMagic;
-/// A connection keeps at most this much memory while it is between requests.
-constexpr std::size_t kKeptBytes = std::size_t{16} << 10;
+/// A connection keeps at most this much memory of each kind while it is between requests.
+constexpr std::size_t kKeptBytes = 512;
+/// The least room that a large value begins with; then it follows the bytes that came (R3).
+constexpr std::size_t kFirstBlockBytes = std::size_t{4} << 10;
 
 // The code bytes of each dialect, in order. VALIDATE marks a code that is not served: its one proper place is the first
 // five bytes of a connection, which never come this far.
@@ -57,9 +60,30 @@ constexpr std::string_view fields_of(RequestKind kind) {
 }  // namespace
 
 void Decoder::feed(std::string_view bytes) {
-    buffer_.erase(0, begin_);
-    begin_ = 0;
+    if (error_) return;
+    if (block_size_ != 0) {
+        const std::size_t of_value = std::min(bytes.size(), block_size_ - block_.size());
+        block_.append(bytes.substr(0, of_value));
+        bytes.remove_prefix(of_value);
+    }
+    if (begin_ == data().size()) {
+        fed_ = bytes;
+        begin_ = 0;
+        copied_ = false;
+        return;
+    }
+    keep();
     buffer_.append(bytes);
+}
+
+void Decoder::keep() {
+    if (copied_) {
+        buffer_.erase(0, begin_);
+    } else {
+        buffer_.assign(fed_.substr(begin_));
+        copied_ = true;
+    }
+    begin_ = 0;
 }
 
 Result<std::optional<Request>> Decoder::next() {
@@ -68,14 +92,30 @@ Result<std::optional<Request>> Decoder::next() {
         case Scan::kFailed: return *error_;
         case Scan::kMore: break;
     }
-    if (begin_ == buffer_.size() && buffer_.capacity() > kKeptBytes) {
-        begin_ = 0;
-        buffer_ = {};
-        pieces_ = {};
-        keys_ = {};
-        values_ = {};
+    if (begin_ < data().size()) {
+        if (!copied_) keep();
+    } else {
+        give_memory_back();
     }
     return std::optional<Request>{};
+}
+
+std::span<char> Decoder::room() {
+    if (block_size_ == 0 || block_.size() == block_size_) return {};
+    if (block_.room().empty()) block_.reserve(std::min(block_size_, 2 * block_.capacity()));
+    const std::span<char> room = block_.room();
+    return room.first(std::min(room.size(), block_size_ - block_.size()));
+}
+
+void Decoder::give_memory_back() {
+    begin_ = 0;
+    fed_ = {};
+    copied_ = false;
+    if (buffer_.capacity() > kKeptBytes) buffer_ = {};
+    if (held_bytes() <= kKeptBytes) return;
+    pieces_ = {};
+    keys_ = {};
+    values_ = {};
 }
 
 Decoder::Scan Decoder::scan() {
@@ -103,7 +143,7 @@ Decoder::Scan Decoder::settle_dialect() {
             return Scan::kDone;
         }
     }
-    switch (older_) {
+    switch (options_->older_dialect) {
         case OlderDialect::kV1_13: dialect_ = Dialect::kV1_13; return Scan::kDone;
         case OlderDialect::kV2_1: dialect_ = Dialect::kV2_1; return Scan::kDone;
         case OlderDialect::kNone: break;
@@ -127,9 +167,9 @@ Decoder::Scan Decoder::scan_code() {
 
 Decoder::Scan Decoder::scan_field(char field) {
     switch (field) {
-        case 'k': return scan_string(limits_.key_bytes, "key");
-        case 'e':
-        case 'v': return scan_string(limits_.value_bytes, "value");
+        case 'k': return scan_string(options_->limits.key_bytes, "key", key_);
+        case 'e': return scan_string(options_->limits.value_bytes, "value", expected_);
+        case 'v': return scan_value();
         case 'K': return scan_list(1);
         case 'P': return scan_list(2);
         case 'n': return scan_number(number_);
@@ -145,34 +185,54 @@ Decoder::Scan Decoder::scan_list(std::size_t strings_per_item) {
     if (!strings_left_) {
         std::uint64_t count = 0;
         if (const Scan scanned = scan_number(count); scanned != Scan::kDone) return scanned;
-        if (count > limits_.keys_per_request) {
+        if (count > options_->limits.keys_per_request) {
             return fail(Errc::kLimit,
-                        fmt::format("{} keys in one request, of at most {}", count, limits_.keys_per_request));
+                        fmt::format("{} keys in one request, of at most {}", count, options_->limits.keys_per_request));
         }
         strings_left_ = static_cast<std::size_t>(count) * strings_per_item;
     }
     for (; *strings_left_ > 0; --*strings_left_) {
         const bool is_value = strings_per_item == 2 && *strings_left_ % 2 == 1;
-        const Scan scanned =
-            is_value ? scan_string(limits_.value_bytes, "value") : scan_string(limits_.key_bytes, "key");
+        Piece piece{};
+        const Scan scanned = is_value ? scan_string(options_->limits.value_bytes, "value", piece)
+                                      : scan_string(options_->limits.key_bytes, "key", piece);
         if (scanned != Scan::kDone) return scanned;
+        pieces_.push_back(piece);
     }
     strings_left_.reset();
     return Scan::kDone;
 }
 
-Decoder::Scan Decoder::scan_string(std::size_t limit_bytes, std::string_view what) {
+Decoder::Scan Decoder::scan_string(std::size_t limit_bytes, std::string_view what, Piece& piece) {
     if (available() < sizeof(std::uint64_t)) return Scan::kMore;
     const auto size = wire::load_number<std::uint64_t>(position());
-    if (size > limit_bytes)
+    if (size > limit_bytes) {
         return fail(Errc::kLimit, fmt::format("a {} of {} bytes, of at most {}", what, size, limit_bytes));
-    if (offset_ + sizeof size + size > limits_.request_bytes) {
-        return fail(Errc::kLimit, fmt::format("a request of more than {} bytes", limits_.request_bytes));
     }
+    if (offset_ + sizeof size + size > options_->limits.request_bytes) {
+        return fail(Errc::kLimit, fmt::format("a request of more than {} bytes", options_->limits.request_bytes));
+    }
+    piece = {offset_ + sizeof size, static_cast<std::size_t>(size)};
     if (available() - sizeof size < size) return Scan::kMore;
-    pieces_.push_back({offset_ + sizeof size, static_cast<std::size_t>(size)});
     offset_ += sizeof size + size;
     return Scan::kDone;
+}
+
+Decoder::Scan Decoder::scan_value() {
+    if (block_size_ == 0) {
+        value_ = {};
+        const Scan scanned = scan_string(options_->limits.value_bytes, "value", value_);
+        if (scanned != Scan::kMore || value_.size < kLargeBytes) return scanned;
+        // What has come of it moves to where all of it will be. The rest of the request stays before what follows it.
+        offset_ += sizeof(std::uint64_t);
+        block_ = Block(std::min(value_.size, std::max(2 * available(), kFirstBlockBytes)), counted_in_);
+        block_.append({position(), available()});
+        block_size_ = value_.size;
+        buffer_ = std::string(data().substr(begin_, offset_));
+        begin_ = 0;
+        copied_ = true;
+    }
+    return block_.size() == block_size_ ? Scan::kDone : Scan::kMore;
 }
 
 template <typename T>
@@ -192,34 +252,35 @@ Request Decoder::finish() {
     Request request;
     request.kind = kind_;
     request.number = number_;
-    keys_.clear();
-    values_.clear();
-    const auto view = [&](std::size_t i) {
-        return std::string_view(buffer_).substr(begin_ + pieces_[i].begin, pieces_[i].size);
-    };
     const std::string_view fields = fields_of(kind_);
-    if (fields == "K") {
-        for (std::size_t i = 0; i < pieces_.size(); ++i) keys_.push_back(view(i));
-    } else if (fields == "P") {
-        for (std::size_t i = 0; i < pieces_.size(); i += 2) {
-            keys_.push_back(view(i));
-            values_.push_back(view(i + 1));
+    if (!pieces_.empty() || !keys_.empty()) {
+        keys_.clear();
+        values_.clear();
+        const std::size_t step = fields == "P" ? 2 : 1;
+        for (std::size_t i = 0; i < pieces_.size(); i += step) {
+            keys_.push_back(view(pieces_[i]));
+            if (step == 2) values_.push_back(view(pieces_[i + 1]));
         }
-    } else {
-        for (std::size_t i = 0; i < pieces_.size(); ++i) {
-            if (fields[i] == 'k') request.key = view(i);
-            if (fields[i] == 'e') request.expected = view(i);
-            if (fields[i] == 'v') request.value = view(i);
-        }
+        pieces_.clear();
+        request.keys = keys_;
+        request.values = values_;
     }
-    request.keys = keys_;
-    request.values = values_;
+    if (fields.starts_with('k')) request.key = view(key_);
+    if (kind_ == kCompareSet) request.expected = view(expected_);
+    if (fields.ends_with('v')) request.value = view(value_);
+    if (block_size_ != 0) {
+        value_block_ = std::move(block_);
+        request.value = value_block_.view();
+        request.block = &value_block_;
+        block_size_ = 0;
+    } else if (value_block_) {
+        value_block_ = {};
+    }
 
     begin_ += std::exchange(offset_, 0);
     kind_ = kValidate;
     field_ = 0;
     number_ = 0;
-    pieces_.clear();
     return request;
 }
 

@@ -3,140 +3,145 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <utility>
 #include <vector>
 
+#include "rendezvous/store/decimal.hpp"
 #include "rendezvous/store/wire.hpp"
 
 namespace ddprun::store {
 namespace {
 
-/// Decimal text as C's strtoll reads it in base 10: blanks before it and anything after it are ignored. Nothing when
-/// there are no digits, or more than 64 bits.
-std::optional<std::int64_t> leading_number(std::string_view text) {
-    text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
-    // from_chars knows no plus sign; "+-1" is no number.
-    if (text.starts_with('+')) {
-        text.remove_prefix(1);
-        if (text.starts_with('-')) return std::nullopt;
-    }
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc{}) return std::nullopt;
-    return number;
+/// The value, or the empty one (R7). Large ones are not copied.
+void answer(Reply& reply, const Table::Entry* entry) {
+    if (entry == nullptr) return reply.bytes(std::string_view{});
+    if (const Block block = entry->block()) return reply.bytes(block);
+    reply.bytes(entry->value());
 }
 
-std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
-    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-}
-
-std::size_t size_of_entry(std::string_view key, std::string_view value) {
-    return key.size() + value.size() + kEntryBytes;
-}
-
-/// Overwrites, and gives memory back when a large value makes way for a small one.
-void replace(std::string& value, std::string_view by) {
-    if (by.size() < value.capacity() / 2) {
-        value = std::string(by);
-    } else {
-        value.assign(by);
-    }
-}
+std::size_t size_of_block(const Table::Entry* entry) { return entry ? entry->block().size() : 0; }
 
 }  // namespace
 
-Result<Released> Engine::apply(ConnectionId from, const Request& request, std::string& reply) {
+Result<Released> Engine::apply(ConnectionId from, const Request& request, Reply& reply) {
     // Any request ends the connection's wait (W6); only CANCEL_WAIT says so itself.
     waits_.forget(from);
     switch (request.kind) {
-        case RequestKind::kSet: return set(request.key, request.value);
+        case RequestKind::kSet: return set(request.key, request.value, request.block);
         case RequestKind::kCompareSet: return compare_set(request, reply);
         case RequestKind::kAdd: return add(request.key, request.number, reply);
         case RequestKind::kWait: return wait(from, request, reply);
-        case RequestKind::kAppend: return append(request.key, request.value);
+        case RequestKind::kAppend: return append(request);
         case RequestKind::kMultiGet: return multi_get(request, reply);
         case RequestKind::kMultiSet: return multi_set(request);
-        case RequestKind::kQueuePush: return push(request.key, request.value);
+        case RequestKind::kQueuePush: return push(request);
         case RequestKind::kListKeys: return list_keys(reply);
         case RequestKind::kBarrier: return barrier(from, request, reply);
 
         case RequestKind::kValidate: break;  // has done its work in the decoder
-        case RequestKind::kGet: get(request.key, reply); break;
+        case RequestKind::kGet: answer(reply, table_.find(request.key)); break;
         case RequestKind::kQueuePop: pop(request.key, reply); break;
         case RequestKind::kCheck: {
             const bool all = std::ranges::all_of(request.keys, [&](std::string_view key) { return present(key); });
-            wire::append_number<std::uint8_t>(reply, all ? 0 : 1);
+            reply.number<std::uint8_t>(all ? 0 : 1);
             break;
         }
-        case RequestKind::kGetNumKeys: wire::append_number<std::int64_t>(reply, values_.size()); break;
-        case RequestKind::kDeleteKey: wire::append_number<std::int64_t>(reply, erase(request.key) ? 1 : 0); break;
-        case RequestKind::kCancelWait: reply += wire::kWaitCanceled; break;
-        case RequestKind::kPing: wire::append_number(reply, static_cast<std::uint32_t>(request.number)); break;
+        case RequestKind::kGetNumKeys: reply.number<std::int64_t>(static_cast<std::int64_t>(table_.size())); break;
+        case RequestKind::kDeleteKey: reply.number<std::int64_t>(erase(request.key) ? 1 : 0); break;
+        case RequestKind::kCancelWait: reply.byte(wire::kWaitCanceled); break;
+        case RequestKind::kPing: reply.number(static_cast<std::uint32_t>(request.number)); break;
         case RequestKind::kQueueLength: {
             const auto queue = queues_.find(request.key);
-            wire::append_number<std::int64_t>(reply, queue == queues_.end() ? 0 : queue->second.size());
+            reply.number<std::int64_t>(queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
             break;
         }
     }
     return Released{};
 }
 
-Result<Released> Engine::set(std::string_view key, std::string_view value) {
-    if (auto stored = store(key, value); !stored) return stored.error();
+Result<Released> Engine::set(std::string_view key, std::string_view value, Block* block) {
+    if (auto stored = store(table_.locate(key), key, value, block); !stored) return stored.error();
     return waits_.release_all(key);
 }
 
-Result<Released> Engine::compare_set(const Request& request, std::string& reply) {
-    const auto found = values_.find(request.key);
-    const bool missing = found == values_.end();
-    const bool matches = missing ? request.expected.empty() : found->second == request.expected;
+Result<Released> Engine::compare_set(const Request& request, Reply& reply) {
+    const Table::Place place = table_.locate(request.key);
+    const Table::Entry* const entry = place.entry();
+    const bool matches = entry ? entry->value() == request.expected : request.expected.empty();
     if (!matches) {
-        wire::append_bytes(reply, missing ? request.expected : std::string_view(found->second));
-        return Released{};  // nothing was written, so nobody is woken (R8)
+        // Nothing is written, so nobody is woken (R8).
+        if (entry) {
+            answer(reply, entry);
+        } else {
+            reply.bytes(request.expected);
+        }
+        return Released{};
     }
-    if (auto stored = store(request.key, request.value); !stored) return stored.error();
-    wire::append_bytes(reply, request.value);
+    if (auto stored = store(place, request.key, request.value, request.block); !stored) return stored.error();
+    answer(reply, table_.find(request.key));
     return waits_.release_all(request.key);
 }
 
-Result<Released> Engine::add(std::string_view key, std::int64_t amount, std::string& reply) {
-    const auto sum = sum_of(key, amount);
+Result<Released> Engine::add(std::string_view key, std::int64_t amount, Reply& reply) {
+    const Table::Place place = table_.locate(key);
+    const auto sum = sum_of(place, amount);
     if (!sum) return sum.error();
-    if (auto stored = store(key, std::to_string(*sum)); !stored) return stored.error();
-    wire::append_number(reply, *sum);
+    if (auto stored = store(place, key, Decimal(*sum).text(), nullptr); !stored) return stored.error();
+    reply.number(*sum);
     return waits_.release_all(key);
 }
 
-Result<Released> Engine::append(std::string_view key, std::string_view more) {
-    const auto found = values_.find(key);
-    if (found == values_.end()) return set(key, more);
-    if (more.size() > limits_.value_bytes - std::min(limits_.value_bytes, found->second.size())) {
+Result<Released> Engine::append(const Request& request) {
+    const Table::Place place = table_.locate(request.key);
+    const Table::Entry* const entry = place.entry();
+    if (entry == nullptr) return set(request.key, request.value, request.block);
+    const std::size_t before = entry->value().size();
+    const std::size_t after = before + request.value.size();
+    if (after > limits_.value_bytes) {
         return Error{Errc::kLimit, fmt::format("APPEND to a value of more than {} bytes", limits_.value_bytes)};
     }
-    if (auto room = make_sure_of_room(more.size()); !room) return room.error();
-    found->second.append(more);
-    stored_bytes_ += more.size();
-    return waits_.release_all(key);
+    if (after < kLargeBytes) {
+        std::string whole;
+        whole.reserve(after);
+        whole.append(entry->value()).append(request.value);
+        if (auto stored = store(place, request.key, whole, nullptr); !stored) return stored.error();
+        return waits_.release_all(request.key);
+    }
+    if (auto room = make_sure_of_room(0, request.value.size()); !room) return room.error();
+    // Replies in flight carry the value as it was, so what they share is copied; otherwise the bytes stay in place.
+    if (table_.append_in_place(place, request.value)) {
+        block_bytes_ += request.value.size();
+    } else {
+        Block whole(2 * after, counted_in_);
+        whole.append(entry->value());
+        whole.append(request.value);
+        block_bytes_ += after - size_of_block(entry);
+        table_.assign(place, request.key, std::move(whole));
+    }
+    stored_bytes_ += request.value.size();
+    return waits_.release_all(request.key);
 }
 
 Result<Released> Engine::multi_set(const Request& request) {
     // All or nothing (R9), so the room is made sure of first. A key that comes twice is counted twice: on the safe
     // side.
-    std::size_t more_bytes = 0;
-    for (std::size_t i = 0; i < request.keys.size(); ++i) more_bytes += growth(request.keys[i], request.values[i]);
-    if (auto room = make_sure_of_room(more_bytes); !room) return room.error();
+    Growth more{0, 0};
+    for (std::size_t i = 0; i < request.keys.size(); ++i) {
+        const auto [keys, bytes] = growth(table_.locate(request.keys[i]), request.keys[i], request.values[i].size());
+        more.keys += keys;
+        more.bytes += bytes;
+    }
+    if (auto room = make_sure_of_room(more.keys, more.bytes); !room) return room.error();
     Released released;
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
-        const auto one = set(request.keys[i], request.values[i]);
+        const auto one = set(request.keys[i], request.values[i], nullptr);
         if (!one) return one.error();
         released.insert(released.end(), one->begin(), one->end());
     }
     return released;
 }
 
-Result<Released> Engine::wait(ConnectionId from, const Request& request, std::string& reply) {
+Result<Released> Engine::wait(ConnectionId from, const Request& request, Reply& reply) {
     std::vector<std::string_view> missing;
     std::size_t more_bytes = 0;
     for (const std::string_view key : request.keys) {
@@ -145,23 +150,26 @@ Result<Released> Engine::wait(ConnectionId from, const Request& request, std::st
         more_bytes += key.size() + kAwaitedNameBytes;
     }
     if (missing.empty()) {
-        reply += wire::kStopWaiting;
+        reply.byte(wire::kStopWaiting);
         return Released{};
     }
-    if (auto room = make_sure_of_room(more_bytes); !room) return room.error();
+    if (auto room = make_sure_of_room(0, more_bytes); !room) return room.error();
+    if (auto room = make_sure_of_waiters(missing.size()); !room) return room.error();
     waits_.begin(from, missing);
     return Released{};
 }
 
-Result<Released> Engine::barrier(ConnectionId from, const Request& request, std::string& reply) {
-    const auto arrived = sum_of(request.key, 1);
+Result<Released> Engine::barrier(ConnectionId from, const Request& request, Reply& reply) {
+    const Table::Place place = table_.locate(request.key);
+    const auto arrived = sum_of(place, 1);
     if (!arrived) return arrived.error();
-    const std::string text = std::to_string(*arrived);
-    const std::size_t more_bytes = growth(request.key, text) + request.key.size() + kAwaitedNameBytes;
-    if (auto room = make_sure_of_room(more_bytes); !room) return room.error();
-    if (auto stored = store(request.key, text); !stored) return stored.error();
+    const Decimal text(*arrived);
+    const auto [keys, bytes] = growth(place, request.key, text.text().size());
+    if (auto room = make_sure_of_room(keys, bytes + request.key.size() + kAwaitedNameBytes); !room) return room.error();
+    if (auto room = make_sure_of_waiters(1); !room) return room.error();
+    if (auto stored = store(place, request.key, text.text(), nullptr); !stored) return stored.error();
     if (*arrived >= request.number) {
-        reply += wire::kStopWaiting;
+        reply.byte(wire::kStopWaiting);
         return waits_.release_all(request.key);
     }
     // The counter is there, but those who wait for its key are woken by the last arrival only.
@@ -169,101 +177,138 @@ Result<Released> Engine::barrier(ConnectionId from, const Request& request, std:
     return Released{};
 }
 
-Result<Released> Engine::push(std::string_view queue, std::string_view element) {
-    const std::size_t more_bytes = size_of_entry(queue, element);
-    if (auto room = make_sure_of_room(more_bytes); !room) return room.error();
-    auto found = queues_.find(queue);
-    if (found == queues_.end()) found = queues_.emplace(queue, std::deque<std::string>{}).first;
-    found->second.emplace_back(element);
+Result<Released> Engine::push(const Request& request) {
+    const std::size_t more_bytes = request.key.size() + request.value.size() + kElementBytes;
+    if (auto room = make_sure_of_room(1, more_bytes); !room) return room.error();
+    Queue added(1);
+    Element& element = added.front();
+    element.large = keep(request.value, request.block);
+    if (!element.large) element.small = request.value;
+    block_bytes_ += element.large.size();
+    auto found = queues_.find(request.key);
+    if (found == queues_.end()) found = queues_.emplace(request.key, Queue{}).first;
+    found->second.splice(found->second.end(), added);
+    ++element_count_;
     stored_bytes_ += more_bytes;
-    return waits_.release_first(queue);
+    return waits_.release_first(request.key);
 }
 
-void Engine::pop(std::string_view queue, std::string& reply) {
-    const auto found = queues_.find(queue);
-    wire::append_number<std::int64_t>(reply, found == queues_.end() ? 0 : found->second.size());
+void Engine::pop(std::string_view name, Reply& reply) {
+    const auto found = queues_.find(name);
+    reply.number<std::int64_t>(found == queues_.end() ? 0 : static_cast<std::int64_t>(found->second.size()));
     if (found == queues_.end()) return;
-    wire::append_bytes(reply, found->second.front());
-    stored_bytes_ -= size_of_entry(queue, found->second.front());
+    const Element& first = found->second.front();
+    if (first.large) {
+        reply.bytes(first.large);
+    } else {
+        reply.bytes(first.small);
+    }
+    stored_bytes_ -= name.size() + first.size() + kElementBytes;
+    block_bytes_ -= first.large.size();
+    --element_count_;
     found->second.pop_front();
     if (found->second.empty()) queues_.erase(found);
 }
 
-void Engine::get(std::string_view key, std::string& reply) const { wire::append_bytes(reply, value_of(key)); }
-
-Result<Released> Engine::multi_get(const Request& request, std::string& reply) const {
+Result<Released> Engine::multi_get(const Request& request, Reply& reply) const {
+    // Twice over the keys, so that a reply that is too long is not begun.
     std::size_t reply_bytes = 0;
     for (const std::string_view key : request.keys) {
-        reply_bytes += sizeof(std::uint64_t) + value_of(key).size();
+        const Table::Entry* const entry = table_.find(key);
+        reply_bytes += sizeof(std::uint64_t) + (entry ? entry->value().size() : 0);
         if (reply_bytes > limits_.reply_bytes) {
             return Error{Errc::kLimit, fmt::format("MULTI_GET of more than {} bytes", limits_.reply_bytes)};
         }
     }
-    for (const std::string_view key : request.keys) get(key, reply);
+    for (const std::string_view key : request.keys) answer(reply, table_.find(key));
     return Released{};
 }
 
-Result<Released> Engine::list_keys(std::string& reply) const {
+Result<Released> Engine::list_keys(Reply& reply) const {
     std::size_t reply_bytes = sizeof(std::int64_t);
-    for (const auto& [key, value] : values_) reply_bytes += sizeof(std::uint64_t) + key.size();
+    table_.for_each([&](const Table::Entry& entry) { reply_bytes += sizeof(std::uint64_t) + entry.key().size(); });
     if (reply_bytes > limits_.reply_bytes) {
         return Error{Errc::kLimit, fmt::format("LIST_KEYS of more than {} bytes", limits_.reply_bytes)};
     }
-    wire::append_number<std::int64_t>(reply, values_.size());
-    for (const auto& [key, value] : values_) wire::append_bytes(reply, key);
+    reply.number<std::int64_t>(static_cast<std::int64_t>(table_.size()));
+    table_.for_each([&](const Table::Entry& entry) { reply.bytes(entry.key()); });
     return Released{};
 }
 
 bool Engine::erase(std::string_view key) {
-    const auto found = values_.find(key);
-    if (found == values_.end()) return false;
-    stored_bytes_ -= size_of_entry(found->first, found->second);
-    values_.erase(found);
+    const Table::Place place = table_.locate(key);
+    const Table::Entry* const entry = place.entry();
+    if (entry == nullptr) return false;
+    stored_bytes_ -= key.size() + entry->value().size() + kEntryBytes;
+    block_bytes_ -= size_of_block(entry);
+    table_.erase(place);
     return true;
 }
 
-Result<void> Engine::store(std::string_view key, std::string_view value) {
-    if (auto room = make_sure_of_room(growth(key, value)); !room) return room;
-    const auto found = values_.find(key);
-    if (found == values_.end()) {
-        values_.emplace(key, value);
-        stored_bytes_ += size_of_entry(key, value);
+Result<void> Engine::store(Table::Place place, std::string_view key, std::string_view value, Block* block) {
+    const auto [keys, bytes] = growth(place, key, value.size());
+    if (auto room = make_sure_of_room(keys, bytes); !room) return room;
+    const Table::Entry* const entry = place.entry();
+    const std::size_t size_before = entry ? key.size() + entry->value().size() + kEntryBytes : 0;
+    const std::size_t block_before = size_of_block(entry);
+    const std::size_t size_after = key.size() + value.size() + kEntryBytes;  // `value` may go with its block
+    std::size_t block_after = 0;
+    if (Block large = keep(value, block)) {
+        block_after = large.size();
+        table_.assign(place, key, std::move(large));
     } else {
-        stored_bytes_ += value.size();
-        stored_bytes_ -= found->second.size();
-        replace(found->second, value);
+        table_.assign(place, key, value);
     }
+    stored_bytes_ += size_after - size_before;
+    block_bytes_ += block_after - block_before;
     return {};
 }
 
-Result<std::int64_t> Engine::sum_of(std::string_view key, std::int64_t amount) const {
-    const auto found = values_.find(key);
-    if (found == values_.end()) return amount;
-    const auto number = leading_number(found->second);
+Block Engine::keep(std::string_view value, Block* block) {
+    if (value.size() < kLargeBytes) return {};
+    if (block) {
+        block->trim();
+        return std::move(*block);
+    }
+    Block copy(value.size(), counted_in_);
+    copy.append(value);
+    return copy;
+}
+
+Result<std::int64_t> Engine::sum_of(const Table::Place& place, std::int64_t amount) {
+    if (place.entry() == nullptr) return amount;
+    const auto number = leading_number(place.entry()->value());
     if (!number) return Error{Errc::kMalformed, "ADD or BARRIER on a value that is not a number of 64 bits"};
     return wrapping_sum(*number, amount);
 }
 
-std::string_view Engine::value_of(std::string_view key) const {
-    const auto found = values_.find(key);
-    return found == values_.end() ? std::string_view{} : std::string_view(found->second);
-}
-
 bool Engine::present(std::string_view name) const {
-    return values_.find(name) != values_.end() || queues_.find(name) != queues_.end();
+    return table_.find(name) != nullptr || (!queues_.empty() && queues_.find(name) != queues_.end());
 }
 
-std::size_t Engine::growth(std::string_view key, std::string_view value) const {
-    const auto found = values_.find(key);
-    if (found == values_.end()) return size_of_entry(key, value);
-    return value.size() > found->second.size() ? value.size() - found->second.size() : 0;
+Engine::Growth Engine::growth(const Table::Place& place, std::string_view key, std::size_t value_bytes) {
+    const Table::Entry* const entry = place.entry();
+    if (entry == nullptr) return {1, key.size() + value_bytes + kEntryBytes};
+    const std::size_t before = entry->value().size();
+    return {0, value_bytes > before ? value_bytes - before : 0};
 }
 
-Result<void> Engine::make_sure_of_room(std::size_t more_bytes) const {
+Result<void> Engine::make_sure_of_room(std::size_t more_keys, std::size_t more_bytes) const {
+    const std::size_t entries = table_.size() + element_count_;
+    if (more_keys > limits_.store_keys - std::min(limits_.store_keys, entries)) {
+        return Error{Errc::kLimit, fmt::format("the store is full: it holds {} of at most {} keys and queue elements",
+                                               entries, limits_.store_keys)};
+    }
     if (more_bytes <= limits_.store_bytes - std::min(limits_.store_bytes, bytes())) return {};
     return Error{Errc::kLimit,
                  fmt::format("the store is full: it holds {} of at most {} bytes, and {} more are asked for", bytes(),
                              limits_.store_bytes, more_bytes)};
+}
+
+Result<void> Engine::make_sure_of_waiters(std::size_t more) const {
+    if (more <= limits_.waiters - std::min(limits_.waiters, waits_.size())) return {};
+    return Error{Errc::kLimit,
+                 fmt::format("{} keys are waited for already, of at most {}", waits_.size(), limits_.waiters)};
 }
 
 }  // namespace ddprun::store

@@ -3,69 +3,93 @@
 // out. Pure: no socket, no clock, no log; it knows connections by number only and no dialects.
 
 #include <cstddef>
-#include <cstdint>
-#include <deque>
+#include <list>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "common/error.hpp"
+#include "rendezvous/store/block.hpp"
 #include "rendezvous/store/limits.hpp"
+#include "rendezvous/store/reply.hpp"
 #include "rendezvous/store/request.hpp"
+#include "rendezvous/store/table.hpp"
 #include "rendezvous/store/waits.hpp"
 
 namespace ddprun::store {
 
 class Engine {
 public:
-    explicit Engine(const Limits& limits) : limits_(limits) {}
+    /// The memory of the blocks that it makes is counted in `*counted_in`, which outlives it and all replies; null:
+    /// nowhere.
+    explicit Engine(const Limits& limits, const HashSeed& seed = {}, std::size_t* counted_in = nullptr)
+        : limits_(limits), counted_in_(counted_in), table_(seed), queues_(0, SeededHash{seed}), waits_(seed) {}
 
     /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Each connection in the result
     /// is sent wire::kStopWaiting; `from` is never among them. Errors: kMalformed (the value is no number) and kLimit;
     /// `from` is then to be closed, and nothing was stored or replied.
-    [[nodiscard]] Result<Released> apply(ConnectionId from, const Request& request, std::string& reply);
+    [[nodiscard]] Result<Released> apply(ConnectionId from, const Request& request, Reply& reply);
 
     /// The connection is closed.
     void forget(ConnectionId connection) { waits_.forget(connection); }
 
-    [[nodiscard]] std::size_t key_count() const { return values_.size(); }
+    [[nodiscard]] std::size_t key_count() const { return table_.size(); }
+    [[nodiscard]] std::size_t waiter_count() const { return waits_.size(); }
     /// What counts towards Limits::store_bytes.
     [[nodiscard]] std::size_t bytes() const { return stored_bytes_ + waits_.bytes(); }
+    /// The part of it that lies in blocks.
+    [[nodiscard]] std::size_t block_bytes() const { return block_bytes_; }
 
 private:
-    [[nodiscard]] Result<Released> set(std::string_view key, std::string_view value);
-    [[nodiscard]] Result<Released> compare_set(const Request& request, std::string& reply);
-    [[nodiscard]] Result<Released> add(std::string_view key, std::int64_t amount, std::string& reply);
-    [[nodiscard]] Result<Released> append(std::string_view key, std::string_view more);
+    struct Element {
+        std::string small;
+        Block large;  ///< instead of `small` when it is not empty
+        [[nodiscard]] std::size_t size() const { return small.size() + large.size(); }
+    };
+    using Queue = std::list<Element>;
+
+    [[nodiscard]] Result<Released> set(std::string_view key, std::string_view value, Block* block);
+    [[nodiscard]] Result<Released> compare_set(const Request& request, Reply& reply);
+    [[nodiscard]] Result<Released> add(std::string_view key, std::int64_t amount, Reply& reply);
+    [[nodiscard]] Result<Released> append(const Request& request);
     [[nodiscard]] Result<Released> multi_set(const Request& request);
-    [[nodiscard]] Result<Released> wait(ConnectionId from, const Request& request, std::string& reply);
-    [[nodiscard]] Result<Released> barrier(ConnectionId from, const Request& request, std::string& reply);
-    [[nodiscard]] Result<Released> push(std::string_view queue, std::string_view element);
-    [[nodiscard]] Result<Released> multi_get(const Request& request, std::string& reply) const;
-    [[nodiscard]] Result<Released> list_keys(std::string& reply) const;
-    void get(std::string_view key, std::string& reply) const;
-    void pop(std::string_view queue, std::string& reply);
+    [[nodiscard]] Result<Released> wait(ConnectionId from, const Request& request, Reply& reply);
+    [[nodiscard]] Result<Released> barrier(ConnectionId from, const Request& request, Reply& reply);
+    [[nodiscard]] Result<Released> push(const Request& request);
+    [[nodiscard]] Result<Released> multi_get(const Request& request, Reply& reply) const;
+    [[nodiscard]] Result<Released> list_keys(Reply& reply) const;
+    void pop(std::string_view name, Reply& reply);
     [[nodiscard]] bool erase(std::string_view key);
 
-    /// Stores without waking anybody. Errors: kLimit.
-    [[nodiscard]] Result<void> store(std::string_view key, std::string_view value);
-    /// The counter at `key` plus `amount`, wrapping around; nothing is stored. Errors: kMalformed.
-    [[nodiscard]] Result<std::int64_t> sum_of(std::string_view key, std::int64_t amount) const;
-    /// The value, or the empty one.
-    [[nodiscard]] std::string_view value_of(std::string_view key) const;
+    /// Stores without waking anybody. `block`: null, or the value itself, which is then taken. Errors: kLimit.
+    [[nodiscard]] Result<void> store(Table::Place place, std::string_view key, std::string_view value, Block* block);
+    /// The value, if it is large, as a block to keep; otherwise empty.
+    [[nodiscard]] Block keep(std::string_view value, Block* block);
+    /// The counter at `place` plus `amount`, wrapping around; nothing is stored. Errors: kMalformed.
+    [[nodiscard]] static Result<std::int64_t> sum_of(const Table::Place& place, std::int64_t amount);
     [[nodiscard]] bool present(std::string_view name) const;
-    /// How many bytes the store grows by when `key` gets `value`.
-    [[nodiscard]] std::size_t growth(std::string_view key, std::string_view value) const;
-    [[nodiscard]] Result<void> make_sure_of_room(std::size_t more_bytes) const;
+    [[nodiscard]] Result<void> make_sure_of_room(std::size_t more_keys, std::size_t more_bytes) const;
+    [[nodiscard]] Result<void> make_sure_of_waiters(std::size_t more) const;
+    /// How the store changes when `place` gets a value of that size.
+    struct Growth {
+        std::size_t keys;
+        std::size_t bytes;
+    };
+    [[nodiscard]] static Growth growth(const Table::Place& place, std::string_view key, std::size_t value_bytes);
 
     Limits limits_;
-    std::unordered_map<std::string, std::string, StringHash, std::equal_to<>> values_;
-    std::unordered_map<std::string, std::deque<std::string>, StringHash, std::equal_to<>> queues_;  ///< no empty ones
+    std::size_t* counted_in_;
+    Table table_;
+    std::unordered_map<std::string, Queue, SeededHash, std::equal_to<>> queues_;  ///< no empty ones
+    std::size_t element_count_ = 0;
     Waits waits_;
     std::size_t stored_bytes_ = 0;
+    std::size_t block_bytes_ = 0;
 };
 
-/// What a key, or an element of a queue, is taken to need beside its own bytes and its value's.
-inline constexpr std::size_t kEntryBytes = 96;
+/// What a key is taken to need beside its own bytes and its value's; an element of a queue, beside its own and its
+/// queue's name.
+inline constexpr std::size_t kEntryBytes = 64;
+inline constexpr std::size_t kElementBytes = 224;
 
 }  // namespace ddprun::store

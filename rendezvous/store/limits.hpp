@@ -1,8 +1,13 @@
 #pragma once
-// What one store accepts. Above a limit the connection that asked for it is closed; the store and the others go on.
+// What one store accepts. Above a limit the connection that asked for it is closed, or not accepted yet; the store and
+// the others go on.
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
+#include "rendezvous/store/hash.hpp"
 #include "rendezvous/store/request.hpp"
 
 namespace ddprun::store {
@@ -13,12 +18,48 @@ struct Limits {
     std::size_t keys_per_request = 131072;
     std::size_t request_bytes = std::size_t{128} << 20;
     std::size_t reply_bytes = std::size_t{256} << 20;  ///< of one MULTI_GET or LIST_KEYS
+    std::size_t store_keys = std::size_t{1} << 20;
     std::size_t store_bytes = std::size_t{1} << 30;  ///< keys, values, queues, awaited names, and an allowance for each
+    std::size_t waiters = std::size_t{1} << 20;      ///< keys that are waited for, counted once for each connection
+    std::size_t buffer_bytes = std::size_t{1} << 30;    ///< half received requests and unsent replies, all together
+    std::size_t output_bytes = std::size_t{256} << 10;  ///< unsent for one client: its next request waits
+    std::size_t connections = 65536;
+    std::size_t connections_per_address = 65536;
+    std::size_t stalled_request_seconds = 60;  ///< inside one request, without a byte. Never between requests
+};
+
+/// A limit as users name it.
+struct LimitOption {
+    std::string_view name;
+    std::size_t Limits::*field;
+    std::string_view help;
+};
+
+inline constexpr std::array kLimitOptions{
+    LimitOption{"key-bytes", &Limits::key_bytes, "longest key"},
+    LimitOption{"value-bytes", &Limits::value_bytes, "longest value, also after APPEND"},
+    LimitOption{"keys-per-request", &Limits::keys_per_request, "keys or pairs in one request"},
+    LimitOption{"request-bytes", &Limits::request_bytes, "longest request"},
+    LimitOption{"reply-bytes", &Limits::reply_bytes, "longest reply to MULTI_GET and LIST_KEYS"},
+    LimitOption{"store-keys", &Limits::store_keys, "keys and queue elements in the store"},
+    LimitOption{"store-bytes", &Limits::store_bytes, "memory of all that is stored and waited for"},
+    LimitOption{"waiters", &Limits::waiters, "keys that connections wait for, counted once for each connection"},
+    LimitOption{"buffer-bytes", &Limits::buffer_bytes, "half received requests and unsent replies of all connections"},
+    LimitOption{"output-bytes", &Limits::output_bytes,
+                "unsent replies of a connection above which it is not read from"},
+    LimitOption{"connections", &Limits::connections, "connections at once; further ones wait to be accepted"},
+    LimitOption{"connections-per-address", &Limits::connections_per_address,
+                "connections at once from one address; further ones are closed"},
+    LimitOption{
+        "stalled-request-seconds", &Limits::stalled_request_seconds,
+        "silence in the middle of a request after which its connection is closed; between requests any is fine"},
 };
 
 struct Options {
     Limits limits;
     OlderDialect older_dialect = OlderDialect::kV1_13;
+    /// Keeps clients from choosing keys that collide. StoreServer draws one itself when it is zero.
+    HashSeed hash_seed;
 };
 
 }  // namespace ddprun::store

@@ -1,9 +1,12 @@
 #pragma once
 // A request to the store, the same for every dialect of the protocol. Its views point into the decoder that made it.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+
+#include "rendezvous/store/block.hpp"
 
 namespace ddprun::store {
 
@@ -29,6 +32,7 @@ enum class RequestKind : std::uint8_t {
     kListKeys = 17,
     kBarrier = 18,
 };
+inline constexpr std::size_t kRequestKinds = 19;
 
 /// What a connection speaks that does not begin with VALIDATE. Its bytes cannot tell the two apart, so it is a setting.
 enum class OlderDialect : std::uint8_t {
@@ -43,6 +47,7 @@ struct Request {
     std::string_view key;                      ///< or the name of a queue
     std::string_view expected;                 ///< COMPARE_SET
     std::string_view value;                    ///< SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired value
+    Block* block = nullptr;                    ///< if not null: holds `value`, and may be taken instead of copying it
     std::int64_t number = 0;                   ///< ADD: the amount. BARRIER: the world size. PING: the nonce
     std::span<const std::string_view> keys;    ///< CHECK, WAIT, MULTI_GET, MULTI_SET
     std::span<const std::string_view> values;  ///< MULTI_SET: one for each of `keys`

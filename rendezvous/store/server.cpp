@@ -1,146 +1,106 @@
 #include "rendezvous/store/server.hpp"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/error.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
-#include <exception>
-#include <limits>
-#include <string>
 #include <utility>
 
-#include "common/endpoint.hpp"
-#include "rendezvous/store/session.hpp"
+#include "common/clock.hpp"
+#include "rendezvous/store/epoll_server.hpp"
 
 namespace ddprun::store {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
+using boost::system::error_code;
 using namespace std::chrono_literals;
 
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-/// The kernel cuts it down to the system's largest backlog; all ranks of a job connect at once.
-constexpr int kBacklog = std::numeric_limits<int>::max();
-/// After an accept that failed, typically for want of descriptors.
-constexpr auto kAcceptPause = 100ms;
+/// So long the server goes on serving before the io_context has a look at everything else.
+constexpr auto kTurn = 2ms;
+/// So long it waits for the next request itself, which costs less than to return to the io_context in between.
+constexpr auto kLinger = 200us;
 
-std::string to_text(const tcp::endpoint& endpoint) {
-    return to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
-}
-
-/// Logs the exception that ended a coroutine; there is nobody to pass it on to.
-void log_exception(const Hub& hub, const std::exception_ptr& exception) {
-    if (!exception) return;
-    try {
-        std::rethrow_exception(exception);
-    } catch (const std::exception& e) {
-        spdlog::error("store {}: a connection was dropped: {}", hub.name, e.what());
-    }
-}
-
-/// The listening socket and its loop. Kept alive by that loop, so that a server can go while an accept is pending.
-class Listener : public std::enable_shared_from_this<Listener> {
+/// Serves when the epoll set is readable. Kept alive by its pending operations, so that a StoreServer can go first.
+class Pump : public std::enable_shared_from_this<Pump> {
 public:
-    Listener(tcp::acceptor acceptor, const Options& options)
-        : acceptor_(std::move(acceptor)),
-          pause_(acceptor_.get_executor()),
-          port_(acceptor_.local_endpoint().port()),
-          hub_(std::make_shared<Hub>(options, to_text(acceptor_.local_endpoint()))) {}
+    Pump(const asio::any_io_executor& executor, std::unique_ptr<EpollServer> server)
+        : server_(std::move(server)), readable_(executor, server_->poll_fd()), timer_(executor) {}
+    ~Pump() { close(); }
+    Pump(const Pump&) = delete;
+    Pump& operator=(const Pump&) = delete;
 
-    void start() {
-        asio::co_spawn(
-            acceptor_.get_executor(), [self = shared_from_this()] { return self->accept(); },
-            [hub = hub_](const std::exception_ptr& exception) { log_exception(*hub, exception); });
+    void wait() {
+        arm_timer();
+        readable_.async_wait(asio::posix::stream_descriptor::wait_read,
+                             [self = shared_from_this()](const error_code& failed) {
+                                 if (!failed) self->serve();
+                             });
     }
 
     void close() {
-        boost::system::error_code ignored;  // the listener is gone either way
-        acceptor_.close(ignored);
-        pause_.cancel();
-        for (const auto& [id, session] : hub_->sessions) session->close();
+        if (!readable_.is_open()) return;
+        (void)readable_.release();  // the descriptor is the server's; this cancels the wait
+        timer_.cancel();
+        server_->close();
     }
 
-    [[nodiscard]] std::uint16_t port() const { return port_; }
+    [[nodiscard]] const EpollServer& server() const { return *server_; }
 
 private:
-    asio::awaitable<void> accept() {
-        int failures = 0;
-        while (acceptor_.is_open()) {
-            auto [error, socket] = co_await acceptor_.async_accept(kTuple);
-            if (!error) {
-                if (std::exchange(failures, 0) > 0) spdlog::info("store {}: accepts connections again", hub_->name);
-                serve(std::move(socket));
-                continue;
-            }
-            if (error == asio::error::operation_aborted || error == asio::error::connection_aborted) continue;
-            // The connection stays in the backlog, so trying again at once would spin.
-            if (failures++ == 0) {
-                spdlog::error("store {}: cannot accept a connection: {}. Trying again every {} ms", hub_->name,
-                              error.message(), kAcceptPause.count());
-            }
-            pause_.expires_after(kAcceptPause);
-            co_await pause_.async_wait(kTuple);
+    void serve() {
+        if (!readable_.is_open()) return;
+        for (const TimePoint until = Clock::now() + kTurn; Clock::now() < until;) {
+            if (!server_->serve(kLinger)) return wait();
         }
+        asio::post(readable_.get_executor(), [self = shared_from_this()] { self->serve(); });
     }
 
-    void serve(tcp::socket socket) {
-        auto session = std::make_shared<Session>(hub_, std::move(socket));
-        asio::co_spawn(
-            acceptor_.get_executor(), [session] { return session->run(); },
-            [hub = hub_](const std::exception_ptr& exception) { log_exception(*hub, exception); });
+    void arm_timer() {
+        const auto due = server_->deadline();
+        if (due == armed_for_) return;
+        armed_for_ = due;
+        timer_.cancel();
+        if (!due) return;
+        timer_.expires_at(*due);
+        timer_.async_wait([self = shared_from_this()](const error_code& failed) {
+            if (failed || !self->readable_.is_open()) return;
+            self->armed_for_.reset();
+            self->server_->serve(0ns);
+            self->arm_timer();
+        });
     }
 
-    tcp::acceptor acceptor_;
-    asio::steady_timer pause_;
-    std::uint16_t port_;
-    std::shared_ptr<Hub> hub_;
+    std::unique_ptr<EpollServer> server_;
+    asio::posix::stream_descriptor readable_;
+    asio::steady_timer timer_;
+    std::optional<TimePoint> armed_for_;
 };
 
-class TcpStoreServer final : public StoreServer {
+class AsioStoreServer final : public StoreServer {
 public:
-    explicit TcpStoreServer(std::shared_ptr<Listener> listener) : listener_(std::move(listener)) {}
-    ~TcpStoreServer() override { listener_->close(); }
-    std::uint16_t port() const override { return listener_->port(); }
-    void close() override { listener_->close(); }
+    explicit AsioStoreServer(std::shared_ptr<Pump> pump) : pump_(std::move(pump)) {}
+    ~AsioStoreServer() override { pump_->close(); }
+    AsioStoreServer(const AsioStoreServer&) = delete;
+    AsioStoreServer& operator=(const AsioStoreServer&) = delete;
+    std::uint16_t port() const override { return pump_->server().port(); }
+    Statistics statistics() const override { return pump_->server().statistics(); }
+    void close() override { pump_->close(); }
 
 private:
-    std::shared_ptr<Listener> listener_;
+    std::shared_ptr<Pump> pump_;
 };
-
-Error cannot_listen(const tcp::endpoint& endpoint, const boost::system::error_code& error) {
-    const bool in_use = error == asio::error::address_in_use;
-    return {in_use ? Errc::kInUse : Errc::kSystem,
-            fmt::format("cannot listen on {}: {}. {}", to_text(endpoint), error.message(),
-                        in_use ? "Choose another port, or 0 for a free one"
-                               : "Is this an address of this host, and the port allowed?")};
-}
 
 }  // namespace
 
 Result<std::unique_ptr<StoreServer>> StoreServer::listen(const asio::any_io_executor& executor,
                                                          const asio::ip::address& address, std::uint16_t port,
                                                          const Options& options) {
-    const tcp::endpoint endpoint(address, port);
-    tcp::acceptor acceptor(executor);
-    boost::system::error_code error;
-    acceptor.open(endpoint.protocol(), error);
-    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error && address.is_v6()) acceptor.set_option(asio::ip::v6_only(true), error);
-    if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(kBacklog, error);
-    if (error) return cannot_listen(endpoint, error);
-
-    auto listener = std::make_shared<Listener>(std::move(acceptor), options);
-    listener->start();
-    return std::unique_ptr<StoreServer>(std::make_unique<TcpStoreServer>(std::move(listener)));
+    auto server = EpollServer::listen(address.to_string(), port, options);
+    if (!server) return server.error();
+    auto pump = std::make_shared<Pump>(executor, std::move(*server));
+    pump->wait();
+    return std::unique_ptr<StoreServer>(std::make_unique<AsioStoreServer>(std::move(pump)));
 }
 
 }  // namespace ddprun::store

@@ -1,6 +1,6 @@
 #pragma once
-// StoreServer: one TCPStore on one listening port, for one generation of workers. It only moves bytes; what they mean
-// is in codec.hpp and engine.hpp. Lives on the io_context's one thread and goes before that io_context does; closing or
+// StoreServer: one TCPStore on one listening port, for one generation of workers, beside other things on an io_context.
+// EpollServer does the work. Lives on the io_context's one thread and goes before that io_context does; closing or
 // destroying it ends every connection.
 
 #include <boost/asio/any_io_executor.hpp>
@@ -11,6 +11,7 @@
 
 #include "common/error.hpp"
 #include "rendezvous/store/limits.hpp"
+#include "rendezvous/store/statistics.hpp"
 
 namespace ddprun::store {
 
@@ -24,6 +25,7 @@ public:
 
     virtual ~StoreServer() = default;
     [[nodiscard]] virtual std::uint16_t port() const = 0;
+    [[nodiscard]] virtual Statistics statistics() const = 0;
     /// Ends the listener and all connections. A connection is never ended for being idle.
     virtual void close() = 0;
 };

@@ -5,63 +5,72 @@
 namespace ddprun::store {
 
 void Waits::begin(ConnectionId connection, std::span<const std::string_view> names) {
-    const auto [wait, fresh] = waits_.try_emplace(connection);
+    const auto [entry, fresh] = connections_.try_emplace(connection);
     assert(fresh && !names.empty());
-    wait->second.ticket = next_ticket_++;
+    Wait& wait = entry->second;
+    wait.waiters = std::make_unique<Waiter[]>(names.size());
     for (const std::string_view name : names) {
-        auto waiters = waiters_.find(name);
-        if (waiters == waiters_.end()) waiters = waiters_.emplace(name, Waiters{}).first;
-        const bool added = waiters->second.emplace(wait->second.ticket, connection).second;
-        if (!added) continue;  // the name came twice in the list
-        wait->second.names.emplace_back(name);
-        ++wait->second.missing;
+        auto found = names_.find(name);
+        if (found == names_.end()) found = names_.emplace(name, Queue{}).first;
+        Queue& queue = found->second;
+        if (queue.last && queue.last->connection == &*entry) continue;  // the name came twice in the list
+        Waiter& waiter = wait.waiters[wait.count++];
+        waiter = {&*found, &*entry, queue.last, nullptr};
+        (queue.last ? queue.last->after : queue.first) = &waiter;
+        queue.last = &waiter;
+        ++wait.missing;
+        ++size_;
         bytes_ += name.size() + kAwaitedNameBytes;
     }
 }
 
 void Waits::forget(ConnectionId connection) {
-    const auto wait = waits_.find(connection);
-    if (wait == waits_.end()) return;
-    for (const std::string& name : wait->second.names) {
-        const auto waiters = waiters_.find(name);
-        if (waiters == waiters_.end()) continue;  // it has come, for this wait and for all others
-        waiters->second.erase(wait->second.ticket);
-        if (waiters->second.empty()) waiters_.erase(waiters);
+    if (connections_.empty()) return;
+    const auto found = connections_.find(connection);
+    if (found == connections_.end()) return;
+    Wait& wait = found->second;
+    for (Waiter& waiter : std::span(wait.waiters.get(), wait.count)) {
+        if (waiter.name == nullptr) continue;
+        Names::value_type* const name = waiter.name;
+        unlink(waiter);
+        if (name->second.first == nullptr) names_.erase(names_.find(name->first));
     }
-    erase(wait);
+    connections_.erase(found);
 }
 
 Released Waits::release_all(std::string_view name) {
     Released released;
-    const auto waiters = waiters_.find(name);
-    if (waiters == waiters_.end()) return released;
-    for (const auto& [ticket, connection] : waiters->second) count_down(connection, released);
-    waiters_.erase(waiters);
+    if (names_.empty()) return released;
+    const auto found = names_.find(name);
+    if (found == names_.end()) return released;
+    while (found->second.first) come(*found->second.first, released);
+    names_.erase(found);
     return released;
 }
 
 Released Waits::release_first(std::string_view name) {
     Released released;
-    const auto waiters = waiters_.find(name);
-    if (waiters == waiters_.end()) return released;
-    const auto longest = waiters->second.begin();
-    count_down(longest->second, released);
-    waiters->second.erase(longest);
-    if (waiters->second.empty()) waiters_.erase(waiters);
+    const auto found = names_.find(name);
+    if (found == names_.end()) return released;
+    come(*found->second.first, released);
+    if (found->second.first == nullptr) names_.erase(found);
     return released;
 }
 
-void Waits::count_down(ConnectionId connection, Released& released) {
-    const auto wait = waits_.find(connection);
-    assert(wait != waits_.end() && wait->second.missing > 0);
-    if (--wait->second.missing > 0) return;
-    released.push_back(connection);
-    erase(wait);
+void Waits::unlink(Waiter& waiter) {
+    Queue& queue = waiter.name->second;
+    (waiter.before ? waiter.before->after : queue.first) = waiter.after;
+    (waiter.after ? waiter.after->before : queue.last) = waiter.before;
+    --size_;
+    bytes_ -= waiter.name->first.size() + kAwaitedNameBytes;
+    waiter.name = nullptr;
 }
 
-void Waits::erase(std::unordered_map<ConnectionId, Wait>::iterator wait) {
-    for (const std::string& name : wait->second.names) bytes_ -= name.size() + kAwaitedNameBytes;
-    waits_.erase(wait);
+void Waits::come(Waiter& waiter, Released& released) {
+    auto& [connection, wait] = *waiter.connection;
+    if (wait.missing == 1) released.push_back(connection);  // first, for it may throw
+    unlink(waiter);
+    if (--wait.missing == 0) connections_.erase(connections_.find(connection));
 }
 
 }  // namespace ddprun::store

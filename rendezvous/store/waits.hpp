@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "rendezvous/store/hash.hpp"
 
 namespace ddprun::store {
 
@@ -18,15 +20,12 @@ enum class ConnectionId : std::uint64_t {};
 /// Connections whose wait is over, in the order in which they are told.
 using Released = std::vector<ConnectionId>;
 
-/// Lets an unordered_map with std::string keys be searched by a view.
-struct StringHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }
-};
-
 class Waits {
 public:
+    explicit Waits(const HashSeed& seed) : names_(0, SeededHash{seed}) {}
+
     /// `connection`, which waits for nothing, now waits for all of `names`. They are not empty, absent, and may repeat.
+    /// When it throws std::bad_alloc, forget() is still to be called.
     void begin(ConnectionId connection, std::span<const std::string_view> names);
     /// Ends its wait, if there is one, without telling it.
     void forget(ConnectionId connection);
@@ -35,25 +34,38 @@ public:
     /// The same, only for the connection that has waited longest.
     [[nodiscard]] Released release_first(std::string_view name);
 
+    /// How many names are waited for, counted once for each connection.
+    [[nodiscard]] std::size_t size() const { return size_; }
     /// What the awaited names hold in memory, with an allowance for each.
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
 private:
-    /// Waits are numbered as they begin: the lower has waited longer.
-    using Ticket = std::uint64_t;
-    using Waiters = std::map<Ticket, ConnectionId>;
+    struct Waiter;
+    struct Queue {  ///< who waits for one name, the longest first
+        Waiter* first = nullptr;
+        Waiter* last = nullptr;
+    };
+    using Names = std::unordered_map<std::string, Queue, SeededHash, std::equal_to<>>;  ///< no empty queues
     struct Wait {
-        Ticket ticket = 0;
-        std::vector<std::string> names;  ///< those it began with
-        std::size_t missing = 0;         ///< how many of them have not come yet
+        std::unique_ptr<Waiter[]> waiters;  ///< one for each name that it began with
+        std::size_t count = 0;
+        std::size_t missing = 0;  ///< how many of them have not come yet
+    };
+    using Connections = std::unordered_map<ConnectionId, Wait>;
+    struct Waiter {
+        Names::value_type* name = nullptr;  ///< null when it has come
+        Connections::value_type* connection = nullptr;
+        Waiter* before = nullptr;
+        Waiter* after = nullptr;
     };
 
-    void count_down(ConnectionId connection, Released& released);
-    void erase(std::unordered_map<ConnectionId, Wait>::iterator wait);
+    /// Takes it out of its queue; the name stays, even with an empty one.
+    void unlink(Waiter& waiter);
+    void come(Waiter& waiter, Released& released);
 
-    std::unordered_map<ConnectionId, Wait> waits_;
-    std::unordered_map<std::string, Waiters, StringHash, std::equal_to<>> waiters_;  ///< no empty ones
-    Ticket next_ticket_ = 0;
+    Connections connections_;
+    Names names_;
+    std::size_t size_ = 0;
     std::size_t bytes_ = 0;
 };
 

@@ -14,6 +14,8 @@ namespace {
 
 using enum RequestKind;
 
+const Options kDefaults;
+
 Options with_older(OlderDialect older) {
     Options options;
     options.older_dialect = older;
@@ -38,8 +40,9 @@ boost::system::error_code error_of(std::string_view bytes, const Options& option
 }
 
 TEST_CASE("R4: a connection that begins with VALIDATE is modern") {
-    Decoder decoder({});
-    const auto first = first_of(decoder, validate() + request(1, "/a", "hello"));
+    Decoder decoder(kDefaults);
+    const std::string bytes = validate() + request(1, "/a", "hello");
+    const auto first = first_of(decoder, bytes);
     REQUIRE(first.request);
     CHECK(first.request->kind == kSet);
     CHECK(first.request->key == "/a");
@@ -47,7 +50,7 @@ TEST_CASE("R4: a connection that begins with VALIDATE is modern") {
 }
 
 TEST_CASE("R4: a first byte other than 0 makes a connection old") {
-    Decoder decoder({});
+    Decoder decoder(kDefaults);
     const auto first = first_of(decoder, request(3, "init/", std::int64_t{1}));
     REQUIRE(first.request);
     CHECK(first.request->kind == kAdd);
@@ -55,7 +58,7 @@ TEST_CASE("R4: a first byte other than 0 makes a connection old") {
 }
 
 TEST_CASE("R4: a 0 that the magic number does not follow is an old SET") {
-    Decoder decoder({});
+    Decoder decoder(kDefaults);
     const std::string bytes = request(0, "/a", "hello");
     CHECK_FALSE(first_of(decoder, bytes.substr(0, 4)).request);  // undecided as yet
     const auto first = first_of(decoder, bytes.substr(4));
@@ -73,9 +76,11 @@ TEST_CASE("R4: without an older dialect, what does not begin with VALIDATE is re
 }
 
 TEST_CASE("R4: code 8 of an older dialect is what the setting says") {
-    Decoder old(with_older(OlderDialect::kV1_13));
+    const Options v1_13 = with_older(OlderDialect::kV1_13);
+    Decoder old(v1_13);
     CHECK(first_of(old, request(8, "/a")).request->kind == kDeleteKey);
-    Decoder newer(with_older(OlderDialect::kV2_1));
+    const Options v2_1 = with_older(OlderDialect::kV2_1);
+    Decoder newer(v2_1);
     CHECK(first_of(newer, request(8, "/a", "!")).request->kind == kAppend);
     CHECK(first_of(newer, request(7, "/a")).request->kind == kDeleteKey);
     CHECK(first_of(newer, request(11)).request->kind == kCancelWait);
@@ -86,7 +91,7 @@ TEST_CASE("R3: an announced length reserves no memory") {
         const auto info = ::mallinfo2();
         return info.uordblks + info.hblkhd;
     };
-    std::vector<Decoder> decoders(100, Decoder(Options{}));
+    std::vector<Decoder> decoders(100, Decoder(kDefaults));
     const std::size_t before = held();
     std::string frame = validate() + request(1, "/a");
     wire::append_number<std::uint64_t>(frame, 60u << 20);
@@ -142,8 +147,9 @@ TEST_CASE("R15: the default limits let PyTorch's own largest requests pass") {
     const Keys many(131072, "/k");
     CHECK(error_of(validate() + request(kWait, many)) == boost::system::error_code{});
     const std::string big = request(kSet, std::string(8192, 'k'), std::string(std::size_t{8} << 20, 'v'));
-    Decoder decoder({});
-    const auto first = first_of(decoder, validate() + big);
+    Decoder decoder(kDefaults);
+    const std::string bytes = validate() + big;
+    const auto first = first_of(decoder, bytes);
     REQUIRE(first.request);
     CHECK(first.request->value.size() == std::size_t{8} << 20);
 }
@@ -158,7 +164,7 @@ TEST_CASE("a code that no request has is refused, in each dialect, and stays ref
         const bool old = code <= 8 && code != 7;
         CHECK(error_of(bytes) == (old ? boost::system::error_code{} : Errc::kMalformed));
     }
-    Decoder decoder({});
+    Decoder decoder(kDefaults);
     CHECK(first_of(decoder, "GET / HTTP/1.1\r\n").error == Errc::kMalformed);
     CHECK(first_of(decoder, request(3, "init/", std::int64_t{1})).error == Errc::kMalformed);
 }
@@ -167,7 +173,7 @@ TEST_CASE("a truncated request is no request") {
     const std::string whole = validate() + request(kMultiSet, Pairs{{"/a", "1"}, {"/b", ""}});
     for (std::size_t size = 0; size < whole.size(); ++size) {
         CAPTURE(size);
-        Decoder decoder({});
+        Decoder decoder(kDefaults);
         const auto first = first_of(decoder, whole.substr(0, size));
         CHECK_FALSE(first.request);
         CHECK_FALSE(first.error);
@@ -176,9 +182,10 @@ TEST_CASE("a truncated request is no request") {
 }
 
 TEST_CASE("keys are any bytes: empty, with zeros, with slashes") {
-    Decoder decoder({});
+    Decoder decoder(kDefaults);
     const std::string odd("/\0\n-", 4);
-    const auto first = first_of(decoder, validate() + request(kCheck, Keys{"", odd}));
+    const std::string bytes = validate() + request(kCheck, Keys{"", odd});
+    const auto first = first_of(decoder, bytes);
     REQUIRE(first.request);
     REQUIRE(first.request->keys.size() == 2);
     CHECK(first.request->keys[0].empty());
@@ -188,7 +195,7 @@ TEST_CASE("keys are any bytes: empty, with zeros, with slashes") {
 TEST_CASE("a request of many keys in single bytes costs no more than the bytes") {
     // Scanning each time from the start would take 131072² / 2 steps, and this test its whole timeout.
     const std::string bytes = validate() + request(kWait, Keys(131072, ""));
-    Decoder decoder({});
+    Decoder decoder(kDefaults);
     std::optional<Request> got;
     for (const char byte : bytes) got = first_of(decoder, std::string_view(&byte, 1)).request;
     REQUIRE(got);

@@ -13,11 +13,9 @@ namespace {
 
 using enum RequestKind;
 
-Rig modern(std::string_view names, const Options& options = {}) {
-    Rig rig(options);
-    rig.connect_modern(names);
-    return rig;
-}
+struct Modern : Rig {
+    explicit Modern(std::string_view names, const Options& options = {}) : Rig(options) { connect_modern(names); }
+};
 
 Options small_store(std::size_t store_bytes) {
     Options options;
@@ -26,14 +24,14 @@ Options small_store(std::size_t store_bytes) {
 }
 
 TEST_CASE("R1: a half sent request holds up no other connection") {
-    Rig rig = modern("AB");
+    Modern rig("AB");
     const std::string half = request(kSet, std::string(100, 'k'), "v").substr(0, 1 + 8 + 4);
     CHECK(rig.ask('A', half).empty());
     CHECK(rig.ask('B', request(kGetNumKeys)) == number(0));
 }
 
 TEST_CASE("R7: GET and MULTI_GET of a missing key answer the empty value") {
-    Rig rig = modern("A");
+    Modern rig("A");
     CHECK(rig.ask('A', request(kGet, "/none")) == bytes(""));
     rig.send('A', request(kSet, "/a", "1"));
     CHECK(rig.ask('A', request(kMultiGet, Keys{"/none", "/a"})) == bytes("") + bytes("1"));
@@ -41,7 +39,7 @@ TEST_CASE("R7: GET and MULTI_GET of a missing key answer the empty value") {
 }
 
 TEST_CASE("R9: MULTI_SET does nothing until it is complete, then everything") {
-    Rig rig = modern("AB");
+    Modern rig("AB");
     const std::string whole = request(kMultiSet, Pairs{{"/a", "1"}, {"/b", "2"}, {"/a", "3"}});
     rig.send('A', whole.substr(0, whole.size() - 1));
     CHECK(rig.ask('B', request(kGetNumKeys)) == number(0));
@@ -50,14 +48,14 @@ TEST_CASE("R9: MULTI_SET does nothing until it is complete, then everything") {
 }
 
 TEST_CASE("R9: a MULTI_SET that the store has no room for stores nothing") {
-    Rig rig = modern("AB", small_store(1000));
+    Modern rig("AB", small_store(1000));
     rig.send('A', request(kMultiSet, Pairs{{"/a", "1"}, {"/b", std::string(900, 'v')}}));
     CHECK(rig.closed('A'));
     CHECK(rig.ask('B', request(kGetNumKeys)) == number(0));
 }
 
 TEST_CASE("R14: a request that its connection did not finish has no effect") {
-    Rig rig = modern("AB");
+    Modern rig("AB");
     const std::string whole = request(kSet, "/a", "value");
     rig.send('A', whole.substr(0, whole.size() - 1));
     rig.close('A');
@@ -65,7 +63,7 @@ TEST_CASE("R14: a request that its connection did not finish has no effect") {
 }
 
 TEST_CASE("ADD reads numbers as strtoll does") {
-    Rig rig = modern("A");
+    Modern rig("A");
     const auto [text, sum] = GENERATE(
         table<std::string, std::int64_t>({{"12abc", 13},
                                           {" +7", 8},
@@ -91,7 +89,7 @@ TEST_CASE("ADD and BARRIER on what is no number close the connection and leave t
                                "-9223372036854775809", "99999999999999999999999");
     const auto bad = GENERATE(request(kAdd, "/v", std::int64_t{1}), request(kBarrier, "/v", std::int64_t{2}));
     CAPTURE(text);
-    Rig rig = modern("AB");
+    Modern rig("AB");
     rig.send('B', request(kSet, "/v", text));
     CHECK(rig.ask('A', bad).empty());
     CHECK(rig.closed('A'));
@@ -99,7 +97,7 @@ TEST_CASE("ADD and BARRIER on what is no number close the connection and leave t
 }
 
 TEST_CASE("ADD of 0 creates the key, and sums wrap around both ways") {
-    Rig rig = modern("A");
+    Modern rig("A");
     CHECK(rig.ask('A', request(kAdd, "/n", std::int64_t{0})) == number(0));
     CHECK(rig.ask('A', request(kGet, "/n")) == bytes("0"));
     const auto least = std::numeric_limits<std::int64_t>::min();
@@ -108,7 +106,7 @@ TEST_CASE("ADD of 0 creates the key, and sums wrap around both ways") {
 }
 
 TEST_CASE("COMPARE_SET treats the empty value as a value") {
-    Rig rig = modern("A");
+    Modern rig("A");
     rig.send('A', request(kSet, "/c", ""));
     CHECK(rig.ask('A', request(kCompareSet, "/c", "", "v")) == bytes("v"));
     CHECK(rig.ask('A', request(kCompareSet, "/c", "", "w")) == bytes("v"));
@@ -117,13 +115,13 @@ TEST_CASE("COMPARE_SET treats the empty value as a value") {
 }
 
 TEST_CASE("CHECK and WAIT of no keys answer at once") {
-    Rig rig = modern("A");
+    Modern rig("A");
     CHECK(rig.ask('A', request(kCheck, Keys{})) == std::string(1, '\0'));
     CHECK(rig.ask('A', request(kWait, Keys{})) == std::string(1, '\0'));
 }
 
 TEST_CASE("queues are first-in first-out and apart from the keys") {
-    Rig rig = modern("A");
+    Modern rig("A");
     rig.send('A', request(kQueuePush, "/q", "1"));
     rig.send('A', request(kQueuePush, "/q", "2"));
     CHECK(rig.ask('A', request(kQueueLength, "/q")) == number(2));
@@ -138,7 +136,7 @@ TEST_CASE("queues are first-in first-out and apart from the keys") {
 }
 
 TEST_CASE("LIST_KEYS names every key once") {
-    Rig rig = modern("A");
+    Modern rig("A");
     CHECK(rig.ask('A', request(kListKeys)) == number(0));
     rig.send('A', request(kAdd, "init/", std::int64_t{1}) + request(kSet, "/a", "x") + request(kQueuePush, "/q", "x"));
     CHECK(rig.received('A') == number(1));
@@ -147,7 +145,7 @@ TEST_CASE("LIST_KEYS names every key once") {
 }
 
 TEST_CASE("R15: a full store closes whoever wants more, and serves the others") {
-    Rig rig = modern("ABCDE", small_store(2000));
+    Modern rig("ABCDE", small_store(2000));
     rig.send('A', request(kSet, "/a", std::string(1500, 'v')));
     CHECK_FALSE(rig.closed('A'));
     rig.send('B', request(kSet, "/b", std::string(1500, 'v')));
@@ -162,7 +160,7 @@ TEST_CASE("R15: a full store closes whoever wants more, and serves the others") 
 }
 
 TEST_CASE("R15: what is deleted, popped, overwritten, waited for and forgotten is room again") {
-    Rig rig = modern("AB", small_store(4000));
+    Modern rig("AB", small_store(4000));
     for (int round = 0; round < 100; ++round) {
         rig.send('A', request(kSet, "/a", std::string(1000, 'v')));
         rig.send('A', request(kAppend, "/a", std::string(1000, 'v')));
@@ -182,7 +180,7 @@ TEST_CASE("R15: what is deleted, popped, overwritten, waited for and forgotten i
 TEST_CASE("R15: APPEND does not grow a value beyond its limit") {
     Options options;
     options.limits.value_bytes = 10;
-    Rig rig = modern("AB", options);
+    Modern rig("AB", options);
     rig.send('A', request(kAppend, "/a", "123456") + request(kAppend, "/a", "7890"));
     CHECK(rig.ask('B', request(kGet, "/a")) == bytes("1234567890"));
     rig.send('A', request(kAppend, "/a", "!"));
@@ -193,7 +191,7 @@ TEST_CASE("R15: APPEND does not grow a value beyond its limit") {
 TEST_CASE("R15: a reply above its limit closes the connection instead") {
     Options options;
     options.limits.reply_bytes = 100;
-    Rig rig = modern("ABC", options);
+    Modern rig("ABC", options);
     rig.send('A', request(kSet, "/a", std::string(40, 'v')));
     CHECK(rig.ask('A', request(kMultiGet, Keys{"/a", "/a"})).size() == 96);
     CHECK(rig.ask('B', request(kMultiGet, Keys{"/a", "/a", "/a"})).empty());

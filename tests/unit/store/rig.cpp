@@ -72,7 +72,9 @@ Rig::End& Rig::end(char name) { return ends_.try_emplace(name, End{Decoder(optio
 bool Rig::serve_one(char name, End& from) {
     const auto next = from.decoder.next();
     if (next && !*next) return false;
-    auto released = next ? engine_.apply(ConnectionId(name), **next, from.received) : next.error();
+    Reply reply;
+    auto released = next ? engine_.apply(ConnectionId(name), **next, reply) : next.error();
+    from.received += reply.text();
     if (!released) {
         close(name);
         return false;

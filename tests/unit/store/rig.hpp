@@ -47,6 +47,7 @@ std::string bytes(std::string_view value);
 class Rig {
 public:
     explicit Rig(const Options& options = {}) : options_(options), engine_(options.limits) {}
+    Rig(Rig&&) = delete;  // the decoders point to its options
 
     /// Opens one connection for each letter, in the modern dialect.
     void connect_modern(std::string_view names);

@@ -1,0 +1,89 @@
+#include "rendezvous/store/block.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace ddprun::store {
+namespace {
+
+/// From here on memory comes from the kernel by the page: growing moves no bytes, and what is freed is free at once.
+constexpr std::size_t kMappedBytes = std::size_t{256} << 10;
+constexpr std::size_t kPageBytes = 4096;
+/// Above this huge pages are asked for: a fault for each 2 MiB instead of 512.
+constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
+
+bool mapped(std::size_t bytes) { return bytes >= kMappedBytes; }
+std::size_t rounded(std::size_t bytes) {
+    return mapped(bytes) ? (bytes + kPageBytes - 1) / kPageBytes * kPageBytes : bytes;
+}
+
+void* checked(void* memory) {
+    if (memory == nullptr || memory == MAP_FAILED) throw std::bad_alloc();
+    return memory;
+}
+
+void* take(std::size_t bytes) {
+    if (!mapped(bytes)) return checked(std::malloc(bytes));
+    return checked(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+
+void give_back(void* memory, std::size_t bytes) {
+    if (mapped(bytes)) {
+        ::munmap(memory, bytes);
+    } else {
+        std::free(memory);
+    }
+}
+
+}  // namespace
+
+Block::Block(std::size_t capacity, std::size_t* counted_in) {
+    const std::size_t bytes = rounded(sizeof(Header) + capacity);
+    header_ = new (take(bytes)) Header{0, bytes - sizeof(Header), counted_in, 1};
+    if (counted_in) *counted_in += bytes;
+}
+
+void Block::free() noexcept {
+    const std::size_t bytes = sizeof(Header) + header_->capacity;
+    if (header_->counted_in) *header_->counted_in -= bytes;
+    give_back(header_, bytes);
+}
+
+void Block::append(std::string_view more) {
+    if (capacity() - size() < more.size()) reserve(std::max(2 * size(), size() + more.size()));
+    std::memcpy(room().data(), more.data(), more.size());
+    commit(more.size());
+}
+
+void Block::reserve(std::size_t capacity) {
+    assert(header_ && !shared() && capacity >= size());
+    const std::size_t before = sizeof(Header) + header_->capacity;
+    const std::size_t after = rounded(sizeof(Header) + capacity);
+    if (after == before) return;
+    void* memory = nullptr;
+    if (mapped(before) && mapped(after)) {
+        memory = checked(::mremap(header_, before, after, MREMAP_MAYMOVE));
+    } else if (!mapped(before) && !mapped(after)) {
+        memory = checked(std::realloc(header_, after));
+    } else {
+        memory = take(after);
+        std::memcpy(memory, header_, sizeof(Header) + size());
+        give_back(header_, before);
+    }
+    // Only a hint; a page that is never written to stays unallocated either way.
+    if (after >= kHugeBytes && before < kHugeBytes) ::madvise(memory, after, MADV_HUGEPAGE);
+    header_ = static_cast<Header*>(memory);
+    header_->capacity = after - sizeof(Header);
+    if (header_->counted_in) *header_->counted_in += after - before;
+}
+
+void Block::trim() {
+    if (capacity() - size() > size() / 16) reserve(size());
+}
+
+}  // namespace ddprun::store

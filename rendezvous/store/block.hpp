@@ -1,0 +1,74 @@
+#pragma once
+// Block: a large byte string that the store, and every reply that carries it, share without copying it. Written by one
+// owner, then only read. Reference counted without atomics: all owners live on one thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace ddprun::store {
+
+/// Values from this size on are kept in a Block; smaller ones are cheaper to copy.
+inline constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
+
+class Block {
+public:
+    Block() noexcept = default;
+    /// Empty, with room for `capacity` bytes. Its memory is counted in `*counted_in`, which outlives it; null: nowhere.
+    /// Throws std::bad_alloc, as every growth does.
+    Block(std::size_t capacity, std::size_t* counted_in);
+    Block(const Block& other) noexcept : header_(other.header_) {
+        if (header_) ++header_->owners;
+    }
+    Block(Block&& other) noexcept : header_(std::exchange(other.header_, nullptr)) {}
+    Block& operator=(Block other) noexcept {
+        std::swap(header_, other.header_);
+        return *this;
+    }
+    ~Block() {
+        if (header_ && --header_->owners == 0) free();
+    }
+
+    explicit operator bool() const noexcept { return header_ != nullptr; }
+    [[nodiscard]] std::string_view view() const noexcept {
+        return header_ ? std::string_view(bytes(), header_->size) : std::string_view{};
+    }
+    [[nodiscard]] std::size_t size() const noexcept { return header_ ? header_->size : 0; }
+    [[nodiscard]] std::size_t capacity() const noexcept { return header_ ? header_->capacity : 0; }
+    [[nodiscard]] bool shared() const noexcept { return header_ && header_->owners > 1; }
+
+    // The rest is for the only owner.
+
+    /// Where the next bytes go. Then commit() those that were written.
+    [[nodiscard]] std::span<char> room() noexcept { return {bytes() + size(), capacity() - size()}; }
+    void commit(std::size_t bytes) noexcept { header_->size += bytes; }
+    void append(std::string_view more);
+    /// Changes the room; large blocks are remapped, not copied. At least size().
+    void reserve(std::size_t capacity);
+    /// Gives back room that is worth it.
+    void trim();
+
+    // As a plain pointer, for a table that stores it among bytes. adopt() takes the ownership that release() gave up.
+    [[nodiscard]] void* release() noexcept { return std::exchange(header_, nullptr); }
+    [[nodiscard]] static Block adopt(void* released) noexcept {
+        Block block;
+        block.header_ = static_cast<Header*>(released);
+        return block;
+    }
+
+private:
+    struct Header {
+        std::size_t size;
+        std::size_t capacity;
+        std::size_t* counted_in;
+        std::uint32_t owners;
+    };
+    [[nodiscard]] char* bytes() const noexcept { return reinterpret_cast<char*>(header_ + 1); }
+    void free() noexcept;
+
+    Header* header_ = nullptr;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,55 @@
+#include "rendezvous/store/connections.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace ddprun::store {
+
+PeerAddress address_of(const sockaddr_storage& peer) {
+    PeerAddress address{};
+    if (peer.ss_family == AF_INET6) {
+        std::memcpy(address.data(), &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, address.size());
+    } else {
+        address[10] = address[11] = 0xff;
+        std::memcpy(address.data() + 12, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
+    }
+    return address;
+}
+
+Connection& Connections::add(UniqueFd socket, const PeerAddress& peer, Decoder decoder) {
+    auto made = std::make_unique<Connection>(
+        Connection{.socket = std::move(socket), .peer = peer, .decoder = std::move(decoder)});
+    if (free_slots_.empty()) {
+        free_slots_.reserve(slots_.size() + 1);  // so that remove() needs no memory
+        slots_.emplace_back();
+        free_slots_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+    }
+    ++by_peer_[peer];
+    const std::uint32_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    made->id = ConnectionId{++last_serial_ << kSlotBits | slot};
+    ++size_;
+    return *(slots_[slot] = std::move(made));
+}
+
+Connection* Connections::find(ConnectionId id) {
+    const auto slot = static_cast<std::uint64_t>(id) & ((1u << kSlotBits) - 1);
+    Connection* const found = slot < slots_.size() ? slots_[slot].get() : nullptr;
+    return found && found->id == id ? found : nullptr;
+}
+
+void Connections::remove(Connection& connection) {
+    const auto peer = by_peer_.find(connection.peer);
+    if (--peer->second == 0) by_peer_.erase(peer);
+    const auto slot = static_cast<std::uint64_t>(connection.id) & ((1u << kSlotBits) - 1);
+    slots_[slot].reset();
+    free_slots_.push_back(static_cast<std::uint32_t>(slot));
+    --size_;
+}
+
+std::size_t Connections::count_from(const PeerAddress& peer) const {
+    const auto found = by_peer_.find(peer);
+    return found == by_peer_.end() ? 0 : found->second;
+}
+
+}  // namespace ddprun::store

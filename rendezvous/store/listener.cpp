@@ -1,0 +1,100 @@
+#include "rendezvous/store/listener.hpp"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <memory>
+#include <system_error>
+
+namespace ddprun::store {
+namespace {
+
+/// The kernel cuts it down to the system's largest backlog; all ranks of a job connect at once (R11).
+constexpr int kBacklog = std::numeric_limits<int>::max();
+
+Error cannot_listen(const std::string& address, std::uint16_t port, const std::string& reason, bool in_use = false) {
+    return {in_use ? Errc::kInUse : Errc::kSystem,
+            fmt::format("cannot listen on {}: {}. {}", to_string(Endpoint{address, port}), reason,
+                        in_use ? "Choose another port, or 0 for a free one"
+                               : "Is this an address of this host, and the port allowed?")};
+}
+
+bool switch_on(int socket, int level, int option) {
+    const int on = 1;
+    return ::setsockopt(socket, level, option, &on, sizeof on) == 0;
+}
+
+}  // namespace
+
+Result<Listener> Listener::open(const std::string& address, std::uint16_t port) {
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    if (const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
+        return cannot_listen(address, port, ::gai_strerror(error));
+    }
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+    UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_storage bound{};
+    socklen_t size = sizeof bound;
+    const bool listening = socket && switch_on(socket.get(), SOL_SOCKET, SO_REUSEADDR) &&
+                           (found->ai_family != AF_INET6 || switch_on(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY)) &&
+                           ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+                           ::listen(socket.get(), kBacklog) == 0 &&
+                           ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0;
+    if (!listening) {
+        const int error = errno;
+        return cannot_listen(address, port, std::generic_category().message(error), error == EADDRINUSE);
+    }
+    return Listener(std::move(socket), bound);
+}
+
+Listener::Listener(UniqueFd socket, const sockaddr_storage& bound)
+    : socket_(std::move(socket)),
+      port_(ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port)),  // it lies at the same place for IPv6
+      name_(to_text(bound)) {}
+
+Listener::Accepted Listener::accept() const {
+    Accepted accepted;
+    socklen_t size = sizeof accepted.peer;
+    do {
+        accepted.socket.reset(
+            ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&accepted.peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        accepted.error = accepted.socket || errno == EAGAIN ? 0 : errno;
+        // A connection that ended before it was accepted, for which Linux passes on the network's own errors too.
+    } while (accepted.error == EINTR || accepted.error == ECONNABORTED || accepted.error == EPROTO ||
+             accepted.error == ENETDOWN || accepted.error == EHOSTUNREACH || accepted.error == ENETUNREACH);
+    // Without this a reply could wait for the acknowledgement of the one before it (R2). Failing costs only speed.
+    if (accepted.socket) switch_on(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY);
+    return accepted;
+}
+
+std::string to_text(const sockaddr_storage& address) {
+    std::array<char, NI_MAXHOST> host{};
+    std::array<char, NI_MAXSERV> service{};
+    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof address, host.data(), host.size(),
+                      service.data(), service.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        return "an unknown address";
+    }
+    return to_string(Endpoint{host.data(), static_cast<std::uint16_t>(std::stoi(service.data()))});
+}
+
+std::string advice_after(int accept_error) {
+    if (accept_error == EMFILE) {
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        return fmt::format("This process may open {} files; raise that (ulimit -n, or LimitNOFILE= of the service)",
+                           limit.rlim_cur);
+    }
+    if (accept_error == ENFILE) return "The whole system is at its limit of open files; raise fs.file-max";
+    return "The kernel is short of memory; free some, or raise the limit of the control group";
+}
+
+}  // namespace ddprun::store
