@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +27,8 @@ std::string grouped(double value, int decimals) {
 }
 
 std::string ratio_text(double ratio) { return !std::isfinite(ratio) ? "-" : fmt::format("{:.2f}", ratio); }
+
+std::size_t ratio_width(const std::string& server) { return std::max<std::size_t>(10, server.size() + 3); }
 
 std::string processor() {
     std::ifstream file("/proc/cpuinfo");
@@ -85,7 +88,7 @@ void print_table(const Workload& workload, const Results& results) {
     std::string header = fmt::format("\n{}: {}\n{:<26}", workload.name, workload.title, "");
     for (const std::string& server : results.servers) header += fmt::format("{:>12}", server);
     for (const std::string& server : results.servers) {
-        if (server != kOurs) header += fmt::format("{:>10}", "/" + server);
+        if (server != kOurs) header += fmt::format("{:>{}}", "/" + server, ratio_width(server));
     }
     fmt::print("{}   goal\n", header);
     for (std::size_t metric = 0; metric < workload.metrics.size(); ++metric) {
@@ -95,7 +98,8 @@ void print_table(const Workload& workload, const Results& results) {
             line += fmt::format("{:>12}", grouped(results.value(server, metric), what.decimals));
         }
         for (const std::string& server : results.servers) {
-            if (server != kOurs) line += fmt::format("{:>10}", ratio_text(results.ratio(kOurs, server, metric)));
+            if (server != kOurs)
+                line += fmt::format("{:>{}}", ratio_text(results.ratio(kOurs, server, metric)), ratio_width(server));
         }
         std::string goals;
         for (const Goal& goal : what.goals) goals += (goals.empty() ? "   " : "; ") + verdict(goal, results, metric);
