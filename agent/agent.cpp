@@ -20,6 +20,7 @@
 #include "agent/event_queue.hpp"
 #include "agent/output/console.hpp"
 #include "agent/output/log_sink.hpp"
+#include "agent/output/log_writer.hpp"
 #include "agent/verdict_text.hpp"
 #include "agent/worker_group.hpp"
 #include "agent/worker_processes.hpp"
@@ -30,6 +31,9 @@ namespace {
 
 namespace asio = boost::asio;
 using coordinator::Assignment;
+
+/// How long a finished job waits for a slow file system to take the rest of its log files.
+constexpr std::chrono::seconds kLogFlush{8};
 
 bool is_ignored(int signal) {
     struct sigaction action {};
@@ -89,6 +93,7 @@ private:
     EventQueue events_;
     Console console_;
     ConsoleLog console_log_;
+    LogWriter logs_;
     WorkerRecipe recipe_;
     DaemonLink link_;
     State state_;
@@ -110,7 +115,8 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       events_(io),
       console_(io, STDOUT_FILENO, STDERR_FILENO),
       console_log_(console_),
-      recipe_(config_, console_),
+      logs_(io, [this](const std::string& problem) { spdlog::warn("{}: {}", config_.node_name, problem); }),
+      recipe_(config_, console_, logs_),
       link_(io, config_.endpoint, join_of(config_), config_.connect_timeout,
             {[this](Event event) { events_.push(std::move(event)); },
              [this](const coordinator::Welcome& welcome) { run_id_ = welcome.run_id; },
@@ -139,6 +145,7 @@ asio::awaitable<int> Agent::run() {
     }
     co_await link_.close();
     stop_signals_.clear();  // nothing is left to stop but ourselves, should the console take nothing more
+    logs_.finish(kLogFlush);
     console_.drain();
     co_return exit_code_;
 }

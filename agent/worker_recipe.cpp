@@ -58,10 +58,9 @@ Route WorkerRecipe::route(const Assignment& assignment, const std::string& run_i
     const std::filesystem::path path = log_folder(output.log_dir, run_id, assignment.generation) / name;
     Result<UniqueFd> file = open_log_file(path);
     if (file)
-        route.file = std::move(*file);
+        route.file = logs_.take(std::move(*file), path.string());
     else
         warn_once(fmt::format("{}; the job goes on without it", file.error().message));
-    route.file_name = path.string();
     return route;
 }
 

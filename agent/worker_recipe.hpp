@@ -7,6 +7,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/output/console.hpp"
+#include "agent/output/log_writer.hpp"
 #include "agent/worker_processes.hpp"
 #include "common/ids.hpp"
 #include "rendezvous/coordinator/messages.hpp"
@@ -15,8 +16,9 @@ namespace ddprun::agent {
 
 class WorkerRecipe {
 public:
-    /// Both outlive this object.
-    WorkerRecipe(const AgentConfig& config, Console& console) : config_(config), console_(console) {}
+    /// All three outlive this object.
+    WorkerRecipe(const AgentConfig& config, Console& console, LogWriter& logs)
+        : config_(config), console_(console), logs_(logs) {}
 
     /// Opens log and error files; one that cannot be opened costs a warning, not the worker.
     [[nodiscard]] WorkerSpec make(const coordinator::Assignment& assignment, const std::string& run_id, LocalRank rank);
@@ -30,6 +32,7 @@ private:
 
     const AgentConfig& config_;
     Console& console_;
+    LogWriter& logs_;
     std::string last_warning_;
 };
 

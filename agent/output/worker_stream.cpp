@@ -1,13 +1,11 @@
 #include "agent/output/worker_stream.hpp"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 
 namespace ddprun::agent {
 namespace {
@@ -15,7 +13,7 @@ namespace {
 constexpr std::size_t kReadBytes = 64u << 10;
 constexpr int kReadsAtOnce =
     64;  // a worker that writes faster than we read must not keep the agent from its other duties
-constexpr std::chrono::milliseconds kConsoleRetry{20};
+constexpr std::chrono::milliseconds kLookAgain{20};
 
 LineBuffer::Progress progress_mode(const Route& route) {
     const bool terminal = route.console != nullptr && route.console->is_terminal(route.stream);
@@ -40,20 +38,24 @@ void WorkerStream::wait_readable() {
                          if (error || self->ended_) return;
                          self->read_some();
                          if (self->ended_) return;
-                         if (self->route_.console != nullptr && self->route_.console->backlogged())
-                             self->wait_for_console();
+                         if (self->backlogged())
+                             self->wait_for_room();
                          else
                              self->wait_readable();
                      });
 }
 
-/// A worker that writes to a stuck console waits in its own write(2), as it would without us.
-void WorkerStream::wait_for_console() {
-    timer_.expires_after(kConsoleRetry);
+bool WorkerStream::backlogged() const {
+    return (route_.console != nullptr && route_.console->backlogged()) || route_.file.backlogged();
+}
+
+/// A worker that writes to a stuck console or a slow disk waits in its own write(2), as it would without us.
+void WorkerStream::wait_for_room() {
+    timer_.expires_after(kLookAgain);
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (error || self->ended_) return;
-        if (self->route_.console->backlogged())
-            self->wait_for_console();
+        if (self->backlogged())
+            self->wait_for_room();
         else
             self->wait_readable();
     });
@@ -80,6 +82,7 @@ void WorkerStream::take_available() {
 void WorkerStream::finish() {
     take_available();
     if (route_.console != nullptr) lines_.flush(to_console_);
+    route_.file.close();
     ended_ = true;
     boost::system::error_code ignored;  // it was only read from
     pipe_.close(ignored);
@@ -88,22 +91,8 @@ void WorkerStream::finish() {
 
 void WorkerStream::deliver(std::string_view bytes) {
     if (route_.keep_tail) tail_.append(bytes);
-    if (route_.file) write_file(bytes);
+    route_.file.write(bytes);
     if (route_.console != nullptr) lines_.feed(bytes, to_console_);
-}
-
-void WorkerStream::write_file(std::string_view bytes) {
-    while (!bytes.empty()) {
-        const ssize_t count = ::write(route_.file.get(), bytes.data(), bytes.size());
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) {
-            spdlog::warn("cannot write the log file {}: {}; the job goes on without it", route_.file_name,
-                         std::strerror(errno));
-            route_.file.reset();
-            return;
-        }
-        bytes.remove_prefix(static_cast<std::size_t>(count));
-    }
 }
 
 }  // namespace ddprun::agent

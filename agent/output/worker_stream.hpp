@@ -12,6 +12,7 @@
 
 #include "agent/output/console.hpp"
 #include "agent/output/line_buffer.hpp"
+#include "agent/output/log_writer.hpp"
 #include "agent/output/tail.hpp"
 #include "common/unique_fd.hpp"
 
@@ -23,8 +24,7 @@ struct Route {
     Console::Stream stream = Console::Stream::kOut;
     int source = 0;          ///< whose lines they are
     std::string label;       ///< in front of console lines
-    UniqueFd file;           ///< invalid: not to a file
-    std::string file_name;   ///< for the warning when it cannot be written
+    LogFile file;            ///< no file: not to a file
     bool keep_tail = false;  ///< remember the last lines
 };
 
@@ -43,11 +43,12 @@ public:
 
 private:
     void wait_readable();
-    void wait_for_console();
+    /// Whoever takes the bytes has enough of them for now.
+    [[nodiscard]] bool backlogged() const;
+    void wait_for_room();
     /// One read; false when there is nothing to read now or ever.
     bool read_some();
     void deliver(std::string_view bytes);
-    void write_file(std::string_view bytes);
 
     boost::asio::posix::stream_descriptor pipe_;
     boost::asio::steady_timer timer_;

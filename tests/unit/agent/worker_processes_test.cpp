@@ -216,11 +216,12 @@ TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never 
     for (int round = 0; round < 2; ++round) {
         boost::asio::io_context io;
         const Mark mark;
+        LogWriter logs(io, [](const std::string&) {});
         int gone = 0;
         WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&, bool) {}, [&] { ++gone; }});
         WorkerSpec spec;
         spec.argv = {shapes(), "out=a\rb\nc"};
-        spec.out.file = open_log_file(path).value();
+        spec.out.file = logs.take(open_log_file(path).value(), path);
         REQUIRE(processes.start(std::move(spec)).has_value());
         processes.all_started();
         CHECK(eventually([&] {
@@ -228,6 +229,7 @@ TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never 
             io.run_for(std::chrono::milliseconds(5));
             return gone == 1;
         }));
+        logs.finish(std::chrono::seconds(20));
     }
     CHECK(contents(path) == "a\rb\nca\rb\nc");
     CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0600));
@@ -237,10 +239,11 @@ TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never 
 
 TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") {
     Group group;
+    std::vector<std::string> warnings;
+    LogWriter logs(group.io, [&](const std::string& problem) { warnings.push_back(problem); });
     WorkerSpec spec;
     spec.argv = {shapes(), "out=first\n", "out=second\n"};
-    spec.out.file.reset(::open("/dev/full", O_WRONLY | O_CLOEXEC));
-    spec.out.file_name = "/dev/full";
+    spec.out.file = logs.take(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "/dev/full");
     spec.out.console = &group.console;
     REQUIRE(group.processes.start(std::move(spec)).has_value());
     group.processes.all_started();
@@ -248,6 +251,10 @@ TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") 
     CHECK(group.exits[0].success());
     CHECK(read_line(group.out.read_end.get()) == "first");
     CHECK(read_line(group.out.read_end.get()) == "second");
+    logs.finish(std::chrono::seconds(20));
+    REQUIRE(warnings.size() == 2);
+    CHECK_THAT(warnings[0], Catch::Contains("cannot write the log file /dev/full: No space left on device"));
+    CHECK(warnings[1] == "13 bytes are missing at the end of the log file /dev/full");
 }
 
 TEST_CASE("a log folder that cannot be made is an error that names it", "[agent]") {
