@@ -1,61 +1,17 @@
 // What goes wrong between ranks, and what each of them is told: in time, naming the right one.
 
 #include <chrono>
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 using std::chrono::milliseconds;
-using Culprits = std::vector<int>;
-
-namespace {
-
-/// A collective that the ranks may get wrong: each returns the error that it saw.
-template <typename Body>
-std::vector<std::optional<Error>> errors_of(const LocalWorld& world, Body body) {
-    std::vector<std::optional<Error>> errors;
-    for (const auto& outcome : try_ranks(world, body)) errors.push_back(outcome.ddp_error());
-    return errors;
-}
-
-/// Keeps every rank's group alive until all ranks are through, so that only the failure under test can be seen.
-class Gate {
-public:
-    explicit Gate(int count) : count_(count) {}
-    void pass() {
-        std::unique_lock lock(mutex_);
-        if (--count_ == 0) changed_.notify_all();
-        changed_.wait(lock, [this] { return count_ <= 0; });
-    }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    int count_;
-};
-
-/// Runs the body and passes the gate even when it throws.
-template <typename Body>
-auto behind(Gate& gate, Body body) {
-    return [&gate, body](Context& context) {
-        try {
-            body(context);
-        } catch (...) {
-            gate.pass();
-            throw;
-        }
-        gate.pass();
-    };
-}
-
-}  // namespace
 
 TEST_CASE("different operations are refused, naming both sides, on every rank", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}, {1, 1, 1, 1}, {3, 1}}));

@@ -65,14 +65,10 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
     return ranks;
 }
 
-std::map<int, Link> link_nodes(const MeetingPlace& place, const Topology& topology, int listener) {
+/// Connections to `peers`, which are the ranks that stand for the other nodes.
+std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vector<int>& peers, int Member::*port) {
     std::map<int, Link> links;
-    if (!topology.own_carries()) return links;
-    std::vector<int> peers;
-    for (int node = 0; node < static_cast<int>(topology.nodes.size()); ++node) {
-        if (node != topology.own_node) peers.push_back(topology.counterpart(node));
-    }
-    for (auto& [rank, connection] : meet_over_tcp(place, listener, peers)) {
+    for (auto& [rank, connection] : meet_over_tcp(place, listener, peers, port)) {
         const Member& member = place.members[static_cast<std::size_t>(rank)];
         links[rank].name =
             fmt::format("rank {} (host {}, pid {}, {})", rank, member.hostname, member.pid, member.address);
@@ -100,13 +96,19 @@ Connected connect_members(const GroupSpec& spec) {
     const UniqueFd local_listener = succeed(listen_unix(self.local_name));
     self.address = spec.store->local_address();
     const UniqueFd listener = succeed(listen_tcp(self.address, self.port));
+    const UniqueFd alarm_listener = succeed(listen_tcp(self.address, self.alarm_port));
     std::vector<Member> members;
     for (const std::string& text : exchange(spec, "member", encode(self))) members.push_back(decode_member(text));
 
     result.topology = make_topology(members, spec.rank);
     const MeetingPlace place{.spec = spec, .members = members, .deadline = ddprun::Clock::now() + spec.init_timeout};
     result.local = share_memory(place, result.topology, result.segment, local_listener.get());
-    result.links = link_nodes(place, result.topology, listener.get());
+    if (!result.topology.own_carries()) return result;
+    const std::vector<int> counterparts = result.topology.counterparts();
+    result.links = link(place, listener.get(), counterparts, &Member::port);
+    if (result.topology.own_index == 0) {
+        result.leaders = link(place, alarm_listener.get(), counterparts, &Member::alarm_port);
+    }
     return result;
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "worker_lib/src/native/departure.hpp"
 #include "worker_lib/src/native/failure_note.hpp"
 #include "worker_lib/src/native/signature.hpp"
 
@@ -25,8 +26,11 @@ struct Announcement {
 struct Control {
     /// Barriers at which this rank has arrived. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> arrived{0};
-    /// The owner has left the group in good order, and will arrive nowhere any more.
-    std::atomic<std::uint32_t> left{0};
+    /// Not kPresent: the owner has left the group, and will arrive nowhere any more. Owner writes.
+    std::atomic<Departure> left{Departure::kPresent};
+    /// The number of the operation that the owner has begun, and of the last one that it has done. Owner writes.
+    alignas(kSeparation) std::atomic<std::uint64_t> begun{0};
+    std::atomic<std::uint64_t> done{0};
     /// The owner sleeps on `wake`, or is about to: whoever changes something that it waits for must wake it. Owner
     /// writes.
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};

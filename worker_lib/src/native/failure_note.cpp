@@ -8,9 +8,10 @@
 
 namespace ddp::detail {
 
-FailureNote make_note(const Error& failure) {
+FailureNote make_note(const Error& failure, Wording wording) {
     FailureNote note;
     note.code = static_cast<std::int32_t>(failure.code());
+    note.complete = wording == Wording::kComplete ? 1 : 0;
     const auto& culprits = failure.culprits();
     note.culprit_count = static_cast<std::int32_t>(std::min(culprits.size(), note.culprits.size()));
     std::copy_n(culprits.begin(), note.culprit_count, note.culprits.begin());

@@ -1,5 +1,5 @@
 #pragma once
-// FailureNote: why a rank gave up, in the form in which its peers read it: from shared memory or from a message. Text
+// FailureNote: why a group is unusable, in the form in which ranks read it: from shared memory or from a message. Text
 // is cut.
 
 #include <array>
@@ -13,12 +13,14 @@ namespace ddp::detail {
 struct FailureNote {
     std::int32_t code = 0;
     std::int32_t culprit_count = 0;
-    std::array<std::int32_t, 30> culprits{};
+    std::int32_t complete = 0;  ///< 1: the text says who found out; 0: it is the author's view, and readers name them
+    std::array<std::int32_t, 29> culprits{};
     std::array<char, 1024> text{};
 };
 static_assert(std::is_trivially_copyable_v<FailureNote>);
 
-[[nodiscard]] FailureNote make_note(const Error& failure);
+enum class Wording { kOwnView, kComplete };
+[[nodiscard]] FailureNote make_note(const Error& failure, Wording wording = Wording::kOwnView);
 
 /// Back again; an unknown code becomes System.
 [[nodiscard]] Error read_note(const FailureNote& note);

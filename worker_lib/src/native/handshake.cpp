@@ -12,6 +12,7 @@
 #include <span>
 
 #include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/fnv.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
@@ -26,18 +27,13 @@ using ddprun::UniqueFd;
 /// closed.
 constexpr std::size_t kMaxUnproven = 256;
 
-/// FNV-1a: the same on every host.
-std::uint64_t hash_of(std::string_view text) {
-    std::uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    return hash;
-}
-
 Hello make_hello(const MeetingPlace& place) {
     Hello hello;
     hello.rank = place.spec.rank;
     hello.generation = place.spec.generation;
-    hello.group = hash_of(place.spec.name);
+    Fnv64 group;
+    group.add(place.spec.name);
+    hello.group = group.value();
     const std::string& token = place.members.front().token;
     std::copy_n(token.begin(), std::min(token.size(), hello.token.size()), hello.token.begin());
     return hello;
@@ -209,9 +205,10 @@ private:
 
 }  // namespace
 
-std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener, const std::vector<int>& peers) {
+std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener, const std::vector<int>& peers,
+                                        int Member::*port) {
     return Meeting(place, -1).hold(listener, peers, [&](const Member& member) {
-        return connect_tcp(member.address, member.port, place.deadline);
+        return connect_tcp(member.address, member.*port, place.deadline);
     });
 }
 

@@ -21,7 +21,7 @@ namespace ddp::detail {
 /// First bytes on every connection, in both directions.
 struct Hello {
     std::uint64_t magic = 0x6464702d68656c6fULL;  // "ddp-helo"; another byte order or program is refused by it
-    std::uint32_t version = 1;
+    std::uint32_t version = 2;
     std::int32_t rank = 0;
     std::int64_t generation = 0;
     std::uint64_t group = 0;  ///< hash of the group's name
@@ -43,9 +43,10 @@ struct MeetingPlace {
     ddprun::TimePoint deadline;
 };
 
-/// Connections to `peers` over TCP; the later ones come to `listener`. Throws Error naming who is missing, and where.
+/// Connections to `peers` over TCP, at the port that each has published as its `port`; the later ones come to
+/// `listener`. Throws Error naming who is missing, and where.
 [[nodiscard]] std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener,
-                                                      const std::vector<int>& peers);
+                                                      const std::vector<int>& peers, int Member::*port);
 
 /// The same to peers on this node over Unix sockets; each gets a copy of `descriptor`. Processes of other users are
 /// refused.

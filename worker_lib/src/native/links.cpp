@@ -105,7 +105,7 @@ void Links::run(const Operation& operation, std::vector<Flow>& flows) {
             done = done && flow.sent_all() && flow.received_all();
         }
         if (done) return;
-        node_.check_poison();
+        node_.check_poison(operation);
         wait(operation, flows);
         for (Flow& flow : flows) {
             if (!flow.link->sending_broken || flow.sent_all()) continue;
@@ -191,7 +191,7 @@ void Links::check_header(const Operation& operation, const Flow& flow) const {
                     {flow.rank});
     };
     if (header.magic != MessageHeader::kMagic) refuse("that is none of ours");
-    if (header.step == MessageHeader::kFailure) raise_note(flow);
+    if (header.step == MessageHeader::kLastWords) raise_note(operation, flow);
     if (header.generation != generation_) refuse("of another generation");
     if (!same_operation(header.signature, own)) {
         throw Error(ErrorCode::Mismatch,
@@ -202,7 +202,7 @@ void Links::check_header(const Operation& operation, const Flow& flow) const {
     if (header.step != flow.out_header.step || header.payload_bytes != flow.in.size()) refuse("out of step");
 }
 
-void Links::raise_note(const Flow& flow) const {
+void Links::raise_note(const Operation& operation, const Flow& flow) const {
     FailureNote note;
     ddprun::UniqueFd none;
     const auto deadline = ddprun::Clock::now() + kFarewell;
@@ -212,6 +212,7 @@ void Links::raise_note(const Flow& flow) const {
                     fmt::format("group '{}': {} has failed and did not say why", group_, flow.link->name), {flow.rank});
     }
     const Error failure = read_note(note);
+    if (note.complete != 0) throw cannot_finish(group_, own_rank_, describe(operation), failure);
     throw Error(failure.code(), fmt::format("{} reported: {}", flow.link->name, failure.what()), failure.culprits());
 }
 
@@ -221,8 +222,8 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
     const bool at_border = flow.received == 0 || !flow.receives || flow.received_all();
     ddprun::UniqueFd none;
     if (at_border && receive_all(flow.link->socket.get(), header, none, ddprun::Clock::now() + kFarewell) &&
-        flow.in_header.magic == MessageHeader::kMagic && flow.in_header.step == MessageHeader::kFailure) {
-        raise_note(flow);
+        flow.in_header.magic == MessageHeader::kMagic && flow.in_header.step == MessageHeader::kLastWords) {
+        raise_note(operation, flow);
     }
     throw Error(ErrorCode::PeerLost,
                 fmt::format("group '{}': rank {} lost {} in {}: {}", group_, own_rank_, flow.link->name,
@@ -242,15 +243,20 @@ void Links::finish_cut_messages(std::vector<Flow>& flows) const {
 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already
 
-void Links::say_goodbye(const Error& failure) {
+void Links::say_goodbye(const Error& failure) { send_last_words(make_note(failure), ddprun::Clock::now() + kFarewell); }
+
+void Links::say_goodbye(const Absence& departure) {
+    send_last_words(make_note(departure.error, Wording::kComplete), ddprun::Clock::now());
+}
+
+void Links::send_last_words(const FailureNote& note, ddprun::TimePoint deadline) {
     struct {
         MessageHeader header;
         FailureNote note;
-    } message{{}, make_note(failure)};
-    message.header.step = MessageHeader::kFailure;
+    } message{{}, note};
+    message.header.step = MessageHeader::kLastWords;
     message.header.generation = generation_;
     message.header.payload_bytes = sizeof(FailureNote);
-    const auto deadline = ddprun::Clock::now() + kFarewell;
     for (auto& [rank, link] : links_) {
         // Not delivered: the peer sees the connection end, and reports that.
         if (!link.sending_broken) (void)send_all(link.socket.get(), bytes_of(message), -1, deadline);

@@ -34,9 +34,8 @@ struct Link {
 
 /// Before every message.
 struct MessageHeader {
-    static constexpr std::uint32_t kMagic = 0x64647031;  // "ddp1"
-    static constexpr std::uint32_t kFailure =
-        ~std::uint32_t{0};  ///< as `step`: a FailureNote follows, and then nothing
+    static constexpr std::uint32_t kMagic = 0x64647031;             // "ddp1"
+    static constexpr std::uint32_t kLastWords = ~std::uint32_t{0};  ///< as `step`: a FailureNote follows, then nothing
 
     std::uint32_t magic = kMagic;
     std::uint32_t step = 0;  ///< which exchange of the operation
@@ -61,8 +60,10 @@ public:
     /// Wakes an exchange that waits, so that it looks at the node's state.
     void interrupt() const;
 
-    /// Tells every peer why there will be no more messages. Takes a moment at most.
+    /// Tells every peer why there will be no more messages: because of a failure, which takes a moment at most, or
+    /// because we leave in good order, which takes no time: a peer that does not read just sees the connection end.
     void say_goodbye(const Error& failure);
+    void say_goodbye(const Absence& departure);
 
 private:
     struct Flow;
@@ -74,7 +75,8 @@ private:
     void receive_more(const Operation& operation, Flow& flow) const;
     void check_header(const Operation& operation, const Flow& flow) const;
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
-    [[noreturn]] void raise_note(const Flow& flow) const;
+    [[noreturn]] void raise_note(const Operation& operation, const Flow& flow) const;
+    void send_last_words(const FailureNote& note, ddprun::TimePoint deadline);
     void finish_cut_messages(std::vector<Flow>& flows) const;
 
     const std::string group_;

@@ -34,15 +34,15 @@ std::string hostname() {
 }  // namespace
 
 std::string encode(const Member& member) {
-    return fmt::format("{} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token,
-                       member.local_name, member.address, member.port);
+    return fmt::format("{} {} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token,
+                       member.local_name, member.address, member.port, member.alarm_port);
 }
 
 Member decode_member(std::string_view text) {
     std::istringstream words{std::string(text)};
     Member member;
     words >> member.node >> member.hostname >> member.pid >> member.token >> member.local_name >> member.address >>
-        member.port;
+        member.port >> member.alarm_port;
     if (words.fail()) {
         throw Error(ErrorCode::System,
                     fmt::format("a peer published '{}', which is no member record of this version", text));
@@ -58,6 +58,14 @@ Member describe_self(const GroupSpec& spec) {
     member.token = ddprun::random_id();
     member.local_name = "ddp-" + ddprun::random_id();
     return member;
+}
+
+std::vector<int> Topology::counterparts() const {
+    std::vector<int> ranks;
+    for (int node = 0; node < static_cast<int>(nodes.size()); ++node) {
+        if (node != own_node) ranks.push_back(counterpart(node));
+    }
+    return ranks;
 }
 
 int Topology::node_of(int rank) const {

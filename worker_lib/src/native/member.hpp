@@ -19,6 +19,7 @@ struct Member {
     std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
     std::string address;     ///< numeric
     int port = 0;
+    int alarm_port = 0;  ///< for the watch of another node's leader
 };
 
 [[nodiscard]] std::string encode(const Member& member);
@@ -42,6 +43,8 @@ struct Topology {
     [[nodiscard]] int counterpart(int node) const {
         return nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(own_index)];
     }
+    /// Those of all other nodes. Only if own_carries().
+    [[nodiscard]] std::vector<int> counterparts() const;
     [[nodiscard]] int node_of(int rank) const;
 };
 [[nodiscard]] Topology make_topology(const std::vector<Member>& members, int own_rank);

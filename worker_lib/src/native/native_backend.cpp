@@ -1,29 +1,12 @@
 #include "worker_lib/src/native/native_backend.hpp"
 
-#include <pthread.h>
-
 #include <fmt/format.h>
 
-#include <csignal>
+#include <exception>
+
+#include "worker_lib/src/native/quiet_thread.hpp"
 
 namespace ddp::detail {
-
-namespace {
-
-/// Starts a thread to which no signal is delivered: handlers belong to the trainer's threads.
-template <typename Function>
-std::thread start_quiet_thread(Function function) {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread(std::move(function));
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    ::pthread_setname_np(thread.native_handle(), "ddp-native");
-    return thread;
-}
-
-}  // namespace
 
 NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     : name_(spec.name),
@@ -33,14 +16,22 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
       node_(spec.name, std::move(connected.local), topology_.own_index) {
     if (!connected.links.empty())
         links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
-    thread_ = start_quiet_thread([this] { run(); });
+    if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
+    thread_ = start_quiet_thread("ddp-native", [this] { run(); });
 }
 
 NativeBackend::~NativeBackend() {
+    const auto how = std::uncaught_exceptions() > 0 ? Departure::kLeftByException : Departure::kLeft;
+    if (watch_) watch_->stop();  // before end(), which must look to nobody like a failure of the group
+    auto failure = node_.failure_for_others();
     end(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by rank {} with work in flight", name_, rank_)),
         false);
     thread_.join();
-    node_.leave();
+    if (!failure) failure = failure_;
+    const Absence departure = node_.own_absence(how);
+    if (links_ && !failure_) failure ? links_->say_goodbye(*failure) : links_->say_goodbye(departure);
+    node_.leave(how);
+    if (watch_) watch_->say_goodbye(failure, departure);
 }
 
 std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
@@ -87,12 +78,17 @@ void NativeBackend::run() {
             perform(*job);
             continue;
         }
-        if (const std::lock_guard lock(mutex_); stopping_) return;
-        try {  // aborted while there was nothing to do: peers on other nodes learn it now
-            node_.check_poison();
-        } catch (const Error& error) {
-            fail(error);
+        bool stopping = false;
+        bool aborted = false;
+        {
+            const std::lock_guard lock(mutex_);
+            stopping = stopping_;
+            aborted = aborted_;
         }
+        if (aborted && !failure_) {  // while there was nothing to do: peers on other nodes learn it now
+            if (const auto failure = node_.failure()) fail(*failure);
+        }
+        if (stopping) return;
     }
 }
 
@@ -104,8 +100,9 @@ void NativeBackend::perform(const Job& job) {
                 fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation), failure_->what()),
                 failure_->culprits());
         }
-        node_.check_poison();
         const Operation& operation = job.operation;
+        node_.begin(operation);
+        node_.check_poison(operation);
         const Buffer& buffer = operation.buffer;
         const OwnBuffer own{.data = static_cast<std::byte*>(buffer.data),
                             .bytes = buffer.bytes(),
@@ -117,6 +114,7 @@ void NativeBackend::perform(const Job& job) {
             case OpKind::kBroadcast: broadcast(team, operation, own); break;
             case OpKind::kBarrier: barrier(team, operation); break;
         }
+        node_.done(operation);
     } catch (const Error& error) {
         fail(error);
         job.work->complete(std::current_exception());

@@ -17,6 +17,7 @@
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/native/watch.hpp"
 
 namespace ddp::detail {
 
@@ -26,6 +27,7 @@ struct Connected {
     std::shared_ptr<Segment> segment;  ///< the own one
     std::vector<LocalRank> local;      ///< by local index
     std::map<int, Link> links;         ///< by rank
+    std::map<int, Link> leaders;       ///< if this rank leads its node: the other leaders, by rank
 };
 
 /// Collective. Throws Error{Timeout} or Error{PeerLost} naming the ranks, Error{System}.
@@ -59,6 +61,7 @@ private:
     HeapArena arena_;
     Node node_;
     std::optional<Links> links_;
+    std::optional<Watch> watch_;
     NetworkScratch scratch_;        ///< progress thread only
     std::optional<Error> failure_;  ///< progress thread only
 

@@ -49,25 +49,20 @@ void Node::arrive(const Operation& operation, ddprun::TimePoint deadline) {
     wake_all();
     int next = 0;  // all before it have arrived
     const auto ready = [&] {
-        if (poisoned()) return true;
         while (next < size() && control(next).arrived.load(std::memory_order_seq_cst) >= barriers_) ++next;
-        return next == size();
+        return next == size() || poisoned();
     };
     waiter_.wait(ready, [&] { check_progress(operation, deadline); });
-    check_poison();
+    // Whoever failed has not come. If all have come, the failure is about something later.
+    if (next < size()) check_poison(operation);
 }
 
 void Node::check_progress(const Operation& operation, ddprun::TimePoint deadline) const {
     for (int i = 0; i < size(); ++i) {
-        const bool left = control(i).left.load(std::memory_order_seq_cst) != 0;
-        if (!left && !has_ended(at(i).process)) continue;
+        const auto gone = absence(i);
         // Looked at after its end: whoever arrived and then ended is no reason to worry now.
-        if (control(i).arrived.load(std::memory_order_seq_cst) >= barriers_) continue;
-        throw Error(
-            ErrorCode::PeerLost,
-            fmt::format("group '{}': rank {} waits in {}, but {} {}", group_, rank_at(own_index_), describe(operation),
-                        at(i).name, left ? "has left the group" : "is gone: its process ended"),
-            {at(i).rank});
+        if (!gone || control(i).arrived.load(std::memory_order_seq_cst) >= barriers_) continue;
+        throw cannot_finish(group_, rank_at(own_index_), describe(operation), gone->error);
     }
     if (ddprun::Clock::now() < deadline) return;
     const auto missing = absent();
@@ -104,19 +99,24 @@ void Node::compare(const Operation& operation) const {
 }
 
 void Node::poison(const Error& failure) {
-    if (!note(failure)) return;
+    if (!note(failure, Wording::kOwnView)) return;
+    for (int i = 0; i < size(); ++i) accuse(i);
+}
+
+void Node::relay(const Error& failure) {
+    if (!note(failure, Wording::kComplete)) return;
     for (int i = 0; i < size(); ++i) accuse(i);
 }
 
 void Node::stop(const Error& failure) {
-    if (note(failure)) accuse(own_index_);
+    if (note(failure, Wording::kOwnView)) accuse(own_index_);
 }
 
-bool Node::note(const Error& failure) {
+bool Node::note(const Error& failure, Wording wording) {
     const std::lock_guard lock(poison_mutex_);
     if (noted_) return false;
     noted_ = true;
-    own().failure = make_note(failure);
+    own().failure = make_note(failure, wording);
     return true;
 }
 
@@ -128,18 +128,65 @@ void Node::accuse(int index) const {
     Waiter::wake(control(index));
 }
 
-void Node::check_poison() const {
-    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
-    if (by == 0) return;
-    const int index = static_cast<int>(by) - 1;
-    const Error failure = read_note(control(index).failure);
-    if (index == own_index_) throw failure;
-    throw Error(failure.code(), fmt::format("{} reported: {}", at(index).name, failure.what()), failure.culprits());
+/// The failure that the rank at `index` has noted; with its name, unless the text says already who found out.
+Error Node::view_of(int index, bool named) const {
+    const FailureNote& note = control(index).failure;
+    Error failure = read_note(note);
+    if (note.complete != 0 || !named) return failure;
+    return {failure.code(), fmt::format("{} reported: {}", at(index).name, failure.what()), failure.culprits()};
 }
 
-void Node::leave() {
-    own().left.store(1, std::memory_order_seq_cst);
+std::optional<Error> Node::failure() const {
+    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
+    if (by == 0) return std::nullopt;
+    const int index = static_cast<int>(by) - 1;
+    return view_of(index, index != own_index_);
+}
+
+std::optional<Error> Node::failure_for_others() const {
+    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
+    if (by == 0) return std::nullopt;
+    return view_of(static_cast<int>(by) - 1, true);
+}
+
+void Node::check_poison(const Operation& operation) const {
+    const auto found = failure();
+    if (!found) return;
+    const auto index = static_cast<int>(own().poisoned_by.load(std::memory_order_seq_cst)) - 1;
+    if (control(index).failure.complete == 0) throw *found;
+    throw cannot_finish(group_, rank_at(own_index_), describe(operation), *found);
+}
+
+void Node::leave(Departure how) {
+    own().left.store(how, std::memory_order_seq_cst);
     wake_all();
+}
+
+std::optional<Absence> Node::absence(int index) const {
+    Departure how = control(index).left.load(std::memory_order_seq_cst);
+    if (how == Departure::kPresent && has_ended(at(index).process)) how = Departure::kEnded;
+    if (how == Departure::kPresent) return std::nullopt;
+    const std::uint64_t after = control(index).done.load(std::memory_order_acquire);
+    return Absence{after, departure_error(rank_at(index), at(index).name, how, after)};
+}
+
+Absence Node::own_absence(Departure how) const {
+    return {last_done(), departure_error(rank_at(own_index_), at(own_index_).name, how, last_done())};
+}
+
+bool Node::any_beyond(std::uint64_t seq) const {
+    for (int i = 0; i < size(); ++i) {
+        if (control(i).begun.load(std::memory_order_acquire) > seq) return true;
+    }
+    return false;
+}
+
+bool Node::any_busy() const {
+    for (int i = 0; i < size(); ++i) {
+        const std::uint64_t done = control(i).done.load(std::memory_order_acquire);
+        if (control(i).begun.load(std::memory_order_acquire) > done) return true;
+    }
+    return false;
 }
 
 void Node::wake_all() const {

@@ -1,17 +1,20 @@
 #pragma once
 // Node: the ranks of a group that share a machine, seen from one of them: their memory, barriers between them, and how
-// one that fails takes the others along. The progress thread owns it; poison() may come from any thread.
+// one that fails takes the others along. The progress thread owns it; poison(), relay(), and all const functions but
+// those of an operation may come from any thread.
 
 #include <sys/types.h>
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/unique_fd.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/arena.hpp"
+#include "worker_lib/src/native/departure.hpp"
 #include "worker_lib/src/native/segment.hpp"
 #include "worker_lib/src/native/signature.hpp"
 #include "worker_lib/src/native/waiter.hpp"
@@ -24,6 +27,12 @@ struct LocalRank {
     std::shared_ptr<Segment> segment;
     ddprun::UniqueFd process;  ///< pidfd; none for the own process
     std::string name;          ///< for errors: "rank 3 (host a, pid 71)"
+};
+
+/// A rank that is gone, from wherever that is known.
+struct Absence {
+    std::optional<std::uint64_t> after;  ///< the last operation that it has done; nothing: unknown
+    Error error;                         ///< the departure, in words
 };
 
 class Node {
@@ -56,11 +65,28 @@ public:
     void poison(const Error& failure);
     /// The same for our own waits only: peers find out by leave().
     void stop(const Error& failure);
+    /// The same as poison(), with a failure of elsewhere whose text needs no reporter's name before it.
+    void relay(const Error& failure);
     /// Throws the failure if the node is poisoned.
-    void check_poison() const;
+    void check_poison(const Operation& operation) const;
+    /// The failure with which the node is poisoned, as our own operations report it, and as ranks of other nodes
+    /// should.
+    [[nodiscard]] std::optional<Error> failure() const;
+    [[nodiscard]] std::optional<Error> failure_for_others() const;
     [[nodiscard]] bool poisoned() const { return own().poisoned_by.load(std::memory_order_seq_cst) != 0; }
     /// Tells peers, who may be waiting for us in an operation to come, that there will be none.
-    void leave();
+    void leave(Departure how);
+
+    /// Around every operation: how far we are.
+    void begin(const Operation& operation) { own().begun.store(operation.seq, std::memory_order_release); }
+    void done(const Operation& operation) { own().done.store(operation.seq, std::memory_order_release); }
+    [[nodiscard]] std::uint64_t last_done() const { return own().done.load(std::memory_order_acquire); }
+    /// Why the rank at `index` will come to no operation any more and after which one it left, if it is gone.
+    [[nodiscard]] std::optional<Absence> absence(int index) const;
+    [[nodiscard]] Absence own_absence(Departure how) const;
+    /// Whether a rank of this node has begun an operation later than number `seq`; any that it has not done.
+    [[nodiscard]] bool any_beyond(std::uint64_t seq) const;
+    [[nodiscard]] bool any_busy() const;
 
 private:
     [[nodiscard]] const LocalRank& at(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
@@ -72,7 +98,8 @@ private:
     void check_progress(const Operation& operation, ddprun::TimePoint deadline) const;
     void compare(const Operation& operation) const;
     void wake_all() const;
-    [[nodiscard]] bool note(const Error& failure);
+    [[nodiscard]] bool note(const Error& failure, Wording wording);
+    [[nodiscard]] Error view_of(int index, bool named) const;
     void accuse(int index) const;
 
     const std::string group_;

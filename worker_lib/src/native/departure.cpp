@@ -1,0 +1,31 @@
+#include "worker_lib/src/native/departure.hpp"
+
+#include <fmt/format.h>
+
+namespace ddp::detail {
+
+Error departure_error(int rank, std::string_view name, Departure how, std::optional<std::uint64_t> after) {
+    std::string when = after ? fmt::format(" after operation #{}", *after) : "";
+    if (after == 0u) when = " before any operation";
+    std::string text;
+    switch (how) {
+        case Departure::kPresent: text = fmt::format("{} is present{}", name, when); break;
+        case Departure::kLeft:
+            text = fmt::format(
+                "{} has left the group normally{}. Do all ranks run the same number of steps and collectives?", name,
+                when);
+            break;
+        case Departure::kLeftByException:
+            text = fmt::format("{} has left the group by an exception{}. Its own output says which", name, when);
+            break;
+        case Departure::kEnded: text = fmt::format("{} is gone: its process ended{}", name, when); break;
+    }
+    return {ErrorCode::PeerLost, text, {rank}};
+}
+
+Error cannot_finish(std::string_view group, int rank, std::string_view operation, const Error& cause) {
+    return {cause.code(), fmt::format("group '{}': rank {} cannot finish {}: {}", group, rank, operation, cause.what()),
+            cause.culprits()};
+}
+
+}  // namespace ddp::detail

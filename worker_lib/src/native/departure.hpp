@@ -1,0 +1,28 @@
+#pragma once
+// Departure: how a rank came to be gone from its group, and the words in which those who still need it hear of it.
+// Pure.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+
+enum class Departure : std::uint32_t {
+    kPresent,
+    kLeft,             ///< it destroyed its group
+    kLeftByException,  ///< it destroyed its group while an exception passed through its program
+    kEnded,            ///< its process ended, or its host
+};
+
+/// Error{PeerLost}: "rank 3 (host b, pid 7) has left the group normally after operation #5. …"
+/// after   the last operation that the rank has done; nothing if that is unknown
+[[nodiscard]] Error departure_error(int rank, std::string_view name, Departure how, std::optional<std::uint64_t> after);
+
+/// Puts before the text of `cause` what its reader was doing: "group 'world': rank 0 cannot finish #6 barrier: …".
+[[nodiscard]] Error cannot_finish(std::string_view group, int rank, std::string_view operation, const Error& cause);
+
+}  // namespace ddp::detail
