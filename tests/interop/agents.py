@@ -9,11 +9,11 @@ from pathlib import Path
 from servers import HOST, Ours, connect
 from torch.distributed.elastic.multiprocessing import Std
 
-# PyTorch before 2.1 iterates over the members of the flag enumeration Std to read the values of --redirects and --tee. Since
-# Python 3.11 that leaves out the members that are not a single bit, NONE among them: Std.from_str("0"), the default of both
-# options, is None, and the agent ends with "'NoneType' object has no attribute 'get'" in to_map when it starts its workers,
-# whatever store it met at. Debian 12 has such a pair. With a single bit for both options the agents work: errors are then
-# written to files and copied from there.
+# PyTorch 1.13 iterates over the members of the flag enumeration Std to read the values of --redirects and --tee. Since
+# Python 3.11 that leaves out the members that are not a single bit, NONE among them: Std.from_str("0"), the default of
+# both options, is None, and the agent ends with "'NoneType' object has no attribute 'get'" in to_map when it starts its
+# workers, whatever store it met at. Debian 12 has such a pair. With a single bit for both options the agents work:
+# stderr of the workers is then written to files and copied from there.
 BROKEN_DEFAULTS = Std.from_str("0") is None
 WORKAROUND = ["--redirects", "2", "--tee", "2"] if BROKEN_DEFAULTS else []
 
@@ -22,7 +22,8 @@ import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()}, node {os.environ['GROUP_RANK']}, sum {total.item()}", flush=True)
+rank, node = dist.get_rank(), os.environ["GROUP_RANK"]
+print(f"rank {rank} of {dist.get_world_size()}, node {node}, sum {total.item()}", flush=True)
 dist.destroy_process_group()
 """
 
@@ -30,8 +31,8 @@ dist.destroy_process_group()
 def agent(endpoint, nodes, is_host, options, program, log):
     command = [
         sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint,
-        "--rdzv_conf", f"is_host={int(is_host)}", "--rdzv_id", "interop", "--nnodes", str(nodes), "--nproc_per_node", "2",
-        "--monitor_interval", "1", *options, *program,
+        "--rdzv_conf", f"is_host={int(is_host)}", "--rdzv_id", "interop", "--nnodes", str(nodes),
+        "--nproc_per_node", "2", "--monitor_interval", "1", *options, *program,
     ]  # fmt: skip
     return subprocess.Popen(command, stdout=log, stderr=log, text=True)
 
@@ -69,7 +70,7 @@ def two_agents_at_our_store():
 
 
 def control_with_default_options():
-    """One agent that hosts PyTorch's own store: whether the options' defaults work at all with this PyTorch and Python."""
+    """One agent that hosts PyTorch's own store: whether the defaults work with this PyTorch and Python."""
     with tempfile.TemporaryFile("w+") as log:
         process = agent(f"{HOST}:0", 1, True, [], ["--no_python", "true"], log)
         code = process.wait()

@@ -1,4 +1,4 @@
-"""Every operation against our server and against PyTorch's own of the same release, in the same run: they must agree."""
+"""Every operation against our server and against PyTorch's own of the same release; they must agree."""
 
 import gc
 import time
@@ -15,7 +15,7 @@ from servers import MODERN, Ours, connect, pytorchs_servers
 
 @dataclass
 class Failure:
-    """An operation that did not come to its end. Ours must never give this; operations expect errors through attempt()."""
+    """An operation that did not come to its end. Expected errors go through attempt(), so this is never right."""
 
     text: str
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Real PyTorch against our store (`ddprund --store`): every method of its client, process groups, DistributedDataParallel
-and stock torchrun agents. Works with every PyTorch from 1.13 on; run it with the Python that has the one to test.
+"""Real PyTorch against our store (`ddprund --store`): every method of its client, process groups,
+DistributedDataParallel and stock torchrun agents. Works with every PyTorch from 1.13 on; run it with the Python that
+has the one to test.
 
-usage: interop.py --ddprund PATH [--verbose] [CASE…]     exit code 0: all passed, 77: this Python has no PyTorch to test with
+usage: interop.py --ddprund PATH [--verbose] [CASE…]
 
-PyTorch is imported once; each case then runs in a forked child of its own, with a deadline.
+Exit code 0: all passed; 77: this Python has no PyTorch to test with. PyTorch is imported once; each case then runs in a forked child of its own, with a deadline.
 """
 
 import argparse

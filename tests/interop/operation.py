@@ -1,7 +1,7 @@
 """What operations on a store are made of, and the list of all that are registered.
 
-An operation starts with an empty store and returns what its caller could see. `open()` makes one more client of it. Nothing
-here knows which server answers: differential.py runs each against ours and against PyTorch's own, and compares.
+An operation starts with an empty store and returns what its caller could see. `open()` makes one more client of it.
+Nothing here knows which server answers: differential.py runs each against ours and against PyTorch's own, and compares.
 """
 
 import threading
@@ -14,9 +14,9 @@ REGISTRY = []
 
 
 def operation(needs=(), differs=None, absent=()):
-    """Registers one. `needs`: methods of TCPStore that this PyTorch may lack. `differs`: from which of PyTorch's servers ours
-    differs on purpose, and why (docs/protocol.md); the results must then be different. `absent`: servers that end the
-    connection at these requests, so that there is nothing to compare."""
+    """Registers one. `needs`: methods of TCPStore that this PyTorch may lack. `differs`: from which of PyTorch's servers
+    ours differs on purpose, and why (docs/protocol.md); the results must then be different. `absent`: servers that end
+    the connection at these requests, so that there is nothing to compare."""
 
     def register(function):
         function.needs = [needs] if isinstance(needs, str) else list(needs)
@@ -57,7 +57,7 @@ def together(*functions):
 
 
 def later(function, *arguments):
-    """The same a moment later, when the wait that it ends has begun: nobody can see from outside that a client waits."""
+    """The same a moment later, when the wait that it ends has begun: from outside nobody can see that."""
 
     def run():
         time.sleep(0.25)

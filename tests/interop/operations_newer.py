@@ -26,7 +26,12 @@ def several_keys_at_once(open):
     store.multi_set(keys, [f"value {n}" * (n % 7) for n in range(300)])
     store.multi_set([], [])
     store.multi_set(["twice", "twice"], ["1", "2"])
-    return store.multi_get(keys[::-1]), other.multi_get(["twice", "key1", "twice"]), store.multi_get([]), store.num_keys()
+    return (
+        store.multi_get(keys[::-1]),
+        other.multi_get(["twice", "key1", "twice"]),
+        store.multi_get([]),
+        store.num_keys(),
+    )
 
 
 @operation(needs="multi_get")
@@ -103,17 +108,26 @@ def queues_and_keys_are_apart(open):
     store.queue_push("name", "element")
     store.queue_push("only queue", "element")
     answers = [store.num_keys(), store.get("name"), store.check(["only queue"]), store.wait(["only queue"], LONG)]
-    answers += [store.delete_key("only queue"), store.queue_len("only queue"), store.queue_pop("name"), store.get("name")]
+    answers += [
+        store.delete_key("only queue"),
+        store.queue_len("only queue"),
+        store.queue_pop("name"),
+        store.get("name"),
+    ]
     return answers
 
 
 @operation(needs="queue_push", absent=NO_QUEUES)
 def a_wait_counts_a_queue(open):
     waiting, other = open(), open()
-    return together(lambda: waiting.wait(["q", "key"], LONG), later(other.queue_push, "q", "1"), later(other.set, "key", "1"))
+    return together(
+        lambda: waiting.wait(["q", "key"], LONG), later(other.queue_push, "q", "1"), later(other.set, "key", "1")
+    )
 
 
-@operation(needs="queue_push", absent=NO_QUEUES, differs={"libuv": "it does not count a queue that already has elements"})
+@operation(
+    needs="queue_push", absent=NO_QUEUES, differs={"libuv": "it does not count a queue that already has elements"}
+)
 def a_wait_counts_a_queue_that_is_there(open):
     waiting, other = open(), open()
     other.queue_push("q", "1")

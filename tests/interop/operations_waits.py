@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from operation import LONG, SHORT, attempt, later, operation, together
 
+
 @operation()
 def waiting_for_what_is_there(open):
     store = open()
@@ -71,7 +72,9 @@ def a_wait_times_out_and_the_client_goes_on(open):
     return answers, other.get("n2"), store.get("n2"), store.delete_key("own")
 
 
-@operation(differs={"1.13": "its client gives up in silence; a server that keeps the wait answers it later, out of place"})
+@operation(
+    differs={"1.13": "its client gives up in silence; a server that keeps the wait answers it later, out of place"}
+)
 def a_client_that_gave_up_sets_the_key_itself(open):
     store = open()
     gave_up = attempt(store.wait, ["key"], SHORT)

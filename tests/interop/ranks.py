@@ -119,9 +119,9 @@ def poll_clients(function):
 
 def jobs():
     for world in (2, 8):
-        yield f"{world} ranks of an agent: init_process_group, groups, DDP", lambda w=world: job(rank_of_an_agent, w), 90
+        yield f"{world} ranks of an agent: init_process_group, groups, DDP", lambda w=world: job(
+            rank_of_an_agent, w
+        ), 90
         yield f"{world} ranks with a store of their own: the same", lambda w=world: job(rank_with_a_store, w), 90
     if MODERN:
         yield "2 ranks of an agent with USE_LIBUV=0", lambda: job(poll_clients(rank_of_an_agent), 2), 60
-
-
