@@ -21,11 +21,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
 
-/// Where an agent on this machine connects to: not to 0.0.0.0, which is no destination by any standard.
-Endpoint for_local_agent(Endpoint endpoint) {
-    if (is_wildcard(endpoint.host)) endpoint.host = endpoint.host == "::" ? "::1" : "127.0.0.1";
-    return endpoint;
-}
+/// Where an agent on this machine connects to.
+Endpoint for_local_agent(const Endpoint& bound) { return {address_to_dial(bound.host, this_host()), bound.port}; }
 
 /// Held while a port is looked at and perhaps taken, so that of two ddprun that start at one moment only one starts a daemon.
 /// A name in the abstract socket space: it belongs to the network namespace, as the port does, and dies with the process.

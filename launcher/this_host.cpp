@@ -55,6 +55,16 @@ bool is_loopback(const std::string& address) { return address.starts_with("127."
 
 bool is_wildcard(const std::string& address) { return address == "0.0.0.0" || address == "::"; }
 
+std::string address_to_dial(const std::string& bound, const ThisHost& self) {
+    if (!is_wildcard(bound)) return bound;
+    const bool all_kinds = bound == "::";   // which takes IPv4 as well
+    const auto is_ipv4 = [](const std::string& address) { return address.find(':') == std::string::npos; };
+    for (const std::string& address : self.addresses) {
+        if (all_kinds || is_ipv4(address)) return address;
+    }
+    return all_kinds ? "::1" : "127.0.0.1";
+}
+
 ThisHost this_host() {
     ThisHost self;
     std::array<char, 256> name{};   // HOST_NAME_MAX is 64

@@ -29,4 +29,9 @@ struct ThisHost {
 /// 0.0.0.0 and ::, which mean every interface.
 [[nodiscard]] bool is_wildcard(const std::string& address);
 
+/// Where a process of this machine connects to what listens at `bound` here. For a wildcard that is an address of ours that
+/// other nodes can reach: workers are given the address at which their node has reached the daemon and tell it to others, and a
+/// loopback address would mean something else to each of them. Loopback only when this machine has no other.
+[[nodiscard]] std::string address_to_dial(const std::string& bound, const ThisHost& self);
+
 }  // namespace ddprun::launcher

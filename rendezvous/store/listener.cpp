@@ -25,9 +25,8 @@ Error cannot_listen(const std::string& address, std::uint16_t port, const std::s
                                : "Is this an address of this host, and the port allowed?")};
 }
 
-bool switch_on(int socket, int level, int option) {
-    const int on = 1;
-    return ::setsockopt(socket, level, option, &on, sizeof on) == 0;
+bool set(int socket, int level, int option, int value) {
+    return ::setsockopt(socket, level, option, &value, sizeof value) == 0;
 }
 
 }  // namespace
@@ -44,8 +43,9 @@ Result<Listener> Listener::open(const std::string& address, std::uint16_t port) 
     UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_storage bound{};
     socklen_t size = sizeof bound;
-    const bool listening = socket && switch_on(socket.get(), SOL_SOCKET, SO_REUSEADDR) &&
-                           (found->ai_family != AF_INET6 || switch_on(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY)) &&
+    const bool listening = socket && set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1) &&
+                           // [::] takes IPv4 as well, as the daemon's own port and PyTorch's store do.
+                           (found->ai_family != AF_INET6 || set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) &&
                            ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
                            ::listen(socket.get(), kBacklog) == 0 &&
                            ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0;
@@ -72,7 +72,7 @@ Listener::Accepted Listener::accept() const {
     } while (accepted.error == EINTR || accepted.error == ECONNABORTED || accepted.error == EPROTO ||
              accepted.error == ENETDOWN || accepted.error == EHOSTUNREACH || accepted.error == ENETUNREACH);
     // Without this a reply could wait for the acknowledgement of the one before it (R2). Failing costs only speed.
-    if (accepted.socket) switch_on(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY);
+    if (accepted.socket) set(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
     return accepted;
 }
 

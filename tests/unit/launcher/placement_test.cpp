@@ -124,3 +124,15 @@ TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
     for (const std::string& address : self.addresses) CHECK(here(address) == address);
     CHECK_FALSE(here("240.0.0.1").has_value());   // reserved, never assigned
 }
+
+TEST_CASE("what listens everywhere is reached where other nodes reach it", "[launcher][unit]") {
+    const ThisHost self{"n1", {"10.0.0.1", "fd00::1"}};
+    CHECK(address_to_dial("192.168.0.1", self) == "192.168.0.1");
+    CHECK(address_to_dial("127.0.0.1", self) == "127.0.0.1");
+    CHECK(address_to_dial("0.0.0.0", self) == "10.0.0.1");
+    CHECK(address_to_dial("::", self) == "10.0.0.1");
+    CHECK(address_to_dial("0.0.0.0", {"n1", {"fd00::1"}}) == "127.0.0.1");   // not one that it does not listen at
+    CHECK(address_to_dial("::", {"n1", {"fd00::1"}}) == "fd00::1");
+    CHECK(address_to_dial("0.0.0.0", {"n1", {}}) == "127.0.0.1");
+    CHECK(address_to_dial("::", {"n1", {}}) == "::1");
+}

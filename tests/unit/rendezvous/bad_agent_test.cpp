@@ -170,6 +170,14 @@ TEST_CASE("agents are given the address at which each reached the daemon", "[dae
         const auto by_v6 = co_await v6->expect<Assignment>();
         CHECK(by_v4.master_addr == "127.0.0.1");
         CHECK(by_v6.master_addr == "::1");
+        for (const Assignment& given : {by_v4, by_v6}) {  // and its store listens there
+            asio::ip::tcp::socket socket(fixture.io);
+            const asio::ip::tcp::endpoint store(asio::ip::make_address(given.master_addr),
+                                                static_cast<std::uint16_t>(given.master_port));
+            boost::system::error_code ec;
+            socket.connect(store, ec);
+            CHECK(ec.message() == "Success");
+        }
     };
     REQUIRE(run(fixture.io, test()));
 }
