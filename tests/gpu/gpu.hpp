@@ -2,24 +2,24 @@
 // What the GPU tests share: device memory, copies, and the clean way out where there is no device.
 
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "ddp/context.hpp"
 #include "ddp/error.hpp"
+#include "tests/catch.hpp"
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/local_store.hpp"
 #include "worker_lib/src/nccl/group_device.hpp"
 
 namespace ddp::test {
 
-/// Catch2 2 cannot skip a case: it prints the line that ctest takes for "skipped" and returns.
-#define RETURN_IF_NO_GPU()                                                   \
-    if (const auto found = ddp::detail::probe_nccl(); !found.usable) {       \
-        std::printf("SKIPPED: no CUDA device (%s)\n", found.reason.c_str()); \
-        return;                                                              \
+/// Skips a case, as tests/catch_main.cpp has it, where there is no device.
+#define RETURN_IF_NO_GPU()                                             \
+    if (const auto found = ddp::detail::probe_nccl(); !found.usable) { \
+        WARN("SKIPPED: no CUDA device (" << found.reason << ")");      \
+        return;                                                        \
     }
 
 /// The CUDA runtime as the backend loads it, and a stream of the test's own.

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <iostream>
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
@@ -269,7 +268,7 @@ TEST_CASE("a full disk is an error on every rank and leaves nothing half-written
         return text;
     });
     if (result == "cannot mount") {
-        std::cout << "SKIPPED: mounting a small file system needs root\n";
+        WARN("SKIPPED: mounting a small file system needs root");
         return;
     }
     CHECK_THAT(result, Contains("cannot write checkpoint " + (directory.path() / "step-200.ckpt").string() +
