@@ -3,23 +3,110 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <string_view>
+#include <algorithm>
+#include <utility>
+
+#include "worker_lib/src/environment.hpp"
+#include "worker_lib/src/exchange.hpp"
 
 namespace ddp::detail {
 
-BackendChoice choose_backend(Backend asked, const NcclAvailability& nccl, bool gpu_expected) {
-    if (asked == Backend::Native) return {};
-    if (nccl.usable) return {Backend::Nccl, {}};
-    if (asked == Backend::Auto && !gpu_expected) return {};
-    return {Backend::Native,
-            fmt::format("NCCL is not usable here ({}): collectives run on the native CPU backend", nccl.reason)};
-}
+namespace {
 
+/// A device node of NVIDIA's driver exists, or CUDA_VISIBLE_DEVICES names a device.
 bool gpu_expected_here() {
     if (::access("/dev/nvidia0", F_OK) == 0) return true;
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    return visible != nullptr && *visible != '\0' && std::string_view(visible) != "-1";
+    const auto visible = process_variables()("CUDA_VISIBLE_DEVICES");
+    return visible && !visible->empty() && *visible != "-1";
+}
+
+void require_one_wish(const std::vector<BackendReport>& reports) {
+    const Backend first = reports.front().asked;
+    for (std::size_t rank = 1; rank < reports.size(); ++rank) {
+        if (reports[rank].asked == first) continue;
+        throw Error(ErrorCode::Mismatch,
+                    fmt::format("the ranks want different backends: rank 0 asks for {}, rank {} for {}. Pass the same "
+                                "InitOptions::backend on every rank",
+                                to_string(first), rank, to_string(reports[rank].asked)),
+                    {static_cast<int>(rank)});
+    }
+}
+
+/// "ranks 2 and 3 on host b: no CUDA device; rank 4 on host c: libnccl.so.2 not found"
+std::string list(const std::vector<BackendReport>& reports, const std::vector<int>& ranks) {
+    std::vector<std::pair<std::string, std::vector<int>>> places;  // by the lowest rank
+    for (const int rank : ranks) {
+        const BackendReport& report = reports[static_cast<std::size_t>(rank)];
+        std::string place = fmt::format("on host {}: {}", report.host, report.obstacle);
+        const auto found = std::ranges::find(places, place, &decltype(places)::value_type::first);
+        if (found != places.end()) {
+            found->second.push_back(rank);
+        } else {
+            places.push_back({std::move(place), {rank}});
+        }
+    }
+    std::string text;
+    for (const auto& [place, there] : places) {
+        text += fmt::format("{}{} {}", text.empty() ? "" : "; ", name_ranks(there), place);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string encode(const BackendReport& report) {
+    return fmt::format("{} {} {} {}", static_cast<int>(report.asked), report.gpu_expected ? 1 : 0, report.host,
+                       report.obstacle);
+}
+
+BackendReport decode_report(std::string_view text) {
+    // "0 1 host obstacle in words"
+    const auto end_of_host = text.find(' ', 4);
+    const bool well_formed = text.size() > 4 && text[0] >= '0' && text[0] <= '2' && text[1] == ' ' && text[3] == ' ' &&
+                             end_of_host != std::string_view::npos;
+    if (!well_formed) {
+        throw Error(ErrorCode::System,
+                    fmt::format("a peer published '{}', which is no backend report of this version", text));
+    }
+    return {.asked = static_cast<Backend>(text[0] - '0'),
+            .host = std::string(text.substr(4, end_of_host - 4)),
+            .obstacle = std::string(text.substr(end_of_host + 1)),
+            .gpu_expected = text[2] == '1'};
+}
+
+BackendReport report_here(Backend asked, int device) {
+    BackendReport report{.asked = asked, .host = hostname(), .obstacle = {}, .gpu_expected = false};
+    if (asked == Backend::Native) return report;
+    const NcclAvailability nccl = probe_nccl(device);
+    if (!nccl.usable) report.obstacle = nccl.reason;
+    report.gpu_expected = gpu_expected_here();
+    return report;
+}
+
+BackendChoice decide_backend(const std::vector<BackendReport>& reports) {
+    require_one_wish(reports);
+    const Backend asked = reports.front().asked;
+    std::vector<int> unable;
+    for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+        if (!reports[rank].obstacle.empty()) unable.push_back(static_cast<int>(rank));
+    }
+    if (asked == Backend::Native) return {Backend::Native, {}};
+    if (unable.empty()) return {Backend::Nccl, {}};
+    const std::string who = list(reports, unable);
+    if (asked == Backend::Nccl) {
+        throw Error(ErrorCode::Unavailable,
+                    fmt::format("Backend::Nccl is asked for, but NCCL is not usable by {}. Start ranks only where each "
+                                "finds a GPU, its driver and NCCL; or pass Backend::Auto or Backend::Native",
+                                who),
+                    unable);
+    }
+    const bool surprising =
+        unable.size() < reports.size() || std::ranges::any_of(reports, &BackendReport::gpu_expected);
+    if (!surprising) return {Backend::Native, {}};
+    return {Backend::Native,
+            fmt::format("NCCL is not usable by {}. So the collectives of all ranks run on the native CPU backend. Pass "
+                        "Backend::Nccl to have this refused, or Backend::Native to silence it",
+                        who)};
 }
 
 }  // namespace ddp::detail

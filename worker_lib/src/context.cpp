@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "worker_lib/src/backend_choice.hpp"
 #include "worker_lib/src/environment.hpp"
@@ -12,6 +13,7 @@
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/local_store.hpp"
 #include "worker_lib/src/store_adapter.hpp"
+#include "worker_lib/src/timeouts.hpp"
 
 namespace ddp {
 
@@ -33,34 +35,51 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
     spec.node_rank = environment.node_rank;
     spec.generation = environment.generation;
     spec.store = std::move(store);
-    spec.init_timeout = options.init_timeout;
+    spec.init_timeout = detail::bounded(options.init_timeout);
     spec.device = options.device >= 0 ? options.device : environment.local_rank;
     return spec;
 }
 
-/// Every rank must take the same one: a single rank without a device keeps all of them on the CPU.
+/// Every rank makes the same choice. A rank that was asked for the native backend needs to hear nobody; what it says
+/// lets those that were asked for another one fail at once, instead of waiting for it.
 Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
-    if (asked == Backend::Native) return asked;
-    const auto choice = detail::choose_backend(asked, detail::probe_nccl(spec.device), detail::gpu_expected_here());
-    const auto choices = detail::exchange(spec, "backend", to_string(choice.backend));
-    const auto native = std::ranges::find(choices, to_string(Backend::Native));
-    if (native == choices.end()) return Backend::Nccl;
-    const auto blocker = static_cast<int>(native - choices.begin());
-    if (spec.rank == blocker && !choice.reason.empty()) {
-        std::fputs(fmt::format("[ddp] rank {}: {}\n", spec.rank, choice.reason).c_str(), stderr);
+    const std::string report = encode(detail::report_here(asked, spec.device));
+    if (asked == Backend::Native) {
+        detail::publish(spec, "backend", report);
+        return asked;
     }
-    return Backend::Native;
+    std::vector<detail::BackendReport> reports;
+    for (const auto& text : detail::exchange(spec, "backend", report)) reports.push_back(detail::decode_report(text));
+    const auto choice = detail::decide_backend(reports);
+    if (spec.rank == 0 && !choice.line.empty()) std::fputs(fmt::format("[ddp] {}\n", choice.line).c_str(), stderr);
+    return choice.backend;
+}
+
+void check(const InitOptions& options) {
+    if (options.timeout.count() < 0) {
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("InitOptions::timeout is {} ms. Pass 0 for the default, or milliseconds::max() to wait "
+                                "without end",
+                                options.timeout.count()));
+    }
+    if (options.init_timeout.count() <= 0) {
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("InitOptions::init_timeout is {} ms, it must be positive: so long a rank waits for the "
+                                "others to appear",
+                                options.init_timeout.count()));
+    }
 }
 
 }  // namespace
 
 Context::Context(Environment environment, std::shared_ptr<Store> store, const InitOptions& options)
     : environment_(std::move(environment)), store_(std::move(store)) {
+    check(options);
     detail::check(environment_);
     GroupSpec spec = world_spec(environment_, store_, options);
     const Backend backend = agree_on_backend(spec, options.backend);
     const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
-    spec.default_timeout = options.timeout.count() == 0 ? usual : options.timeout;
+    spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
     world_ = detail::make_group(std::move(spec), backend);
 }
 
@@ -69,6 +88,7 @@ Context& Context::operator=(Context&&) noexcept = default;
 Context::~Context() = default;
 
 Context init_from_env(const InitOptions& options) {
+    check(options);
     const Environment environment = detail::read_environment(detail::process_variables());
     auto store = environment.master_port == 0 ? detail::make_local_store()
                                               : detail::connect_store(environment, options.init_timeout);

@@ -1,7 +1,9 @@
 #include "worker_lib/src/environment.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -47,6 +49,12 @@ Variables process_variables() {
     };
 }
 
+std::string hostname() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown-host";
+    return name.data();
+}
+
 Environment read_environment(const Variables& variables) {
     const bool rank_set = variables("RANK").has_value();
     const bool size_set = variables("WORLD_SIZE").has_value();
@@ -73,8 +81,8 @@ Environment read_environment(const Variables& variables) {
     if (environment.world_size > 1 && variables("TORCHELASTIC_USE_AGENT_STORE").value_or("True") == "False") {
         refuse(
             "TORCHELASTIC_USE_AGENT_STORE=False: this launcher leaves it to rank 0 to host the store, which this "
-            "library does "
-            "not do. Use ddprun, or torchrun with --master-addr and --master-port (its static rendezvous)");
+            "library does not do. Use ddprun, or torchrun with --master-addr and --master-port (its static "
+            "rendezvous)");
     }
     if (environment.world_size > 1 && (environment.master_addr.empty() || environment.master_port == 0)) {
         refuse(fmt::format("WORLD_SIZE is {} but {} is not set: the ranks cannot find each other. {}",

@@ -15,6 +15,9 @@ using Variables = std::function<std::optional<std::string>(const char* name)>;
 /// Of this process.
 [[nodiscard]] Variables process_variables();
 
+/// This machine's name, for messages: one word, never empty.
+[[nodiscard]] std::string hostname();
+
 /// Nothing set: a world of one. Throws Error{Environment} naming the variable, its text and what was expected.
 [[nodiscard]] Environment read_environment(const Variables& variables);
 

@@ -18,16 +18,23 @@ milliseconds until(ddprun::TimePoint deadline) {
     return std::max(kLastLook, std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now()));
 }
 
+std::string rank_key(const GroupSpec& spec, std::string_view topic, int rank) {
+    return group_key(spec, fmt::format("{}/{}", topic, rank));
+}
+
 }  // namespace
 
 std::string group_key(const GroupSpec& spec, std::string_view name) {
     return fmt::format("ddp/{}/{}/{}", spec.generation, spec.name, name);
 }
 
+void publish(const GroupSpec& spec, std::string_view topic, std::string_view value) {
+    spec.store->set(rank_key(spec, topic, spec.rank), value);
+}
+
 std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value) {
     const auto deadline = ddprun::Clock::now() + spec.init_timeout;
-    const auto key = [&](int rank) { return group_key(spec, fmt::format("{}/{}", topic, rank)); };
-    spec.store->set(key(spec.rank), value);
+    publish(spec, topic, value);
 
     const int size = static_cast<int>(spec.members.size());
     std::vector<std::string> values(static_cast<std::size_t>(size));
@@ -35,7 +42,7 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     for (int rank = 0; rank < size; ++rank) {
         try {
             values[static_cast<std::size_t>(rank)] =
-                rank == spec.rank ? value : spec.store->get(key(rank), until(deadline));
+                rank == spec.rank ? value : spec.store->get(rank_key(spec, topic, rank), until(deadline));
         } catch (const Error& error) {
             if (error.code() != ErrorCode::Timeout) throw;
             absent.push_back(rank);

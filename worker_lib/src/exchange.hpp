@@ -12,6 +12,9 @@ namespace ddp::detail {
 /// The store key `name` of this group in this generation.
 [[nodiscard]] std::string group_key(const GroupSpec& spec, std::string_view name);
 
+/// Publishes `value` under `topic` for those who exchange(), without waiting for anybody.
+void publish(const GroupSpec& spec, std::string_view topic, std::string_view value);
+
 /// Publishes `value` under `topic` (once per topic and group) and returns everybody's, by rank. Waits spec.init_timeout
 /// at most. Throws Error{Timeout} that names all ranks that did not publish.
 [[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value);

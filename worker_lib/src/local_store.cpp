@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "ddp/error.hpp"
+#include "worker_lib/src/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -25,7 +26,7 @@ public:
     std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
         std::unique_lock lock(mutex_);
         const auto found = [&] { return values_.find(key) != values_.end(); };
-        if (!changed_.wait_for(lock, timeout, found)) {
+        if (!changed_.wait_until(lock, deadline_in(timeout), found)) {
             throw Error(ErrorCode::Timeout, fmt::format("nobody set the key '{}' within {} ms", key, timeout.count()));
         }
         return values_.find(key)->second;

@@ -8,14 +8,11 @@
 
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
+#include "worker_lib/src/timeouts.hpp"
 
 namespace ddp::detail {
 
 namespace {
-
-bool is_float(DType type) {
-    return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
-}
 
 bool is_bitwise(ReduceOp op) { return op == ReduceOp::BAnd || op == ReduceOp::BOr || op == ReduceOp::BXor; }
 
@@ -51,11 +48,6 @@ std::string complaint(const Operation& operation, const GroupSpec& spec, Backend
     return {};
 }
 
-ddprun::TimePoint after(ddprun::Duration timeout) {
-    const auto now = ddprun::Clock::now();
-    return timeout < ddprun::TimePoint::max() - now ? now + timeout : ddprun::TimePoint::max();
-}
-
 /// One rank's wish in a split, as it travels through the store: "color key name".
 struct Wish {
     int color = 0;
@@ -77,13 +69,17 @@ GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
 Work GroupImpl::submit(Operation operation, const OpOptions& options) {
     operation.tag = options.tag;
     std::string wrong = complaint(operation, spec_, backend_->kind());
-    if (options.timeout.count() < 0) wrong = "the timeout is negative";
+    if (options.timeout.count() < 0) {
+        wrong =
+            fmt::format("OpOptions::timeout is {} ms. Pass 0 for the default of the group", options.timeout.count());
+    }
     const std::lock_guard lock(mutex_);
     operation.seq = last_seq_ + 1;
     if (!wrong.empty()) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
     }
-    operation.deadline = after(options.timeout.count() == 0 ? spec_.default_timeout : options.timeout);
+    const bool own = options.timeout.count() > 0;
+    operation.deadline = ddprun::Clock::now() + (own ? bounded(options.timeout) : spec_.default_timeout);
     last_seq_ = operation.seq;
     return Work(backend_->submit(std::move(operation)));
 }

@@ -9,6 +9,7 @@
 #include "common/endpoint.hpp"
 #include "ddp/error.hpp"
 #include "rendezvous/store/client.hpp"
+#include "worker_lib/src/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -41,7 +42,7 @@ public:
     }
 
     std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
-        const TimePoint deadline = Clock::now() + timeout;
+        const TimePoint deadline = deadline_in(timeout);
         std::string value;
         with_client(deadline, [&](Client& client) -> ddprun::Result<void> {
             auto got = client.get(key, deadline);
@@ -104,7 +105,7 @@ private:
 
 std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono::milliseconds timeout) {
     const ddprun::Endpoint endpoint{environment.master_addr, static_cast<std::uint16_t>(environment.master_port)};
-    auto client = Client::connect(endpoint, Clock::now() + timeout);
+    auto client = Client::connect(endpoint, deadline_in(timeout));
     if (!client) {
         throw Error(ErrorCode::Timeout,
                     "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);

@@ -5,10 +5,8 @@
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/backend_choice.hpp"
 
 using namespace ddp;
-using detail::choose_backend;
 using detail::read_environment;
 
 namespace {
@@ -113,21 +111,4 @@ TEST_CASE("half an environment is refused, saying which half is missing", "[cont
                       Catch::Contains("WORLD_SIZE is set but RANK is not"));
     CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}})),
                       Catch::Contains("MASTER_ADDR is not set"));
-}
-
-TEST_CASE("the backend follows the device, and a fallback is told where somebody expects a GPU", "[context][unit]") {
-    const detail::NcclAvailability usable{true, ""};
-    const detail::NcclAvailability absent{false, "libnccl.so.2 not found"};
-    CHECK(choose_backend(Backend::Auto, usable, true).backend == Backend::Nccl);
-    CHECK(choose_backend(Backend::Nccl, usable, false).backend == Backend::Nccl);
-    CHECK(choose_backend(Backend::Native, usable, true).backend == Backend::Native);
-
-    const auto quiet = choose_backend(Backend::Auto, absent, false);
-    CHECK(quiet.backend == Backend::Native);
-    CHECK(quiet.reason == "");
-    for (const auto& told :
-         {choose_backend(Backend::Auto, absent, true), choose_backend(Backend::Nccl, absent, false)}) {
-        CHECK(told.backend == Backend::Native);
-        CHECK_THAT(told.reason, Catch::Contains("libnccl.so.2 not found") && Catch::Contains("native CPU backend"));
-    }
 }

@@ -244,7 +244,26 @@ TEST_CASE("a limit on file sizes makes the arena smaller and nothing fail", "[na
         }
         return "more than there is";
     });
-    CHECK_THAT(processes.words(0), Catch::Contains("no room for 67108864 bytes in the arena"));
+    CHECK_THAT(processes.words(0),
+               Catch::Contains("no room for 67108864 bytes in the arena") && Catch::Contains("ulimit -f"));
+}
+
+TEST_CASE("a limit on file sizes that leaves no room is explained, not a signal", "[native][unit]") {
+    const auto limit_bytes = GENERATE(std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{9} << 20);
+    Processes processes({.ranks_per_node = {1}}, [limit_bytes](Context& context) -> std::string {
+        const rlimit limit{.rlim_cur = limit_bytes, .rlim_max = RLIM_INFINITY};
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return "no limit";
+        std::string words = "accepted";
+        try {
+            (void)context.world().split(0, 0, "small");
+        } catch (const Error& error) {
+            words = error.what();
+        }
+        const rlimit none{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+        (void)::setrlimit(RLIMIT_FSIZE, &none);  // so that the words can be written
+        return words;
+    });
+    CHECK_THAT(processes.words(0), Catch::Contains("ulimit -f") && Catch::Contains("shared memory"));
 }
 
 TEST_CASE("a thread's world leaves no descriptor and no mapping", "[native][unit]") {

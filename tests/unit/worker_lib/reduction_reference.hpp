@@ -15,10 +15,6 @@ namespace ddp::testing {
 
 using Bytes = std::vector<std::byte>;
 
-inline bool is_float(DType type) {
-    return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
-}
-
 template <typename T>
 T read_as(const std::byte* at) {
     T value;

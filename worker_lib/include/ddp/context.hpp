@@ -13,10 +13,13 @@
 namespace ddp {
 
 struct InitOptions {
-    Backend backend = Backend::Auto;     ///< Auto: Nccl if a device is usable, else Native
-    std::chrono::milliseconds timeout{}; ///< of every collective; 0: 10 min NCCL, 30 min Native (as in PyTorch)
-    std::chrono::milliseconds init_timeout{300'000};  ///< for all ranks to appear
-    int device = -1;                     ///< CUDA device; -1: LOCAL_RANK
+    /// The same on every rank. Auto: Nccl if every rank has a usable device, else Native for all. Nccl: nothing else;
+    /// if a rank cannot, every rank throws Error{Unavailable} with the same text.
+    Backend backend = Backend::Auto;
+    /// Of every collective. 0: 10 min NCCL, 30 min Native (as in PyTorch); milliseconds::max(): without end.
+    std::chrono::milliseconds timeout{};
+    std::chrono::milliseconds init_timeout{300'000};  ///< for all ranks to appear; positive
+    int device = -1;                                  ///< CUDA device; -1: LOCAL_RANK
 };
 
 /// What the launcher told this process, by environment variables (docs/environment.md).
@@ -59,11 +62,12 @@ private:
     std::unique_ptr<ProcessGroup> world_;
 };
 
-/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT,
-/// TORCHELASTIC_RUN_ID, DDPRUN_GENERATION; connects to the store and to all peers. Works under ddprun, and under torchrun when its agent
-/// hosts the store (TORCHELASTIC_USE_AGENT_STORE=True).
-/// Without any of them: a world of one rank, so that a trainer also runs when started by hand.
-/// Throws Error{Environment} naming the variable, Error{Timeout} naming the ranks that did not come.
+/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT,
+/// TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID, DDPRUN_GENERATION; connects to the store and to all peers. Works
+/// under ddprun, and under torchrun when its agent hosts the store (TORCHELASTIC_USE_AGENT_STORE=True). Without any of
+/// them: a world of one rank, so that a trainer also runs when started by hand. Throws Error{Environment} naming the
+/// variable, Error{Timeout} naming the ranks that did not come, Error{InvalidArgument} for options that cannot be
+/// meant, Error{Unavailable} or Error{Mismatch} for the backend.
 [[nodiscard]] Context init_from_env(const InitOptions& options = {});
 
 }  // namespace ddp

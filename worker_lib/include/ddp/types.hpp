@@ -35,6 +35,10 @@ enum class Backend : std::uint8_t { Auto, Native, Nccl };
     return 0;
 }
 
+[[nodiscard]] constexpr bool is_float(DType type) {
+    return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
+}
+
 [[nodiscard]] std::string_view to_string(DType type);
 [[nodiscard]] std::string_view to_string(ReduceOp op);
 [[nodiscard]] std::string_view to_string(Backend backend);
@@ -52,11 +56,15 @@ struct Buffer {
 template <typename T>
 inline constexpr DType dtype_of = [] {
     using U = std::remove_cv_t<T>;
-    if constexpr (std::is_same_v<U, float>) return DType::f32;
-    else if constexpr (std::is_same_v<U, double>) return DType::f64;
+    if constexpr (std::is_same_v<U, float>)
+        return DType::f32;
+    else if constexpr (std::is_same_v<U, double>)
+        return DType::f64;
     else if constexpr (std::is_integral_v<U> && !std::is_same_v<U, bool>) {
-        if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? DType::i8 : DType::u8;
-        else if constexpr (sizeof(U) == 4) return std::is_signed_v<U> ? DType::i32 : DType::u32;
+        if constexpr (sizeof(U) == 1)
+            return std::is_signed_v<U> ? DType::i8 : DType::u8;
+        else if constexpr (sizeof(U) == 4)
+            return std::is_signed_v<U> ? DType::i32 : DType::u32;
         else {
             static_assert(sizeof(U) == 8, "no ddp::DType for this type");
             return std::is_signed_v<U> ? DType::i64 : DType::u64;
@@ -83,7 +91,7 @@ struct Stream {
 };
 
 struct OpOptions {
-    std::chrono::milliseconds timeout{};  ///< 0: the group's default
+    std::chrono::milliseconds timeout{};  ///< 0: the group's default; negative: Error{InvalidArgument}
     std::string_view tag{};               ///< names the operation in errors and dumps: "bucket 3"
 };
 

@@ -13,8 +13,9 @@ void* HeapArena::allocate(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const std::size_t room = segment_->heap_bytes() - used_;
     if (bytes > room) {
-        throw Error(ErrorCode::System, fmt::format("no room for {} bytes in the arena: {} of {} are in use", bytes,
-                                                   used_, segment_->heap_bytes()));
+        throw Error(ErrorCode::System,
+                    fmt::format("no room for {} bytes in the arena: {} of {} are in use. Its size comes from {}", bytes,
+                                used_, segment_->heap_bytes(), segment_->heap_limit()));
     }
     if (bytes > 0) segment_->populate_heap(used_, bytes);
     void* const data = segment_->heap() + used_;

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <fstream>
 #include <sstream>
 
 #include "common/ids.hpp"
+#include "worker_lib/src/environment.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
 namespace ddp::detail {
@@ -23,12 +23,6 @@ std::string boot_id() {
     std::string id;
     if (!(file >> id)) throw_errno(fmt::format("cannot read {}", kPath), errno);
     return id;
-}
-
-std::string hostname() {
-    std::array<char, 256> name{};
-    if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown-host";
-    return name.data();
 }
 
 }  // namespace

@@ -1,40 +1,24 @@
 #include "worker_lib/src/native/segment.hpp"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <mutex>
 #include <new>
 #include <utility>
 
+#include "worker_lib/src/native/heap_limit.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
 namespace ddp::detail {
 
 namespace {
-
-constexpr std::size_t kLargestHeap = std::size_t{64} << 30;
-
-/// No rank can fill more than the machine has; a limit on file sizes holds for memfd as well.
-std::size_t heap_bytes_here() {
-    const auto pages = ::sysconf(_SC_PHYS_PAGES);
-    std::size_t bytes =
-        pages > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kLargestHeap;
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        bytes = std::min<std::size_t>(bytes, limit.rlim_cur / 2);
-    }
-    constexpr std::size_t kHugePage = 2u << 20;
-    return std::min(bytes, kLargestHeap) / kHugePage * kHugePage;
-}
 
 /// The segments that this process has mapped, by device and inode.
 struct Mapped {
@@ -72,14 +56,20 @@ std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
 std::shared_ptr<Segment> Segment::create() {
     ddprun::UniqueFd fd(::memfd_create("ddp", MFD_CLOEXEC));
     if (!fd) throw_errno("cannot create shared memory (memfd)", errno);
-    const std::size_t bytes = kHeapOffset + heap_bytes_here();
+    HeapLimit limit = heap_limit_here(kHeapOffset);
+    const std::size_t bytes = kHeapOffset + limit.bytes;
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
         throw_errno(fmt::format("cannot size shared memory to {} MiB", bytes >> 20), errno);
+    }
+    // Without this a lack of memory would show as SIGBUS below.
+    if (::fallocate(fd.get(), 0, 0, kControlBytes) != 0) {
+        throw_errno("no room for a group's shared memory (is the memory of this machine or container used up?)", errno);
     }
     const auto status = status_of(fd.get());
     auto segment = map(fd.get(), bytes);
     new (segment->base_) Control;
     segment->fd_ = std::move(fd);
+    segment->heap_limit_ = std::move(limit.reason);
     Mapped& table = mapped();
     const std::lock_guard lock(table.mutex);
     std::erase_if(table.segments, [](const auto& entry) { return entry.second.expired(); });
@@ -113,7 +103,9 @@ void Segment::populate_heap(std::size_t offset, std::size_t bytes) const {
     // Kernels before 5.14: the pages exist afterwards, though not yet in our page table.
     const auto begin = static_cast<off_t>(kHeapOffset + first);
     if (::fallocate(fd_.get(), 0, begin, static_cast<off_t>(end - first)) == 0) return;
-    throw_errno(fmt::format("no room for {} bytes of shared memory", bytes), errno);
+    throw_errno(
+        fmt::format("no room for {} bytes of shared memory: the arena's size comes from {}", bytes, heap_limit_),
+        errno);
 }
 
 }  // namespace ddp::detail

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "common/unique_fd.hpp"
 #include "worker_lib/src/native/control.hpp"
@@ -16,7 +17,7 @@ inline constexpr std::size_t kStagingBytes = 4u << 20;
 
 class Segment {
 public:
-    /// A new one, zeroed. The heap is as large as the machine's memory, 64 GiB at most. Throws Error{System}.
+    /// A new one, zeroed. The heap is as large as heap_limit_here() allows. Throws Error{System}.
     [[nodiscard]] static std::shared_ptr<Segment> create();
     /// A peer's, from its descriptor. Within one process all users of a segment share one mapping of it: that way
     /// ThreadSanitizer sees ranks that are threads meet at the same addresses. Throws Error{System}.
@@ -29,8 +30,9 @@ public:
     [[nodiscard]] std::byte* staging() const { return base_ + kControlBytes; }
     [[nodiscard]] std::byte* heap() const { return base_ + kHeapOffset; }
     [[nodiscard]] std::size_t heap_bytes() const { return bytes_ - kHeapOffset; }
-    /// Valid in the segment's creator only.
+    /// Valid in the segment's creator only, as the next one: what decided the size of the heap, for errors.
     [[nodiscard]] int fd() const { return fd_.get(); }
+    [[nodiscard]] const std::string& heap_limit() const { return heap_limit_; }
 
     /// Makes the pages of [offset, offset + bytes) of the heap present, or throws Error{System}: without this, a lack
     /// of memory would show as SIGBUS at the first touch.
@@ -47,6 +49,7 @@ private:
     std::byte* base_;
     std::size_t bytes_;
     ddprun::UniqueFd fd_;
+    std::string heap_limit_;
 };
 
 }  // namespace ddp::detail

@@ -5,8 +5,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdlib>
+#include <string>
 
+#include "worker_lib/src/environment.hpp"
 #include "worker_lib/src/nccl/nccl_api.hpp"
 
 namespace ddp::detail {
@@ -48,9 +49,9 @@ private:
 };
 
 Result<NcclApi> load_nccl() {
-    const char* chosen = std::getenv("DDPRUN_NCCL_LIBRARY");
-    const bool from_environment = chosen != nullptr && *chosen != '\0';
-    Library library(from_environment ? chosen : kNcclLibrary);
+    const std::string chosen = process_variables()("DDPRUN_NCCL_LIBRARY").value_or("");
+    const bool from_environment = !chosen.empty();
+    Library library(from_environment ? chosen.c_str() : kNcclLibrary);
     if (!library.opened()) {
         return Error{Errc::kNotFound,
                      from_environment

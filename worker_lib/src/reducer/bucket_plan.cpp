@@ -10,9 +10,7 @@ namespace ddp {
 namespace {
 
 void check(const ParamSpec& param, std::size_t index) {
-    const bool is_float = param.dtype == DType::f16 || param.dtype == DType::bf16 || param.dtype == DType::f32 ||
-                          param.dtype == DType::f64;
-    if (is_float) return;
+    if (is_float(param.dtype)) return;
     throw Error(ErrorCode::InvalidArgument, "parameter " + std::to_string(index) + " ('" + param.name +
                                                 "') is of type " + std::string(to_string(param.dtype)) +
                                                 ": only f16, bf16, f32 and f64 have gradients to average");

@@ -1,0 +1,109 @@
+// Which backend a job uses: one decision for all ranks, whatever each of them finds on its machine.
+
+#include <future>
+#include <optional>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "worker_lib/src/backend_choice.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using detail::BackendReport;
+using detail::decide_backend;
+
+namespace {
+
+BackendReport report(Backend asked, const std::string& host, const std::string& obstacle = "",
+                     bool gpu_expected = false) {
+    return {.asked = asked, .host = host, .obstacle = obstacle, .gpu_expected = gpu_expected};
+}
+
+/// The error with which the reports are refused.
+std::optional<Error> refusal(const std::vector<BackendReport>& reports) {
+    try {
+        (void)decide_backend(reports);
+    } catch (const Error& error) {
+        return error;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("NCCL is taken where every rank can use it", "[context][unit]") {
+    for (const Backend asked : {Backend::Auto, Backend::Nccl}) {
+        const auto choice = decide_backend({report(asked, "a"), report(asked, "b")});
+        CHECK(choice.backend == Backend::Nccl);
+        CHECK(choice.line == "");
+    }
+}
+
+TEST_CASE("one rank without a device keeps all on the CPU, and one line says which", "[context][unit]") {
+    const auto choice =
+        decide_backend({report(Backend::Auto, "a"), report(Backend::Auto, "a"),
+                        report(Backend::Auto, "b", "no CUDA device"), report(Backend::Auto, "b", "no CUDA device")});
+    CHECK(choice.backend == Backend::Native);
+    CHECK_THAT(choice.line, Catch::Contains("ranks 2 and 3 on host b: no CUDA device") &&
+                                Catch::Contains("native CPU backend") && Catch::Contains("all ranks"));
+}
+
+TEST_CASE("a job without any GPU says nothing about them, unless somebody expects one", "[context][unit]") {
+    const BackendReport plain = report(Backend::Auto, "a", "libnccl.so.2 not found");
+    CHECK(decide_backend({plain, plain}).backend == Backend::Native);
+    CHECK(decide_backend({plain, plain}).line == "");
+    BackendReport hopeful = plain;
+    hopeful.gpu_expected = true;
+    CHECK_THAT(decide_backend({plain, hopeful}).line,
+               Catch::Contains("ranks 0 and 1 on host a: libnccl.so.2 not found"));
+}
+
+TEST_CASE("NCCL that was asked for is never replaced: all ranks fail, naming those without it", "[context][unit]") {
+    const auto error = refusal({report(Backend::Nccl, "a"), report(Backend::Nccl, "b", "no CUDA device"),
+                                report(Backend::Nccl, "c", "libnccl.so.2 not found")});
+    REQUIRE(error);
+    CHECK(error->code() == ErrorCode::Unavailable);
+    CHECK(error->culprits() == std::vector<int>{1, 2});
+    CHECK_THAT(error->what(), Catch::Contains("rank 1 on host b: no CUDA device") &&
+                                  Catch::Contains("rank 2 on host c: libnccl.so.2 not found") &&
+                                  Catch::Contains("Backend::Native"));
+}
+
+TEST_CASE("ranks that ask for different backends are told so", "[context][unit]") {
+    const auto error = refusal({report(Backend::Auto, "a"), report(Backend::Native, "a"), report(Backend::Auto, "b")});
+    REQUIRE(error);
+    CHECK(error->code() == ErrorCode::Mismatch);
+    CHECK_THAT(error->what(), Catch::Contains("rank 0 asks for auto") && Catch::Contains("rank 1 for native"));
+}
+
+TEST_CASE("a report survives the store", "[context][unit]") {
+    const BackendReport before = report(Backend::Nccl, "host-a", "no CUDA device: driver too old", true);
+    const BackendReport after = detail::decode_report(encode(before));
+    CHECK(after.asked == before.asked);
+    CHECK(after.host == before.host);
+    CHECK(after.obstacle == before.obstacle);
+    CHECK(after.gpu_expected);
+    CHECK_THROWS_AS(detail::decode_report("nonsense"), Error);
+}
+
+TEST_CASE("ranks of one job that ask for different backends fail at once", "[context][unit]") {
+    const LocalWorld world{.ranks_per_node = {2}};
+    const auto store = detail::make_local_store();
+    std::vector<std::future<std::string>> ranks;
+    for (const int rank : {0, 1}) {
+        ranks.push_back(std::async(std::launch::async, [&world, store, rank] {
+            InitOptions options = world.options();
+            options.backend = rank == 0 ? Backend::Auto : Backend::Native;
+            options.init_timeout = std::chrono::seconds(2);  // the native rank waits for rank 0's record in vain
+            try {
+                const Context context(world.environment(rank), store, options);
+            } catch (const Error& error) {
+                return std::string(error.what());
+            }
+            return std::string("accepted");
+        }));
+    }
+    CHECK_THAT(ranks[0].get(), Catch::Contains("rank 0 asks for auto") && Catch::Contains("rank 1 for native"));
+    CHECK_THAT(ranks[1].get(), Catch::Contains("rank 0"));
+}

@@ -1,0 +1,57 @@
+// Timeouts as users pass them: for ever, none at all, and by mistake.
+
+#include <chrono>
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// What starting a world of one with these options threw.
+std::string refusal(const InitOptions& options) {
+    try {
+        const Context context(Environment{}, detail::make_local_store(), options);
+    } catch (const Error& error) {
+        return (error.code() == ErrorCode::InvalidArgument ? "" : "wrong code: ") + std::string(error.what());
+    }
+    return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("the longest timeout that there is means for ever", "[context][unit]") {
+    const LocalWorld world{
+        .ranks_per_node = {2, 1}, .timeout = milliseconds::max(), .init_timeout = milliseconds::max()};
+    const auto outcomes = try_ranks(world, [](Context& context) {
+        const auto group = context.world().split(0, 0, "all");
+        for (ProcessGroup* each : {&context.world(), group.get()}) {
+            each->barrier().wait();
+            each->barrier({.timeout = milliseconds::max()}).wait_host(milliseconds::max());
+        }
+    });
+    for (const auto& outcome : outcomes) CHECK(outcome.text() == "");
+}
+
+TEST_CASE("timeouts that cannot be meant are refused by name", "[context][unit]") {
+    CHECK(refusal({.backend = Backend::Native, .timeout = milliseconds(0)}) == "accepted");
+    CHECK_THAT(refusal({.backend = Backend::Native, .timeout = milliseconds(-1)}),
+               Catch::Contains("InitOptions::timeout is -1 ms") && Catch::Contains("Pass 0 for the default"));
+    for (const int wrong : {0, -30'000}) {
+        CHECK_THAT(refusal({.backend = Backend::Native, .init_timeout = milliseconds(wrong)}),
+                   Catch::Contains("InitOptions::init_timeout is " + std::to_string(wrong) + " ms") &&
+                       Catch::Contains("must be positive"));
+    }
+}
+
+TEST_CASE("an operation and a wait refuse a negative timeout", "[context][unit]") {
+    Context context(Environment{}, detail::make_local_store(), {.backend = Backend::Native});
+    ProcessGroup& world = context.world();
+    CHECK_THROWS_WITH(world.barrier({.timeout = milliseconds(-5)}),
+                      Catch::Contains("OpOptions::timeout is -5 ms") && Catch::Contains("Pass 0 for the default"));
+    CHECK_THROWS_WITH(world.barrier().wait_host(milliseconds(-5)), Catch::Contains("wait_host"));
+}

@@ -1,0 +1,80 @@
+#include "worker_lib/src/native/heap_limit.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+constexpr std::size_t kLargestHeap = std::size_t{64} << 30;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+/// The number in a file of a cgroup; nothing for "max", or where there is no such file.
+std::optional<std::size_t> read_limit(const std::filesystem::path& file) {
+    std::ifstream stream(file);
+    std::size_t bytes = 0;
+    if (stream >> bytes) return bytes;
+    return std::nullopt;
+}
+
+/// cgroup v2: a limit holds for all groups below the one that has it. v1, for containers, which see their own as root.
+std::optional<std::size_t> cgroup_limit() {
+    const std::filesystem::path root = "/sys/fs/cgroup";
+    std::optional<std::size_t> least = read_limit(root / "memory/memory.limit_in_bytes");
+    std::ifstream file("/proc/self/cgroup");
+    for (std::string line; std::getline(file, line);) {
+        if (!line.starts_with("0::/")) continue;
+        for (std::filesystem::path group = line.substr(4);; group = group.parent_path()) {
+            const auto limit = read_limit(root / group / "memory.max");
+            if (limit && (!least || *limit < *least)) least = limit;
+            if (group.empty()) break;
+        }
+    }
+    return least;
+}
+
+std::optional<std::size_t> machine_memory() {
+    const auto pages = ::sysconf(_SC_PHYS_PAGES);
+    if (pages <= 0) return std::nullopt;
+    return static_cast<std::size_t>(pages) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::optional<std::size_t> file_size_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+    return limit.rlim_cur;
+}
+
+}  // namespace
+
+HeapLimit heap_limit_here(std::size_t reserved_bytes) {
+    HeapLimit least{kLargestHeap, "the largest arena of this library"};
+    const auto consider = [&](std::optional<std::size_t> bytes, const char* reason) {
+        if (bytes && *bytes < least.bytes) least = {*bytes, reason};
+    };
+    consider(machine_memory(), "the memory of this machine");
+    consider(cgroup_limit(), "the memory limit of this container or batch job (cgroup)");
+    if (const auto file_bytes = file_size_limit()) {
+        // Passing this limit is not an error but a signal that ends the process: it must be known beforehand.
+        if (*file_bytes < reserved_bytes + kHugePage) {
+            throw Error(ErrorCode::System,
+                        fmt::format("the limit on file sizes (ulimit -f) is {} bytes. It holds for shared memory too, "
+                                    "of which a group needs at least {}. Raise it: ulimit -f unlimited",
+                                    *file_bytes, reserved_bytes + kHugePage));
+        }
+        consider(*file_bytes - reserved_bytes, "the limit on file sizes (ulimit -f)");
+    }
+    least.bytes = least.bytes / kHugePage * kHugePage;
+    return least;
+}
+
+}  // namespace ddp::detail
