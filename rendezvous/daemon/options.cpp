@@ -34,15 +34,13 @@ constexpr const char* kFooter =
     "Exit codes: 0 the job has its verdict, whatever that is; 2 wrong usage; 69 the port could not be opened, or\n"
     "no agent was connected for --linger seconds; 128 + n told to end by signal n; 70 a bug.";
 
-/// Six or so limits, two in a line.
+/// "  key-bytes 8192      longest key", in columns.
 std::string limit_table() {
+    const store::Limits defaults;
     std::string lines;
-    bool left = true;
-    for (const auto& [name, value] : store_limits({})) {
-        lines += fmt::format("{}{:<18}{:<14}{}", left ? "  " : "", name, value, left ? "" : "\n");
-        left = !left;
-    }
-    return left ? lines : lines + "\n";
+    for (const auto& [name, field, help] : store::kLimitOptions)
+        lines += fmt::format("  {:<25}{:<12}{}\n", name, defaults.*field, help);
+    return lines;
 }
 
 std::string seconds_in_range(const std::string& text) {

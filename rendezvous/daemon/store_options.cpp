@@ -16,20 +16,6 @@ namespace {
 
 constexpr std::uint16_t kPyTorchPort = 29500;
 
-struct NamedLimit {
-    std::string_view name;
-    std::size_t store::Limits::*member;
-};
-
-constexpr std::array kLimits{
-    NamedLimit{"key-bytes", &store::Limits::key_bytes},
-    NamedLimit{"value-bytes", &store::Limits::value_bytes},
-    NamedLimit{"keys-per-request", &store::Limits::keys_per_request},
-    NamedLimit{"request-bytes", &store::Limits::request_bytes},
-    NamedLimit{"reply-bytes", &store::Limits::reply_bytes},
-    NamedLimit{"store-bytes", &store::Limits::store_bytes},
-};
-
 constexpr std::array kDialects{
     std::pair{std::string_view("1.13"), store::OlderDialect::kV1_13},
     std::pair{std::string_view("2.1"), store::OlderDialect::kV2_1},
@@ -62,10 +48,11 @@ Result<void> apply_store_limit(const std::string& text, store::Limits& limits) {
     const auto equals = text.find('=');
     std::string name = text.substr(0, equals);
     std::ranges::replace(name, '_', '-');
-    const auto* const limit = std::ranges::find(kLimits, name, &NamedLimit::name);
-    if (equals == std::string::npos || limit == kLimits.end()) {
+    const auto* const limit = std::ranges::find(store::kLimitOptions, name, &store::LimitOption::name);
+    if (equals == std::string::npos || limit == store::kLimitOptions.end()) {
         std::string names;
-        for (const NamedLimit& known : kLimits) names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
+        for (const store::LimitOption& known : store::kLimitOptions)
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
         return Error{Errc::kUsage,
                      fmt::format("--store-limit: '{}' is not NAME=VALUE with one of the names {}", text, names)};
     }
@@ -76,14 +63,8 @@ Result<void> apply_store_limit(const std::string& text, store::Limits& limits) {
                                  "it for 1024, 1024², …",
                                  text.substr(equals + 1))};
     }
-    limits.*(limit->member) = *amount;
+    limits.*(limit->field) = *amount;
     return {};
-}
-
-std::vector<std::pair<std::string_view, std::size_t>> store_limits(const store::Limits& limits) {
-    std::vector<std::pair<std::string_view, std::size_t>> list;
-    for (const auto& [name, member] : kLimits) list.emplace_back(name, limits.*member);
-    return list;
 }
 
 Result<store::OlderDialect> parse_older_dialect(const std::string& text) {

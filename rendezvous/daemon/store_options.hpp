@@ -1,11 +1,8 @@
 #pragma once
 // The options of `ddprund --store` as values.
 
-#include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
@@ -24,9 +21,6 @@ struct StoreMode {
 
 /// Takes one --store-limit into `limits`: "value-bytes=64M". Errors: kUsage, with the names that there are.
 [[nodiscard]] Result<void> apply_store_limit(const std::string& text, store::Limits& limits);
-
-/// Every limit with its value, in the order in which people read them.
-[[nodiscard]] std::vector<std::pair<std::string_view, std::size_t>> store_limits(const store::Limits& limits);
 
 /// "1.13" (also for 2.0), "2.1" or "none". Errors: kUsage.
 [[nodiscard]] Result<store::OlderDialect> parse_older_dialect(const std::string& text);

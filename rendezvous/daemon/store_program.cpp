@@ -19,6 +19,7 @@
 #include "common/exit_codes.hpp"
 #include "rendezvous/daemon/report.hpp"
 #include "rendezvous/daemon/startup.hpp"
+#include "rendezvous/daemon/store_report.hpp"
 #include "rendezvous/store/server.hpp"
 
 namespace ddprun::daemon {
@@ -61,7 +62,7 @@ public:
 
     [[nodiscard]] std::string statistics() const {
         const auto up = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - opened_);
-        return fmt::format("up {} s", up.count());
+        return statistics_line(server_->statistics(), up);
     }
 
 private:

@@ -113,6 +113,7 @@ TEST_CASE("ddprund --store stops at once while clients are connected, and its po
 
     store.signal(SIGTERM);
     CHECK(store.wait(Seconds(2)).exit_code() == 0);
+    CHECK_THAT(store.err(), Catch::Contains("1 connection (1 accepted") && Catch::Contains("CANCEL_WAIT 1"));
     CHECK(client.wait(Seconds(2)).exit_code() == 0);
     e2e::Process next(sandbox, {.argv = {program(), "--store", address}});
     CHECK(address_of(next) == address);
