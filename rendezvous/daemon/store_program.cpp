@@ -58,6 +58,8 @@ public:
 
     [[nodiscard]] Endpoint endpoint() const { return {address_.to_string(), server_->port()}; }
     [[nodiscard]] bool loopback() const { return address_.is_loopback(); }
+    /// Until `io`, which only waits for signals, is stopped.
+    void run(asio::io_context& io) { server_->run(io); }
     void close() { server_->close(); }
 
     [[nodiscard]] std::string statistics() const {
@@ -132,7 +134,7 @@ int run_store(const Options& options) {
     announce(service, *options.store);
     if (ready_fd) say_ready(std::move(ready_fd), ready_line(service.endpoint()));
     notify_service_manager("READY=1");
-    io.run();
+    service.run(io);
     return exit_code::kSuccess;
 }
 

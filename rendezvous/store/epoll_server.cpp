@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <ctime>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -66,8 +65,22 @@ void EpollServer::close() {
     ready_.clear();
 }
 
-bool EpollServer::serve(std::chrono::nanoseconds patience) {
-    const std::size_t count = wait(patience);
+void EpollServer::serve_until_signal(const std::function<bool()>& go_on) {
+    sigset_t before;
+    sigset_t blocked;
+    ::sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) ::sigdelset(&blocked, fault);
+    ::pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    // First for those that came before they were blocked.
+    for (interrupted_ = true; !interrupted_ || go_on();) {
+        if (accepting_ == Accepting::kClosed) break;
+        serve(-1ns, &before);
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+bool EpollServer::serve(std::chrono::nanoseconds patience, const sigset_t* signals) {
+    const std::size_t count = wait(patience, signals);
     // Only those that are ready now: who has still more after this turn queues up behind the others.
     const std::size_t ready = ready_.size();
     for (std::size_t i = 0; i < count; ++i) {
@@ -92,27 +105,17 @@ bool EpollServer::serve(std::chrono::nanoseconds patience) {
     return count + ready > 0;
 }
 
-std::size_t EpollServer::wait(std::chrono::nanoseconds patience) {
+std::size_t EpollServer::wait(std::chrono::nanoseconds patience, const sigset_t* signals) {
     if (!ready_.empty()) patience = 0ns;
     if (const auto due = deadline(); due && patience != 0ns) {
         const auto left = std::max<std::chrono::nanoseconds>(*due - now_(), 0ns);
         patience = patience < 0ns ? left : std::min(patience, left);
     }
-    int count = 0;
-    if (patience <= 0ns) {
-        count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), patience < 0ns ? -1 : 0);
-    } else {
-        const auto seconds = std::chrono::floor<std::chrono::seconds>(patience);
-        const timespec timeout{static_cast<std::time_t>(seconds.count()),
-                               static_cast<long>((patience - seconds).count())};
-        count = ::epoll_pwait2(epoll_.get(), events_.data(), static_cast<int>(events_.size()), &timeout, nullptr);
-        if (count < 0 && errno == ENOSYS) {  // Linux before 5.11
-            const auto whole = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
-            count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                                 static_cast<int>(std::min<std::int64_t>(whole, 60'000)));
-        }
-    }
-    return count > 0 ? static_cast<std::size_t>(count) : 0;  // EINTR: nothing has come
+    const auto whole = std::min<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::milliseconds>(patience), 60s);
+    const int count = ::epoll_pwait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
+                                    patience < 0ns ? -1 : static_cast<int>(whole.count()), signals);
+    interrupted_ = count < 0;  // by EINTR, the only way in which it can fail
+    return count > 0 ? static_cast<std::size_t>(count) : 0;
 }
 
 std::optional<TimePoint> EpollServer::deadline() const {

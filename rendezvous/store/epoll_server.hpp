@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,7 +44,10 @@ public:
     [[nodiscard]] int poll_fd() const { return epoll_.get(); }
     /// Waits up to `patience` for something to do (negative: for ever) and gives everybody who has something one turn.
     /// Whether there was anything: if not, poll_fd() says when there will be.
-    bool serve(std::chrono::nanoseconds patience);
+    bool serve(std::chrono::nanoseconds patience) { return serve(patience, nullptr); }
+    /// Serves without returning in between, which costs least. Signals are handled only while it waits; then it asks
+    /// `go_on` whether to. They are blocked meanwhile.
+    void serve_until_signal(const std::function<bool()>& go_on);
     /// When serve() is to be called even if poll_fd() is not readable.
     [[nodiscard]] std::optional<TimePoint> deadline() const;
     /// Ends the listener and all connections.
@@ -53,7 +57,9 @@ public:
 private:
     enum class Accepting { kYes, kAtLimit, kFailing, kClosed };
 
-    [[nodiscard]] std::size_t wait(std::chrono::nanoseconds patience);
+    /// `signals`: those that are blocked while it waits; null: as always.
+    bool serve(std::chrono::nanoseconds patience, const sigset_t* signals);
+    [[nodiscard]] std::size_t wait(std::chrono::nanoseconds patience, const sigset_t* signals);
     void turn(Connection& connection, std::uint32_t events);
     void receive(Connection& connection);
     void serve_requests(Connection& connection);
@@ -95,6 +101,7 @@ private:
     std::size_t inside_ = 0;           ///< connections that wait for the rest of a request
 
     Accepting accepting_ = Accepting::kYes;
+    bool interrupted_ = false;    ///< the last wait was, by a signal
     bool accept_failed_ = false;  ///< since the last one that did not
     TimePoint accept_again_at_;
     TimePoint look_for_stalled_at_;

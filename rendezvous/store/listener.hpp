@@ -14,7 +14,7 @@ namespace ddprun::store {
 
 class Listener {
 public:
-    /// Listens on the numeric `address` and on nothing else: `::` is every IPv6 address and no IPv4 one. Port 0: a free
+    /// Listens on the numeric `address` and on nothing else; `::` is every address, IPv4 too. Port 0: a free
     /// one. Errors: kInUse or kSystem with the address.
     [[nodiscard]] static Result<Listener> open(const std::string& address, std::uint16_t port);
 

@@ -1,5 +1,6 @@
 #include "rendezvous/store/server.hpp"
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -18,8 +19,6 @@ using namespace std::chrono_literals;
 
 /// So long the server goes on serving before the io_context has a look at everything else.
 constexpr auto kTurn = 2ms;
-/// So long it waits for the next request itself, which costs less than to return to the io_context in between.
-constexpr auto kLinger = 200us;
 
 /// Serves when the epoll set is readable. Kept alive by its pending operations, so that a StoreServer can go first.
 class Pump : public std::enable_shared_from_this<Pump> {
@@ -45,13 +44,20 @@ public:
         server_->close();
     }
 
+    void run(asio::io_context& io) {
+        server_->serve_until_signal([&] {
+            io.poll();
+            return !io.stopped();
+        });
+    }
+
     [[nodiscard]] const EpollServer& server() const { return *server_; }
 
 private:
     void serve() {
         if (!readable_.is_open()) return;
         for (const TimePoint until = Clock::now() + kTurn; Clock::now() < until;) {
-            if (!server_->serve(kLinger)) return wait();
+            if (!server_->serve(0ns)) return wait();
         }
         asio::post(readable_.get_executor(), [self = shared_from_this()] { self->serve(); });
     }
@@ -85,6 +91,7 @@ public:
     AsioStoreServer& operator=(const AsioStoreServer&) = delete;
     std::uint16_t port() const override { return pump_->server().port(); }
     Statistics statistics() const override { return pump_->server().statistics(); }
+    void run(asio::io_context& io) override { pump_->run(io); }
     void close() override { pump_->close(); }
 
 private:

@@ -8,13 +8,15 @@ void Waits::begin(ConnectionId connection, std::span<const std::string_view> nam
     const auto [entry, fresh] = connections_.try_emplace(connection);
     assert(fresh && !names.empty());
     Wait& wait = entry->second;
-    wait.waiters = std::make_unique<Waiter[]>(names.size());
+    if (names.size() > 1) wait.many = std::make_unique<Waiter[]>(names.size());
+    Waiter* next = wait.many ? wait.many.get() : &wait.one;
     for (const std::string_view name : names) {
         auto found = names_.find(name);
         if (found == names_.end()) found = names_.emplace(name, Queue{}).first;
         Queue& queue = found->second;
         if (queue.last && queue.last->connection == &*entry) continue;  // the name came twice in the list
-        Waiter& waiter = wait.waiters[wait.count++];
+        Waiter& waiter = *next++;
+        ++wait.count;
         waiter = {&*found, &*entry, queue.last, nullptr};
         (queue.last ? queue.last->after : queue.first) = &waiter;
         queue.last = &waiter;
@@ -29,7 +31,7 @@ void Waits::forget(ConnectionId connection) {
     const auto found = connections_.find(connection);
     if (found == connections_.end()) return;
     Wait& wait = found->second;
-    for (Waiter& waiter : std::span(wait.waiters.get(), wait.count)) {
+    for (Waiter& waiter : wait.waiters()) {
         if (waiter.name == nullptr) continue;
         Names::value_type* const name = waiter.name;
         unlink(waiter);

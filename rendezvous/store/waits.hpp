@@ -46,17 +46,21 @@ private:
         Waiter* last = nullptr;
     };
     using Names = std::unordered_map<std::string, Queue, SeededHash, std::equal_to<>>;  ///< no empty queues
-    struct Wait {
-        std::unique_ptr<Waiter[]> waiters;  ///< one for each name that it began with
-        std::size_t count = 0;
-        std::size_t missing = 0;  ///< how many of them have not come yet
-    };
+    struct Wait;
     using Connections = std::unordered_map<ConnectionId, Wait>;
     struct Waiter {
         Names::value_type* name = nullptr;  ///< null when it has come
         Connections::value_type* connection = nullptr;
         Waiter* before = nullptr;
         Waiter* after = nullptr;
+    };
+    struct Wait {
+        /// One for each name that it began with.
+        [[nodiscard]] std::span<Waiter> waiters() { return {many ? many.get() : &one, count}; }
+        Waiter one;
+        std::unique_ptr<Waiter[]> many;  ///< in place of `one` when there are several
+        std::size_t count = 0;
+        std::size_t missing = 0;  ///< how many of them have not come yet
     };
 
     /// Takes it out of its queue; the name stays, even with an empty one.

@@ -188,7 +188,7 @@ TEST_CASE("socket: R18, the server listens on the address it was told and no oth
     CHECK(elsewhere.error().code == Errc::kUnreachable);
 }
 
-TEST_CASE("socket: IPv6, and :: leaves IPv4 alone") {
+TEST_CASE("socket: IPv6, and :: takes IPv4 as well") {
     if (const auto usable = try_to_listen("::1", 0); !usable) {
         WARN("SKIPPED: " << usable.error().message);
         return;
@@ -197,7 +197,7 @@ TEST_CASE("socket: IPv6, and :: leaves IPv4 alone") {
     Modern peer(loopback.endpoint());
     ServerThread any("::");
     Modern other(Endpoint{"::1", any.endpoint().port});
-    CHECK_FALSE(connect_socket(Endpoint{"127.0.0.1", any.endpoint().port}, soon()).has_value());
+    Modern mapped(Endpoint{"127.0.0.1", any.endpoint().port});
 }
 
 TEST_CASE("socket: an address that cannot be listened on is an error that names it") {
