@@ -27,7 +27,8 @@ public:
 
 class Fleet {
 public:
-    /// Connects. `send_bytes`: the most that one connection sends before the others have their turn.
+    /// Connects, and returns when the server has answered on every connection. `send_bytes`: the most that one
+    /// connection sends before the others have their turn.
     Fleet(const Protocol& protocol, std::uint16_t port, std::size_t connections, std::size_t send_bytes = 1 << 20);
 
     [[nodiscard]] std::size_t size() const { return connections_.size(); }

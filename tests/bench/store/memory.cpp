@@ -34,8 +34,6 @@ std::vector<double> measure_idle(Server& server, std::size_t connections) {
     const double before = double(server.process->resident_bytes());
     const std::uint64_t begin = now_ns();
     Fleet fleet(*server.protocol, server.port, connections);
-    OnceScript script(std::vector<std::vector<Request>>(connections, {server.protocol->add("/idle")}));
-    fleet.run(script);
     const double seconds = double(now_ns() - begin) / 1e9;
     server.process->wait_until_quiet();
     const double after = double(server.process->resident_bytes());

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -33,6 +34,8 @@ namespace {
         CPU_SET(cpu, &set);
         ::sched_setaffinity(0, sizeof(set), &set);
     }
+    // PyTorch 2.15's server asks the DNS for the name of each client, and serves nobody until it knows.
+    ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);
     const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     ::dup2(null, 0);
     ::dup2(output, 1);
