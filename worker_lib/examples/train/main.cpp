@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ddp/ddp.hpp"
+#include "train/launcher_rank.hpp"
 #include "train/options.hpp"
 #include "train/trainer.hpp"
 #include "train/user_error.hpp"
@@ -54,8 +55,7 @@ int main(int argc, char** argv) {
         ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
         return train_and_report(options, context);
     } catch (const std::exception& error) {  // ranks that do not come, or are lost: each has its own view
-        const char* rank = std::getenv("RANK");
-        fmt::print(stderr, "train: rank {}: {}\n", rank != nullptr ? rank : "0", error.what());
+        fmt::print(stderr, "train: rank {}: {}\n", train::launcher_rank(), error.what());
         return EXIT_FAILURE;
     }
 }
