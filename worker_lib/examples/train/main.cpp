@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string_view>
+#include <thread>
 
 #include "ddp/ddp.hpp"
 #include "train/launcher_rank.hpp"
@@ -15,6 +16,8 @@
 #include "train/user_error.hpp"
 
 namespace {
+
+constexpr std::chrono::seconds kTimeForRank0{2};
 
 /// The launcher stops everybody when the first rank leaves, and reports that rank. Let it be the one that has spoken.
 int leave(ddp::Context& context, std::string_view message, int exit_code) {
@@ -48,7 +51,11 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
 
 int main(int argc, char** argv) {
     train::Options options;
-    if (const auto exit_code = train::parse_options(argc, argv, options)) return *exit_code;
+    if (const auto exit_code = train::parse_options(argc, argv, options)) {
+        // Rank 0 has said what is wrong. The launcher reports the first rank that leaves, and stops the others.
+        if (*exit_code != 0 && train::launcher_rank() != "0") std::this_thread::sleep_for(kTimeForRank0);
+        return *exit_code;
+    }
     try {
         // Meet the other ranks. The launcher has put into the environment who they are and where they meet; without a
         // launcher this is a world of one. This trainer computes on the CPU, so its gradients travel that way too.

@@ -116,7 +116,8 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
     add_running_options(app, options, texts);
     try {
         if (const std::string problem = parse(app, with_dashes(argc, argv)); !problem.empty()) {
-            if (launcher_rank() == "0") fmt::print(stderr, "train: {}. See train --help\n", problem);
+            if (launcher_rank() == "0")
+                fmt::print(stderr, "train: {}{} See train --help\n", problem, problem.ends_with('?') ? "" : ".");
             return kUserErrorExitCode;
         }
     } catch (const CLI::CallForHelp&) {
