@@ -99,7 +99,7 @@ void store_opened(Transition& t, const StoreOpened& event) {
         state.phase = Phase::kGathering;
         return gather(t);
     }
-    state.group = Group{state.generation, form_group(std::move(candidates), state, event.port)};
+    state.group = Group{state.generation, form_group(std::move(candidates), state, event.port), {}};
     state.phase = Phase::kRunning;
     ++state.groups_started;
     state.cause = {};

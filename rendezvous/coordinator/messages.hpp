@@ -26,9 +26,11 @@ struct FailureReport {
     NodeRank node_rank{};
     std::string host;                     ///< the agent's node name
     int pid = 0;
-    ExitStatus status;                    ///< of the worker; a program that could not be started has exited with 126 or 127
+    ExitStatus status;                    ///< of the worker; what was never started (pid 0) has exited with 126 or 127, or
+                                          ///< with 69 or 70 when the program is not to blame
     std::string message;                  ///< from the worker's error file, or why it could not be started; may be empty
     std::vector<std::string> last_lines;  ///< the end of its stderr, oldest first
+    std::string log_file = {};            ///< where all of its stderr is, on `host`; empty: no files were asked for
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
@@ -89,13 +91,20 @@ struct GroupSucceeded {
     friend bool operator==(const GroupSucceeded&, const GroupSucceeded&) = default;
 };
 
+/// One worker of several on this node exited with 0 while others go on. Not sent for the last one: see GroupSucceeded.
+struct WorkerFinished {
+    Generation generation{};
+    Rank rank{};
+    friend bool operator==(const WorkerFinished&, const WorkerFinished&) = default;
+};
+
 /// This node was told to end (a signal) and takes no more part. Its workers are being stopped; GroupStopped follows.
 struct Leave {
     int signal = 0;
     friend bool operator==(const Leave&, const Leave&) = default;
 };
 
-using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupStopped, GroupSucceeded, Leave>;
+using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave>;
 
 // ---- daemon → agent --------------------------------------------------------------------------------------------------
 
@@ -104,6 +113,7 @@ struct Welcome {
     std::string run_id;
     std::chrono::milliseconds heartbeat_interval{1000};  ///< how often each side speaks at least
     std::chrono::milliseconds lost_after{3000};          ///< silence after which a side counts as lost
+    std::string node_name = {};  ///< what the job calls this node: its host's name, with "#2" … if another node has that one
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

@@ -141,6 +141,7 @@ FailureReport read_failure(Fields in) {
     failure.status = read_status(in.object("status"));
     failure.message = in.text("message");
     failure.last_lines = in.list("last_lines");
+    if (in.has("log_file")) failure.log_file = in.text("log_file");
     return failure;
 }
 
@@ -185,6 +186,7 @@ Welcome read_welcome(Fields& in) {
     welcome.run_id = in.text("run_id");
     welcome.heartbeat_interval = std::chrono::milliseconds(in.integer("heartbeat_interval_ms", 1, kMaxMilliseconds));
     welcome.lost_after = std::chrono::milliseconds(in.integer("lost_after_ms", 1, kMaxMilliseconds));
+    if (in.has("node_name")) welcome.node_name = in.text("node_name");
     return welcome;
 }
 
@@ -219,6 +221,12 @@ std::optional<AgentMessage> read_agent_message(const std::string& type, Fields& 
         WorkerFailed message;
         message.generation = generation(in);
         message.failure = read_failure(in.object("failure"));
+        return message;
+    }
+    if (type == "worker_finished") {
+        WorkerFinished message;
+        message.generation = generation(in);
+        message.rank = Rank{in.small("rank", 0)};
         return message;
     }
     if (type == "group_stopped") return GroupStopped{generation(in)};

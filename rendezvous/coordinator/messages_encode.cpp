@@ -47,14 +47,16 @@ json::object status_fields(const ExitStatus& status) {
 }
 
 json::object failure_fields(const FailureReport& failure) {
-    return {{"rank", number(failure.rank)},
-            {"local_rank", number(failure.local_rank)},
-            {"node_rank", number(failure.node_rank)},
-            {"host", text(failure.host)},
-            {"pid", failure.pid},
-            {"status", status_fields(failure.status)},
-            {"message", text(failure.message)},
-            {"last_lines", list(failure.last_lines, Keep::kLast)}};
+    json::object fields{{"rank", number(failure.rank)},
+                        {"local_rank", number(failure.local_rank)},
+                        {"node_rank", number(failure.node_rank)},
+                        {"host", text(failure.host)},
+                        {"pid", failure.pid},
+                        {"status", status_fields(failure.status)},
+                        {"message", text(failure.message)},
+                        {"last_lines", list(failure.last_lines, Keep::kLast)}};
+    if (!failure.log_file.empty()) fields["log_file"] = text(failure.log_file);
+    return fields;
 }
 
 json::object verdict_fields(const Verdict& verdict) {
@@ -87,6 +89,10 @@ json::object fields(const WorkerFailed& m) {
     return {{"type", "worker_failed"}, {"generation", number(m.generation)}, {"failure", failure_fields(m.failure)}};
 }
 
+json::object fields(const WorkerFinished& m) {
+    return {{"type", "worker_finished"}, {"generation", number(m.generation)}, {"rank", number(m.rank)}};
+}
+
 json::object fields(const GroupStopped& m) { return {{"type", "group_stopped"}, {"generation", number(m.generation)}}; }
 
 json::object fields(const GroupSucceeded& m) {
@@ -96,10 +102,12 @@ json::object fields(const GroupSucceeded& m) {
 json::object fields(const Leave& m) { return {{"type", "leave"}, {"signal", m.signal}}; }
 
 json::object fields(const Welcome& m) {
-    return {{"type", "welcome"},
-            {"run_id", text(m.run_id)},
-            {"heartbeat_interval_ms", m.heartbeat_interval.count()},
-            {"lost_after_ms", m.lost_after.count()}};
+    json::object result{{"type", "welcome"},
+                        {"run_id", text(m.run_id)},
+                        {"heartbeat_interval_ms", m.heartbeat_interval.count()},
+                        {"lost_after_ms", m.lost_after.count()}};
+    if (!m.node_name.empty()) result["node_name"] = text(m.node_name);
+    return result;
 }
 
 json::object fields(const Waiting& m) {

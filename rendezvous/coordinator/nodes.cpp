@@ -23,6 +23,27 @@ void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) 
     }
 }
 
+/// A name for people that no other node has at this moment: two terminals of one machine are two nodes of it. A node
+/// that comes back keeps the name that it had.
+std::string unique_name(const State& state, const NodeId& id, const std::string& host) {
+    const auto taken = [&](const std::string& name) {
+        return std::ranges::any_of(state.nodes, [&](const auto& entry) {
+            return entry.first != id && entry.second.link != Link::kLost && entry.second.join.host == name;
+        });
+    };
+    const auto known = state.nodes.find(id);
+    if (known != state.nodes.end() && !taken(known->second.join.host)) return known->second.join.host;
+    if (!taken(host)) return host;
+    const std::string prefix = host + "#";
+    // From their number on, not from 2: with many nodes of one name the first try is free.
+    auto number =
+        2 + std::ranges::count_if(state.nodes, [&](const auto& entry) {
+            return entry.first != id && entry.second.link != Link::kLost && entry.second.join.host.starts_with(prefix);
+        });
+    while (taken(fmt::format("{}{}", prefix, number))) ++number;
+    return fmt::format("{}{}", prefix, number);
+}
+
 void come_back(Transition& t, const NodeId& id, const Join& message) {
     Node& node = t.state.nodes.at(id);
     const bool was_lost = node.link == Link::kLost;
@@ -117,7 +138,9 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         t.actions.push_back(Refuse{id, std::move(problem)});
         return;
     }
-    t.send(id, Welcome{state.config.run_id, state.config.heartbeat_interval, state.config.lost_after});
+    Join named = message;
+    named.host = unique_name(state, id, message.host);
+    t.send(id, Welcome{state.config.run_id, state.config.heartbeat_interval, state.config.lost_after, named.host});
     if (state.phase == Phase::kFinished) {  // its connection broke before it could hear the verdict
         state.nodes.at(id).link = Link::kConnected;
         t.send(id, Finished{*state.verdict});
@@ -128,13 +151,13 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         state.gathering_since = state.now;
     }
     if (known) {
-        come_back(t, id, message);
+        come_back(t, id, named);
     } else {
         Node& node = state.nodes[id];
-        node.join = message;
+        node.join = named;
         node.heard_at = node.idle_since = state.now;
-        t.say(fmt::format("node {} joined with {} {}", message.host, message.slots,
-                          message.slots == 1 ? "worker" : "workers"));
+        t.say(
+            fmt::format("node {} joined with {} {}", named.host, named.slots, named.slots == 1 ? "worker" : "workers"));
         available(t, id);
     }
     tell_waiting_node(t, id);
@@ -170,7 +193,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
 
     Cause cause = because(describe(departure));
     if (const int left = count_present(state); left < state.shape->min_nodes) {
-        cause.verdict = stopped_verdict(departure, left, *state.shape);
+        cause.verdict = stopped_verdict(departure, left, *state.shape, &state.group);
     }
     stop_group(t, std::move(cause));
 }

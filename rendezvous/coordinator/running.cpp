@@ -37,7 +37,7 @@ void conclude(Transition& t) {
     if (cause.verdict) return finish(t, *cause.verdict);
     if (cause.failure) {
         if (state.restarts_spent >= state.shape->max_restarts) {
-            return finish(t, failure_verdict(*cause.failure, state.shape->max_restarts));
+            return finish(t, failure_verdict(cause, state.shape->max_restarts));
         }
         ++state.restarts_spent;
         t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
@@ -48,8 +48,13 @@ void conclude(Transition& t) {
     gather(t);
 }
 
-/// Whether this is the failure that the one blamed so far came from. When a process is killed, its peers' connections end
-/// before its agent can notice: a peer on another node may fail of that, with an exit code, and be reported first.
+bool is_of(const State& state, const NodeId& member, Rank rank) {
+    const int local = number(rank) - state.group.members.at(member).assignment.rank_base;
+    return local >= 0 && local < state.nodes.at(member).join.slots;
+}
+
+/// Whether this is the failure that the one blamed so far came from. When a process is killed, its peers' connections
+/// end before its agent can notice: a peer on another node may fail of that, with an exit code, and be reported first.
 bool explains_the_cause(const State& state, const FailureReport& later) {
     return state.phase == Phase::kStopping && state.cause.failure && !is_violent(state.cause.failure->status) &&
            is_violent(later.status) && state.now <= state.cause.failed_at + kBlameWindow;
@@ -84,10 +89,20 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         return;
     }
     Cause cause = because(describe(message.failure));
+    // A worker whose peer has finished too early fails of it, in whatever it does with its peers next.
+    const std::string early = is_violent(message.failure.status) ? "" : finished_before(state);
+    if (!early.empty()) cause.reason += fmt::format("; {}", early);
     cause.failure = message.failure;
     cause.failed_node = id;
     cause.failed_at = state.now;
     stop_group(t, std::move(cause));
+}
+
+void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& message) {
+    Group& group = t.state.group;
+    const auto member = group.members.find(id);
+    if (message.generation != group.generation || member == group.members.end()) return;
+    if (is_of(t.state, id, message.rank)) group.finished.emplace(message.rank, t.state.now);
 }
 
 void stop_group(Transition& t, Cause cause) {
@@ -115,7 +130,11 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     node.idle_since = state.now;
     t.say(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
     const bool of_this_group = generation == state.group.generation;
-    if (of_this_group && succeeded) state.group.members.at(id).succeeded = true;
+    if (of_this_group && succeeded) {
+        state.group.members.at(id).succeeded = true;
+        state.group.members.at(id).succeeded_at = state.now;
+        std::erase_if(state.group.finished, [&](const auto& entry) { return is_of(state, id, entry.first); });
+    }
     if (node.leaving && !may_end_the_job(state)) release(t, id);
 
     if (state.phase == Phase::kStopping) return conclude_if_stopped(t);

@@ -53,6 +53,7 @@ struct Node {
 struct Member {
     Assignment assignment;   ///< as it was sent, to send it again after a reconnect
     bool succeeded = false;  ///< all its workers exited with 0; it is parked until the others have ended
+    TimePoint succeeded_at;
 };
 
 /// The newest worker group. A member may be missing from State::nodes: it was lost, or left, when it had no process any
@@ -60,6 +61,7 @@ struct Member {
 struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
+    std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
 };
 
 /// Why a worker group is being stopped.

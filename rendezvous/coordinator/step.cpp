@@ -41,6 +41,7 @@ void receive(Transition& t, const NodeMessage& event) {
     }
     found->second.heard_at = t.state.now;
     if (t.state.phase == Phase::kFinished) return;
+                   [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
     std::visit(Overloaded{
                    [](const Join&) {},  // handled above
                    [](const Heartbeat&) {},

@@ -64,6 +64,7 @@ void store_failed(Transition& t, const StoreFailed& event);
 /// A verdict may come out of this stop, and then a leaving node is to hear that one too.
 [[nodiscard]] bool may_end_the_job(const State& state);
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message);
+void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& message);
 void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded);
 /// kRunning → kStopping, or further when nothing runs.
 void stop_group(Transition& t, Cause cause);
@@ -95,11 +96,17 @@ inline constexpr std::size_t kMaxHostsTold = 64;
 /// "rank 3 on n2 was killed by SIGKILL"
 [[nodiscard]] std::string describe(const FailureReport& failure);
 [[nodiscard]] Verdict success_verdict();
-[[nodiscard]] Verdict failure_verdict(const FailureReport& culprit, int max_restarts);
-[[nodiscard]] Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape);
+/// `cause.failure` is set. What could not be started for a reason of the node's own is no failure of the program.
+[[nodiscard]] Verdict failure_verdict(const Cause& cause, int max_restarts);
+/// `stopped`: the group whose workers were stopped for it; null: there was none.
+[[nodiscard]] Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape,
+                                      const Group* stopped = nullptr);
 [[nodiscard]] Verdict infrastructure_verdict(std::string reason);
-/// "node n1 was told to stop (SIGTERM)"
+/// "node n1 was interrupted by SIGTERM"
 [[nodiscard]] std::string describe(const Departure& departure);
+/// "rank 0 had already exited with code 0, 0.4 s before": who had left the group when a peer failed, perhaps of that.
+/// Empty when nobody had.
+[[nodiscard]] std::string finished_before(const State& state);
 /// "1.5 s"
 [[nodiscard]] std::string seconds(std::chrono::milliseconds duration);
 /// Tells everybody and ends the job; no store is open any more.

@@ -24,7 +24,8 @@ std::string gathering_reason(const State& state) {
     std::string text = shape.min_nodes == shape.max_nodes
                            ? fmt::format("{} of {} nodes are here", here, shape.max_nodes)
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
-    if (here >= shape.min_nodes) text += fmt::format("; waiting at most {} for more", seconds(state.config.last_call));
+    text += here >= shape.min_nodes ? fmt::format("; waiting at most {} for more", seconds(state.config.last_call))
+                                    : fmt::format("; giving up after {}", seconds(state.config.join_timeout));
     const HostList late = hosts_of(state, not_back_yet);
     if (late.total > 0) text += fmt::format("; not back yet: {}", some_of(late));
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);

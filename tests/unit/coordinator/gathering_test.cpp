@@ -9,8 +9,8 @@ using Catch::Contains;
 TEST_CASE("the round closes at once when MAX nodes are here", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 2, .slots = 4});
     job.join("n1");
-    CHECK(job.sent<Welcome>().at("n1") == Welcome{"mnist", 1000ms, 3000ms});
-    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here");
+    CHECK(job.sent<Welcome>().at("n1") == Welcome{"mnist", 1000ms, 3000ms, "n1"});
+    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here; giving up after 600 s");
     CHECK(job.sent<Waiting>().at("n1").present == Hosts{"n1"});
     job.join("n2");
     CHECK(job.opens(1));
@@ -83,7 +83,7 @@ TEST_CASE("waiting nodes are told when something changes, and every five seconds
     CHECK(job.told<Waiting>() == Hosts{"n2"});
     job.pass(100ms);
     CHECK(job.told<Waiting>() == Hosts{"n1", "n2"});
-    CHECK(job.sent<Waiting>().at("n1").reason == "2 of 3 nodes are here");
+    CHECK(job.sent<Waiting>().at("n1").reason == "2 of 3 nodes are here; giving up after 600 s");
     CHECK(job.sent<Waiting>().at("n1").present == Hosts{"n1", "n2"});
 }
 
@@ -255,7 +255,7 @@ TEST_CASE("before the first group a node that leaves ends the job only when it i
     job.leave("n2", SIGINT);
     CHECK(job.verdict().outcome == Outcome::kStopped);
     CHECK(job.verdict().exit_code == 128 + SIGINT);
-    CHECK(job.verdict().reason == "node n2 was told to stop (SIGINT)");
+    CHECK(job.verdict().reason == "node n2 was interrupted by SIGINT");
 }
 
 TEST_CASE("when every waiting node is lost the job ends", "[coordinator]") {
@@ -290,7 +290,7 @@ TEST_CASE("thousands of nodes form a group, and an explanation names a few of th
     Job job({.min_nodes = kNodes, .max_nodes = kNodes, .slots = 8});
     for (int i = kNodes; i > 1; --i) job.join("n" + std::to_string(i));
     const Waiting waiting = job.sent<Waiting>().at("n2");
-    CHECK(waiting.reason == "3999 of 4000 nodes are here");
+    CHECK(waiting.reason == "3999 of 4000 nodes are here; giving up after 600 s");
     CHECK(waiting.present.size() == 64);
     CHECK(waiting.present.front() == "n2");
     CHECK(waiting.present.back() == "n65");
@@ -310,4 +310,37 @@ TEST_CASE("heartbeats go to every connected node once per interval", "[coordinat
     int beats = 0;
     for (const Send& send : job.asked<Send>()) beats += std::holds_alternative<Heartbeat>(send.message) ? 1 : 0;
     CHECK(beats == 2);
+}
+
+TEST_CASE("nodes of one host get names of their own, in the order in which they come", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 4});
+    const auto join = [&](const std::string& id) {
+        Join greeting = job.greeting(id);
+        greeting.host = "vm";
+        job.join(greeting);
+        return job.sent<Welcome>().at(id).node_name;
+    };
+    CHECK(join("c") == "vm");
+    CHECK(join("a") == "vm#2");
+    CHECK(join("b") == "vm#3");
+    job.disconnect("a");
+    CHECK(join("a") == "vm#2");  // it came back
+    job.disconnect("c");
+    job.pass(2s);  // and is lost
+    CHECK(join("d") == "vm");
+    job.leave("a");
+    CHECK(join("e") == "vm#4");
+    CHECK(job.sent<Waiting>().at("e").present == Hosts{"vm", "vm#3", "vm#4"});
+}
+
+TEST_CASE("ranks follow the order of those names", "[coordinator]") {
+    Job job;
+    for (const char* id : {"z", "a"}) {
+        Join greeting = job.greeting(id);
+        greeting.host = "vm";
+        job.join(greeting);
+    }
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("z").node_rank == NodeRank{0});
+    CHECK(job.sent<Assignment>().at("a").node_rank == NodeRank{1});
 }

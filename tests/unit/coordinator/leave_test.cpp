@@ -11,7 +11,7 @@ TEST_CASE("when a node is told to stop the others go on if they are enough, with
     job.start({"n1", "n2", "n3"});
     job.leave("n1");
     CHECK(job.told<Abort>() == Hosts{"n1", "n2", "n3"});
-    CHECK(job.sent<Abort>().at("n2").reason == "node n1 was told to stop (SIGTERM)");
+    CHECK(job.sent<Abort>().at("n2").reason == "node n1 was interrupted by SIGTERM");
     job.stopped("n1");
     CHECK(job.sent<Finished>().at("n1").verdict.outcome == Outcome::kStopped);  // it need not wait for the others
     CHECK(job.sent<Finished>().at("n1").verdict.exit_code == 143);
@@ -38,7 +38,7 @@ TEST_CASE("when too few nodes are left by one that is told to stop, the job is s
     CHECK(job.closes(1));
     CHECK(job.verdict().outcome == Outcome::kStopped);
     CHECK(job.verdict().exit_code == 130);
-    CHECK(job.verdict().reason == "node n2 was told to stop (SIGINT), and the node left is too few for --nnodes 2:3");
+    CHECK(job.verdict().reason == "node n2 was interrupted by SIGINT, which ends the job (--nnodes 2:3): 2 workers stopped on 2 nodes");
     CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
 }
 

@@ -97,7 +97,7 @@ TEST_CASE("with fewer than MIN survivors the job gathers again, says why, and gi
     job.stopped("n1");
     CHECK(job.state.phase == Phase::kGathering);
     job.pass(1s);
-    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here (node n2 was lost: connection closed)");
+    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here; giving up after 600 s (node n2 was lost: connection closed)");
     SECTION("a new node completes it at once") {
         job.pass(100s);
         job.join("n5");
@@ -125,7 +125,7 @@ TEST_CASE("a node that stops its workers and then goes is why the others wait", 
     job.disconnect("n2");
     job.stopped("n1");
     job.pass(2s);
-    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here (node n2 was lost: connection closed)");
+    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here; giving up after 600 s (node n2 was lost: connection closed)");
 }
 
 TEST_CASE("a spare steps in for a lost member without a last call", "[coordinator]") {

@@ -19,12 +19,13 @@ public:
     explicit Generator(std::uint32_t seed) : random_(seed) {}
 
     AgentMessage agent_message() {
-        switch (number(0, 5)) {
+        switch (number(0, 6)) {
             case 0: return join();
             case 1: return Heartbeat{};
             case 2: return WorkerFailed{generation(), failure()};
             case 3: return GroupStopped{generation()};
             case 4: return GroupSucceeded{generation()};
+            case 5: return WorkerFinished{generation(), Rank{any()}};
             default: return Leave{number(1, 64)};
         }
     }
@@ -33,7 +34,7 @@ public:
         switch (number(0, 6)) {
             case 0:
                 return Welcome{text(), std::chrono::milliseconds(number(1, 1 << 30)),
-                               std::chrono::milliseconds(number(1, 1 << 30))};
+                               std::chrono::milliseconds(number(1, 1 << 30)), text()};
             case 1: return Heartbeat{};
             case 2: return Waiting{texts(), any(), any(), std::chrono::milliseconds(number(0, 1 << 30)), text()};
             case 3:
@@ -78,7 +79,7 @@ private:
         return join;
     }
     FailureReport failure() {
-        FailureReport report{Rank{any()}, LocalRank{any()}, NodeRank{any()}, text(), any(), {}, text(), texts()};
+        FailureReport report{Rank{any()}, LocalRank{any()}, NodeRank{any()}, text(), any(), {}, text(), texts(), text()};
         report.status = number(0, 1) ? ExitStatus{ExitStatus::Kind::kExited, number(0, 255), false}
                                      : ExitStatus{ExitStatus::Kind::kSignaled, number(1, 64), number(0, 1) == 1};
         return report;

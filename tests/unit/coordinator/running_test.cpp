@@ -1,4 +1,6 @@
 #include "common/exit_codes.hpp"
+#include <fmt/format.h>
+
 #include "tests/catch.hpp"
 #include "tests/unit/coordinator/job.hpp"
 
@@ -34,7 +36,7 @@ TEST_CASE("a failure without a restart left stops everybody and names rank, host
     CHECK(job.closes(1));
     CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
     CHECK(job.verdict().exit_code == 137);
-    CHECK(job.verdict().reason == "rank 3 on n2 was killed by SIGKILL; no restart left (--max-restarts 0)");
+    CHECK(job.verdict().reason == "rank 3 on n2 was killed by SIGKILL");
     CHECK(job.verdict().culprit == failure(3, "n2"));
     CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
     CHECK(job.state.phase == Phase::kFinished);
@@ -122,8 +124,7 @@ TEST_CASE("the first line of a failure's message is part of the reason", "[coord
     report.message = "no such program: trian\nmore";
     job.fail("n1", report);
     job.stopped("n1");
-    CHECK(job.verdict().reason ==
-          "rank 0 on n1 exited with code 127: no such program: trian; no restart left (--max-restarts 0)");
+    CHECK(job.verdict().reason == "rank 0 on n1 could not be started: no such program: trian");
     CHECK(job.verdict().exit_code == 127);
 }
 
@@ -264,4 +265,53 @@ TEST_CASE("after the end strangers are refused and whoever missed the verdict he
     job.leave("n1");
     job.pass(10s);
     CHECK(job.actions.empty());
+}
+
+TEST_CASE("a worker that fails after a peer has finished early: the verdict says who was gone, and since when",
+          "[coordinator]") {
+    Job job({.slots = 2});
+    job.start({"n1", "n2"});
+    const ExitStatus status = GENERATE(ExitStatus{ExitStatus::Kind::kExited, 1, false},
+                                       ExitStatus{ExitStatus::Kind::kSignaled, SIGSEGV, false});
+    job.say("n1", WorkerFinished{job.state.generation, Rank{0}});
+    job.say("n1", WorkerFinished{job.state.generation, Rank{3}});  // not one of its own
+    CHECK(job.actions.empty());
+    job.pass(400ms);
+    job.fail("n2", failure(3, "n2", status));
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().exit_code == status.exit_code());
+    const std::string early = "; rank 0 had already exited with code 0, 0.4 s before";
+    const bool own_fault = status.kind == ExitStatus::Kind::kSignaled;  // nobody crashes because a peer is gone
+    CHECK(job.verdict().reason == fmt::format("rank 3 on n2 {}{}", to_string(status), own_fault ? "" : early));
+}
+
+TEST_CASE("a whole node that had finished is named by its ranks", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3, .slots = 2});
+    job.start({"n1", "n2", "n3"});
+    job.say("n2", WorkerFinished{job.state.generation, Rank{3}});
+    job.pass(2s);
+    job.succeeded("n2");
+    job.say("n3", WorkerFinished{job.state.generation, Rank{5}});
+    job.fail("n1", failure(0, "n1", {ExitStatus::Kind::kExited, 7, false}));
+    CHECK_THAT(job.sent<Abort>().at("n1").reason,
+               Contains("ranks 2-3, 5 had already exited with code 0, the first 0 ms before"));
+}
+
+TEST_CASE("what a node could not start for want of its own is no failure of the program", "[coordinator]") {
+    const int code = GENERATE(69, 70);
+    Job job;
+    job.start({"n1", "n2"});
+    FailureReport report = failure(1, "n2", {ExitStatus::Kind::kExited, code, false});
+    report.message = "cannot fork: Resource temporarily unavailable";
+    const bool ran = GENERATE(false, true);  // a program may use these numbers for itself
+    report.pid = ran ? 4711 : 0;
+    job.fail("n2", report);
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().exit_code == code);
+    CHECK(job.verdict().outcome == (ran ? Outcome::kWorkerFailed : Outcome::kInfrastructure));
+    CHECK(job.verdict().culprit == report);
+    CHECK_THAT(job.verdict().reason,
+               Contains(ran ? "rank 1 on n2 exited" : "the agent on n2 could not start rank 1: cannot fork"));
 }
