@@ -25,6 +25,7 @@
 #include "agent/worker_group.hpp"
 #include "agent/worker_processes.hpp"
 #include "agent/worker_recipe.hpp"
+#include "common/signals.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -34,11 +35,6 @@ using coordinator::Assignment;
 
 /// How long a finished job waits for a slow file system to take the rest of its log files.
 constexpr std::chrono::seconds kLogFlush{8};
-
-bool is_ignored(int signal) {
-    struct sigaction action {};
-    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
 
 /// Every signal of `signals` becomes a `SignalEvent`, until the set is cleared.
 template <typename SignalEvent>

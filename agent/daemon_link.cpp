@@ -9,6 +9,8 @@
 #include <exception>
 #include <utility>
 
+#include "common/overloaded.hpp"
+
 namespace ddprun::agent {
 namespace {
 
@@ -18,13 +20,6 @@ using namespace coordinator;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kGoodbye{2000};  // a daemon that does not answer must not keep a finished node
-
-template <typename... Handlers>
-struct Overloaded : Handlers... {
-    using Handlers::operator()...;
-};
-template <typename... Handlers>
-Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 /// A coroutine that throws is a bug of ours: let it end the program instead of a silent part of it.
 void rethrow(std::exception_ptr error) {

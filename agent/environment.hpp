@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "common/environment.hpp"
 #include "common/ids.hpp"
 #include "rendezvous/coordinator/messages.hpp"
 
 namespace ddprun::agent {
-
-using Environment = std::map<std::string, std::string>;
 
 /// What a worker is told beside the assignment that its whole node got.
 struct WorkerPlace {
@@ -33,8 +32,6 @@ struct WorkerPlace {
 /// `command` with ${local_rank} and $local_rank replaced in the arguments; any other '$' is left alone.
 [[nodiscard]] std::vector<std::string> worker_command(std::vector<std::string> command, LocalRank local_rank);
 
-/// From "NAME=value" strings ended by a null pointer, as environ(7) has them; entries without '=' are dropped.
-[[nodiscard]] Environment parse_environment(const char* const* entries);
 [[nodiscard]] std::vector<std::string> to_strings(const Environment& environment);
 
 }  // namespace ddprun::agent

@@ -1,7 +1,6 @@
 #include "agent/worker_recipe.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -11,16 +10,12 @@
 
 #include "agent/environment.hpp"
 #include "agent/output/log_files.hpp"
+#include "common/cpus.hpp"
 
 namespace ddprun::agent {
 namespace {
 
 using coordinator::Assignment;
-
-int allowed_cpus() {
-    cpu_set_t set;
-    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 }  // namespace
 

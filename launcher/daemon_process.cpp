@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "common/clock.hpp"
+#include "common/pipe.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -20,17 +21,6 @@ namespace {
 // The daemon's descriptors, beside the usual three.
 constexpr int kReadyFd = 3;
 constexpr int kLifelineFd = 4;    // never used, only open: it closes when the daemon ends
-
-struct Pipe {
-    UniqueFd read;
-    UniqueFd write;
-};
-
-Result<Pipe> make_pipe() {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe to ddprund", errno);
-    return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 std::string seconds(std::chrono::milliseconds time) {
     return fmt::format("{}", std::chrono::duration<double>(time).count());
@@ -129,16 +119,16 @@ Result<RunningDaemon> parse_ready_line(std::string_view line) {
 }
 
 Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
-    auto ready = make_pipe();
+    auto ready = make_pipe("to ddprund");
     if (!ready) return ready.error();
-    auto lifeline = make_pipe();
+    auto lifeline = make_pipe("to ddprund");
     if (!lifeline) return lifeline.error();
-    const Result<void> spawned = spawn_detached(daemon_arguments(request, kReadyFd), ready->write, lifeline->write);
+    const Result<void> spawned = spawn_detached(daemon_arguments(request, kReadyFd), ready->write_end, lifeline->write_end);
     if (!spawned) return spawned.error();
-    ready->write.reset();
-    lifeline->write.reset();
+    ready->write_end.reset();
+    lifeline->write_end.reset();
 
-    const auto line = read_line(ready->read.get(), Clock::now() + request.ready_within);
+    const auto line = read_line(ready->read_end.get(), Clock::now() + request.ready_within);
     if (!line && line.error().code == Errc::kClosed) {
         return Error{Errc::kClosed, fmt::format("ddprund ended before it listened at {}. Its own message stands above; if there is "
                                                 "none, try {} --help.", to_string(request.bind), request.program.string())};
@@ -148,7 +138,7 @@ Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
                                         to_string(request.bind)), line.error());
     }
     auto daemon = parse_ready_line(*line);
-    if (daemon) daemon->lifeline = std::move(lifeline->read);
+    if (daemon) daemon->lifeline = std::move(lifeline->read_end);
     return daemon;
 }
 

@@ -49,16 +49,6 @@ int code_of_program_error(const Error& error) {
     return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
 }
 
-Environment environment_of_process() {
-    Environment environment;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-        const std::string_view text = *entry;
-        const auto equals = text.find('=');
-        if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-    return environment;
-}
-
 std::optional<std::string> look_up_address_here(const std::string& host) {
     return address_here(host, resolve(host), this_host());
 }
@@ -161,7 +151,7 @@ int run(Plan plan, const std::vector<std::string>& arguments) {
 
 int launch(const std::vector<std::string>& arguments) {
     ::prctl(PR_SET_NAME, "ddprun");   // an emulated node is executed as /proc/self/exe, and would be called "exe"
-    const Environment environment = environment_of_process();
+    const Environment environment = parse_environment(::environ);
     auto invocation = parse_options(arguments, environment);
     if (!invocation) return refuse(invocation.error(), exit_code::kUsage);
     if (!invocation->print.empty()) {

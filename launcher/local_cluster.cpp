@@ -18,6 +18,7 @@
 #include "agent/guard/children.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
+#include "common/signals.hpp"
 #include "common/unique_fd.hpp"
 #include "launcher/option_values.hpp"
 
@@ -27,11 +28,6 @@ namespace {
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr std::chrono::seconds kAfterGrace{10};   // for a node whose daemon is gone to end, beyond the grace of its workers
 constexpr std::chrono::seconds kTooFew{5};        // for the daemon to end when the job is over, and with it the nodes
-
-bool is_ignored(int signal) {
-    struct sigaction action {};
-    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
 
 /// The launcher's part of one emulated cluster, from the first fork to the last wait.
 class Cluster {

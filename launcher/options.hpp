@@ -3,18 +3,16 @@
 // this machine here; placement.hpp, slots.hpp and program.hpp say what the values mean where ddprun runs.
 
 #include <chrono>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/endpoint.hpp"
+#include "common/environment.hpp"
 #include "common/error.hpp"
 #include "launcher/option_values.hpp"
 
 namespace ddprun::launcher {
-
-using Environment = std::map<std::string, std::string, std::less<>>;
 
 struct Options {
     // the job

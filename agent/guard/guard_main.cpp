@@ -18,6 +18,7 @@
 
 #include "agent/guard/children.hpp"
 #include "common/exit_codes.hpp"
+#include "common/signals.hpp"
 
 namespace {
 
@@ -65,11 +66,6 @@ Arguments parse(int argc, char** argv) {
     return arguments;
 }
 
-bool inherited_as_ignored(int signal) {
-    struct sigaction action;
-    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 /// Blocks whatever is to be passed on, and SIGCHLD, so that one loop can take them in turn. Left alone: what a crash of
 /// our own raises, what stops a job in a shell, and a hang-up that somebody (nohup) asked not to hear of.
 sigset_t block_signals() {
@@ -93,7 +89,7 @@ void make_unlikely_oom_victim() {
 
 /// Passes signals to the agent until it has ended; returns its wait status.
 int follow(pid_t agent, const sigset_t& signals) {
-    const bool deaf_to_hangup = inherited_as_ignored(SIGHUP);
+    const bool deaf_to_hangup = is_ignored(SIGHUP);
     for (;;) {
         int status = 0;
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {

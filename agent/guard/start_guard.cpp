@@ -14,6 +14,7 @@
 
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
+#include "common/pipe.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -48,10 +49,7 @@ std::filesystem::path find_guard() {
 }
 
 UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw ErrorException(system_error("cannot make a pipe to the guard", errno));
-    UniqueFd read_end(ends[0]);
-    UniqueFd write_end(ends[1]);
+    Pipe pipe = make_pipe("to the guard").value();
 
     // Blocked until the guard's loop takes them: a signal in between must not kill the guard of a living agent.
     sigset_t all, before;
@@ -67,13 +65,13 @@ UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
         throw ErrorException(system_error("cannot fork the agent", error));
     }
     if (agent > 0) {
-        read_end.reset();
-        become_guard(guard_path, agent, write_end);
+        pipe.read_end.reset();
+        become_guard(guard_path, agent, pipe.write_end);
     }
     ::setsid();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    return read_end;  // only the guard holds the other end now
+    return std::move(pipe.read_end);  // only the guard holds the other end now
 }
 
 }  // namespace ddprun::agent

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "common/overloaded.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
 namespace {
-
-template <typename... Handlers>
-struct Overloaded : Handlers... {
-    using Handlers::operator()...;
-};
 
 /// A daemon that was itself stopped for a while (SIGSTOP, a suspended machine) has heard nobody meanwhile. That time
 /// counts for nobody's silence: else it would wake up and find everybody dead.
@@ -41,11 +37,11 @@ void receive(Transition& t, const NodeMessage& event) {
     }
     found->second.heard_at = t.state.now;
     if (t.state.phase == Phase::kFinished) return;
-                   [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
     std::visit(Overloaded{
                    [](const Join&) {},  // handled above
                    [](const Heartbeat&) {},
                    [&](const WorkerFailed& m) { worker_failed(t, event.node, m); },
+                   [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
                    [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
                    [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true); },
                    [&](const Leave& m) { leave(t, event.node, m.signal); },

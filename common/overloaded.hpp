@@ -1,0 +1,13 @@
+#pragma once
+// Overloaded: several lambdas as one visitor, for std::visit.
+
+namespace ddprun {
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+    using Handlers::operator()...;
+};
+template <typename... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+}  // namespace ddprun

@@ -1,0 +1,19 @@
+#pragma once
+// Both ends of a pipe, close-on-exec.
+
+#include <string_view>
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+namespace ddprun {
+
+struct Pipe {
+    UniqueFd read_end;
+    UniqueFd write_end;
+};
+
+/// Errors: errno, with `what` it is for: "cannot make a pipe for a worker's output: Too many open files".
+[[nodiscard]] Result<Pipe> make_pipe(std::string_view what);
+
+}  // namespace ddprun
