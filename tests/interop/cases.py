@@ -2,8 +2,10 @@
 
 import agents
 import differential
+import random_sequences
 import ranks
+import settings
 
 
 def all_cases():
-    return [*differential.comparisons(), *agents.runs(), *ranks.jobs()]
+    return [*differential.comparisons(), *agents.runs(), *random_sequences.runs(), *ranks.jobs(), *settings.runs()]

@@ -5,7 +5,8 @@ has the one to test.
 
 usage: interop.py --ddprund PATH [--verbose] [CASE…]
 
-Exit code 0: all passed; 77: this Python has no PyTorch to test with. PyTorch is imported once; each case then runs in a forked child of its own, with a deadline.
+Exit code 0: all passed; 77: this Python has no PyTorch to test with. PyTorch is imported once; each case then runs in
+a forked child of its own, with a deadline.
 """
 
 import argparse

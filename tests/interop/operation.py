@@ -14,9 +14,12 @@ REGISTRY = []
 
 
 def operation(needs=(), differs=None, absent=()):
-    """Registers one. `needs`: methods of TCPStore that this PyTorch may lack. `differs`: from which of PyTorch's servers
-    ours differs on purpose, and why (docs/protocol.md); the results must then be different. `absent`: servers that end
-    the connection at these requests, so that there is nothing to compare."""
+    """Registers one.
+
+    needs    methods of TCPStore that this PyTorch may lack
+    differs  from which of PyTorch's servers ours differs on purpose, and why (docs/protocol.md): results must differ
+    absent   servers that end the connection at these requests, so that there is nothing to compare
+    """
 
     def register(function):
         function.needs = [needs] if isinstance(needs, str) else list(needs)
