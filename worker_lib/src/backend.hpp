@@ -1,7 +1,7 @@
 #pragma once
-// Backend: how the collectives of one group are carried out. Two implementations, the native CPU backend (native/) and NCCL
-// (nccl/); the first is the oracle for the second. ProcessGroup checks arguments and numbers the operations; a backend
-// runs them in the order of submit().
+// Backend: how the collectives of one group are carried out. Two implementations, the native CPU backend (native/) and
+// NCCL (nccl/); the first is the oracle for the second. ProcessGroup checks arguments and numbers the operations; a
+// backend runs them in the order of submit().
 
 #include <cstdint>
 #include <memory>
@@ -37,10 +37,10 @@ struct Operation {
 
 /// The members of a group and how they find each other.
 struct GroupSpec {
-    std::string name;                  ///< unique in the job and generation; the prefix of all store keys
-    int rank = 0;                      ///< of this process in this group
-    std::vector<int> members;          ///< world ranks, by group rank
-    int node_rank = 0;                 ///< of this process; peers publish theirs through the store
+    std::string name;          ///< unique in the job and generation; the prefix of all store keys
+    int rank = 0;              ///< of this process in this group
+    std::vector<int> members;  ///< world ranks, by group rank
+    int node_rank = 0;         ///< of this process; peers publish theirs through the store
     std::int64_t generation = 0;
     std::shared_ptr<Store> store;
     ddprun::Duration default_timeout{};
@@ -65,7 +65,10 @@ public:
 
 /// Whether make_nccl_backend could work on this machine, and if not, why: "libnccl.so.2 not found", "no CUDA device".
 /// device   the one that make_nccl_backend would take; -1: any
-struct NcclAvailability { bool usable = false; std::string reason; };
+struct NcclAvailability {
+    bool usable = false;
+    std::string reason;
+};
 [[nodiscard]] NcclAvailability probe_nccl(int device = -1);
 
 }  // namespace ddp::detail

@@ -58,7 +58,8 @@ Text read_text(const std::vector<std::filesystem::path>& files) {
     for (const auto& path : files) append_file(path, text.bytes);
     text.files = files.size();
     if (!files.empty()) text.source = files[0].string();
-    if (files.size() > 1) text.source += fmt::format(" and {} more file{}", files.size() - 1, files.size() > 2 ? "s" : "");
+    if (files.size() > 1)
+        text.source += fmt::format(" and {} more file{}", files.size() - 1, files.size() > 2 ? "s" : "");
     text.fingerprint = fingerprint(text.bytes);
     return text;
 }

@@ -27,14 +27,16 @@ public:
     /// Throws Error{Io} naming the directory and the cause.
     Checkpointer(std::filesystem::path dir, Context& context, int keep = 3);
 
-    /// Collective; every rank passes the same names and sizes; rank 0 writes: temporary file, fsync, rename, fsync of the
-    /// directory. The newest `keep` are kept. Throws Error{Io} on every rank when rank 0 could not write (no room, …).
+    /// Collective; every rank passes the same names and sizes; rank 0 writes: temporary file, fsync, rename, fsync of
+    /// the directory. The newest `keep` are kept. Throws Error{Io} on every rank when rank 0 could not write (no room,
+    /// …).
     void save(std::uint64_t step, std::span<const NamedBuffer> state);
 
     /// Collective. The newest step whose file is complete (sizes and checksum), as rank 0 sees it.
     [[nodiscard]] std::optional<std::uint64_t> latest();
 
-    /// Collective. Rank 0 reads and broadcasts. Throws Error{Io} or Error{Mismatch} (other names or sizes) on every rank.
+    /// Collective. Rank 0 reads and broadcasts. Throws Error{Io} or Error{Mismatch} (other names or sizes) on every
+    /// rank.
     void load(std::uint64_t step, std::span<const NamedBuffer> state);
 
 private:

@@ -1,10 +1,11 @@
 #pragma once
 // ProcessGroup: the collectives of a set of ranks.
 //
-// Every rank of a group makes the same calls in the same order, from one thread at a time; the operations run in that order,
-// one after another, while the callers go on. Buffers belong to the library until the Work is done. Count 0 is legal.
-// Sizes, types and operations are compared across ranks on every call of the native backend: a mismatch is an error that
-// names both sides, never a hang. Every wait has a deadline. Results are the same bits on all ranks, and from run to run.
+// Every rank of a group makes the same calls in the same order, from one thread at a time; the operations run in that
+// order, one after another, while the callers go on. Buffers belong to the library until the Work is done. Count 0 is
+// legal. Sizes, types and operations are compared across ranks on every call of the native backend: a mismatch is an
+// error that names both sides, never a hang. Every wait has a deadline. Results are the same bits on all ranks, and
+// from run to run.
 
 #include <chrono>
 #include <cstddef>
@@ -35,7 +36,9 @@ public:
     explicit ProcessGroup(std::unique_ptr<detail::GroupImpl> impl);
     ProcessGroup(ProcessGroup&&) noexcept;
     ProcessGroup& operator=(ProcessGroup&&) noexcept;
-    ~ProcessGroup();  ///< waits for nothing: operations in flight fail with Aborted
+    /// Waits for nothing: operations in flight fail with Aborted. Peers that still need this rank (native backend) get
+    /// Error{PeerLost} at once, with its name and the last operation that it has done.
+    ~ProcessGroup();
 
     [[nodiscard]] int rank() const;
     [[nodiscard]] int size() const;
@@ -49,14 +52,15 @@ public:
     /// Done when every rank has called it.
     Work barrier(OpOptions options = {});
 
-    /// Collective over this group: ranks with equal `color` (>= 0) form a new group, ordered by (key, rank); a negative color
-    /// gives nullptr. The new group has queues, connections and shared memory of its own.
+    /// Collective over this group: ranks with equal `color` (>= 0) form a new group, ordered by (key, rank); a negative
+    /// color gives nullptr. The new group has queues, connections and shared memory of its own.
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
 
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.
     [[nodiscard]] Arena& arena();
 
-    /// Fails all work in flight and to come with Error{Aborted}, here at once and on the peers when they notice. Any thread.
+    /// Fails all work in flight and to come with Error{Aborted}, here at once. Peers of the native backend hear of it
+    /// within a moment, with the reason; with NCCL, when they notice. Any thread.
     void abort(std::string_view reason);
 
 private:

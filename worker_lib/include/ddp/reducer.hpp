@@ -1,6 +1,7 @@
 #pragma once
 // GradientReducer: averages gradients over the ranks of a group while backward is still running. It owns the buckets;
-// gradients are views into them, so nothing is copied. On native groups (host memory) so far. One object, one owner thread, except mark_ready (any thread).
+// gradients are views into them, so nothing is copied. On native groups (host memory) so far. One object, one owner
+// thread, except mark_ready (any thread).
 //
 //     reducer.begin_backward();
 //     …compute gradient i into reducer.grad(i)…, then reducer.mark_ready(i);   // in any order; best: last layer first

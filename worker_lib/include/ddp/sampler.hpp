@@ -9,8 +9,8 @@ namespace ddp {
 
 class DistributedSampler {
 public:
-    /// n samples shared by `replicas` ranks. The last ranks get repeated samples when n is not a multiple, unless drop_last.
-    /// Throws Error{InvalidArgument} for replicas < 1 or a rank outside 0 … replicas - 1, or n = 0.
+    /// n samples shared by `replicas` ranks. The last ranks get repeated samples when n is not a multiple, unless
+    /// drop_last. Throws Error{InvalidArgument} for replicas < 1 or a rank outside 0 … replicas - 1, or n = 0.
     DistributedSampler(std::size_t n, int replicas, int rank, bool shuffle = true, std::uint64_t seed = 0,
                        bool drop_last = false);
 

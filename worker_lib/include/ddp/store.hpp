@@ -1,6 +1,6 @@
 #pragma once
-// Store: the key-value store through which the ranks of one generation find each other. An interface of ours, so that the
-// library does not depend on how the values travel. Implementations may be called from any thread.
+// Store: the key-value store through which the ranks of one generation find each other. An interface of ours, so that
+// the library does not depend on how the values travel. Implementations may be called from any thread.
 
 #include <chrono>
 #include <cstdint>

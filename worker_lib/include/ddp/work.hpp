@@ -3,8 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <exception>
+#include <functional>
 #include <memory>
 
 namespace ddp {
@@ -24,7 +24,7 @@ public:
     /// Throws the operation's ddp::Error.
     void wait();
     /// Always blocks the host. `timeout` 0: until the operation's own deadline. Throws Error{Timeout} when it passes;
-    /// the operation itself goes on.
+    /// the operation itself goes on. Throws Error{InvalidArgument} for a negative one.
     void wait_host(std::chrono::milliseconds timeout = {});
     /// Calls `callback` once, with the error or null, on the group's progress thread, or at once if the work is done.
     void then(std::function<void(std::exception_ptr)> callback);

@@ -36,7 +36,9 @@ public:
     Impl(ProcessGroup& parent, std::vector<ParamSpec> params, const ReducerOptions& options)
         : specs_(std::move(params)) {
         if (parent.backend() != Backend::Native) {
-            refuse("GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to init_from_env");
+            refuse(
+                "GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to "
+                "init_from_env");
         }
         group_ = parent.split(0, parent.rank(), "reducer");
         detail::require_agreement(*group_, "the parameters", describe(specs_, options));
