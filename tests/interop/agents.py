@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from servers import HOST, Ours, connect
+from servers import HOST, MODERN, Ours, connect
 from torch.distributed.elastic.multiprocessing import Std
 
 # PyTorch 1.13 iterates over the members of the flag enumeration Std to read the values of --redirects and --tee. Since
@@ -18,7 +18,9 @@ BROKEN_DEFAULTS = Std.from_str("0") is None
 WORKAROUND = ["--redirects", "2", "--tee", "2"] if BROKEN_DEFAULTS else []
 
 WORKER = """
-import os, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
+if os.environ["RANK"] == "1" and int(os.environ["TORCHELASTIC_RESTART_COUNT"]) < int(sys.argv[1]):
+    sys.exit("this rank was told to fail")
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total)
@@ -42,15 +44,16 @@ def text_of(log):
     return log.read()
 
 
-def two_agents_at_our_store():
+def two_agents_at_our_store(restarts):
+    """They meet, and meet again each time that a worker has failed."""
     server = Ours()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "worker.py"
         script.write_text(WORKER)
         logs = [open(Path(folder) / f"agent{n}.log", "w+") for n in range(2)]
-        options = [*WORKAROUND, "--log_dir", folder]
-        agents = [agent(f"{HOST}:{server.port}", 2, False, options, [str(script)], log) for log in logs]
+        options = [*WORKAROUND, "--log_dir", folder, "--max_restarts", str(restarts)]
+        agents = [agent(f"{HOST}:{server.port}", 2, False, options, [str(script), str(restarts)], log) for log in logs]
         codes = [process.wait() for process in agents]
         output = "\n".join(text_of(log) for log in logs)
         for log in logs:
@@ -66,7 +69,8 @@ def two_agents_at_our_store():
     del store
     assert not server.refusals(), server.refusals()
     server.stop()
-    print(f"SUMMARY 2 agents x 2 workers met in {time.monotonic() - began:.1f} s and left {keys} keys")
+    seconds = time.monotonic() - began
+    print(f"SUMMARY 2 agents x 2 workers, {restarts} restarts: {seconds:.1f} s, {keys} keys are left")
 
 
 def control_with_default_options():
@@ -84,5 +88,7 @@ def control_with_default_options():
 
 
 def runs():
-    yield "two stock torchrun agents meet at our store and train", two_agents_at_our_store, 90
+    yield "two stock torchrun agents meet at our store and train", lambda: two_agents_at_our_store(0), 90
+    if MODERN:  # Debian's would do, but take longer than the rest of its tests together
+        yield "two stock torchrun agents meet again after a worker failed", lambda: two_agents_at_our_store(1), 120
     yield "control: a stock torchrun agent at PyTorch's own store", control_with_default_options, 60
