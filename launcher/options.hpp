@@ -14,6 +14,8 @@
 
 namespace ddprun::launcher {
 
+using ddprun::Environment;
+
 struct Options {
     // the job
     NodeRange nodes;
