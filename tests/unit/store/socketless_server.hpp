@@ -1,0 +1,67 @@
+#pragma once
+// SocketlessServer: what the server does between its system calls, without sockets. Connections are numbers, each opens
+// at its first use; a test says what comes in which pieces and how much is sent when. Nothing of what it feeds stays
+// where it was, so that AddressSanitizer sees whoever looks at it too late.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/store/codec.hpp"
+#include "rendezvous/store/engine.hpp"
+#include "rendezvous/store/reply.hpp"
+
+namespace ddprun::store::test {
+
+class SocketlessServer {
+public:
+    explicit SocketlessServer(const Options& options)
+        : options_(options), engine_(options_.limits, options_.hash_seed, &block_memory_) {}
+    SocketlessServer(SocketlessServer&&) = delete;  // the decoders point to its options
+
+    /// Bytes come, in one piece, and at most so many requests are served. Not while more() says that some are left.
+    void receive(std::uint64_t connection, std::string_view bytes, std::size_t most_requests);
+    /// The same for the rest of a large value, or a part of it, which is written where it stays. How many of `bytes` it
+    /// took: none when no such value has begun.
+    [[nodiscard]] std::size_t receive_in_place(std::uint64_t connection, std::string_view bytes,
+                                               std::size_t most_requests);
+    /// Serves further requests that have come already.
+    void serve(std::uint64_t connection, std::size_t most_requests);
+    [[nodiscard]] bool more(std::uint64_t connection) { return peer(connection).more; }
+    void close(std::uint64_t connection);
+    [[nodiscard]] bool is_closed(std::uint64_t connection) { return peer(connection).closed; }
+
+    [[nodiscard]] std::size_t unsent_bytes(std::uint64_t connection) { return peer(connection).output.size(); }
+    /// Sends about so many bytes, in pieces as writev() would take them.
+    [[nodiscard]] std::string send(std::uint64_t connection, std::size_t most_bytes);
+    /// Forgets a closed one.
+    void remove(std::uint64_t connection) { peers_.erase(connection); }
+
+    /// What is wrong; empty when all is well.
+    [[nodiscard]] const std::string& broken() const { return broken_; }
+    [[nodiscard]] const Engine& engine() const { return engine_; }
+    /// The memory of all blocks, and of what decoders and replies hold beside them.
+    [[nodiscard]] std::size_t block_memory() const { return block_memory_; }
+    [[nodiscard]] std::size_t buffer_memory() const;
+
+private:
+    struct Peer {
+        Decoder decoder;
+        Reply output;
+        bool more = false;
+        bool closed = false;
+    };
+    Peer& peer(std::uint64_t connection);
+    /// Whether there was a request.
+    bool serve_one(std::uint64_t connection, Peer& peer);
+
+    Options options_;
+    std::size_t block_memory_ = 0;
+    Engine engine_;
+    std::map<std::uint64_t, Peer> peers_;
+    std::string broken_;
+};
+
+}  // namespace ddprun::store::test
