@@ -10,8 +10,8 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cctype>
-#include <vector>
 
+#include "rendezvous/client/resolve.hpp"
 #include "rendezvous/transport/websocket.hpp"
 
 namespace ddprun::client {
@@ -31,28 +31,11 @@ constexpr milliseconds kOneAddress{5000};  // a host that drops packets must not
 constexpr milliseconds kSilence{2000};     // waiting longer is said on the log
 constexpr milliseconds kSaidAgain{15'000};
 
-using Addresses = std::vector<tcp::endpoint>;
-
-awaitable<Result<Addresses>> resolve(Endpoint endpoint) {
-    error_code ec;
-    const auto numeric = asio::ip::make_address(endpoint.host, ec);
-    if (!ec) co_return Addresses{tcp::endpoint(numeric, endpoint.port)};
-
-    tcp::resolver resolver(co_await asio::this_coro::executor);
-    const std::string service = fmt::format("{}", endpoint.port);
-    tcp::resolver::results_type results;
-    std::tie(ec, results) = co_await resolver.async_resolve(endpoint.host, service, kTuple);
-    if (ec) co_return Error{ec, fmt::format("no address for '{}': {}", endpoint.host, ec.message())};
-    Addresses addresses;
-    for (const auto& result : results) addresses.push_back(result.endpoint());
-    co_return addresses;
-}
-
 bool somebody_else(const Error& error) { return error.code == Errc::kRefused || error.code == Errc::kMismatch; }
 
 /// Every address once. A success beats all; then an answer of somebody else; then the last cause.
 awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline) {
-    const Result<Addresses> addresses = co_await resolve(std::move(endpoint));
+    const Result<Addresses> addresses = co_await resolve(std::move(endpoint), deadline);
     if (!addresses) co_return addresses.error();
     Error cause{Errc::kUnreachable, "the name has no address"};
     for (const tcp::endpoint& address : *addresses) {
@@ -107,8 +90,8 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
         const TimePoint now = Clock::now();
         if (now + pause >= deadline) co_return gave_up(endpoint, cause, tries, now - start);
         if (now >= say_at) {
-            spdlog::info("waiting for the rendezvous daemon at {}: {}", to_string(endpoint),
-                         uncapitalised(cause.message));
+            spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {} s", to_string(endpoint),
+                         uncapitalised(cause.message), std::chrono::ceil<std::chrono::seconds>(deadline - now).count());
             say_at = now + kSaidAgain;
         }
         timer.expires_after(pause);
