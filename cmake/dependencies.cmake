@@ -15,11 +15,13 @@ target_compile_definitions(ddprun_asio PUBLIC
 target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE ddprun_settings)
 target_compile_features(ddprun_asio PUBLIC cxx_std_20)
 target_precompile_headers(ddprun_asio PRIVATE cmake/asio_pch.hpp)
+ddprun_quick_to_sanitize(ddprun_asio)
 set_source_files_properties(cmake/asio_impl.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # A target that runs on Asio: ddprun_use_asio(target).
 function(ddprun_use_asio target)
     target_link_libraries(${target} PUBLIC ddprun_asio)
     target_precompile_headers(${target} REUSE_FROM ddprun_asio)
+    ddprun_quick_to_sanitize(${target})
 endfunction()
 
 if(NOT DDP_WITH_CUDA STREQUAL "OFF")
