@@ -111,11 +111,12 @@ void Decoder::give_memory_back() {
     begin_ = 0;
     fed_ = {};
     copied_ = false;
-    if (buffer_.capacity() > kKeptBytes) buffer_ = {};
+    // Not `= {}`, which keeps what they hold.
+    if (buffer_.capacity() > kKeptBytes) buffer_ = std::string();
     if (held_bytes() <= kKeptBytes) return;
-    pieces_ = {};
-    keys_ = {};
-    values_ = {};
+    pieces_ = std::vector<Piece>();
+    keys_ = std::vector<std::string_view>();
+    values_ = std::vector<std::string_view>();
 }
 
 Decoder::Scan Decoder::scan() {

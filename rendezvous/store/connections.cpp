@@ -33,7 +33,7 @@ Connection& Connections::add(UniqueFd socket, const PeerAddress& peer, Decoder d
 }
 
 Connection* Connections::find(ConnectionId id) {
-    const auto slot = static_cast<std::uint64_t>(id) & ((1u << kSlotBits) - 1);
+    const auto slot = static_cast<std::uint64_t>(id) & (kMost - 1);
     Connection* const found = slot < slots_.size() ? slots_[slot].get() : nullptr;
     return found && found->id == id ? found : nullptr;
 }
@@ -41,7 +41,7 @@ Connection* Connections::find(ConnectionId id) {
 void Connections::remove(Connection& connection) {
     const auto peer = by_peer_.find(connection.peer);
     if (--peer->second == 0) by_peer_.erase(peer);
-    const auto slot = static_cast<std::uint64_t>(connection.id) & ((1u << kSlotBits) - 1);
+    const auto slot = static_cast<std::uint64_t>(connection.id) & (kMost - 1);
     slots_[slot].reset();
     free_slots_.push_back(static_cast<std::uint32_t>(slot));
     --size_;

@@ -55,9 +55,12 @@ public:
     }
 
 private:
-    /// A ConnectionId is the number of its slot below this bit, and a serial number above it.
-    static constexpr unsigned kSlotBits = 24;
+    static constexpr unsigned kSlotBits = 24;  ///< of a ConnectionId; above them is a serial number
 
+public:
+    static constexpr std::size_t kMost = std::size_t{1} << kSlotBits;
+
+private:
     std::vector<std::unique_ptr<Connection>> slots_;
     std::vector<std::uint32_t> free_slots_;
     std::map<PeerAddress, std::size_t> by_peer_;

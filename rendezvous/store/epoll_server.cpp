@@ -25,11 +25,17 @@ constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
 /// limit.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
 
-HashSeed seeded(HashSeed seed) {
-    while (seed.first == 0 && seed.second == 0) {
-        if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = {};
+/// A seed that nobody knows in place of none; limits that the types behind them can hold.
+Options completed(Options options) {
+    while (options.hash_seed.first == 0 && options.hash_seed.second == 0) {
+        HashSeed seed;
+        if (::getrandom(&seed, sizeof seed, 0) == sizeof seed) options.hash_seed = seed;
     }
-    return seed;
+    Limits& limits = options.limits;
+    limits.key_bytes = std::min(limits.key_bytes, std::size_t{1} << 30);
+    limits.connections = std::min(limits.connections, Connections::kMost);
+    limits.stalled_request_seconds = std::min(limits.stalled_request_seconds, std::size_t{1} << 30);
+    return options;
 }
 
 }  // namespace
@@ -47,7 +53,7 @@ Result<std::unique_ptr<EpollServer>> EpollServer::listen(const std::string& addr
 }
 
 EpollServer::EpollServer(Listener listener, UniqueFd epoll, const Options& options, Now now)
-    : options_{options.limits, options.older_dialect, seeded(options.hash_seed)},
+    : options_(completed(options)),
       now_(std::move(now)),
       listener_(std::move(listener)),
       port_(listener_->port()),
@@ -79,7 +85,7 @@ void EpollServer::serve_until_signal(const std::function<bool()>& go_on) {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-bool EpollServer::serve(std::chrono::nanoseconds patience, const sigset_t* signals) {
+std::size_t EpollServer::serve(std::chrono::nanoseconds patience, const sigset_t* signals) {
     const std::size_t count = wait(patience, signals);
     // Only those that are ready now: who has still more after this turn queues up behind the others.
     const std::size_t ready = ready_.size();
@@ -98,11 +104,11 @@ bool EpollServer::serve(std::chrono::nanoseconds patience, const sigset_t* signa
 
     if (const auto due = deadline()) {
         const TimePoint now = now_();
-        if (now < *due) return count + ready > 0;
+        if (now < *due) return count + ready;
         if (accepting_ == Accepting::kFailing && now >= accept_again_at_) listen_for(Accepting::kYes);
         if (inside_ > 0 && now >= look_for_stalled_at_) end_stalled(now);
     }
-    return count + ready > 0;
+    return count + ready;
 }
 
 std::size_t EpollServer::wait(std::chrono::nanoseconds patience, const sigset_t* signals) {
@@ -131,6 +137,7 @@ void EpollServer::turn(Connection& connection, std::uint32_t events) {
         if (connection.sending) {
             if (!send(connection, connection.output)) return end(connection);
             if (!connection.output.empty()) return;
+            connection.output = {};
             wait_for(connection, false);
             serve_requests(connection);
         } else if (connection.more) {

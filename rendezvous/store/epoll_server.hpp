@@ -43,8 +43,10 @@ public:
     /// Becomes readable when there is something to serve.
     [[nodiscard]] int poll_fd() const { return epoll_.get(); }
     /// Waits up to `patience` for something to do (negative: for ever) and gives everybody who has something one turn.
-    /// Whether there was anything: if not, poll_fd() says when there will be.
-    bool serve(std::chrono::nanoseconds patience) { return serve(patience, nullptr); }
+    /// How many those were: if nobody, poll_fd() says when there is somebody.
+    std::size_t serve(std::chrono::nanoseconds patience) { return serve(patience, nullptr); }
+    /// Whether somebody is to be served on although poll_fd() may say nothing.
+    [[nodiscard]] bool more() const { return !ready_.empty(); }
     /// Serves without returning in between, which costs least. Signals are handled only while it waits; then it asks
     /// `go_on` whether to. They are blocked meanwhile.
     void serve_until_signal(const std::function<bool()>& go_on);
@@ -58,7 +60,7 @@ private:
     enum class Accepting { kYes, kAtLimit, kFailing, kClosed };
 
     /// `signals`: those that are blocked while it waits; null: as always.
-    bool serve(std::chrono::nanoseconds patience, const sigset_t* signals);
+    std::size_t serve(std::chrono::nanoseconds patience, const sigset_t* signals);
     [[nodiscard]] std::size_t wait(std::chrono::nanoseconds patience, const sigset_t* signals);
     void turn(Connection& connection, std::uint32_t events);
     void receive(Connection& connection);

@@ -54,10 +54,10 @@ void Reply::sent(std::size_t bytes) {
 
 void Reply::clear() {
     bytes_.clear();
-    if (bytes_.capacity() > kKeptBytes) bytes_ = {};
+    if (bytes_.capacity() > kKeptBytes) bytes_ = std::string();
     sent_bytes_ = 0;
     blocks_.clear();
-    if (blocks_.capacity() * sizeof(Reference) > kKeptBytes) blocks_ = {};
+    if (blocks_.capacity() * sizeof(Reference) > kKeptBytes) blocks_ = std::vector<Reference>();
     sent_blocks_ = 0;
     sent_of_block_ = 0;
     block_bytes_ = 0;

@@ -43,7 +43,9 @@ public:
     void clear();
 
     /// The memory of its copied bytes.
-    [[nodiscard]] std::size_t held_bytes() const { return bytes_.capacity() + blocks_.capacity() * sizeof(Reference); }
+    [[nodiscard]] std::size_t held_bytes() const {
+        return (bytes_.capacity() > kInside ? bytes_.capacity() : 0) + blocks_.capacity() * sizeof(Reference);
+    }
     [[nodiscard]] std::string text() const;  ///< what is still to be sent, in one piece, for tests
 
 private:
@@ -51,6 +53,8 @@ private:
         std::size_t at;  ///< the block comes before this byte of bytes_
         Block block;
     };
+    static constexpr std::size_t kInside = 15;  ///< std::string's room without an allocation
+
     std::string bytes_;
     std::size_t sent_bytes_ = 0;  ///< of bytes_
     std::vector<Reference> blocks_;

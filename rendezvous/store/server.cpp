@@ -57,7 +57,8 @@ private:
     void serve() {
         if (!readable_.is_open()) return;
         for (const TimePoint until = Clock::now() + kTurn; Clock::now() < until;) {
-            if (!server_->serve(0ns)) return wait();
+            // One is as good as none: another look costs a system call, and wait() looks anyway.
+            if (server_->serve(0ns) < 2 && !server_->more()) return wait();
         }
         asio::post(readable_.get_executor(), [self = shared_from_this()] { self->serve(); });
     }

@@ -2,21 +2,18 @@
 #include "rendezvous/store/server.hpp"
 
 #include <fcntl.h>
-#include <spdlog/sinks/sink.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "rendezvous/store/client_socket.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/store/captured_log.hpp"
 #include "tests/unit/store/rig.hpp"
 #include "tests/unit/store/server_thread.hpp"
 #include "tests/unit/store/vectors.hpp"
@@ -228,47 +225,6 @@ public:
 
 private:
     rlimit before_{};
-};
-
-/// Takes what is logged while it lives.
-class CapturedLog {
-public:
-    CapturedLog() : before_(spdlog::default_logger()) {
-        spdlog::set_default_logger(std::make_shared<spdlog::logger>("captured", std::make_shared<Sink>(lines_)));
-    }
-    ~CapturedLog() { spdlog::set_default_logger(before_); }
-    CapturedLog(const CapturedLog&) = delete;
-    CapturedLog& operator=(const CapturedLog&) = delete;
-
-    [[nodiscard]] bool comes_to_say(const std::string& text) const {
-        for (const TimePoint deadline = soon(); Clock::now() < deadline;
-             std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-            const std::lock_guard lock(lines_->mutex);
-            if (lines_->text.find(text) != std::string::npos) return true;
-        }
-        return false;
-    }
-
-private:
-    struct Lines {
-        std::mutex mutex;
-        std::string text;
-    };
-    /// A sink of its own instead of spdlog's: UBSan's checks of a sink's virtual calls need a free descriptor.
-    struct Sink final : spdlog::sinks::sink {
-        explicit Sink(std::shared_ptr<Lines> to) : lines(std::move(to)) {}
-        void log(const spdlog::details::log_msg& message) override {
-            const std::lock_guard lock(lines->mutex);
-            lines->text.append(message.payload.data(), message.payload.size()).append("\n");
-        }
-        void flush() override {}
-        void set_pattern(const std::string&) override {}
-        void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
-        std::shared_ptr<Lines> lines;
-    };
-
-    std::shared_ptr<Lines> lines_ = std::make_shared<Lines>();
-    std::shared_ptr<spdlog::logger> before_;
 };
 
 TEST_CASE("socket: without a free descriptor a new connection waits for one; the others are served on") {

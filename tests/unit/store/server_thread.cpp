@@ -28,6 +28,17 @@ RawPeer::RawPeer(const Endpoint& endpoint) : socket_(connect_socket(endpoint, so
 
 void RawPeer::send(std::string_view bytes) { send_all(socket_.get(), bytes, soon()).value(); }
 
+std::size_t RawPeer::send_some(std::string_view bytes) {
+    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent > 0 ? static_cast<std::size_t>(sent) : 0;
+}
+
+std::string RawPeer::receive_now() {
+    std::array<char, 4096> bytes{};
+    const ssize_t received = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    return received > 0 ? std::string(bytes.data(), static_cast<std::size_t>(received)) : std::string{};
+}
+
 std::string RawPeer::receive(std::size_t size) {
     std::string bytes;
     char byte = 0;

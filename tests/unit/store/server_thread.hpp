@@ -46,6 +46,10 @@ public:
     explicit RawPeer(const Endpoint& endpoint);
 
     void send(std::string_view bytes);
+    /// As much as the socket takes now; how much that was.
+    std::size_t send_some(std::string_view bytes);
+    /// What has come already.
+    [[nodiscard]] std::string receive_now();
     /// Exactly so many bytes; fewer when the connection ended, or at soon().
     [[nodiscard]] std::string receive(std::size_t size);
     [[nodiscard]] std::string ask(std::string_view bytes, std::size_t reply_size);

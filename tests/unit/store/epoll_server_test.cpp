@@ -1,0 +1,272 @@
+// The server on the test's own thread and clock, step by step, over real sockets.
+#include "rendezvous/store/epoll_server.hpp"
+
+#include <malloc.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/store/client_socket.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/store/captured_log.hpp"
+#include "tests/unit/store/rig.hpp"
+#include "tests/unit/store/server_thread.hpp"
+
+namespace ddprun::store::test {
+namespace {
+
+using enum RequestKind;
+using namespace std::chrono_literals;
+
+const std::string kStop(1, wire::kStopWaiting);
+
+struct Server {
+    explicit Server(const Limits& limits = {}) {
+        Options options;
+        options.limits = limits;
+        server = EpollServer::listen("127.0.0.1", 0, options, [this] { return now; }).value();
+        endpoint = {"127.0.0.1", server->port()};
+    }
+    /// Serves until there is nothing to do. So many turns it took.
+    int settle() {
+        int turns = 0;
+        while (server->serve(1ms) > 0 || server->more()) ++turns;
+        return turns;
+    }
+    RawPeer connect() {
+        RawPeer peer(endpoint);
+        peer.send(validate());
+        settle();
+        return peer;
+    }
+    void pass(std::chrono::seconds time) {
+        now += time;
+        settle();
+    }
+
+    TimePoint now{1000h};
+    std::unique_ptr<EpollServer> server;
+    Endpoint endpoint;
+};
+
+TEST_CASE("server: R15, silence in the middle of a request ends its connection after 60 s, not before") {
+    const CapturedLog log;
+    Server server;
+    RawPeer stalled = server.connect();
+    RawPeer slow = server.connect();
+    const std::string set = request(kSet, "/a", "value");
+    stalled.send(set.substr(0, 10));
+    slow.send(set.substr(0, 10));
+    server.settle();
+    CHECK(server.server->deadline().has_value());
+    server.pass(55s);
+    slow.send(set.substr(10, 1));
+    server.settle();
+    CHECK(server.server->statistics().connections == 2);
+    server.pass(20s);
+    CHECK(stalled.is_closed());
+    CHECK(log.text().find("it sent nothing for 60 s in the middle of a request") != std::string::npos);
+    slow.send(set.substr(11) + request(kGet, "/a"));
+    server.settle();
+    CHECK(slow.receive(13) == bytes("value"));
+    server.pass(1000s);
+    CHECK(server.server->statistics().connections == 1);
+}
+
+TEST_CASE("server: R6, R13, neither silent nor idle nor waiting connections are ever closed") {
+    Server server;
+    RawPeer silent(server.endpoint);
+    RawPeer idle = server.connect();
+    RawPeer waiting = server.connect();
+    waiting.send(request(kWait, Keys{"/x"}));
+    server.settle();
+    for (int day = 0; day < 30; ++day) server.pass(24h);
+    CHECK_FALSE(server.server->deadline().has_value());  // nothing to look after: an idle server sleeps
+    idle.send(request(kSet, "/x", ""));
+    silent.send(request(6));
+    server.settle();
+    CHECK(waiting.receive(1) == kStop);
+    CHECK(silent.receive(8) == number(1));
+}
+
+TEST_CASE("server: a client that does not take its replies is no stalled request") {
+    Server server;
+    RawPeer slow = server.connect();
+    slow.send(request(kSet, "/v", std::string(1 << 20, 'v')));
+    std::string many;
+    for (int i = 0; i < 40; ++i) many += request(kGet, "/v");
+    slow.send(many + request(kGetNumKeys) + request(kGet, "/v").substr(0, 5));
+    server.settle();
+    server.pass(1000s);
+    CHECK(server.server->statistics().connections == 1);
+    CHECK(server.server->statistics().buffer_bytes < 100'000);  // forty references to one value
+}
+
+TEST_CASE("server: connections above the limit wait to be accepted") {
+    const CapturedLog log;
+    Limits limits;
+    limits.connections = 2;
+    Server server(limits);
+    auto first = std::make_unique<RawPeer>(server.connect());
+    RawPeer second = server.connect();
+    RawPeer third = server.connect();
+    third.send(request(kGetNumKeys));
+    server.settle();
+    CHECK(server.server->statistics().connections == 2);
+    CHECK(third.is_silent());
+    CHECK(log.text().find("accepts no further connection while there are 2") != std::string::npos);
+    first.reset();
+    server.settle();
+    CHECK(third.receive(8) == number(0));
+}
+
+TEST_CASE("server: connections of one address above the limit are closed, and the log is not flooded") {
+    const CapturedLog log;
+    Limits limits;
+    limits.connections_per_address = 1;
+    Server server(limits);
+    RawPeer first = server.connect();
+    for (int i = 0; i < 100; ++i) CHECK(server.connect().is_closed());
+    CHECK(server.server->statistics().connections == 1);
+    CHECK(server.server->statistics().refused == 100);
+    const auto lines = [&] { return std::ranges::count(log.text(), '\n'); };
+    CHECK(lines() == LogLimit::kLines);
+    server.now += LogLimit::kWindow;
+    CHECK(server.connect().is_closed());
+    CHECK(lines() == LogLimit::kLines + 2);
+    CHECK(log.text().find("80 lines like the next one were left out") != std::string::npos);
+}
+
+TEST_CASE("server: half received requests and unsent replies of all clients together are limited") {
+    Limits limits;
+    limits.buffer_bytes = 4u << 20;
+    Server server(limits);
+    RawPeer healthy = server.connect();
+    std::vector<RawPeer> half;
+    const std::string set = request(kSet, "/a", std::string(2u << 20, 'v'));
+    for (int i = 0; i < 8; ++i) {
+        half.push_back(server.connect());
+        half.back().send(std::string_view(set).substr(0, set.size() - 1));
+        server.settle();
+    }
+    const Statistics now = server.server->statistics();
+    CHECK(now.buffer_bytes <= 4u << 20);
+    CHECK(now.connections >= 2);
+    CHECK(now.connections <= 4);
+    healthy.send(request(kGetNumKeys));
+    server.settle();
+    CHECK(healthy.receive(8) == number(0));
+    half.clear();
+    server.settle();
+    CHECK(server.server->statistics().buffer_bytes == 0);
+}
+
+TEST_CASE("server: a stream of large values and a flood of requests leave every other request its turn") {
+    Server server;
+    RawPeer streaming = server.connect();
+    RawPeer flooding = server.connect();
+    RawPeer other = server.connect();
+    const std::string set = request(kSet, "/big", std::string(8u << 20, 'v'));
+    std::string gets;
+    for (int i = 0; i < 100'000; ++i) gets += request(kGet, "/none");
+    std::size_t set_bytes = 0;
+    std::size_t get_bytes = 0;
+    for (int round = 0; round < 100; ++round) {
+        // As much as the sockets take, so that both have more than a turn's worth all the time.
+        set_bytes += streaming.send_some(std::string_view(set).substr(set_bytes % set.size()));
+        get_bytes += flooding.send_some(std::string_view(gets).substr(get_bytes % gets.size()));
+        other.send(request(kGetNumKeys));
+        server.server->serve(0ns);
+        REQUIRE(other.receive_now() == number(server.server->statistics().keys));
+    }
+    CHECK(set_bytes > set.size());
+}
+
+TEST_CASE("server: requests behind a full output are served in order once it is taken, without another byte") {
+    Limits limits;
+    limits.output_bytes = 1000;
+    Server server(limits);
+    RawPeer peer = server.connect();
+    std::string many = request(kSet, "/v", std::string(300, 'v'));
+    for (int i = 0; i < 150; ++i) many += request(kGet, "/v") + request(kAdd, "/n", std::int64_t{1});
+    peer.send(many);
+    server.settle();
+    for (int i = 0; i < 150; ++i) REQUIRE(peer.receive(316) == bytes(std::string(300, 'v')) + number(i + 1));
+}
+
+TEST_CASE("server: idle connections need little memory, whatever they did before") {
+    Server server;
+    std::vector<RawPeer> peers;
+    const auto held = [] {
+        const auto info = ::mallinfo2();
+        return info.uordblks + info.hblkhd;
+    };
+    peers.reserve(200);
+    const std::size_t before = held();
+    for (int i = 0; i < 200; ++i) {
+        peers.push_back(server.connect());
+        peers.back().send(request(kSet, "/v", std::string(100'000, 'v')) + request(kGet, "/v") +
+                          request(kMultiGet, Keys(500, "/none")));
+        server.settle();
+        CHECK(peers.back().receive(100'008 + 500 * 8).size() == 100'008 + 500 * 8);
+    }
+    server.settle();
+    CHECK(held() < before + 200 * 1024 + 300'000);
+    CHECK(server.server->statistics().buffer_bytes < 200 * 512);
+}
+
+// A sanitizer needs address space of its own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("server: without memory for a value its connection is closed, and the others are served") {
+    const CapturedLog log;
+    Server server;
+    RawPeer present = server.connect();
+    RawPeer greedy = server.connect();
+    rlimit before{};
+    ::getrlimit(RLIMIT_AS, &before);
+    {
+        std::size_t pages = 0;
+        std::unique_ptr<FILE, int (*)(FILE*)> statm(std::fopen("/proc/self/statm", "r"), &std::fclose);
+        REQUIRE(std::fscanf(statm.get(), "%zu", &pages) == 1);
+        const rlimit limit{pages * 4096 + (8u << 20), before.rlim_max};
+        const std::string set = request(kSet, "/a", std::string(40u << 20, 'v'));
+        std::size_t sent = 0;
+        ::setrlimit(RLIMIT_AS, &limit);
+        for (int i = 0; i < 10'000 && server.server->statistics().refused == 0; ++i) {
+            sent += greedy.send_some(std::string_view(set).substr(sent));
+            server.server->serve(0ns);
+        }
+        ::setrlimit(RLIMIT_AS, &before);
+    }
+    CHECK(greedy.is_closed());
+    CHECK(log.text().find("out of memory") != std::string::npos);
+    present.send(request(kGetNumKeys));
+    server.settle();
+    CHECK(present.receive(8) == number(0));
+}
+
+#endif
+
+TEST_CASE("server: statistics count what was done and what is held") {
+    Server server;
+    RawPeer peer = server.connect();
+    peer.send(request(kSet, "/a", "value") + request(kGet, "/a") + request(kWait, Keys{"/x"}));
+    server.settle();
+    const Statistics now = server.server->statistics();
+    CHECK(now.connections == 1);
+    CHECK(now.accepted == 1);
+    CHECK(now.requests[static_cast<std::size_t>(kGet)] == 1);
+    CHECK(now.request_count() == 3);
+    CHECK(now.keys == 1);
+    CHECK(now.store_bytes == 2 + 5 + kEntryBytes + 2 + kAwaitedNameBytes);
+    CHECK(now.waiters == 1);
+    CHECK(now.sent_bytes == 13);
+}
+
+}  // namespace
+}  // namespace ddprun::store::test
