@@ -1,119 +1,52 @@
 #include "rendezvous/store/client.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <thread>
 #include <utility>
 
-#include "rendezvous/store/client_socket.hpp"
-#include "rendezvous/store/request.hpp"
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/client_absence.hpp"
+#include "rendezvous/store/client_greeting.hpp"
+#include "rendezvous/store/client_requests.hpp"
+#include "rendezvous/store/client_words.hpp"
 
 namespace ddprun::store {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kReplyPatience = 60s;     ///< for an answer that the store owes at once
-constexpr Duration kHandshakePatience = 5s;  ///< for the answer to the first PING of one try to connect
-constexpr Duration kFirstPause = 10ms;       ///< between tries to connect; half as long again each time
-constexpr Duration kLongestPause = 1s;
-constexpr std::size_t kNamedKeys = 8;        ///< an error names so many keys
-constexpr std::size_t kNamedKeyBytes = 120;  ///< and so much of each
-/// A reply's memory grows by this as it arrives, whatever length it announces.
-constexpr std::uint64_t kGrowthBytes = 1 << 20;
+constexpr Duration kReplyPatience = 60s;  ///< for an answer that the store owes at once
 
-std::string request_of(RequestKind kind) { return {static_cast<char>(kind)}; }
+TimePoint patience() { return Clock::now() + kReplyPatience; }
 
-std::string request_of(RequestKind kind, std::string_view key) {
-    std::string request = request_of(kind);
-    wire::append_bytes(request, key);
-    return request;
-}
-
-std::string request_of(RequestKind kind, std::span<const std::string> keys) {
-    std::string request = request_of(kind);
-    wire::append_number<std::uint64_t>(request, keys.size());
-    for (const std::string& key : keys) wire::append_bytes(request, key);
-    return request;
-}
-
-/// The key between quotes as a message can carry it: control characters replaced, not endless.
-std::string quoted(std::string_view key) {
-    std::string text = "'";
-    for (const char c : key.substr(0, kNamedKeyBytes)) {
-        const bool printable = static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
-        text += printable ? c : '?';
-    }
-    text += key.size() > kNamedKeyBytes ? "…'" : "'";
-    return text;
-}
-
-std::string quoted(std::span<const std::string> keys) {
-    std::string text = keys.size() == 1 ? "key " : "keys ";
-    for (std::size_t i = 0; i < std::min(keys.size(), kNamedKeys); ++i) {
-        if (i > 0) text += ", ";
-        text += quoted(keys[i]);
-    }
-    if (keys.size() > kNamedKeys) text += fmt::format(" and {} more", keys.size() - kNamedKeys);
-    return text;
-}
-
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-/// VALIDATE and PING: proves that a store answers there. Any other answer is a failed try.
-Result<void> shake_hands(int socket, TimePoint deadline) {
-    const auto nonce = static_cast<std::uint32_t>(::getpid());
-    std::string greeting = request_of(RequestKind::kValidate);
-    wire::append_number(greeting, wire::kMagic);
-    greeting += request_of(RequestKind::kPing);
-    wire::append_number(greeting, nonce);
-    if (auto sent = send_all(socket, greeting, deadline); !sent) return sent.error();
-    std::array<char, sizeof nonce> answer{};
-    if (auto received = receive_all(socket, answer, deadline); !received) return received.error();
-    if (wire::load_number<std::uint32_t>(answer.data()) != nonce) {
-        return Error{Errc::kMalformed, "what listens there is not a TCPStore"};
-    }
-    return {};
-}
-
-Result<UniqueFd> connect_once(const Endpoint& endpoint, TimePoint deadline) {
-    auto socket = connect_socket(endpoint, deadline);
-    if (!socket) return socket;
-    const auto greeted = shake_hands(socket->get(), std::min(deadline, Clock::now() + kHandshakePatience));
-    if (!greeted) return greeted.error();
-    return socket;
+Error unexpected(char answer) {
+    return {Errc::kMalformed, fmt::format("unexpected answer {}", static_cast<int>(answer))};
 }
 
 }  // namespace
 
-Result<Client> Client::connect(const Endpoint& endpoint, TimePoint deadline) {
-    const TimePoint begun = Clock::now();
-    Duration pause = kFirstPause;
-    for (int tries = 1;; ++tries) {
-        auto socket = connect_once(endpoint, deadline);
-        if (socket) return Client(std::move(*socket), endpoint);
-        if (Clock::now() + pause >= deadline) {
-            const bool late = socket.error().code == Errc::kTimeout;
-            return Error{
-                late ? Errc::kTimeout : Errc::kUnreachable,
-                fmt::format("cannot reach the store at {}: {}, {} {} in {:.1f} s. Is its host up, the store running "
-                            "there, and the port right?",
-                            to_string(endpoint), socket.error().message, tries, tries == 1 ? "try" : "tries",
-                            seconds(Clock::now() - begun))};
-        }
-        std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 3 / 2, kLongestPause);
-    }
+Result<Client> Client::connect(const Endpoint& endpoint, TimePoint deadline, std::string who) {
+    if (!who.empty()) who += ' ';
+    auto stream = connect_stream(endpoint, deadline);
+    if (!stream) return Error{stream.error().code, who + stream.error().message};
+    return Client(std::move(*stream), endpoint, std::move(who));
 }
 
 Result<void> Client::set(std::string_view key, std::string_view value) {
-    std::string request = request_of(RequestKind::kSet, key);
-    wire::append_bytes(request, value);
-    if (auto sent = send(request); !sent) return give_up("set key " + quoted(key), sent.error());
+    if (auto sent = send(request_of(RequestKind::kSet, key, value)); !sent) {
+        return give_up("set key " + quoted(key), sent.error());
+    }
+    return {};
+}
+
+Result<void> Client::multi_set(const Pairs& pairs) {
+    std::string request = request_of(RequestKind::kMultiSet);
+    wire::append_number<std::uint64_t>(request, pairs.size());
+    for (const auto& [key, value] : pairs) {
+        wire::append_bytes(request, key);
+        wire::append_bytes(request, value);
+    }
+    if (auto sent = send(request); !sent) return give_up(fmt::format("set {} keys", pairs.size()), sent.error());
     return {};
 }
 
@@ -121,119 +54,173 @@ Result<std::string> Client::get(std::string_view key, TimePoint deadline) {
     const std::array<std::string, 1> keys{std::string(key)};
     if (auto there = wait(keys, deadline); !there) return there.error();
     auto sent = send(request_of(RequestKind::kGet, key));
-    auto value = sent ? receive_bytes() : sent.error();
+    auto value = sent ? stream_.receive_bytes(kReplyPatience) : sent.error();
     if (!value) return give_up("get key " + quoted(key), value.error());
     return value;
 }
 
+Result<std::vector<std::string>> Client::multi_get(std::span<const std::string> keys, TimePoint deadline) {
+    if (keys.empty()) return std::vector<std::string>{};
+    if (auto there = wait(keys, deadline); !there) return there.error();
+    std::vector<std::string> values;
+    auto sent = send(request_of(RequestKind::kMultiGet, keys));
+    while (sent && values.size() < keys.size()) {
+        auto value = stream_.receive_bytes(kReplyPatience);
+        if (!value) return give_up("get " + named(keys), value.error());
+        values.push_back(std::move(*value));
+    }
+    if (!sent) return give_up("get " + named(keys), sent.error());
+    return values;
+}
+
 Result<std::int64_t> Client::add(std::string_view key, std::int64_t amount) {
-    std::string request = request_of(RequestKind::kAdd, key);
-    wire::append_number(request, amount);
-    auto sum = ask_number<std::int64_t>(request);
+    auto sum = ask_number(request_of(RequestKind::kAdd, key, amount));
     if (!sum) return give_up("add to key " + quoted(key), sum.error());
     return sum;
 }
 
+Result<void> Client::append(std::string_view key, std::string_view value) {
+    if (auto sent = send(request_of(RequestKind::kAppend, key, value)); !sent) {
+        return give_up("append to key " + quoted(key), sent.error());
+    }
+    return {};
+}
+
 Result<std::string> Client::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
-    std::string request = request_of(RequestKind::kCompareSet, key);
-    wire::append_bytes(request, expected);
+    std::string request = request_of(RequestKind::kCompareSet, key, expected);
     wire::append_bytes(request, desired);
     auto sent = send(request);
-    auto value = sent ? receive_bytes() : sent.error();
+    auto value = sent ? stream_.receive_bytes(kReplyPatience) : sent.error();
     if (!value) return give_up("compare and set key " + quoted(key), value.error());
     return value;
 }
 
 Result<void> Client::wait(std::span<const std::string> keys, TimePoint deadline) {
     const TimePoint begun = Clock::now();
-    const auto failed = [&](const Error& cause) { return give_up("wait for " + quoted(keys), cause); };
+    const auto failed = [&](const Error& cause) { return give_up("wait for " + named(keys), cause); };
     if (auto sent = send(request_of(RequestKind::kWait, keys)); !sent) return failed(sent.error());
-
-    std::array<char, 1> answer{};
-    auto received = receive_all(socket_.get(), answer, deadline);
-    if (received) {
-        if (answer[0] == wire::kStopWaiting) return {};
-        return failed(Error{Errc::kMalformed, fmt::format("unexpected answer {}", static_cast<int>(answer[0]))});
-    }
-    if (received.error().code != Errc::kTimeout) return failed(received.error());
+    const auto answer = stream_.receive_byte(deadline);
+    if (answer && *answer == wire::kStopWaiting) return {};
+    if (answer) return failed(unexpected(*answer));
+    if (answer.error().code != Errc::kTimeout) return failed(answer.error());
 
     const Duration waited = Clock::now() - begun;
-    auto came = cancel_wait();
+    const auto came = cancel_wait();
     if (!came) return failed(came.error());
     if (*came) return {};
-    return Error{Errc::kTimeout, fmt::format("waited {:.1f} s for {} at {}: {}", seconds(waited), quoted(keys),
-                                             to_string(endpoint_), keys.size() == 1 ? "not set" : "not all set")};
+    return late(keys, waited);
 }
 
 Result<bool> Client::cancel_wait() {
     if (auto sent = send(request_of(RequestKind::kCancelWait)); !sent) return sent.error();
-    auto answer = receive_number<std::int8_t>();
+    auto answer = stream_.receive_byte(patience());
     if (!answer) return answer.error();
     const bool came = *answer == wire::kStopWaiting;
     // The keys came while the request was under way: both answers are sent, in this order.
-    if (came) answer = receive_number<std::int8_t>();
+    if (came) answer = stream_.receive_byte(patience());
     if (!answer) return answer.error();
-    if (*answer != wire::kWaitCanceled) return Error{Errc::kMalformed, fmt::format("unexpected answer {}", *answer)};
+    if (*answer != wire::kWaitCanceled) return unexpected(*answer);
     return came;
 }
 
+Error Client::late(std::span<const std::string> keys, Duration waited) {
+    std::string what = "not set";
+    std::string first(keys.empty() ? std::string{} : keys.front());
+    if (keys.size() > 1) {
+        const auto absent = missing(keys);
+        if (!absent) return absent.error();
+        what = absent->empty() ? "all set by now"
+                               : fmt::format("{} {} not set", quoted_list(*absent), absent->size() == 1 ? "is" : "are");
+        if (!absent->empty()) first = absent->front();
+    }
+    return {Errc::kTimeout, fmt::format("{}waited {:.1f} s for {} at {}: {}{}", who_, seconds(waited), named(keys),
+                                        to_string(endpoint_), what, what_is_there_instead(endpoint_, first))};
+}
+
 Result<bool> Client::check(std::span<const std::string> keys) {
-    auto missing = ask_number<std::int8_t>(request_of(RequestKind::kCheck, keys));
-    if (!missing) return give_up("check " + quoted(keys), missing.error());
-    return *missing == 0;
+    Batch batch;
+    batch.check(keys);
+    const auto answers = run(batch);
+    if (!answers) return answers.error();
+    return answers->front().number == 0;
+}
+
+Result<std::vector<std::string>> Client::missing(std::span<const std::string> keys) {
+    Batch batch;
+    for (const std::string& key : keys) batch.check({&key, 1});
+    const auto answers = run(batch);
+    if (!answers) return answers.error();
+    std::vector<std::string> absent;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        if ((*answers)[i].number != 0) absent.push_back(keys[i]);
+    }
+    return absent;
 }
 
 Result<bool> Client::delete_key(std::string_view key) {
-    auto deleted = ask_number<std::int64_t>(request_of(RequestKind::kDeleteKey, key));
+    auto deleted = ask_number(request_of(RequestKind::kDeleteKey, key));
     if (!deleted) return give_up("delete key " + quoted(key), deleted.error());
     return *deleted != 0;
 }
 
 Result<std::int64_t> Client::num_keys() {
-    auto number = ask_number<std::int64_t>(request_of(RequestKind::kGetNumKeys));
+    auto number = ask_number(request_of(RequestKind::kGetNumKeys));
     if (!number) return give_up("count the keys", number.error());
     return number;
 }
 
-std::string Client::local_address() const { return socket_ ? local_address_of(socket_.get()) : std::string{}; }
-
-Result<void> Client::send(std::string_view request) {
-    if (!socket_) return Error{Errc::kClosed, "the connection ended with an earlier error"};
-    return send_all(socket_.get(), request, Clock::now() + kReplyPatience);
-}
-
-Result<void> Client::receive(std::span<char> into) {
-    return receive_all(socket_.get(), into, Clock::now() + kReplyPatience);
-}
-
-template <typename T>
-Result<T> Client::receive_number() {
-    std::array<char, sizeof(T)> bytes{};
-    if (auto received = receive(bytes); !received) return received.error();
-    return wire::load_number<T>(bytes.data());
-}
-
-template <typename T>
-Result<T> Client::ask_number(std::string_view request) {
-    if (auto sent = send(request); !sent) return sent.error();
-    return receive_number<T>();
-}
-
-Result<std::string> Client::receive_bytes() {
-    auto announced = receive_number<std::uint64_t>();
-    if (!announced) return announced.error();
-    std::string bytes;
-    while (bytes.size() < *announced) {
-        const std::size_t have = bytes.size();
-        bytes.resize(have + std::min(*announced - have, kGrowthBytes));
-        if (auto received = receive(std::span(bytes).subspan(have)); !received) return received.error();
+Result<std::vector<Answer>> Client::run(const Batch& batch) {
+    const std::string action = fmt::format("run {} {}", batch.size(), batch.size() == 1 ? "request" : "requests");
+    if (auto sent = send(batch.requests()); !sent) return give_up(action, sent.error());
+    std::vector<Answer> answers;
+    for (const Batch::Answers expected : batch.answers()) {
+        auto answer = receive(expected);
+        if (!answer) {
+            return give_up(fmt::format("{}, of which {} were answered,", action, answers.size()), answer.error());
+        }
+        answers.push_back(std::move(*answer));
     }
-    return bytes;
+    return answers;
+}
+
+Result<Answer> Client::receive(Batch::Answers answer) {
+    switch (answer) {
+        case Batch::Answers::kNothing: break;
+        case Batch::Answers::kByte: {
+            const auto byte = stream_.receive_byte(patience());
+            if (!byte) return byte.error();
+            if (*byte != 0 && *byte != 1) return unexpected(*byte);
+            return Answer{{}, *byte};
+        }
+        case Batch::Answers::kNumber: {
+            const auto number = stream_.receive_number<std::int64_t>(patience());
+            if (!number) return number.error();
+            return Answer{{}, *number};
+        }
+        case Batch::Answers::kBytes: {
+            auto bytes = stream_.receive_bytes(kReplyPatience);
+            if (!bytes) return bytes.error();
+            return Answer{std::move(*bytes), 0};
+        }
+    }
+    return Answer{};
+}
+
+Result<void> Client::send(std::string_view request) { return stream_.send(request, patience()); }
+
+Result<std::int64_t> Client::ask_number(std::string_view request) {
+    if (auto sent = send(request); !sent) return sent.error();
+    return stream_.receive_number<std::int64_t>(patience());
 }
 
 Error Client::give_up(std::string_view action, const Error& cause) {
-    socket_.reset();
-    return {cause.code, fmt::format("cannot {} at {}: {}", action, to_string(endpoint_), cause.message)};
+    const bool ended = stream_.is_open() && cause.code == Errc::kClosed;
+    stream_.close();
+    return {cause.code,
+            fmt::format("{}cannot {} at {}: {}{}", who_, action, to_string(endpoint_), cause.message,
+                        ended ? ". Did the job's launcher or its daemon end, or refuse this request? Its log "
+                                "says which"
+                              : "")};
 }
 
 }  // namespace ddprun::store

@@ -24,7 +24,8 @@ Error failure(std::string_view what, int errno_value) {
     Error error = system_error(what, errno_value);
     switch (errno_value) {
         case EPIPE:
-        case ECONNRESET: error.code = Errc::kClosed; break;
+        case ECONNRESET:
+        case ECONNABORTED: error.code = Errc::kClosed; break;
         case ETIMEDOUT: error.code = Errc::kTimeout; break;
         case ECONNREFUSED:
         case ENETUNREACH:
@@ -105,18 +106,41 @@ Result<void> send_all(int socket, std::string_view bytes, TimePoint deadline) {
     return {};
 }
 
-Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline) {
-    while (!into.empty()) {
+Result<std::size_t> receive_some(int socket, std::span<char> into, TimePoint deadline) {
+    for (;;) {
         // Polling first: the answer of a round trip is never there yet, and a failed recv would cost as much.
         if (auto ready = wait_until_ready(socket, POLLIN, deadline); !ready) return ready.error();
         const ssize_t received = ::recv(socket, into.data(), into.size(), 0);
-        if (received > 0) {
-            into = into.subspan(static_cast<std::size_t>(received));
-        } else if (received == 0) {
-            return Error{Errc::kClosed, "the store ended the connection"};
-        } else if (errno != EAGAIN && errno != EINTR) {
-            return failure("receive", errno);
+        if (received > 0) return static_cast<std::size_t>(received);
+        if (received == 0) return Error{Errc::kClosed, "the store ended the connection"};
+        if (errno != EAGAIN && errno != EINTR) return failure("receive", errno);
+    }
+}
+
+Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline) {
+    while (!into.empty()) {
+        const auto received = receive_some(socket, into, deadline);
+        if (!received) return received.error();
+        into = into.subspan(*received);
+    }
+    return {};
+}
+
+Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received, TimePoint deadline) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(sent));
+            continue;
         }
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN) return failure("send", errno);
+        if (auto ready = wait_until_ready(socket, POLLIN | POLLOUT, deadline); !ready) return ready.error();
+        std::array<char, 65536> chunk;
+        const ssize_t came = ::recv(socket, chunk.data(), chunk.size(), 0);
+        if (came > 0) received.append(chunk.data(), static_cast<std::size_t>(came));
+        if (came == 0) return Error{Errc::kClosed, "the store ended the connection"};
+        if (came < 0 && errno != EAGAIN && errno != EINTR) return failure("receive", errno);
     }
     return {};
 }

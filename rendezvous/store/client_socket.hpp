@@ -23,6 +23,14 @@ namespace ddprun::store {
 /// Fills `into`. Errors: kTimeout (nothing is lost only when `into` is one byte), kClosed (also a reset), kSystem.
 [[nodiscard]] Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline);
 
+/// Waits until something has come and takes what fits into `into`; how much. Errors: as receive_all.
+[[nodiscard]] Result<std::size_t> receive_some(int socket, std::span<char> into, TimePoint deadline);
+
+/// Sends all of `bytes` and appends to `received` what comes meanwhile: the other side may answer before it has read
+/// all, and read no more until its answers are taken. Errors: as send_all and receive_all.
+[[nodiscard]] Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received,
+                                            TimePoint deadline);
+
 /// The numeric address of this end of the connection; empty when the system does not say.
 [[nodiscard]] std::string local_address_of(int socket);
 

@@ -37,15 +37,30 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     publish(spec, topic, value);
 
     const int size = static_cast<int>(spec.members.size());
-    std::vector<std::string> values(static_cast<std::size_t>(size));
-    std::vector<int> absent;
+    std::vector<int> others;
+    std::vector<std::string> keys;
     for (int rank = 0; rank < size; ++rank) {
+        if (rank == spec.rank) continue;
+        others.push_back(rank);
+        keys.push_back(key(rank));
+    }
+    std::vector<std::string> values(static_cast<std::size_t>(size));
+    values[static_cast<std::size_t>(spec.rank)] = value;
+    // All at once: two round trips, however many ranks there are.
+    try {
+        std::vector<std::string> got = spec.store->get_all(keys, until(deadline));
+        for (std::size_t i = 0; i < others.size(); ++i) values[static_cast<std::size_t>(others[i])] = std::move(got[i]);
+        return values;
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::Timeout) throw;
+    }
+    std::vector<int> absent;
+    for (std::size_t i = 0; i < others.size(); ++i) {
         try {
-            values[static_cast<std::size_t>(rank)] =
-                rank == spec.rank ? value : spec.store->get(rank_key(spec, topic, rank), until(deadline));
+            values[static_cast<std::size_t>(others[i])] = spec.store->get(keys[i], kLastLook);
         } catch (const Error& error) {
             if (error.code() != ErrorCode::Timeout) throw;
-            absent.push_back(rank);
+            absent.push_back(others[i]);
         }
     }
     if (!absent.empty()) {

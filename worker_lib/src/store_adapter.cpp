@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,8 @@ constexpr auto kReconnect = std::chrono::seconds(30);
 /// pool, which grows to as many as there are threads that call at once.
 class TcpStore final : public Store {
 public:
-    explicit TcpStore(Client first) : endpoint_(first.endpoint()), address_(first.local_address()) {
+    TcpStore(Client first, std::string who)
+        : endpoint_(first.endpoint()), who_(std::move(who)), address_(first.local_address()) {
         idle_.push_back(std::move(first));
     }
 
@@ -51,6 +53,18 @@ public:
             return {};
         });
         return value;
+    }
+
+    std::vector<std::string> get_all(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
+        const TimePoint deadline = Clock::now() + timeout;
+        std::vector<std::string> values;
+        with_client(deadline, [&](Client& client) -> ddprun::Result<void> {
+            auto got = client.multi_get(keys, deadline);
+            if (!got) return got.error();
+            values = std::move(*got);
+            return {};
+        });
+        return values;
     }
 
     std::int64_t add(std::string_view key, std::int64_t amount) override {
@@ -85,7 +99,7 @@ private:
                 return client;
             }
         }
-        auto client = Client::connect(endpoint_, deadline);
+        auto client = Client::connect(endpoint_, deadline, who_);
         if (!client) raise(client.error());
         return std::move(*client);
     }
@@ -96,6 +110,7 @@ private:
     }
 
     const ddprun::Endpoint endpoint_;
+    const std::string who_;
     const std::string address_;
     std::mutex mutex_;
     std::vector<Client> idle_;
@@ -110,7 +125,7 @@ std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono
         throw Error(ErrorCode::Timeout,
                     "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);
     }
-    return std::make_shared<TcpStore>(std::move(*client));
+    return std::make_shared<TcpStore>(std::move(*client), who);
 }
 
 }  // namespace ddp::detail

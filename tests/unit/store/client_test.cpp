@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/store/client_socket.hpp"
+#include "rendezvous/store/prefix_store.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/rig.hpp"
 #include "tests/unit/store/server_thread.hpp"
@@ -132,15 +133,16 @@ TEST_CASE("client: a wait that times out says for what, how long and where, and 
     const auto value = client.get("x", Clock::now() + 100ms);
     REQUIRE_FALSE(value.has_value());
     CHECK(value.error().code == Errc::kTimeout);
-    CHECK(value.error().message == "waited 0.1 s for key 'x' at " + to_string(server.endpoint()) + ": not set");
+    CHECK(value.error().message ==
+          "waited 0.1 s for key 'x' at " + to_string(server.endpoint()) + ": not set; the store is empty");
 
     CHECK(client.set("x", "1").has_value());
     CHECK(client.get("x", soon()).value() == "1");
     const std::vector<std::string> keys{"x", "new\nline", "z"};
     const auto waited = client.wait(keys, Clock::now() - 1s);  // a deadline that has passed asks once
     REQUIRE_FALSE(waited.has_value());
-    CHECK(waited.error().message ==
-          "waited 0.0 s for keys 'x', 'new?line', 'z' at " + to_string(server.endpoint()) + ": not all set");
+    CHECK(waited.error().message == "waited 0.0 s for keys 'x', 'new?line', 'z' at " + to_string(server.endpoint()) +
+                                        ": 'new?line', 'z' are not set; the store holds 1 key");
     CHECK(client.num_keys().value() == 1);
 }
 
@@ -224,7 +226,142 @@ TEST_CASE("client: what listens but is no store is said so") {
     listening.stop();
     answers.join();
     REQUIRE_FALSE(client.has_value());
-    CHECK_THAT(client.error().message, Catch::Contains("what listens there is not a TCPStore"));
+    CHECK(client.error().code == Errc::kMismatch);
+    CHECK_THAT(client.error().message, Catch::Contains("an HTTP server answers there, not a TCPStore, 1 try in ") &&
+                                           Catch::Contains("Is the port right?"));
+}
+
+TEST_CASE("client: what accepts connections and ends them is said so, and tried again") {
+    const Listening listening;
+    std::atomic<int> accepted = 0;
+    std::thread ends([&] {
+        while (const UniqueFd peer = listening.accept()) ++accepted;
+    });
+    const auto client = Client::connect(listening.endpoint(), Clock::now() + 300ms, "rank 3");
+    listening.stop();
+    ends.join();
+    REQUIRE_FALSE(client.has_value());
+    CHECK(client.error().code == Errc::kUnreachable);
+    CHECK(accepted > 1);
+    CHECK_THAT(client.error().message, Catch::StartsWith("rank 3 cannot reach the store at ") &&
+                                           Catch::Contains("accepts connections and ends them"));
+}
+
+TEST_CASE("client: a server that does not know PING, as PyTorch 2.2 to 2.4, is greeted without it") {
+    const Listening listening;
+    std::thread serves([&] {
+        std::array<char, 10> greeting{};
+        {
+            const UniqueFd first = listening.accept();
+            (void)receive_all(first.get(), greeting, soon());
+        }
+        const UniqueFd second = listening.accept();
+        (void)receive_all(second.get(), std::span(greeting).first(6), soon());
+        (void)send_all(second.get(), number(0), soon());
+        std::array<char, 1> end{};
+        (void)receive_all(second.get(), end, soon());
+    });
+    {
+        const auto client = Client::connect(listening.endpoint(), soon());
+        CHECK(client.has_value());
+    }
+    serves.join();
+}
+
+TEST_CASE("client: multi_get, multi_set, append, missing") {
+    ServerThread server;
+    Client client = connected(server.endpoint());
+    CHECK(client.multi_set({{"a/1", "one"}, {"a/2", ""}}).has_value());
+    CHECK(client.append("a/2", "two").has_value());
+    const std::vector<std::string> keys{"a/2", "a/1", "a/2"};
+    CHECK(client.multi_get(keys, soon()).value() == std::vector<std::string>{"two", "one", "two"});
+    CHECK(client.multi_get({}, soon()).value().empty());
+    const std::vector<std::string> some{"a/1", "a/3", "b"};
+    CHECK(client.missing(some).value() == std::vector<std::string>{"a/3", "b"});
+}
+
+TEST_CASE("client: who waited in vain learns who waited, what is missing and what is there instead") {
+    ServerThread server;
+    Client client = Client::connect(server.endpoint(), soon(), "rank 3").value();
+    const std::string at = " at " + to_string(server.endpoint()) + ": ";
+    CHECK(client.multi_set({{"job/address/0", "x"}, {"job/address/2", "x"}, {"other", "x"}}).has_value());
+    const std::vector<std::string> keys{"job/address/0", "job/address/1"};
+    CHECK(client.multi_get(keys, Clock::now()).error().message ==
+          "rank 3 waited 0.0 s for keys 'job/address/0', 'job/address/1'" + at +
+              "'job/address/1' is not set; keys with that prefix: 'job/address/0', 'job/address/2'");
+    CHECK(client.get("job/gone/1", Clock::now()).error().message ==
+          "rank 3 waited 0.0 s for key 'job/gone/1'" + at +
+              "not set; no key begins with 'job/gone/', the store holds 3 keys");
+    for (int i = 0; i < 20; ++i) CHECK(client.add("many/" + std::to_string(10 + i), 1).value() == 1);
+    CHECK_THAT(client.get("many/x", Clock::now()).error().message,
+               Catch::Contains("'many/10', ") && Catch::EndsWith(" and 12 more"));
+}
+
+TEST_CASE("client: a batch goes out in one write and is answered in order") {
+    ServerThread server;
+    Client client = connected(server.endpoint());
+    Batch batch;
+    const std::vector<std::string> keys{"n", "none"};
+    batch.set("k", "v");
+    batch.add("n", 5);
+    batch.get("k");
+    batch.append("k", "w");
+    batch.check(keys);
+    batch.delete_key("n");
+    batch.get("k");
+    const auto answers = client.run(batch).value();
+    REQUIRE(answers.size() == 7);
+    CHECK(answers[1].number == 5);
+    CHECK(answers[2].bytes == "v");
+    CHECK(answers[4].number == 1);
+    CHECK(answers[5].number == 1);
+    CHECK(answers[6].bytes == "vw");
+}
+
+TEST_CASE("client: a batch whose answers are more than the server holds back comes through") {
+    // The server stops reading at 256 KiB of unsent answers; a client that only wrote would wait for ever.
+    ServerThread server;
+    Client client = connected(server.endpoint());
+    CHECK(client.set("k", std::string(10'000, 'v')).has_value());
+    Batch batch;
+    for (int i = 0; i < 5'000; ++i) batch.get("k");
+    batch.set("padding", std::string(std::size_t{4} << 20, 'p'));
+    batch.add("n", 1);
+    const auto answers = client.run(batch).value();
+    CHECK(answers[4'999].bytes.size() == 10'000);
+    CHECK(answers.back().number == 1);
+}
+
+TEST_CASE("client: a batch that the server refuses says how many were answered") {
+    ServerThread server;
+    Client client = connected(server.endpoint());
+    Batch batch;
+    batch.set("k", "no number");
+    batch.add("n", 1);
+    batch.add("k", 1);
+    batch.add("n", 1);
+    const auto answers = client.run(batch);
+    REQUIRE_FALSE(answers.has_value());
+    CHECK(answers.error().code == Errc::kClosed);
+    CHECK_THAT(answers.error().message,
+               Catch::StartsWith("cannot run 4 requests, of which 2 were answered, at 127.0.0.1:"));
+}
+
+TEST_CASE("client: prefixes nest as PyTorch's PrefixStore does") {
+    ServerThread server;
+    Client client = connected(server.endpoint());
+    const PrefixStore torch(client, "");
+    const PrefixStore outer(torch, "p");
+    const PrefixStore inner(outer, "q");
+    CHECK(inner.set("k", "v").has_value());
+    CHECK(client.get("/p/q/k", soon()).value() == "v");
+    CHECK(torch.get("p/q/k", soon()).value() == "v");
+    CHECK(outer.add("n", 2).value() == 2);
+    const std::vector<std::string> names{"q/k", "n"};
+    CHECK(outer.check(names).value());
+    CHECK(outer.multi_get(names, soon()).value() == std::vector<std::string>{"v", "2"});
+    CHECK(outer.delete_key("n").value());
+    CHECK_THAT(inner.get("none", Clock::now()).error().message, Catch::Contains("'/p/q/none'"));
 }
 
 TEST_CASE("client: it goes on trying until the server is there") {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddp {
 
@@ -15,6 +16,17 @@ public:
     virtual void set(std::string_view key, std::string_view value) = 0;
     /// Waits until the key exists. Throws Error{Timeout} naming the key.
     [[nodiscard]] virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
+    /// Waits until all the keys exist; their values. Throws Error{Timeout}. Overridden where a round trip for each costs.
+    [[nodiscard]] virtual std::vector<std::string> get_all(const std::vector<std::string>& keys,
+                                                           std::chrono::milliseconds timeout) {
+        const auto deadline = std::chrono::steady_clock::now() + timeout;
+        std::vector<std::string> values;
+        for (const std::string& key : keys) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+            values.push_back(get(key, left > std::chrono::milliseconds(0) ? left : std::chrono::milliseconds(0)));
+        }
+        return values;
+    }
     /// Adds to a decimal counter that starts at 0 and returns the sum.
     virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
     /// This host's numeric address towards the store: the one to give to peers.

@@ -1,0 +1,105 @@
+#include "rendezvous/store/client_greeting.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "rendezvous/store/client_requests.hpp"
+#include "rendezvous/store/client_socket.hpp"
+#include "rendezvous/store/client_words.hpp"
+
+namespace ddprun::store {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kPatience = 5s;      ///< for the answer to the greeting of one try
+constexpr Duration kFirstPause = 10ms;  ///< between tries; half as long again each time
+constexpr Duration kLongestPause = 1s;
+
+/// What proves that a store answers. PING is the better proof; servers of PyTorch 2.2 to 2.4 do not know it and close.
+enum class Proof { kPing, kNumberOfKeys };
+
+/// Whether they are how a server of another kind answers what it cannot read.
+bool is_text(std::string_view bytes) {
+    return std::ranges::all_of(bytes, [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\r' || c == '\n'; });
+}
+
+Error no_store(std::string_view answer) {
+    return {Errc::kMismatch, answer.starts_with("HTTP") ? "an HTTP server answers there, not a TCPStore"
+                             : is_text(answer)          ? fmt::format("not a TCPStore: it answers '{}…'", answer)
+                                               : "what answers there is not a TCPStore of PyTorch 2.2 or later"};
+}
+
+Result<void> greet(ClientStream& stream, Proof proof, TimePoint deadline) {
+    std::string greeting = request_of(RequestKind::kValidate);
+    wire::append_number(greeting, wire::kMagic);
+    const auto nonce = static_cast<std::uint32_t>(::getpid());
+    if (proof == Proof::kPing) {
+        greeting += request_of(RequestKind::kPing);
+        wire::append_number(greeting, nonce);
+    } else {
+        greeting += request_of(RequestKind::kGetNumKeys);
+    }
+    if (auto sent = stream.send(greeting, deadline); !sent) return sent.error();
+    std::array<char, sizeof(std::int64_t)> bytes{};
+    const auto answer = std::span(bytes).first(proof == Proof::kPing ? sizeof nonce : bytes.size());
+    if (auto received = stream.receive(answer, deadline); !received) return received.error();
+    const std::string_view text(answer.data(), answer.size());
+    const bool right = proof == Proof::kPing ? wire::load_number<std::uint32_t>(bytes.data()) == nonce
+                                             : wire::load_number<std::uint64_t>(bytes.data()) < (1u << 31);
+    if (!right) return no_store(text);
+    return {};
+}
+
+Result<ClientStream> connect_once(const Endpoint& endpoint, Proof proof, TimePoint deadline) {
+    auto socket = connect_socket(endpoint, deadline);
+    if (!socket) return socket.error();
+    ClientStream stream(std::move(*socket));
+    if (auto greeted = greet(stream, proof, std::min(deadline, Clock::now() + kPatience)); !greeted) {
+        return greeted.error();
+    }
+    return stream;
+}
+
+std::string_view advice(const Error& last) {
+    if (last.code == Errc::kMismatch) return "Is the port right? Another program listens there.";
+    if (last.code == Errc::kClosed) {
+        return "Something there accepts connections and ends them: is the port right, and does the store admit this "
+               "host?";
+    }
+    if (last.code == Errc::kTimeout)
+        return "Is its host up, does a firewall drop the packets, or does the server hang?";
+    return "Is its host up, the store running there, and the port right?";
+}
+
+}  // namespace
+
+Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline) {
+    const TimePoint begun = Clock::now();
+    Duration pause = kFirstPause;
+    Proof proof = Proof::kPing;
+    for (int tries = 1;; ++tries) {
+        auto stream = connect_once(endpoint, proof, deadline);
+        if (stream) return stream;
+        const Error& last = stream.error();
+        if (last.code == Errc::kMismatch || Clock::now() + pause >= deadline) {
+            const bool keep = last.code == Errc::kMismatch || last.code == Errc::kTimeout;
+            return Error{keep ? last.code : make_error_code(Errc::kUnreachable),
+                         fmt::format("cannot reach the store at {}: {}, {} {} in {:.1f} s. {}", to_string(endpoint),
+                                     last.message, tries, tries == 1 ? "try" : "tries", seconds(Clock::now() - begun),
+                                     advice(last))};
+        }
+        if (last.code == Errc::kClosed) proof = proof == Proof::kPing ? Proof::kNumberOfKeys : Proof::kPing;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 3 / 2, kLongestPause);
+    }
+}
+
+}  // namespace ddprun::store
