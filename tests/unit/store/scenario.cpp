@@ -198,7 +198,7 @@ void Scenario::arrive(Client& client) {
         case 4:
             while (!client.pending.empty()) {
                 const auto size = static_cast<std::uint32_t>(client.pending.size());
-                arrive(client, 1 + choices_.below(std::max(32u, size / 2)), kAll);
+                arrive(client, 1 + size / 256 + choices_.below(std::max(32u, size / 2)), kAll);
             }
             return;
         default: break;

@@ -32,7 +32,7 @@ std::size_t SocketlessServer::receive_in_place(std::uint64_t connection, std::st
     Peer& from = peer(connection);
     if (from.closed || from.more) return 0;
     const std::span<char> room = from.decoder.room();
-    if (room.empty()) return 0;
+    if (room.empty() || bytes.empty()) return 0;
     const std::size_t size = std::min(room.size(), bytes.size());
     std::memcpy(room.data(), bytes.data(), size);
     from.decoder.received(size);
