@@ -9,9 +9,11 @@
 
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
+#include "common/standard_fds.hpp"
 #include "launcher/launch.hpp"
 
 int main(int argc, char** argv) {
+    ddprun::open_standard_fds();
     try {
         return ddprun::launcher::launch(std::vector<std::string>(argv + 1, argv + argc));
     } catch (const ddprun::ErrorException& failure) {

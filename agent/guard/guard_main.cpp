@@ -19,6 +19,7 @@
 #include "agent/guard/children.hpp"
 #include "common/exit_codes.hpp"
 #include "common/signals.hpp"
+#include "common/standard_fds.hpp"
 
 namespace {
 
@@ -150,6 +151,7 @@ int clear_the_field() {
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_standard_fds();
     const sigset_t signals = block_signals();
     const Arguments arguments = parse(argc, argv);
     if (arguments.agent <= 1 || arguments.lifeline < 0) {

@@ -6,12 +6,14 @@
 
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
+#include "common/standard_fds.hpp"
 #include "rendezvous/daemon/process.hpp"
 #include "rendezvous/daemon/program.hpp"
 #include "rendezvous/daemon/store_program.hpp"
 
 int main(int argc, char** argv) {
     using namespace ddprun;
+    open_standard_fds();
     try {
         const auto parsed = daemon::parse_options(argc, argv);
         if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
