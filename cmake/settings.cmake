@@ -6,7 +6,8 @@ target_compile_options(ddprun_settings INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Woverloaded-virtual -Wcast-align -Wundef
     -Wno-missing-field-initializers   # a designated initializer that leaves members at their defaults is what we mean
     # g++ 12 is wrong about the insides of std::string, std::vector and Boost when it optimises:
-    -Wno-maybe-uninitialized -Wno-nonnull -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict)
+    -Wno-maybe-uninitialized -Wno-nonnull -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict
+    $<$<CXX_COMPILER_ID:Clang>:-Wno-unknown-warning-option>)   # clang does not know all of these
 target_include_directories(ddprun_settings INTERFACE ${PROJECT_SOURCE_DIR})
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)

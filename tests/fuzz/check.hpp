@@ -1,0 +1,12 @@
+#pragma once
+// How a fuzz target reports a finding: it says what is wrong and aborts, and the fuzzer keeps the input.
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+inline void check(bool holds, const std::string& otherwise) {
+    if (holds) return;
+    std::fprintf(stderr, "FINDING: %s\n", otherwise.c_str());
+    std::abort();
+}
