@@ -19,8 +19,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
-/// What one connection receives into or sends from large values before the others have their turn.
-constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
+/// What one connection receives into or sends from large values before the others have their turn; and what it does
+/// after so many turns in which it was alone, when larger pieces cost nobody anything.
+constexpr std::size_t kTurnBytes = std::size_t{256} << 10;
+constexpr std::size_t kAloneTurnBytes = std::size_t{1} << 20;
+constexpr std::size_t kTurnsAlone = 8;
 /// Of unsent output and half received requests, what a connection may hold when all buffers together are at their
 /// limit.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
@@ -89,6 +92,7 @@ std::size_t EpollServer::serve(std::chrono::nanoseconds patience, const sigset_t
     const std::size_t count = wait(patience, signals);
     // Only those that are ready now: who has still more after this turn queues up behind the others.
     const std::size_t ready = ready_.size();
+    turns_alone_ = count + ready > 1 ? 0 : turns_alone_ + 1;
     for (std::size_t i = 0; i < count; ++i) {
         const epoll_event& event = events_[i];
         if (event.data.u64 == 0) {
@@ -155,7 +159,7 @@ void EpollServer::turn(Connection& connection, std::uint32_t events) {
 void EpollServer::receive(Connection& connection) {
     std::span<char> into = connection.decoder.room();
     const bool in_place = !into.empty();
-    into = in_place ? into.first(std::min(into.size(), kTurnBytes)) : std::span<char>(scratch_);
+    into = in_place ? into.first(std::min(into.size(), turn_bytes())) : std::span<char>(scratch_);
     const ssize_t received = ::recv(connection.socket.get(), into.data(), into.size(), 0);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (received <= 0) return end(connection);  // also in the middle of a request, which then has no effect (R14)
@@ -203,7 +207,7 @@ void EpollServer::serve_requests(Connection& connection) {
 }
 
 bool EpollServer::send(Connection& connection, Reply& reply) {
-    std::size_t budget = std::max(kTurnBytes, options_.limits.output_bytes);
+    std::size_t budget = std::max(turn_bytes(), options_.limits.output_bytes);
     while (!reply.empty() && budget > 0) {
         std::array<iovec, 64> pieces;
         const auto next = reply.next(pieces, budget);
@@ -263,6 +267,8 @@ void EpollServer::keep_account(Connection& connection) {
                                        connections_.size(), options_.limits.buffer_bytes));
     }
 }
+
+std::size_t EpollServer::turn_bytes() const { return turns_alone_ < kTurnsAlone ? kTurnBytes : kAloneTurnBytes; }
 
 std::size_t EpollServer::buffer_bytes() const { return held_bytes_ + block_memory_ - engine_.block_bytes(); }
 

@@ -71,6 +71,7 @@ private:
     void stop_waiting(ConnectionId id);
     void wait_for(Connection& connection, bool room_to_send);
     void keep_account(Connection& connection);
+    [[nodiscard]] std::size_t turn_bytes() const;
     [[nodiscard]] std::size_t buffer_bytes() const;
     void refuse(Connection& connection, const std::string& why);
     void end(Connection& connection);
@@ -99,6 +100,7 @@ private:
     Engine engine_;
     Connections connections_;
     std::vector<ConnectionId> ready_;  ///< those with more to serve that has been received already
+    std::size_t turns_alone_ = 0;      ///< in a row, in which nobody else was ready
     std::size_t held_bytes_ = 0;       ///< by all connections
     std::size_t inside_ = 0;           ///< connections that wait for the rest of a request
 
