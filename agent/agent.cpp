@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "agent/daemon_link.hpp"
+#include "agent/delayed_line.hpp"
 #include "agent/environment.hpp"
 #include "agent/event_queue.hpp"
 #include "agent/output/console.hpp"
@@ -35,6 +36,13 @@ using coordinator::Assignment;
 
 /// How long a finished job waits for a slow file system to take the rest of its log files.
 constexpr std::chrono::seconds kLogFlush{8};
+
+/// Whether what a step says about `event` will be said again, with its outcome, when the stop that it begins is over.
+bool told_at_the_end(const Event& event, const State& after) {
+    return std::holds_alternative<WorkerExited>(event) || std::holds_alternative<SpawnFailed>(event) ||
+           std::holds_alternative<AbortReceived>(event) || std::holds_alternative<DaemonLost>(event) ||
+           (std::holds_alternative<StopSignal>(event) && !after.killed);
+}
 
 /// Every signal of `signals` becomes a `SignalEvent`, until the set is cleared.
 template <typename SignalEvent>
@@ -80,8 +88,13 @@ private:
     void perform(const SendMessage& action) { link_.send(action.message); }
     void perform(const Finish& action);
 
+    void take_name(const coordinator::Welcome& welcome);
+    void show_place(const Assignment& assignment);
     void show_waiting(const coordinator::Waiting& waiting);
-    [[nodiscard]] bool tells_the_verdict(const coordinator::Verdict& verdict) const;
+    void show_verdict(const coordinator::Verdict& verdict);
+    void leave_last_words(std::string text);
+    /// In front of the agent's own lines: who speaks, when there are several who could.
+    [[nodiscard]] std::string tag() const { return config_.max_nodes == 1 ? "" : config_.node_name + ": "; }
 
     asio::io_context& io_;
     AgentConfig config_;
@@ -100,7 +113,9 @@ private:
     asio::posix::stream_descriptor guard_;
     std::array<char, 1> guard_byte_{};
     asio::steady_timer deadline_;
-    std::string last_waiting_;
+    DelayedLine waiting_line_;
+    DelayedLine stop_line_;
+    std::string place_;  ///< as it was shown last
     int exit_code_ = exit_code::kInternal;
 };
 
@@ -115,12 +130,14 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       recipe_(config_, console_, logs_),
       link_(io, config_.endpoint, join_of(config_), config_.connect_timeout,
             {[this](Event event) { events_.push(std::move(event)); },
-             [this](const coordinator::Welcome& welcome) { run_id_ = welcome.run_id; },
+             [this](const coordinator::Welcome& welcome) { take_name(welcome); },
              [this](const coordinator::Waiting& waiting) { show_waiting(waiting); }}),
       stop_signals_(io),
       notify_signals_(io, SIGUSR1, SIGUSR2),
       guard_(io),
-      deadline_(io) {
+      deadline_(io),
+      waiting_line_(io, std::chrono::seconds(config_.emulated ? 5 : 1)),  // emulated nodes start together
+      stop_line_(io) {
     state_.grace = config_.grace;
     state_.slots = config_.slots;
 }
@@ -133,7 +150,14 @@ asio::awaitable<int> Agent::run() {
         const Event event = co_await events_.next();  // the only place that waits
         Step taken = step(std::move(state_), event, Clock::now());
         state_ = std::move(taken.next);
-        if (!taken.reason.empty()) spdlog::info("{}: {}", config_.node_name, taken.reason);
+        if (!taken.reason.empty()) {
+            const std::string line = tag() + taken.reason;
+            if (std::holds_alternative<StopSignal>(event)) stop_line_.drop();  // another matter than what was said
+            if (told_at_the_end(event, state_))
+                stop_line_.set(line);
+            else
+                spdlog::info("{}", line);
+        }
         for (const Action& action : taken.actions) {  // the only place that acts
             std::visit([this](const auto& what) { perform(what); }, action);
         }
@@ -176,20 +200,41 @@ void Agent::arm_deadline() {
     }
 }
 
+void Agent::take_name(const coordinator::Welcome& welcome) {
+    run_id_ = welcome.run_id;
+    if (!welcome.node_name.empty()) config_.node_name = welcome.node_name;
+}
+
+/// In a job of several terminals each is told which one it is, and told again when that has changed.
+void Agent::show_place(const Assignment& assignment) {
+    if (config_.max_nodes == 1 || config_.emulated) return;
+    const int last = assignment.rank_base + config_.slots - 1;
+    std::string place = fmt::format("this is node {} of {} ({}): ", number(assignment.node_rank), assignment.node_count,
+                                    config_.node_name);
+    place += config_.slots == 1 ? fmt::format("rank {}", last) : fmt::format("ranks {}-{}", assignment.rank_base, last);
+    place += fmt::format(" of {}", assignment.world_size);
+    if (place == place_) return;
+    spdlog::info("{}, generation {}", place, number(assignment.generation));
+    place_ = std::move(place);
+}
+
 void Agent::show_waiting(const coordinator::Waiting& waiting) {
-    if (waiting.reason == last_waiting_) return;
-    last_waiting_ = waiting.reason;
-    spdlog::info("{}: waiting: {}", config_.node_name, waiting.reason);
+    waiting_line_.set(fmt::format("{}waiting at {}: {}", tag(), to_string(config_.endpoint), waiting.reason));
 }
 
 // ---- what is done about it ----
 
 void Agent::perform(const StartWorkers& action) {
     assignment_ = action.assignment;
-    last_waiting_.clear();
+    waiting_line_.drop();
+    if (config_.emulated && number(action.assignment.node_rank) != 0) stop_line_.drop();  // one of them says it
+    stop_line_.flush();
+    show_place(action.assignment);
     if (action.assignment.restart_count > 0 && number(action.assignment.node_rank) == 0) {
-        spdlog::info("restart {}: {} workers on {} nodes", action.assignment.restart_count,
-                     action.assignment.world_size, action.assignment.node_count);
+        const int workers = action.assignment.world_size;
+        const int nodes = action.assignment.node_count;
+        spdlog::info("restart {}: {} worker{} on {} node{}", action.assignment.restart_count, workers,
+                     workers == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
     }
     workers_.reset();
     workers_.emplace(io_, WorkerProcesses::Callbacks{[this](LocalRank rank, const ExitStatus& status, bool unasked) {
@@ -222,33 +267,52 @@ void Agent::perform(const ReportFailure& action) {
         report.pid = workers_->pid(action.rank);
         report.message = workers_->error_message(action.rank);
         report.last_lines = workers_->last_lines(action.rank);
+        report.log_file = recipe_.log_file(*assignment_, run_id_, action.rank);
     }
     const coordinator::AgentMessage message = coordinator::WorkerFailed{action.generation, std::move(report)};
     link_.send(message);
 }
 
-/// One box for the job, not one per node: the first node prints it, and the one that it is about. The others leave it at
-/// a line.
-bool Agent::tells_the_verdict(const coordinator::Verdict& verdict) const {
+/// One box for the job, not one per node: the first node prints it, and the one that it is about. The others leave it
+/// at a line, and so do all when somebody ended the job on purpose.
+void Agent::show_verdict(const coordinator::Verdict& verdict) {
+    const std::string program = config_.program_name.empty()
+                                    ? std::filesystem::path(config_.command.at(0)).filename().string()
+                                    : config_.program_name;
+    const std::string box = format_verdict(verdict, program);
+    const bool stopped = verdict.outcome == coordinator::Outcome::kStopped;
+    if (config_.emulated) return leave_last_words(stopped ? fmt::format("[ddprun] {}\n", verdict.reason) : box);
     const bool first = !assignment_ || number(assignment_->node_rank) == 0;
-    if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) return true;
-    if (verdict.exit_code != 0) spdlog::error("{}: the job failed: {}", config_.node_name, verdict.reason);
-    return false;
+    if (stopped) {
+        spdlog::error("{}{}", tag(), verdict.reason);
+    } else if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) {
+        console_.write(Console::Stream::kErr, Console::kAgent, {box, true});
+    } else if (verdict.exit_code != 0) {
+        spdlog::error("{}the job failed: {}", tag(), verdict.reason);
+    }
+}
+
+void Agent::leave_last_words(std::string text) {
+    if (text.empty() || !config_.last_words) return;
+    std::erase(text, '\0');
+    text.push_back('\0');
+    // To a file in memory that is open for appending: in one piece, beside those of other nodes. Without it the
+    // launcher has nothing but the exit code to tell.
+    [[maybe_unused]] const ssize_t ignored = ::write(config_.last_words.get(), text.data(), text.size());
 }
 
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
+    waiting_line_.drop();
+    stop_line_.drop();
+    const bool interrupted = state_.stop_signal && action.exit_code == exit_code::kSignalBase + *state_.stop_signal;
     if (workers_ && !state_.gone) {
-        spdlog::error("{}: {}: pids {}", config_.node_name, action.why, fmt::join(workers_->remaining(), ", "));
+        spdlog::error("{}{}: pids {}", tag(), action.why, fmt::join(workers_->remaining(), ", "));
         workers_->abandon();
-    } else if (!action.why.empty()) {
-        spdlog::error("{}: {}", config_.node_name, action.why);
+    } else if (!action.why.empty() && !(config_.emulated && interrupted)) {
+        spdlog::error("{}{}", tag(), action.why);
     }
-    if (action.verdict && !config_.quiet_verdict && tells_the_verdict(*action.verdict)) {
-        const std::string program = std::filesystem::path(config_.command.at(0)).filename().string();
-        const std::string text = format_verdict(*action.verdict, program);
-        console_.write(Console::Stream::kErr, Console::kAgent, {text, true});
-    }
+    if (action.verdict) show_verdict(*action.verdict);
 }
 
 }  // namespace

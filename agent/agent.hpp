@@ -36,8 +36,10 @@ struct AgentConfig {
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds grace{30'000};  ///< from SIGTERM to SIGKILL; a maximum, never a wait
     OutputConfig output;
-    bool quiet_verdict = false;  ///< leave the failure box to the launcher of an emulated cluster (--local-nodes)
-    UniqueFd guard_pipe;         ///< reads end-of-file when the guard is gone; invalid: no guard
+    std::string program_name;  ///< what people call the program; empty: the file name of command[0]
+    bool emulated = false;     ///< one of several nodes below one launcher (--local-nodes), which speaks for them
+    UniqueFd last_words;       ///< emulated: gets what the others print at the end of a job, ended by a zero byte
+    UniqueFd guard_pipe;       ///< reads end-of-file when the guard is gone; invalid: no guard
 };
 
 /// Runs until the job is over or this node is told to leave. Returns the exit code of ddprun (docs/exit-codes.md).

@@ -23,6 +23,9 @@ namespace {
 namespace process = boost::process::v2;
 using boost::system::error_code;
 
+/// Marks an errno, on its way through the launcher's pipe, as one of a call before the exec.
+constexpr int kBeforeExec = 1 << 16;
+
 /// Blocks every signal while it lives: between fork and exec the child must not run our handlers.
 class SignalsBlocked {
 public:
@@ -37,6 +40,14 @@ public:
 
 private:
     sigset_t before_;
+};
+
+/// Asio makes its reactor anew in the child and may throw there: nothing of ours may run in a second process.
+struct StaysInParent {
+    pid_t parent;
+    ~StaysInParent() {
+        if (::getpid() != parent) ::_exit(exit_code::kInternal);
+    }
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -77,7 +88,10 @@ struct InChild {
         ::setsid();
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);  // it died before the line above
-        if (!place_descriptors(stdout_fd, stderr_fd)) return {errno, boost::system::system_category()};
+        if (!place_descriptors(stdout_fd, stderr_fd)) {
+            errno |= kBeforeExec;  // which the launcher writes, whatever is returned
+            return {errno, boost::system::system_category()};
+        }
         ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
         reset_signals();
         ::execve(argv[0], argv, environment);
@@ -90,6 +104,20 @@ struct InChild {
         ::_exit(exit_code::kProgramNotFound);
     }
 };
+
+/// What to do when `errno_value` says that something has run out; empty when it says something else.
+std::string_view remedy(int errno_value) {
+    switch (errno_value) {
+        case EAGAIN:
+            return "It may have no more processes: raise `ulimit -u`, or the pids limit of its container or cgroup";
+        case EMFILE: return "It may open no more files: raise `ulimit -n`, or start fewer workers";
+        case ENFILE: return "That machine has no open files left to give: raise the sysctl fs.file-max";
+        case ENOMEM: return "That machine, or the cgroup of the job, has no memory left";
+        case ENOSPC:
+        case EDQUOT: return "Free some space there";
+        default: return "";
+    }
+}
 
 std::string explain_exec_failure(const std::string& path, const error_code& error) {
     const bool exists = ::access(path.c_str(), F_OK) == 0;
@@ -106,6 +134,11 @@ std::string explain_exec_failure(const std::string& path, const error_code& erro
     return system_error(fmt::format("cannot execute {}", path), error.value()).message;
 }
 
+Error exec_error(const std::string& path, const error_code& error) {
+    if (!remedy(error.value()).empty()) return start_error(fmt::format("cannot execute {}", path), error.value());
+    return {error, explain_exec_failure(path, error)};
+}
+
 ExitStatus exit_status_from(const siginfo_t& info) {
     if (info.si_code == CLD_EXITED) return {ExitStatus::Kind::kExited, info.si_status, false};
     return {ExitStatus::Kind::kSignaled, info.si_status, info.si_code == CLD_DUMPED};
@@ -117,6 +150,14 @@ void wait_for(pid_t pid, siginfo_t& info) {
 
 }  // namespace
 
+Error start_error(std::string_view what, int errno_value) {
+    const std::string_view advice = remedy(errno_value);
+    Error error = system_error(what, errno_value);
+    error.code = advice.empty() ? Errc::kSystem : Errc::kLimit;
+    error.message += fmt::format(" (errno {}). {}.", errno_value, advice.empty() ? "Please report this" : advice);
+    return error;
+}
+
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
@@ -126,6 +167,7 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
     error_code error;
     {
         const SignalsBlocked blocked;
+        const StaysInParent only_here{::getpid()};
         // detach(): the handle would otherwise kill and reap by its own rules. Ours is the pid.
         launcher(io.get_executor(), error, boost::filesystem::path(spec.argv.at(0)), std::vector<std::string>{},
                  in_child)
@@ -134,7 +176,11 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
     if (error) {
         siginfo_t info{};
         if (launcher.pid > 0) wait_for(launcher.pid, info);  // the launcher leaves the failed child as a zombie
-        return Error{error, explain_exec_failure(spec.argv[0], error)};
+        if (launcher.pid <= 0) return start_error("cannot fork", error.value());
+        if ((error.value() & kBeforeExec) != 0) {
+            return start_error("cannot give the new process its stdout and stderr", error.value() & ~kBeforeExec);
+        }
+        return exec_error(spec.argv[0], error);
     }
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, launcher.pid, 0u));
     if (pidfd < 0) {
@@ -142,7 +188,7 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
         siginfo_t info{};
         ::kill(-launcher.pid, SIGKILL);
         wait_for(launcher.pid, info);
-        return system_error(fmt::format("cannot watch process {} (pidfd_open)", launcher.pid), number);
+        return start_error("cannot watch the new process (pidfd_open)", number);
     }
     return ChildProcess(io, launcher.pid, pidfd);
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/error.hpp"
@@ -23,11 +24,15 @@ struct ChildSpec {
     int stderr_fd = 2;
 };
 
+/// Why this node cannot start a worker although nothing is wrong with the program: `what`, the errno, what to do about
+/// it. Errc::kLimit when something ran out, Errc::kSystem for what should never fail.
+[[nodiscard]] Error start_error(std::string_view what, int errno_value);
+
 class ChildProcess {
 public:
     /// Starts `spec` in its own session, to be killed when this thread ends, with default signal handling, the caller's
-    /// stdin and no other descriptors. Returns after the exec. Errors: the errno of fork or exec, with the path; no
-    /// process is left then.
+    /// stdin and no other descriptors. Returns after the exec. Errors: the errno of exec, with the path; start_error()
+    /// for all that comes before the exec. No process is left then.
     [[nodiscard]] static Result<ChildProcess> start(boost::asio::io_context& io, const ChildSpec& spec);
 
     /// Kills what is left of the group with SIGKILL and reaps.

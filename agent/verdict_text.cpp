@@ -54,47 +54,53 @@ std::string_view advice_for_signal(int signal) {
 
 std::string_view advice(const Verdict& verdict) {
     if (verdict.outcome == Outcome::kInfrastructure) {
-        return "This is no failure of the program. Starting the same command again may be all that is needed.";
+        if (verdict.culprit) return "";  // its message has said what to do
+        return "Starting the same command again may be all that is needed.";
     }
     if (!verdict.culprit) return "";
     const ExitStatus& status = verdict.culprit->status;
     if (status.kind == ExitStatus::Kind::kSignaled) return advice_for_signal(status.number);
     if (status.number == exit_code::kProgramNotFound)
         return "Check the program's name, and that it is installed on that host too.";
-    if (status.number == exit_code::kInfrastructure && verdict.culprit->pid == 0)
-        return "That host has no room for more processes: look at its limits (ulimit -u, -n, the pids cgroup) and memory.";
     if (status.number == exit_code::kCannotExecute)
         return "Check that it is a program for this machine and executable (chmod +x).";
     if (verdict.culprit->last_lines.empty() && verdict.culprit->message.empty()) {
-        return "It said nothing on stderr. --log-dir keeps what every rank prints.";
+        return verdict.culprit->log_file.empty()
+                   ? "It said nothing on stderr. --log-dir keeps what every rank prints."
+                   : "It said nothing on stderr; its stdout is in the .out file beside it.";
     }
     return "";
 }
 
-std::string describe(const FailureReport& culprit) {
-    std::string text = "First failure:\n";
+/// `said`: its message stands above, in the reason.
+std::string describe(const FailureReport& culprit, bool said) {
+    std::string text = culprit.pid > 0 ? "First failure:\n" : "";
     text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
     text += field("host", fmt::format("{} (node {})", culprit.host, number(culprit.node_rank)));
     text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, to_string(culprit.status)))
-                            : field("what", "it could not be started");
-    if (!culprit.message.empty()) text += field("message", "") + quoted(culprit.message);
+                            : field("what", "it could not be started, and has not run");
+    if (!culprit.message.empty() && !said) text += field("message", "") + quoted(culprit.message);
     if (!culprit.last_lines.empty()) {
         text += field("stderr", "its last lines");
         for (const std::string& line : culprit.last_lines) text += line.empty() ? "    |\n" : quoted(line);
     }
+    if (!culprit.log_file.empty()) text += field("log file", culprit.log_file);
     return text;
 }
 
 }  // namespace
 
 std::string format_verdict(const Verdict& verdict, const std::string& program) {
-    if (verdict.outcome == Outcome::kSucceeded) return "";
-    const bool stopped = verdict.outcome == Outcome::kStopped;
+    if (verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kStopped) return "";
     std::string text = rule('=');
-    text += fmt::format("{} {}\n", program, stopped ? "WAS STOPPED" : "FAILED");
+    text += verdict.outcome == Outcome::kInfrastructure
+                ? fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", program)
+                : fmt::format("{} FAILED\n", program);
     text += rule('-');
     if (!verdict.reason.empty()) text += verdict.reason + "\n";
-    if (verdict.culprit) text += describe(*verdict.culprit);
+    if (verdict.culprit) {
+        text += describe(*verdict.culprit, verdict.reason.find(verdict.culprit->message) != std::string::npos);
+    }
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
     text += field("exit code", std::to_string(verdict.exit_code));
     if (const std::string_view hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);

@@ -15,6 +15,7 @@ using coordinator::Assignment;
 using coordinator::GroupStopped;
 using coordinator::GroupSucceeded;
 using coordinator::Leave;
+using coordinator::WorkerFinished;
 
 /// As a shell would say it, but a node that has no process, descriptor or memory left is not the program's fault.
 int code_of_failed_start(const Error& error) {
@@ -22,11 +23,22 @@ int code_of_failed_start(const Error& error) {
     if (error.code == errc::no_such_file_or_directory || error.code == errc::not_a_directory) {
         return exit_code::kProgramNotFound;
     }
-    for (const auto exhausted : {errc::resource_unavailable_try_again, errc::not_enough_memory, errc::too_many_files_open,
-                                 errc::too_many_files_open_in_system, errc::no_space_on_device}) {
+    if (error.code == Errc::kLimit) return exit_code::kInfrastructure;
+    if (error.code == Errc::kSystem) return exit_code::kInternal;
+    for (const auto exhausted :
+         {errc::resource_unavailable_try_again, errc::not_enough_memory, errc::too_many_files_open,
+          errc::too_many_files_open_in_system, errc::no_space_on_device}) {
         if (error.code == exhausted) return exit_code::kInfrastructure;
     }
     return exit_code::kCannotExecute;
+}
+
+/// The last line of a node that a signal ends.
+std::string interrupted(const State& state) {
+    const std::string name = signal_name(*state.stop_signal);
+    if (state.drained == 0) return fmt::format("interrupted by {}; no worker was running", name);
+    return fmt::format("interrupted by {}: {} worker{} stopped on {} node", name, state.drained,
+                       state.drained == 1 ? "" : "s", state.node_count == 1 ? "1" : "this");
 }
 
 /// A step in the making. The on() functions are the rows of the table, one per event.
@@ -72,6 +84,7 @@ void Transition::start(const Assignment& assignment) {
     state_.phase = Phase::kRunning;
     state_.generation = assignment.generation;
     state_.rank_base = assignment.rank_base;
+    state_.node_count = assignment.node_count;
     state_.gone = state_.killed = false;
     state_.next.reset();
     for (int i = 0; i < state_.slots; ++i) state_.running.insert(LocalRank{i});
@@ -108,9 +121,7 @@ void Transition::settle() {
         act(*state_.ending);
         state_.phase = Phase::kDone;
     } else if (state_.stop_signal) {
-        act(Finish{exit_code::kSignalBase + *state_.stop_signal,
-                   fmt::format("stopped by {}", signal_name(*state_.stop_signal)),
-                   {}});
+        act(Finish{exit_code::kSignalBase + *state_.stop_signal, interrupted(state_), {}});
         state_.phase = Phase::kDone;
     } else if (state_.next) {
         start(Assignment(*state_.next));
@@ -151,6 +162,8 @@ void Transition::on(const WorkerExited& event) {
         act(SignalGroup{SIGTERM});  // for processes that the workers left behind
         state_.phase = Phase::kSucceeded;
         state_.deadline = now_ + state_.grace;
+    } else {  // should a peer fail of its absence, the verdict can say so
+        send(WorkerFinished{state_.generation, Rank{state_.rank_base + number(event.rank)}});
     }
 }
 
@@ -199,6 +212,7 @@ void Transition::on(const StopSignal& event) {
         reason_ =
             fmt::format("got {}; {}", signal_name(event.signal), state_.gone ? "leaving" : "stopping the workers");
         state_.stop_signal = event.signal;
+        state_.drained = state_.running.size();
         state_.stopped_at = now_;
         send(Leave{event.signal});
         stop_group();

@@ -133,6 +133,8 @@ struct State {
     std::optional<coordinator::Assignment> next;  ///< to be started when the group is gone
     std::optional<int> stop_signal;               ///< this node was told to leave
     TimePoint stopped_at{};                       ///< … first at this time
+    std::size_t drained = 0;                      ///< … when this many workers were running
+    int node_count = 1;                           ///< of the latest group
     std::optional<Finish> ending;                 ///< how to end when the group is gone
     bool guard_lost = false;                      ///< this node counts as lost: the daemon hears nothing more
 };

@@ -32,7 +32,7 @@ struct Pipe {
 
 Result<Pipe> make_pipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe for a worker's output", errno);
+    if (::pipe2(ends, O_CLOEXEC) != 0) return start_error("cannot make a pipe for its output", errno);
     return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 

@@ -59,6 +59,15 @@ Route WorkerRecipe::route(const Assignment& assignment, const std::string& run_i
     return route;
 }
 
+std::string WorkerRecipe::log_file(const Assignment& assignment, const std::string& run_id, LocalRank rank) const {
+    if (config_.output.log_dir.empty()) return "";
+    const std::filesystem::path path = log_folder(config_.output.log_dir, run_id, assignment.generation) /
+                                       log_file_name(rank_of(assignment, rank), "err");
+    std::error_code missing;  // it could not be opened, which was said
+    const std::filesystem::path full = std::filesystem::canonical(path, missing);
+    return missing ? "" : full.string();
+}
+
 std::optional<ErrorFile> WorkerRecipe::error_file(const Assignment& assignment, const std::string& run_id,
                                                   LocalRank rank) {
     Result<ErrorFile> file = ErrorFile::in_memory();

@@ -23,6 +23,10 @@ public:
     /// Opens log and error files; one that cannot be opened costs a warning, not the worker.
     [[nodiscard]] WorkerSpec make(const coordinator::Assignment& assignment, const std::string& run_id, LocalRank rank);
 
+    /// Where all of a worker's stderr is; empty when there is no such file.
+    [[nodiscard]] std::string log_file(const coordinator::Assignment& assignment, const std::string& run_id,
+                                       LocalRank rank) const;
+
 private:
     [[nodiscard]] Route route(const coordinator::Assignment& assignment, const std::string& run_id, LocalRank rank,
                               Console::Stream stream);

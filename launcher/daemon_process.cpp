@@ -92,7 +92,8 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
                                        "--bind", request.bind.host,
                                        "--port", std::to_string(request.bind.port),
                                        "--ready-fd", std::to_string(ready_fd),
-                                       "--linger", seconds(request.linger)};
+                                       "--linger", seconds(request.linger),
+                                       "--quiet"};
     const auto add = [&](const char* option, std::string value) { arguments.insert(arguments.end(), {option, std::move(value)}); };
     if (request.run_id) add("--run-id", *request.run_id);
     if (request.join_timeout) add("--join-timeout", seconds(*request.join_timeout));

@@ -1,5 +1,6 @@
 #include "launcher/launch.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
@@ -74,11 +75,12 @@ Result<Hosted> meet(const Plan& plan) {
 
 void say_where(const Plan& plan, const Hosted& hosted) {
     if (plan.options.as_local_node || hosted.endpoint.port != plan.placement.endpoint.port) return;   // nobody has to know it
-    spdlog::info("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining", to_string(hosted.endpoint),
-                 plan.placement.reason);
+    spdlog::debug("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining", to_string(hosted.endpoint),
+                  plan.placement.reason);
     const bool loopback = hosted.endpoint.host == "127.0.0.1" || hosted.endpoint.host == "::1";
     if (hosted.started_here && loopback && plan.options.nodes.max > 1) {
-        spdlog::info("only this machine can join there; for several machines pass --rdzv-endpoint HOST to each of them");
+        spdlog::info("only this machine can join at {}; for several machines pass --rdzv-endpoint HOST to each of them",
+                     to_string(hosted.endpoint));
     }
 }
 
@@ -94,6 +96,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.slots = plan.slots;
     config.max_restarts = options.max_restarts;
     config.role = options.role;
+    config.program_name = program_name(options, plan.command);
     config.command = std::move(plan.command);
     config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
     config.grace = options.grace;
@@ -105,7 +108,9 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
         const int index = options.as_local_node->index;
         config.node_name = local_node_name(index);
         config.node_rank = index;
-        config.quiet_verdict = index != 0;   // all would print the same one
+        config.emulated = true;
+        config.last_words = UniqueFd(options.as_local_node->last_words_fd);
+        if (config.last_words) ::fcntl(config.last_words.get(), F_SETFD, FD_CLOEXEC);
     }
     return config;
 }
@@ -116,7 +121,7 @@ void share_cpus(const Plan& plan) {
     const std::string threads = std::to_string(std::max(1, plan.cpus / workers));
     if (std::getenv("OMP_NUM_THREADS") != nullptr) return;   // what the user set is never overwritten
     ::setenv("OMP_NUM_THREADS", threads.c_str(), 1);
-    spdlog::info("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
+    spdlog::debug("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
 }
 
 int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted) {
@@ -124,6 +129,8 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     LocalCluster cluster;
     cluster.arguments = arguments;
     cluster.nodes = plan.options.nodes.max;
+    cluster.workers_per_node = plan.slots;
+    cluster.program_name = program_name(plan.options, plan.command);
     cluster.min_nodes = plan.options.nodes.min;
     cluster.endpoint = hosted.endpoint;
     cluster.daemon_lifeline = hosted.lifeline.get();

@@ -1,9 +1,11 @@
 #include "launcher/local_cluster.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -16,6 +18,7 @@
 #include <map>
 
 #include "agent/guard/children.hpp"
+#include "agent/verdict_text.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/signals.hpp"
@@ -26,8 +29,9 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-constexpr std::chrono::seconds kAfterGrace{10};   // for a node whose daemon is gone to end, beyond the grace of its workers
-constexpr std::chrono::seconds kTooFew{5};        // for the daemon to end when the job is over, and with it the nodes
+constexpr std::chrono::seconds kAfterGrace{
+    10};                                    // for a node whose daemon is gone to end, beyond the grace of its workers
+constexpr std::chrono::seconds kTooFew{5};  // for the daemon to end when the job is over, and with it the nodes
 
 /// The launcher's part of one emulated cluster, from the first fork to the last wait.
 class Cluster {
@@ -35,8 +39,9 @@ public:
     explicit Cluster(const LocalCluster& cluster) : cluster_(cluster), lifeline_(cluster.daemon_lifeline) {
         // What a node leaves behind when its guard and agent are killed together becomes our child, to be ended here.
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-        ::signal(SIGPIPE, SIG_IGN);   // a reader of our output that has gone (| head) is no reason to end a job
+        ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that has gone (| head) is no reason to end a job
         listen_for_signals();
+        collect_last_words();
     }
     Cluster(const Cluster&) = delete;
     Cluster& operator=(const Cluster&) = delete;
@@ -53,7 +58,7 @@ public:
             end_orphans();
         }
         end_everything();
-        return verdict();
+        return say_verdict();
     }
 
 private:
@@ -70,8 +75,16 @@ private:
         if (!signals_) throw ErrorException(system_error("cannot listen for signals", errno));
     }
 
+    /// A file in memory, open for appending: every node leaves there what is to be printed at the end, so that it is
+    /// there whichever node is killed. Without it the exit code must do.
+    void collect_last_words() {
+        last_words_ = UniqueFd(::memfd_create("ddprun-last-words", 0));
+        if (last_words_) ::fcntl(last_words_.get(), F_SETFL, O_APPEND);
+    }
+
     void start_node(int index) {
-        std::vector<std::string> words{"ddprun", "--as-local-node", to_string(LocalNode{index, cluster_.endpoint})};
+        const LocalNode node{index, cluster_.endpoint, last_words_.get()};
+        std::vector<std::string> words{"ddprun", "--as-local-node", to_string(node)};
         words.insert(words.end(), cluster_.arguments.begin(), cluster_.arguments.end());
         std::vector<char*> argv;
         for (std::string& word : words) argv.push_back(word.data());
@@ -87,9 +100,9 @@ private:
 
     [[noreturn]] void become_node(char* const* argv, pid_t launcher) const {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (::getppid() != launcher) ::_exit(exit_code::kInternal);   // it died before we asked to be told
+        if (::getppid() != launcher) ::_exit(exit_code::kInternal);  // it died before we asked to be told
         ::signal(SIGPIPE, SIG_DFL);
-        ::setpgid(0, 0);                                              // Ctrl-C comes once, through the launcher
+        ::setpgid(0, 0);  // Ctrl-C comes once, through the launcher
         ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
         ::execv("/proc/self/exe", argv);
         ::_exit(exit_code::kInternal);
@@ -101,7 +114,8 @@ private:
         int timeout_ms = -1;
         if (next != TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
-            timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));   // at most a look a minute
+            timeout_ms =
+                static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));  // at most a look a minute
         }
         const int ready = ::poll(sources.data(), sources.size(), timeout_ms);
         if (ready > 0 && sources[1].revents != 0) daemon_ended();
@@ -112,7 +126,7 @@ private:
 
     /// The daemon ends with the job. Nodes end by themselves then; one that is stopped or wedged never would.
     void daemon_ended() {
-        lifeline_ = -1;   // poll() ignores it from here on
+        lifeline_ = -1;  // poll() ignores it from here on
         end_job_at_ = TimePoint::max();
         kill_stragglers_at_ = Clock::now() + cluster_.grace + kAfterGrace;
     }
@@ -129,8 +143,7 @@ private:
     void end_job() {
         end_job_at_ = TimePoint::max();
         too_few_ = true;
-        spdlog::error("{} of {} emulated nodes left, too few for --nnodes {}:{}: ending the job", running_.size(), cluster_.nodes,
-                      cluster_.min_nodes, cluster_.nodes);
+        left_ = running_.size();
         for (const auto& [pid, index] : running_) ::kill(pid, SIGTERM);
     }
 
@@ -138,8 +151,11 @@ private:
         signalfd_siginfo info{};
         while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
             const int signal = static_cast<int>(info.ssi_signo);
-            if (signal == SIGCHLD) continue;   // reap() looks for itself: one SIGCHLD may stand for several children
-            told_to_end_ = told_to_end_ || (signal != SIGUSR1 && signal != SIGUSR2);
+            if (signal == SIGCHLD) continue;  // reap() looks for itself: one SIGCHLD may stand for several children
+            if (signal != SIGUSR1 && signal != SIGUSR2 && told_to_end_ == 0) {
+                told_to_end_ = signal;
+                stopped_nodes_ = running_.size();
+            }
             for (const auto& [pid, index] : running_) ::kill(pid, signal);
         }
     }
@@ -148,11 +164,11 @@ private:
         int status = 0;
         for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
             const auto node = running_.find(pid);
-            if (node == running_.end()) continue;   // an orphan that end_orphans() has killed
+            if (node == running_.end()) continue;  // an orphan that end_orphans() has killed
             ends_.push_back(exit_status_from_wait(status));
             if (ends_.back().kind == ExitStatus::Kind::kSignaled) {
                 spdlog::warn("{} {}", local_node_name(node->second), to_string(ends_.back()));
-                first_node_killed_ = first_node_killed_ || node->second == 0;
+                killed_ = fmt::format("{} {}", local_node_name(node->second), to_string(ends_.back()));
             }
             running_.erase(node);
         }
@@ -162,13 +178,15 @@ private:
     /// With too few nodes and a daemon that is still there the job is not over, it waits.
     void watch_for_too_few() {
         const bool too_few = running_.size() < static_cast<std::size_t>(cluster_.min_nodes);
-        if (told_to_end_) end_job_at_ = TimePoint::max();   // they may need their grace, which a second signal would cut short
-        else if (too_few && lifeline_ >= 0 && !too_few_) end_job_at_ = std::min(end_job_at_, Clock::now() + kTooFew);
+        if (told_to_end_ != 0)
+            end_job_at_ = TimePoint::max();  // they may need their grace, which a second signal would cut short
+        else if (too_few && lifeline_ >= 0 && !too_few_)
+            end_job_at_ = std::min(end_job_at_, Clock::now() + kTooFew);
     }
 
     /// Kills every child that is no node: it can only have come to us because its guard is dead.
     void end_orphans() {
-        std::array<pid_t, 256> children{};   // what does not fit is met in the next round
+        std::array<pid_t, 256> children{};  // what does not fit is met in the next round
         int count = agent::list_children(children.data(), children.size());
         if (count < 0) count = agent::list_children_by_scan(children.data(), children.size());
         for (int i = 0; i < count; ++i) {
@@ -176,42 +194,76 @@ private:
         }
     }
 
-    /// Kills and reaps until there is no child left: the last orphans of a normal end, or all when something was thrown.
+    /// Kills and reaps until there is no child left: the last orphans of a normal end, or all when something was
+    /// thrown.
     void end_everything() {
         for (const auto& [pid, index] : running_) ::kill(pid, SIGKILL);
         running_.clear();
         for (const TimePoint give_up = Clock::now() + kAfterGrace; Clock::now() < give_up;) {
             end_orphans();
             pid_t ended = 0;
-            while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {}
-            if (ended < 0) return;   // ECHILD
+            while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
+            }
+            if (ended < 0) return;  // ECHILD
             pollfd child_ended{signals_.get(), POLLIN, 0};
             ::poll(&child_ended, 1, 10);
             signalfd_siginfo ignored{};
-            while (::read(signals_.get(), &ignored, sizeof ignored) > 0) {}
+            while (::read(signals_.get(), &ignored, sizeof ignored) > 0) {
+            }
         }
-        spdlog::warn("a process of the job survives SIGKILL (it waits in the kernel, see its state D in ps); leaving it behind");
+        spdlog::warn(
+            "a process of the job survives SIGKILL (it waits in the kernel, see its state D in ps); leaving it behind");
     }
 
-    int verdict() const {
-        if (too_few_) return exit_code::kInfrastructure;
-        const int code = cluster_exit_code(ends_);
-        if (code != 0 && first_node_killed_) {
-            // The nodes leave it to the first of them to print the verdict.
-            spdlog::error("the job ended with exit code {}; {}, which would have printed why, was killed", code, local_node_name(0));
+    /// Prints once for all nodes what each of them would have printed on a machine of its own.
+    int say_verdict() const {
+        const int code = too_few_ ? exit_code::kInfrastructure : cluster_exit_code(ends_);
+        const std::string last_words = too_few_ ? too_few_verdict() : last_words_of(read_last_words());
+        const auto of_nodes = [](std::size_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); };
+        if (told_to_end_ != 0 && code == exit_code::kSignalBase + told_to_end_) {
+            const std::size_t workers = stopped_nodes_ * static_cast<std::size_t>(cluster_.workers_per_node);
+            spdlog::error("interrupted by {}: {} worker{} stopped on {}", signal_name(told_to_end_), workers,
+                          workers == 1 ? "" : "s", of_nodes(stopped_nodes_));
+        } else if (!last_words.empty() && code != 0) {
+            fmt::print(stderr, "{}", last_words);
+        } else if (code != 0) {
+            spdlog::error("the job ended with exit code {}, and no node is left that could say why", code);
         }
         return code;
     }
 
+    std::string too_few_verdict() const {
+        coordinator::Verdict verdict;
+        verdict.outcome = coordinator::Outcome::kInfrastructure;
+        verdict.exit_code = exit_code::kInfrastructure;
+        verdict.reason = fmt::format("{}{} of {} emulated nodes {} left, and --nnodes {}:{} needs {}",
+                                     killed_.empty() ? "" : killed_ + ": ", left_, cluster_.nodes,
+                                     left_ == 1 ? "is" : "are", cluster_.min_nodes, cluster_.nodes, cluster_.min_nodes);
+        return agent::format_verdict(verdict, cluster_.program_name);
+    }
+
+    std::string read_last_words() const {
+        std::string texts;
+        std::array<char, 4096> piece{};
+        ssize_t got = 0;
+        while ((got = ::pread(last_words_.get(), piece.data(), piece.size(), static_cast<off_t>(texts.size()))) > 0) {
+            texts.append(piece.data(), static_cast<std::size_t>(got));
+        }
+        return texts;
+    }
+
     const LocalCluster& cluster_;
-    int lifeline_;                            ///< -1 once the daemon is gone
+    int lifeline_;  ///< -1 once the daemon is gone
     sigset_t mask_before_{};
     UniqueFd signals_;
-    std::map<pid_t, int> running_;            ///< pid of a node's first process → its index
-    std::vector<ExitStatus> ends_;            ///< in the order in which nodes ended
-    bool first_node_killed_ = false;
-    bool told_to_end_ = false;                ///< by a signal from outside
-    bool too_few_ = false;                    ///< end_job() was called
+    std::map<pid_t, int> running_;  ///< pid of a node's first process → its index
+    std::vector<ExitStatus> ends_;  ///< in the order in which nodes ended
+    UniqueFd last_words_;
+    std::string killed_;             ///< the node that was killed last, and how
+    int told_to_end_ = 0;            ///< by this signal from outside
+    std::size_t stopped_nodes_ = 0;  ///< how many there were then
+    bool too_few_ = false;           ///< end_job() was called …
+    std::size_t left_ = 0;           ///< … with so many nodes left
     TimePoint end_job_at_ = TimePoint::max();
     TimePoint kill_stragglers_at_ = TimePoint::max();
 };
@@ -221,6 +273,14 @@ private:
 int run_local_cluster(const LocalCluster& cluster) { return Cluster(cluster).run(); }
 
 std::string local_node_name(int index) { return fmt::format("node{}", index); }
+
+std::string last_words_of(const std::string& texts) {
+    const auto end = texts.rfind('\0');
+    if (end == std::string::npos || end == 0) return "";
+    const auto before = texts.rfind('\0', end - 1);
+    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+    return texts.substr(begin, end - begin);
+}
 
 int cluster_exit_code(const std::vector<ExitStatus>& ends) {
     const auto by_itself = [](const ExitStatus& end) { return end.kind == ExitStatus::Kind::kExited; };

@@ -129,7 +129,7 @@ constexpr std::array kTable{
     OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once", apply_monitor_interval},
     OptionRow{"start-method", 0, kCompatible, "NAME", "workers are programs, not Python functions", apply_start_method},
 
-    OptionRow{"as-local-node", 0, "", "INDEX@HOST:PORT", "what --local-nodes passes to the processes that it starts",
+    OptionRow{"as-local-node", 0, "", "INDEX[,FD]@HOST:PORT", "what --local-nodes passes to the processes that it starts",
               [](Options& o, Text t) { return store(o.as_local_node, parse_local_node(t)); }},
 };
 

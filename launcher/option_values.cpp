@@ -134,14 +134,20 @@ Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
 
 Result<LocalNode> parse_local_node(std::string_view text) {
     const auto at = text.find('@');
-    const auto index = whole<int>(text.substr(0, at));
-    if (!index || at == std::string_view::npos) return usage("not INDEX@HOST:PORT.");
+    const std::string_view numbers = text.substr(0, at);
+    const auto comma = std::min(numbers.find(','), numbers.size());
+    const auto index = whole<int>(numbers.substr(0, comma));
+    const auto fd = comma < numbers.size() ? whole<int>(numbers.substr(comma + 1)) : -1;
+    if (!index || !fd || at == std::string_view::npos) return usage("not INDEX[,FD]@HOST:PORT.");
     auto endpoint = parse_endpoint(text.substr(at + 1), 0);
     if (!endpoint) return endpoint.error();
-    return LocalNode{*index, std::move(*endpoint)};
+    return LocalNode{*index, std::move(*endpoint), *fd};
 }
 
-std::string to_string(const LocalNode& node) { return fmt::format("{}@{}", node.index, to_string(node.endpoint)); }
+std::string to_string(const LocalNode& node) {
+    const std::string fd = node.last_words_fd >= 0 ? fmt::format(",{}", node.last_words_fd) : "";
+    return fmt::format("{}{}@{}", node.index, fd, to_string(node.endpoint));
+}
 
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text, bool zero_allowed) {
     constexpr double kYear = 365.0 * 24 * 3600;

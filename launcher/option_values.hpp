@@ -48,6 +48,7 @@ struct RdzvConf {
 struct LocalNode {
     int index = 0;
     Endpoint endpoint;
+    int last_words_fd = -1;   ///< where it leaves what is to be printed at the end; -1: nowhere
 };
 
 [[nodiscard]] Result<NodeRange> parse_nodes(std::string_view text);

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+
+#include "launcher/nearest.hpp"
 
 namespace fs = std::filesystem;
 
@@ -11,7 +14,7 @@ namespace ddprun::launcher {
 namespace {
 
 bool is_executable_file(const fs::path& path) {
-    std::error_code ignored;   // a file that cannot be looked at cannot be executed either
+    std::error_code ignored;  // a file that cannot be looked at cannot be executed either
     return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
 }
 
@@ -28,20 +31,59 @@ std::vector<fs::path> folders_of(const SearchPath& search) {
     return folders;
 }
 
+constexpr std::size_t kMinTypedForHint = 4;  // a shorter name is near to too many others
+constexpr std::size_t kMaxNamesForHint = 20'000;
+
+/// " Did you mean train?", from the files of `folders`; empty when nothing is near.
+std::string nearest_file(const std::string& typed, const std::vector<fs::path>& folders) {
+    if (typed.size() < kMinTypedForHint) return "";
+    std::vector<std::string> names;
+    for (const fs::path& folder : folders) {
+        std::error_code ignored;  // many a PATH names folders that are not there
+        for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+            if (names.size() < kMaxNamesForHint) names.push_back(entry.path().filename().string());
+        }
+    }
+    std::ranges::sort(names);  // the same hint every time
+    const std::vector<std::string_view> known(names.begin(), names.end());
+    return did_you_mean(typed, known);
+}
+
+std::string nearest_file_beside(const fs::path& path) {
+    return nearest_file(path.filename().string(), {path.has_parent_path() ? path.parent_path() : fs::path(".")});
+}
+
 /// A file that the user named with its folder.
 Result<std::string> program_at(const std::string& path) {
     std::error_code ec;
     const fs::file_status status = fs::status(path, ec);
     if (!fs::exists(status)) {
-        return Error{Errc::kNotFound, fmt::format("no program {}: {}. Check the path; a relative one starts in {}.", path,
-                                                  ec ? ec.message() : "No such file or directory", fs::current_path().string())};
+        return Error{Errc::kNotFound, fmt::format("no program {}: {}.{} Check the path; a relative one starts in {}.",
+                                                  path, ec ? ec.message() : "No such file or directory",
+                                                  nearest_file_beside(path), fs::current_path().string())};
     }
     if (fs::is_directory(status)) return Error{Errc::kRefused, fmt::format("cannot execute {}: it is a folder.", path)};
     if (!is_executable_file(path)) {
-        return Error{Errc::kRefused, fmt::format("cannot execute {}: {}. Make it executable (chmod +x), or name its interpreter: "
-                                                 "ddprun [options] bash {}.", path, std::strerror(EACCES), path)};
+        return Error{Errc::kRefused,
+                     fmt::format("cannot execute {}: {}. Make it executable (chmod +x), or name its interpreter: "
+                                 "ddprun [options] bash {}.",
+                                 path, std::strerror(EACCES), path)};
     }
     return path;
+}
+
+std::string hint_for_missing(const std::string& name, const SearchPath& search) {
+    std::error_code ignored;
+    if (is_executable_file(name)) return fmt::format(" There is one in this directory: write ./{}.", name);
+    if (fs::is_regular_file(name, ignored)) {
+        return fmt::format(
+            " There is a file of that name in this directory, which is not executable: chmod +x {}, then write ./{}.",
+            name, name);
+    }
+    if (fs::is_regular_file(name + ".py", ignored))
+        return fmt::format(" There is {}.py in this directory: write that.", name);
+    const std::string near = nearest_file(name, folders_of(search));
+    return near.empty() ? " Check the spelling, or give its path." : near;
 }
 
 Result<std::string> find_program(const std::string& name, const SearchPath& search) {
@@ -54,24 +96,23 @@ Result<std::string> find_program(const std::string& name, const SearchPath& sear
         if (unusable.empty() && fs::is_regular_file(candidate, ignored)) unusable = candidate.string();
     }
     if (!unusable.empty()) {
-        return Error{Errc::kRefused, fmt::format("cannot execute {}: {}. It is the only file of that name on PATH; make it "
-                                                 "executable (chmod +x).", unusable, std::strerror(EACCES))};
+        return Error{Errc::kRefused,
+                     fmt::format("cannot execute {}: {}. It is the only file of that name on PATH; make it "
+                                 "executable (chmod +x).",
+                                 unusable, std::strerror(EACCES))};
     }
-    std::error_code ignored;
-    const std::string hint = fs::exists(name, ignored)
-        ? fmt::format("There is a file of that name here: write ./{}.", name)
-        : "Check the spelling, or give its path.";
-    return Error{Errc::kNotFound, fmt::format("no program '{}' on PATH ({}){}. {}", name, search.path,
-                                              search.own_folder.empty() ? "" : fmt::format(" or in {}", search.own_folder.string()),
-                                              hint)};
+    const std::size_t folders = folders_of({search.path, {}}).size();
+    return Error{Errc::kNotFound, fmt::format("no program '{}': not found in the {} director{} of PATH.{}", name,
+                                              folders, folders == 1 ? "y" : "ies", hint_for_missing(name, search))};
 }
 
 Result<void> check_script(const std::string& script) {
     std::error_code ec;
     const fs::file_status status = fs::status(script, ec);
     if (!fs::exists(status)) {
-        return Error{Errc::kNotFound, fmt::format("no script {}: {}. Check the path; a relative one starts in {}.", script,
-                                                  ec ? ec.message() : "No such file or directory", fs::current_path().string())};
+        return Error{Errc::kNotFound, fmt::format("no script {}: {}.{} Check the path; a relative one starts in {}.",
+                                                  script, ec ? ec.message() : "No such file or directory",
+                                                  nearest_file_beside(script), fs::current_path().string())};
     }
     if (fs::is_directory(status)) return Error{Errc::kRefused, fmt::format("cannot run {}: it is a folder.", script)};
     if (::access(script.c_str(), R_OK) != 0) {
@@ -85,8 +126,10 @@ Result<std::string> find_python(const Environment& environment, const SearchPath
     const bool chosen = it != environment.end() && !it->second.empty();
     auto python = find_program(chosen ? it->second : "python3", search);
     if (!python) {
-        return with_context(chosen ? "PYTHON_EXEC" : "a Python program needs an interpreter (PYTHON_EXEC names another one than "
-                                                     "python3)", python.error());
+        return with_context(chosen ? "PYTHON_EXEC"
+                                   : "a Python program needs an interpreter (PYTHON_EXEC names another one than "
+                                     "python3)",
+                            python.error());
     }
     return python;
 }
@@ -109,7 +152,7 @@ Result<std::vector<std::string>> worker_command(const Options& options, const En
         }
         auto python = find_python(environment, search);
         if (!python) return python.error();
-        command = {*python, "-u"};   // unbuffered: a line that was printed before a crash must not be lost
+        command = {*python, "-u"};  // unbuffered: a line that was printed before a crash must not be lost
         if (options.module) command.push_back("-m");
         command.push_back(name);
     } else {
@@ -121,18 +164,37 @@ Result<std::vector<std::string>> worker_command(const Options& options, const En
     return command;
 }
 
+std::string program_name(const Options& options, const std::vector<std::string>& command) {
+    const std::string executed = fs::path(command.front()).filename().string();
+    if (options.module) return fmt::format("-m {} ({})", options.program.front(), executed);
+    if (command.size() > 1 && command[1] == "-u" && !options.no_python && options.program.front().ends_with(".py")) {
+        return fmt::format("{} ({})", fs::path(options.program.front()).filename().string(), executed);
+    }
+    // An interpreter that the user named: what it runs tells more. -c and -m have no file.
+    for (std::size_t i = 1; i < command.size() && command[i] != "-c" && command[i] != "-m"; ++i) {
+        const bool script = command[i].ends_with(".py") || command[i].ends_with(".sh");
+        const bool interpreter = executed.starts_with("python") || executed.ends_with("sh");
+        if (interpreter && script) return fmt::format("{} ({})", fs::path(command[i]).filename().string(), executed);
+    }
+    return executed;
+}
+
 fs::path own_folder() {
     std::error_code ec;
     const fs::path self = fs::read_symlink("/proc/self/exe", ec);
-    if (ec) throw ErrorException(system_error("cannot find out where ddprun is installed: reading /proc/self/exe", ec.value()));
+    if (ec)
+        throw ErrorException(
+            system_error("cannot find out where ddprun is installed: reading /proc/self/exe", ec.value()));
     return self.parent_path();
 }
 
 Result<fs::path> own_program(const fs::path& folder, std::string_view name) {
     const fs::path path = folder / name;
     if (is_executable_file(path)) return path;
-    return Error{Errc::kNotFound, fmt::format("{} is missing: the programs of ddprun belong into one folder. Install or build it "
-                                              "again.", path.string())};
+    return Error{Errc::kNotFound,
+                 fmt::format("{} is missing: the programs of ddprun belong into one folder. Install or build it "
+                             "again.",
+                             path.string())};
 }
 
 }  // namespace ddprun::launcher

@@ -13,17 +13,22 @@ namespace ddprun::launcher {
 
 /// Where programs are looked for.
 struct SearchPath {
-    std::string path;                    ///< as PATH: folders by colon, an empty one is the current folder
-    std::filesystem::path own_folder;    ///< of ddprun itself, asked after PATH; empty: none
+    std::string path;                  ///< as PATH: folders by colon, an empty one is the current folder
+    std::filesystem::path own_folder;  ///< of ddprun itself, asked after PATH; empty: none
 };
 
 [[nodiscard]] SearchPath search_path(const Environment& environment, const std::filesystem::path& own_folder);
 
-/// argv of a worker; the first word is a path. A name with a slash is that file; another one is looked for on PATH, then beside
-/// ddprun. "*.py" runs under `$PYTHON_EXEC -u` (default python3), a module under `-u -m`; see --no-python and --module.
-/// Errors: Errc::kNotFound (exit code 127) or Errc::kRefused (126: there, but not executable or not readable).
+/// argv of a worker; the first word is a path. A name with a slash is that file; another one is looked for on PATH,
+/// then beside ddprun. "*.py" runs under `$PYTHON_EXEC -u` (default python3), a module under `-u -m`; see --no-python
+/// and --module. Errors: Errc::kNotFound (exit code 127) or Errc::kRefused (126: there, but not executable or not
+/// readable).
 [[nodiscard]] Result<std::vector<std::string>> worker_command(const Options& options, const Environment& environment,
                                                               const SearchPath& search);
+
+/// What people call the program, for messages: "train", "train.py (python3)" also for `python3 train.py` as typed, "-m
+/// pkg (python3)". `command` is what worker_command() made of the options.
+[[nodiscard]] std::string program_name(const Options& options, const std::vector<std::string>& command);
 
 /// The folder of the running executable. Throws ErrorException when /proc cannot say.
 [[nodiscard]] std::filesystem::path own_folder();

@@ -160,6 +160,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     add_seconds(app, "--heartbeat-interval", job.heartbeat_interval, "how often each side says that it is alive");
     add_seconds(app, "--lost-after", job.lost_after, "silence after which a node is lost");
     app.add_option("--log-file", options.log_file, "append log lines to this file as well")->type_name("PATH");
+    app.add_flag("--quiet", options.quiet, "log warnings and errors only, unless LOGLEVEL is set");
     StoreWords store;
     add_store_options(app, store);
     try {

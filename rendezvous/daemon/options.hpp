@@ -15,6 +15,7 @@ struct Options {
     std::optional<StoreMode> store;  ///< --store: a store alone, and `daemon` has no meaning
     std::optional<int> ready_fd;  ///< an open descriptor: gets one line of JSON when the daemon listens, and is closed
     std::string log_file;         ///< empty: stderr alone
+    bool quiet = false;           ///< log warnings only, unless LOGLEVEL says otherwise
 };
 
 /// What to do, or the exit code of a program that has nothing to do: --help and --version were printed (0), or what is

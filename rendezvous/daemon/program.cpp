@@ -1,5 +1,6 @@
 #include "rendezvous/daemon/program.hpp"
 
+#include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -7,6 +8,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/json.hpp>
 #include <csignal>
+#include <cstdlib>
 
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
@@ -42,6 +44,10 @@ void announce(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id
 }  // namespace
 
 int run_program(const Options& options) {
+    if (options.quiet && std::getenv("LOGLEVEL") == nullptr) {
+        // A --log-file, which becomes another sink, still gets everything.
+        for (const auto& sink : spdlog::default_logger()->sinks()) sink->set_level(spdlog::level::warn);
+    }
     UniqueFd ready_fd(options.ready_fd.value_or(-1));
     if (!options.log_file.empty() && !log_to_file(options.log_file)) return exit_code::kUsage;
 

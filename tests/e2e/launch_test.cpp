@@ -168,7 +168,7 @@ TEST_CASE("a node that comes while the job waits completes it; one too many is a
     const e2e::Command command{.argv = argv, .directory = sandbox.path()};
     e2e::Process first(sandbox, command);
     e2e::Process second(sandbox, command);
-    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return (first.err() + second.err()).find("runs with 2") != std::string::npos; }));
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return (first.err() + second.err()).find("this is node 1 of 2") != std::string::npos; }));
     e2e::Process third(sandbox, command);
     REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return third.err().find("spare") != std::string::npos; }));
     e2e::write_file(sandbox.path() / "go", "");

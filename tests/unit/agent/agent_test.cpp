@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "tests/catch.hpp"
-#include "tests/unit/agent/fake_daemon.hpp"
+#include "tests/unit/agent/agent_job.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -19,47 +19,6 @@ using namespace ddprun::coordinator;
 using namespace agent_test;
 using namespace std::chrono_literals;
 using Catch::Contains;
-
-namespace {
-
-AgentConfig config(const FakeDaemon& daemon, std::vector<std::string> actions) {
-    AgentConfig c;
-    c.endpoint = daemon.endpoint();
-    c.run_id = "run";
-    c.node_name = "n12";
-    c.node_rank = 1;
-    c.min_nodes = 1;
-    c.max_nodes = 3;
-    c.slots = 2;
-    c.max_restarts = 4;
-    actions.insert(actions.begin(), shapes());
-    c.command = std::move(actions);
-    c.grace = 10s;
-    return c;
-}
-
-Assignment assignment(int generation) {
-    Assignment a;
-    a.generation = Generation{generation};
-    a.node_rank = NodeRank{1};
-    a.node_count = 2;
-    a.rank_base = 2;
-    a.world_size = 4;
-    a.master_addr = "127.0.0.1";
-    a.master_port = 1234;
-    a.restart_count = generation - 1;
-    return a;
-}
-
-Finished finished(Outcome outcome, int exit_code) {
-    Finished f;
-    f.verdict.outcome = outcome;
-    f.verdict.exit_code = exit_code;
-    f.verdict.reason = "the test says so";
-    return f;
-}
-
-}  // namespace
 
 TEST_CASE("an agent introduces itself, runs its workers, reports success and ends with the verdict", "[agent]") {
     FakeDaemon daemon;
@@ -79,7 +38,7 @@ TEST_CASE("an agent introduces itself, runs its workers, reports success and end
     CHECK(agent.end().exit_code() == 0);
     const std::string out = agent.out();
     CHECK_THAT(out, Contains("2\n") && Contains("3\n") && Contains("run\n"));
-    CHECK(agent.err().empty());
+    CHECK(agent.err() == "[ddprun] this is node 1 of 2 (n12): ranks 2-3 of 4, generation 1\n");
     CHECK(agent.mark().none_left());
 }
 
@@ -244,23 +203,6 @@ TEST_CASE("a rejected agent passes on the reason and ends as after wrong usage",
     CHECK_THAT(agent.err(), Contains("serves the job 'other'"));
 }
 
-TEST_CASE("what everybody waits for is said once", "[agent]") {
-    FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {"wait"}));
-    daemon.welcome();
-    Waiting waiting;
-    waiting.reason = "1 of 2 nodes is here";
-    daemon.send(waiting);
-    daemon.send(waiting);
-    waiting.reason = "2 of 2 nodes are here";
-    daemon.send(waiting);
-    daemon.send(finished(Outcome::kStopped, 143));
-    CHECK(agent.end().exit_code() == 143);
-    const std::string err = agent.err();
-    CHECK(err.find("1 of 2") == err.rfind("1 of 2"));
-    CHECK_THAT(err, Contains("n12: waiting: 1 of 2") && Contains("2 of 2 nodes are here"));
-}
-
 TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {
     FakeDaemon daemon;
     Pipe lifeline;
@@ -282,6 +224,7 @@ TEST_CASE("supervision goes on while the console takes nothing", "[agent]") {
     AgentProcess agent(config(daemon, {"err=flooding\n", "flood"}));
     daemon.welcome();
     daemon.send(assignment(1));
+    CHECK_THAT(read_line(agent.err_.read_end.get()), Contains("this is node"));
     CHECK(read_line(agent.err_.read_end.get()) == "flooding");
     CHECK(read_line(agent.err_.read_end.get()) == "flooding");
     // The pipe to nobody is full, and the agent has stopped reading, when the workers use no more CPU time.
@@ -309,40 +252,4 @@ TEST_CASE("supervision goes on while the console takes nothing", "[agent]") {
     CHECK(daemon.closed());
     CHECK_THAT(agent.out(), Contains("more than anybody reads\n"));  // which the agent's end has waited for
     CHECK(agent.end().exit_code() == 143);
-}
-
-TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
-    const auto folder =
-        std::filesystem::temp_directory_path() / ("ddprun-agent-log-test-" + std::to_string(::getpid()));
-    FakeDaemon daemon;
-    AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
-    c.output = {folder.string(), true, true, false};
-    AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    daemon.expect<GroupSucceeded>();
-    daemon.send(finished(Outcome::kSucceeded, 0));
-    CHECK(agent.end().exit_code() == 0);
-    CHECK_THAT(agent.out(), Contains("[n12:2] hello\n") && Contains("[n12:3] hello\n"));
-    CHECK_THAT(agent.err(), Contains("[n12:3] problem\n"));
-    std::ifstream file(folder / "run" / "gen-1" / "rank-3.err");
-    CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "problem\n");
-    CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
-    std::filesystem::remove_all(folder);
-}
-
-TEST_CASE("log files that cannot be written cost one warning", "[agent]") {
-    FakeDaemon daemon;
-    AgentConfig c = config(daemon, {"out=hello\n"});
-    c.output.log_dir = "/proc/nowhere";
-    AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    daemon.expect<GroupSucceeded>();
-    daemon.send(finished(Outcome::kSucceeded, 0));
-    CHECK(agent.end().exit_code() == 0);
-    CHECK(agent.out() == "hello\nhello\n");
-    const std::string err = agent.err();
-    CHECK_THAT(err, Contains("/proc/nowhere"));
-    CHECK(std::count(err.begin(), err.end(), '\n') == 1);
 }

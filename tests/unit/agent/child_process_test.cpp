@@ -1,5 +1,9 @@
 #include "agent/child_process.hpp"
 
+#include <boost/asio/steady_timer.hpp>
+
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,4 +187,33 @@ TEST_CASE("a child dies with the process that started it", "[agent]") {
     ::kill(parent, SIGKILL);
     CHECK(mark.none_left());
     CHECK(wait_for(parent).number == SIGKILL);
+}
+
+TEST_CASE("a node without descriptors left says so, before the program and in its place", "[agent]") {
+    const auto left = static_cast<std::size_t>(GENERATE(0, 2));  // 2: enough for the fork, not for the child
+    CAPTURE(left);
+    boost::asio::io_context io{1};
+    const boost::asio::steady_timer has_a_reactor(io);  // as the agent's has, long before it starts a worker
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit small{64, before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &small);
+    std::vector<UniqueFd> all;
+    for (int fd; (fd = ::open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0;) all.emplace_back(fd);
+    all.resize(all.size() - left);
+    const auto started = ChildProcess::start(io, {{shapes(), "exit=0"}, {}, 1, 2});
+    all.clear();
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    REQUIRE(started.has_error());
+    CHECK(started.error().code == Errc::kLimit);
+    CHECK_THAT(started.error().message, Catch::Contains("Too many open files") && Catch::Contains("ulimit -n"));
+    CHECK_THAT(started.error().message, !Catch::Contains("cannot execute"));
+}
+
+TEST_CASE("what ran out is named with what to do; what should never fail is to be reported", "[agent]") {
+    CHECK_THAT(start_error("cannot fork", EAGAIN).message,
+               Catch::StartsWith("cannot fork: ") && Catch::Contains("ulimit -u"));
+    CHECK(start_error("cannot fork", ENOMEM).code == Errc::kLimit);
+    CHECK(start_error("cannot fork", EBADF).code == Errc::kSystem);
+    CHECK_THAT(start_error("cannot fork", EBADF).message, Catch::Contains("errno 9") && Catch::Contains("report"));
 }

@@ -70,7 +70,8 @@ AgentMessage FakeDaemon::next() {
     for (;;) {
         const std::string text = await(channel_->receive()).value();
         AgentMessage message = decode_agent_message(text).value();
-        if (!std::holds_alternative<Heartbeat>(message)) return message;
+        const bool of_a_worker = std::holds_alternative<WorkerFinished>(message);
+        if (!std::holds_alternative<Heartbeat>(message) && !of_a_worker) return message;
     }
 }
 

@@ -27,7 +27,7 @@ public:
     /// Takes the next connection; returns its Join and answers with a Welcome of short times.
     ddprun::coordinator::Join welcome(std::chrono::milliseconds lost_after = std::chrono::seconds(20));
     void send(const ddprun::coordinator::DaemonMessage& message);
-    /// The next message that is no heartbeat.
+    /// The next message that is neither a heartbeat nor a worker's success, of which there may be any number.
     ddprun::coordinator::AgentMessage next();
     /// The same, which must be a `Message`.
     template <typename Message>

@@ -67,9 +67,28 @@ TEST_CASE("ends without a culprit are told apart", "[agent]") {
     verdict.outcome = Outcome::kInfrastructure;
     verdict.exit_code = 69;
     verdict.reason = "1 of 2 nodes is left";
-    CHECK_THAT(format_verdict(verdict, "t"),
-               Contains("t FAILED") && Contains("1 of 2 nodes is left") && Contains("no failure of the program"));
-    verdict.outcome = Outcome::kStopped;
-    verdict.exit_code = 143;
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("t WAS STOPPED") && Contains("143"));
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("INFRASTRUCTURE FAILURE (not a failure of t)") &&
+                                                 Contains("1 of 2 nodes is left") && Contains("same command again"));
+    verdict.outcome = Outcome::kStopped;  // on purpose: worth a line
+    CHECK(format_verdict(verdict, "t").empty());
+}
+
+TEST_CASE("a worker that the node could not start is blamed on the node, and its message is shown once", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 69, false});
+    verdict.outcome = Outcome::kInfrastructure;
+    verdict.culprit->pid = 0;
+    verdict.culprit->message = "cannot fork: Resource temporarily unavailable. Raise `ulimit -u`.";
+    verdict.reason = "the agent on n12 could not start rank 5: " + verdict.culprit->message;
+    const std::string text = format_verdict(verdict, "train");
+    CHECK_THAT(text,
+               Contains("not a failure of train") && Contains("could not start rank 5") && Contains("has not run"));
+    CHECK_THAT(text, !Contains("First failure") && !Contains("same command again"));
+    CHECK(text.find("Raise `ulimit -u`") == text.rfind("Raise `ulimit -u`"));
+}
+
+TEST_CASE("where the rest of its output is, when it was kept", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    verdict.culprit->log_file = "/logs/run/gen-1/rank-5.err";
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("log file    : /logs/run/gen-1/rank-5.err") &&
+                                                 Contains("its stdout") && !Contains("--log-dir"));
 }

@@ -1,76 +1,8 @@
-// The rows of docs/design/003-worker-group.md, one by one.
-#include "agent/worker_group.hpp"
-
-#include <csignal>
-
+// The rows of docs/design/003-worker-group.md, one by one. Signals: worker_group_signals_test.cpp.
 #include "tests/catch.hpp"
+#include "tests/unit/agent/group.hpp"
 
-using namespace ddprun;
-using namespace ddprun::agent;
-using namespace ddprun::coordinator;
-using namespace std::chrono_literals;
-using Actions = std::vector<Action>;
-
-namespace {
-
-constexpr TimePoint kStart{1000s};
-constexpr auto kGrace = 30s;
-
-ExitStatus exited(int code) { return {ExitStatus::Kind::kExited, code, false}; }
-ExitStatus killed_by(int signal) { return {ExitStatus::Kind::kSignaled, signal, false}; }
-
-Assignment assignment(int generation) {
-    Assignment a;
-    a.generation = Generation{generation};
-    a.node_rank = NodeRank{1};
-    a.node_count = 2;
-    a.rank_base = 2;
-    a.world_size = 4;
-    a.master_addr = "10.0.0.7";
-    a.master_port = 1234;
-    return a;
-}
-
-Verdict verdict(Outcome outcome, int exit_code) {
-    Verdict v;
-    v.outcome = outcome;
-    v.exit_code = exit_code;
-    return v;
-}
-
-/// A worker group that is told what happens; remembers the latest step.
-struct Group {
-    State state;
-    Actions actions;
-    std::string reason;
-    TimePoint now = kStart;
-
-    explicit Group(int slots = 2) {
-        state.grace = kGrace;
-        state.slots = slots;
-    }
-    Group& operator<<(const Event& event) {
-        Step taken = step(state, event, now);
-        state = std::move(taken.next);
-        actions = std::move(taken.actions);
-        reason = std::move(taken.reason);
-        return *this;
-    }
-    Group& after(Duration time) {
-        now += time;
-        return *this;
-    }
-    [[nodiscard]] bool finished_with(int exit_code) const {
-        const auto* finish = actions.empty() ? nullptr : std::get_if<Finish>(&actions.back());
-        return state.phase == Phase::kDone && finish != nullptr && finish->exit_code == exit_code;
-    }
-};
-
-Group running(int slots = 2) { return Group(slots) << Assigned{assignment(1)}; }
-
-Group stopping_after_failure() { return running() << WorkerExited{LocalRank{0}, killed_by(SIGSEGV)}; }
-
-}  // namespace
+using namespace group_test;
 
 // ---- the ordinary life of a job ----
 
@@ -83,7 +15,7 @@ TEST_CASE("an assignment starts the workers", "[agent]") {
 
 TEST_CASE("success is reported when the last worker has exited with 0, and strays are asked to end", "[agent]") {
     Group group = running() << WorkerExited{LocalRank{1}, exited(0)};
-    CHECK(group.actions.empty());
+    CHECK(group.actions == Actions{SendMessage{WorkerFinished{Generation{1}, Rank{3}}}});
     group << WorkerExited{LocalRank{0}, exited(0)};
     CHECK(group.actions == Actions{SendMessage{GroupSucceeded{Generation{1}}}, SignalGroup{SIGTERM}});
     CHECK(group.state.phase == Phase::kSucceeded);
@@ -257,90 +189,4 @@ TEST_CASE("a daemon that is lost after all workers succeeded leaves the job's en
     Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{} << DaemonLost{"gone"};
     CHECK(group.finished_with(exit_code::kInfrastructure));
     CHECK_THAT(std::get<Finish>(group.actions.back()).why, Catch::Contains("exited with 0"));
-}
-
-// ---- signals ----
-
-TEST_CASE("a signal before any worker runs ends the agent at once", "[agent]") {
-    const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
-    Group group = Group() << StopSignal{signal};
-    REQUIRE(group.actions.size() == 2);
-    CHECK(group.actions[0] == Action{SendMessage{Leave{signal}}});
-    CHECK(group.finished_with(128 + signal));
-}
-
-TEST_CASE("a drain says goodbye, gives the workers their grace and ends with 128 plus the signal", "[agent]") {
-    Group group = running(1) << StopSignal{SIGTERM};
-    CHECK(group.actions == Actions{SendMessage{Leave{SIGTERM}}, SignalGroup{SIGTERM}});
-    group << WorkerExited{LocalRank{0}, exited(0)};
-    CHECK(group.actions.empty());
-    group << GroupGone{};
-    REQUIRE(group.actions.size() == 2);
-    CHECK(group.actions[0] == Action{SendMessage{GroupStopped{Generation{1}}}});
-    CHECK(group.finished_with(143));
-}
-
-TEST_CASE("a verdict that arrives during a drain is the exit code", "[agent]") {
-    Group group = running(1) << StopSignal{SIGTERM} << JobFinished{verdict(Outcome::kWorkerFailed, 9)};
-    group << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{};
-    CHECK(group.finished_with(9));
-}
-
-TEST_CASE("a second interrupt means now, but not within half a second of the first", "[agent]") {
-    const int signal = GENERATE(SIGINT, SIGTERM);
-    Group group = running() << StopSignal{SIGINT};
-    group.after(499ms) << StopSignal{signal};
-    CHECK(group.actions.empty());
-    group.after(1ms) << StopSignal{signal};
-    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
-    group << StopSignal{signal};
-    CHECK(group.actions.empty());
-}
-
-TEST_CASE("a second hang-up is not a wish for haste", "[agent]") {
-    Group group = running() << StopSignal{SIGHUP};
-    group.after(5s) << StopSignal{SIGHUP};
-    CHECK(group.actions.empty());
-}
-
-TEST_CASE("a node that leaves starts nothing more but keeps nobody waiting", "[agent]") {
-    Group group = running(1) << StopSignal{SIGTERM} << Assigned{assignment(2)};
-    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
-}
-
-TEST_CASE("notifications reach running workers only and stop nobody", "[agent]") {
-    Group group = running() << NotifySignal{SIGUSR1};
-    CHECK(group.actions == Actions{NotifyWorkers{SIGUSR1}});
-    CHECK(group.state.phase == Phase::kRunning);
-    Group idle = Group() << NotifySignal{SIGUSR1};
-    CHECK(idle.actions.empty());
-    Group stopping = stopping_after_failure() << NotifySignal{SIGUSR1};
-    CHECK(stopping.actions.empty());
-}
-
-TEST_CASE("without its guard the agent kills at once and tells the daemon nothing", "[agent]") {
-    Group group = running(1) << GuardLost{};
-    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
-    group << Assigned{assignment(2)};
-    CHECK(group.actions.empty());
-    group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupGone{};
-    CHECK(group.actions.size() == 1);  // a report that the group has stopped would bring a new assignment
-    CHECK(group.finished_with(exit_code::kInfrastructure));
-    CHECK((Group() << GuardLost{}).finished_with(exit_code::kInfrastructure));
-}
-
-TEST_CASE("strays that outlive the grace after a success are killed, and the success stands", "[agent]") {
-    Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)};
-    group.after(kGrace) << Tick{};
-    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
-    group << GroupGone{};
-    CHECK(group.actions.empty());
-    CHECK(group.state.phase == Phase::kSucceeded);
-}
-
-TEST_CASE("after the end nothing happens any more", "[agent]") {
-    Group group = Group() << StopSignal{SIGINT};
-    group << Assigned{assignment(1)};
-    CHECK(group.actions.empty());
-    CHECK(group.state.phase == Phase::kDone);
 }

@@ -133,12 +133,12 @@ TEST_CASE("the daemon is told all that was asked for", "[launcher][unit]") {
     DaemonRequest request = request_for("/x/ddprund");
     request.bind = {"10.0.0.1", 29400};
     CHECK(daemon_arguments(request, 3) == std::vector<std::string>{"/x/ddprund", "--bind", "10.0.0.1", "--port", "29400",
-                                                                   "--ready-fd", "3", "--linger", "10"});
+                                                                   "--ready-fd", "3", "--linger", "10", "--quiet"});
     request.run_id = "mnist";
     request.join_timeout = 90s;
     request.last_call = 1500ms;
     const auto more = daemon_arguments(request, 3);
-    CHECK(std::vector<std::string>(more.begin() + 9, more.end()) ==
+    CHECK(std::vector<std::string>(more.begin() + 10, more.end()) ==
           std::vector<std::string>{"--run-id", "mnist", "--join-timeout", "90", "--last-call", "1.5"});
 }
 

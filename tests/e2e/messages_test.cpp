@@ -1,0 +1,153 @@
+// What ddprun says on stderr: next to nothing while all is well, and one clear account when it is not.
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+namespace {
+
+using Catch::Contains;
+
+std::string ddprun_program() { return (e2e::bin() / "ddprun").string(); }
+
+/// `script` as every worker, under `ddprun options…`.
+e2e::Command job(std::vector<std::string> options, const std::string& script) {
+    options.insert(options.begin(), ddprun_program());
+    options.insert(options.end(), {"sh", "-c", script});
+    return {.argv = std::move(options)};
+}
+
+std::ptrdiff_t lines(const std::string& text) { return std::ranges::count(text, '\n'); }
+
+}  // namespace
+
+TEST_CASE("a job in which all goes well prints what its program prints", "[e2e]") {
+    const e2e::Sandbox sandbox("quiet");
+    const auto options = GENERATE(values<std::vector<std::string>>(
+        {{"--nproc-per-node", "2"}, {"--standalone"}, {"--nnodes", "2", "--local-nodes", "--nproc-per-node", "2"}}));
+    CAPTURE(options);
+    const auto outcome = e2e::run(sandbox, job(options, "echo hi"));
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(outcome.err == "");
+    auto loud = job(options, "echo hi");
+    loud.env = {{"LOGLEVEL", "info"}};
+    CHECK_THAT(e2e::run(sandbox, loud).err, Contains("serves run"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("two terminals of one machine are two nodes with names of their own, and each is told which it is", "[e2e]") {
+    const e2e::Sandbox sandbox("terminals");
+    const std::vector<std::string> options{"--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint",
+                                           fmt::format("127.0.0.1:{}", e2e::free_port())};
+    e2e::Process first(sandbox, job(options, "echo $DDPRUN_NODE_NAME; sleep 1000"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return first.err().find("1 of 2 nodes are here") != std::string::npos; }));
+    CHECK_THAT(first.err(), Contains("giving up after 600 s"));
+    e2e::Process second(sandbox, job(options, "echo $DDPRUN_NODE_NAME; sleep 1000"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(first.out()) == 2 && lines(second.out()) == 2; }));
+    const std::string name = first.out().substr(0, first.out().find('\n'));
+    CHECK(second.out() == fmt::format("{0}#2\n{0}#2\n", name));
+    CHECK_THAT(first.err(), Contains(fmt::format("this is node 0 of 2 ({}): ranks 0-1 of 4, generation 1\n", name)));
+    CHECK(second.err() == fmt::format("[ddprun] this is node 1 of 2 ({}#2): ranks 2-3 of 4, generation 1\n", name));
+
+    second.signal(SIGINT);
+    CHECK(second.wait(e2e::Seconds(20)).exit_code() == 130);
+    CHECK(first.wait(e2e::Seconds(20)).exit_code() == 130);
+    CHECK_THAT(second.err(), Contains("interrupted by SIGINT: 2 workers stopped on this node"));
+    CHECK_THAT(first.err(), Contains(fmt::format("node {}#2 was interrupted by SIGINT", name)) &&
+                                Contains("4 workers stopped on 2 nodes"));
+    CHECK_THAT(first.err() + second.err(), !Contains("===") && !Contains("too few"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("an interrupted job ends with one line", "[e2e]") {
+    const e2e::Sandbox sandbox("interrupted");
+    const int signal = GENERATE(SIGINT, SIGTERM);
+    const bool emulated = GENERATE(false, true);
+    CAPTURE(signal, emulated);
+    std::vector<std::string> options{"--nproc-per-node", "2"};
+    if (emulated) options.insert(options.end(), {"--nnodes", "2", "--local-nodes"});
+    e2e::Process process(sandbox, job(options, "echo up; exec sleep 1000"));
+    const int workers = emulated ? 4 : 2;
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == workers; }));
+    process.signal(signal);
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + signal);
+    CHECK(process.err() == fmt::format("[ddprun] interrupted by SIG{}: {} workers stopped on {} node{}\n",
+                                       signal == SIGINT ? "INT" : "TERM", workers, emulated ? 2 : 1, emulated ? "s" : ""));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]") {
+    const e2e::Sandbox sandbox("no-descriptors");
+    const std::string line = fmt::format("ulimit -n 100; exec {} --nproc-per-node 64 sleep 1000", ddprun_program());
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(60));
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 69);
+    CHECK_THAT(outcome.err, Contains("not a failure of sleep") && Contains("could not start rank") && Contains("ulimit -n"));
+    CHECK_THAT(outcome.err, !Contains("sleep FAILED"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("the box names script, interpreter and log file, and who had ended before", "[e2e]") {
+    const e2e::Sandbox sandbox("box");
+    e2e::write_file(sandbox.path() / "train.py",
+                    "import os, sys, time\nif os.environ['RANK'] == '0': sys.exit(0)\ntime.sleep(0.5)\nsys.exit('no peer')\n");
+    const auto outcome = e2e::run(
+        sandbox, {.argv = {ddprun_program(), "--nproc-per-node", "2", "--rdzv-id", "j", "--log-dir", "logs", "train.py"},
+                  .directory = sandbox.path()});
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 1);
+    CHECK_THAT(outcome.err, Contains("train.py (python3) FAILED") && Contains("rank 0 had already exited with code 0"));
+    CHECK_THAT(outcome.err, Contains(": " + (sandbox.path() / "logs/j/gen-1/rank-1.err").string() + "\n"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2e]") {
+    const e2e::Sandbox sandbox("node0-killed");
+    const bool goes_on = GENERATE(false, true);
+    CAPTURE(goes_on);
+    e2e::Process process(sandbox, job({"--nnodes", goes_on ? "1:2" : "2", "--local-nodes"},
+                                      "echo $DDPRUN_NODE_NAME; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 9; exec sleep 1000"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2; }));
+    pid_t victim = -1;
+    for (const pid_t pid : sandbox.pids("ddprun-guard")) {
+        if (e2e::read_file(fmt::format("/proc/{}/stat", pid)).find(fmt::format(" {} ", process.pid())) != std::string::npos) {
+            if (victim < 0) victim = pid;
+        }
+    }
+    REQUIRE(victim > 0);
+    REQUIRE(::kill(victim, SIGKILL) == 0);
+    CHECK(process.wait(e2e::Seconds(60)).exit_code() == (goes_on ? 9 : 69));
+    CAPTURE(process.err());
+    CHECK_THAT(process.err(), Contains("was killed by SIGKILL") && Contains(goes_on ? "sh FAILED" : "INFRASTRUCTURE FAILURE"));
+    const std::string rule(78, '-');
+    CHECK(process.err().find(rule) != std::string::npos);
+    CHECK(process.err().find(rule) == process.err().rfind(rule));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("closed standard descriptors become /dev/null, not somebody's socket", "[e2e]") {
+    const e2e::Sandbox sandbox("closed");
+    const std::string closed = GENERATE(as<std::string>(), "0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-");
+    CAPTURE(closed);
+    // Of the agent (the worker's parent), of its parent, the guard, and of the daemon.
+    const std::string look = R"sh(guard=$(cut -d' ' -f4 /proc/$PPID/stat)
+daemon=$(for p in /proc/[0-9]*; do
+    [ "$(cat $p/comm 2>/dev/null)" = ddprund ] && tr '\0' '\n' <$p/environ | grep -qx DDPRUN_TEST=$DDPRUN_TEST && echo ${p#/proc/}
+done 2>/dev/null)
+for p in $PPID $guard $daemon; do for fd in 0 1 2; do readlink /proc/$p/fd/$fd; done; done >"$LIST.new"
+mv "$LIST.new" "$LIST")sh";
+    const std::string list = (sandbox.path() / "descriptors").string();
+    const std::string line = fmt::format("exec {} sh -c '{}' {}", ddprun_program(), "eval \"$LOOK\"", closed);
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {"sh", "-c", line}, .env = {{"LOOK", look}, {"LIST", list}}}, e2e::Seconds(30));
+    CHECK(outcome.status.exit_code() == 0);
+    const std::string descriptors = e2e::read_file(list);
+    CAPTURE(descriptors);
+    CHECK(lines(descriptors) == 9);
+    CHECK_THAT(descriptors, !Contains("socket:") && !Contains("pipe:") && !Contains("anon_inode:"));
+    CHECK(sandbox.leftovers() == "");
+}

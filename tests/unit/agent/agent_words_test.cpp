@@ -1,0 +1,117 @@
+// What a whole agent says on its console and in its log files.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/catch.hpp"
+#include "tests/unit/agent/agent_job.hpp"
+
+using namespace agent_test;
+using Catch::Contains;
+
+TEST_CASE("what everybody waits for is said once", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    daemon.welcome();
+    Waiting waiting;
+    waiting.reason = "1 of 2 nodes is here";
+    daemon.send(waiting);
+    daemon.send(waiting);
+    CHECK_THAT(read_line(agent.err_.read_end.get()),
+               Contains("n12: waiting at 127.0.0.1:") && Contains("1 of 2 nodes is here"));
+    waiting.reason = "2 of 3 nodes are here";
+    daemon.send(waiting);
+    CHECK_THAT(read_line(agent.err_.read_end.get()), Contains("2 of 3 nodes are here"));
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
+    CHECK(agent.err() == "[ddprun] n12: the test says so\n");
+}
+
+TEST_CASE("a wait that is soon over is not worth a word", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    daemon.welcome();
+    Waiting waiting;
+    waiting.reason = "1 of 2 nodes is here";
+    daemon.send(waiting);
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK(agent.err().empty());
+}
+
+TEST_CASE("a node among several is told which one it is, in one line and under the name that it got", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"env=DDPRUN_NODE_NAME"}));
+    daemon.welcome();
+    Welcome named;
+    named.run_id = "run";
+    named.lost_after = 20s;
+    named.node_name = "n12#2";
+    daemon.send(named);
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK(agent.out() == "n12#2\nn12#2\n");
+    CHECK(agent.err() == "[ddprun] this is node 1 of 2 (n12#2): ranks 2-3 of 4, generation 1\n");
+}
+
+TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
+    FakeDaemon daemon;
+    Pipe last_words;
+    AgentConfig c = config(daemon, {"err=about to fail\n", "exit=3"});
+    c.emulated = true;
+    c.program_name = "train.py (python3)";
+    c.last_words = std::move(last_words.write_end);
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    Finished end = finished(Outcome::kWorkerFailed, 3);
+    end.verdict.culprit = daemon.expect<WorkerFailed>().failure;
+    daemon.send(end);
+    CHECK(agent.end().exit_code() == 3);
+    CHECK_THAT(agent.err(), Contains("about to fail\n") && !Contains("===") && !Contains("[ddprun]"));
+    const std::string text = read_all(last_words.read_end.get());
+    CHECK_THAT(text, Contains("train.py (python3) FAILED") && Contains("the test says so"));
+    CHECK(text.back() == '\0');
+}
+
+TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("ddprun-agent-log-test-" + std::to_string(::getpid()));
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
+    c.output = {folder.string(), true, true, false};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK_THAT(agent.out(), Contains("[n12:2] hello\n") && Contains("[n12:3] hello\n"));
+    CHECK_THAT(agent.err(), Contains("[n12:3] problem\n"));
+    std::ifstream file(folder / "run" / "gen-1" / "rank-3.err");
+    CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "problem\n");
+    CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("log files that cannot be written cost one warning", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=hello\n"});
+    c.output.log_dir = "/proc/nowhere";
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK(agent.out() == "hello\nhello\n");
+    const std::string err = agent.err();
+    CHECK_THAT(err, Contains("/proc/nowhere"));
+    CHECK(std::count(err.begin(), err.end(), '\n') == 2);  // and the line that says which node this is
+}
