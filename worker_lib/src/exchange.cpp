@@ -42,7 +42,7 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     for (int rank = 0; rank < size; ++rank) {
         if (rank == spec.rank) continue;
         others.push_back(rank);
-        keys.push_back(key(rank));
+        keys.push_back(rank_key(spec, topic, rank));
     }
     std::vector<std::string> values(static_cast<std::size_t>(size));
     values[static_cast<std::size_t>(spec.rank)] = value;

@@ -56,7 +56,7 @@ public:
     }
 
     std::vector<std::string> get_all(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
-        const TimePoint deadline = Clock::now() + timeout;
+        const TimePoint deadline = deadline_in(timeout);
         std::vector<std::string> values;
         with_client(deadline, [&](Client& client) -> ddprun::Result<void> {
             auto got = client.multi_get(keys, deadline);
@@ -120,7 +120,8 @@ private:
 
 std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono::milliseconds timeout) {
     const ddprun::Endpoint endpoint{environment.master_addr, static_cast<std::uint16_t>(environment.master_port)};
-    auto client = Client::connect(endpoint, deadline_in(timeout));
+    const std::string who = "rank " + std::to_string(environment.rank);
+    auto client = Client::connect(endpoint, deadline_in(timeout), who);
     if (!client) {
         throw Error(ErrorCode::Timeout,
                     "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);

@@ -46,6 +46,23 @@ TEST_CASE("a thread that waits for a key does not keep others from the store", "
     CHECK(waiter.get() == "now");
 }
 
+TEST_CASE("many keys are read at once, and who waits in vain is said by rank", "[store_adapter][unit]") {
+    const ddprun::store::test::ServerThread server;
+    Environment environment = at(server.endpoint());
+    environment.rank = 3;
+    const auto store = detail::connect_store(environment, seconds(10));
+    store->set("a", "1");
+    store->set("b", "2");
+    CHECK(store->get_all({"b", "a"}, seconds(5)) == std::vector<std::string>{"2", "1"});
+    try {
+        (void)store->get_all({"a", "absent"}, milliseconds(50));
+        FAIL("a value from nowhere");
+    } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::Timeout);
+        CHECK_THAT(error.what(), Catch::Contains("rank 3 waited") && Catch::Contains("'absent' is not set"));
+    }
+}
+
 TEST_CASE("a key that nobody sets is a timeout with its name, and the store stays usable", "[store_adapter][unit]") {
     const ddprun::store::test::ServerThread server;
     const auto store = detail::connect_store(at(server.endpoint()), seconds(10));

@@ -16,10 +16,12 @@ public:
     virtual void set(std::string_view key, std::string_view value) = 0;
     /// Waits until the key exists. Throws Error{Timeout} naming the key.
     [[nodiscard]] virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-    /// Waits until all the keys exist; their values. Throws Error{Timeout}. Overridden where a round trip for each costs.
+    /// Waits until all the keys exist; their values. Throws Error{Timeout}. Overridden where a round trip for each
+    /// costs.
     [[nodiscard]] virtual std::vector<std::string> get_all(const std::vector<std::string>& keys,
                                                            std::chrono::milliseconds timeout) {
-        const auto deadline = std::chrono::steady_clock::now() + timeout;
+        constexpr std::chrono::hours kLongest(24 * 365);  // "for ever" must not overflow
+        const auto deadline = std::chrono::steady_clock::now() + (timeout < kLongest ? timeout : kLongest);
         std::vector<std::string> values;
         for (const std::string& key : keys) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
