@@ -23,6 +23,8 @@ constexpr Duration kPatience = 5s;      ///< for the answer to the greeting of o
 constexpr Duration kFirstPause = 10ms;  ///< between tries; half as long again each time
 constexpr Duration kLongestPause = 1s;
 
+constexpr std::string_view kSilent = "something listens there and does not answer";
+
 /// What proves that a store answers. PING is the better proof; servers of PyTorch 2.2 to 2.4 do not know it and close.
 enum class Proof { kPing, kNumberOfKeys };
 
@@ -63,7 +65,9 @@ Result<ClientStream> connect_once(const Endpoint& endpoint, Proof proof, TimePoi
     if (!socket) return socket.error();
     ClientStream stream(std::move(*socket));
     if (auto greeted = greet(stream, proof, std::min(deadline, Clock::now() + kPatience)); !greeted) {
-        return greeted.error();
+        Error error = greeted.error();
+        if (error.code == Errc::kTimeout) error.message = kSilent;
+        return error;
     }
     return stream;
 }
@@ -74,8 +78,10 @@ std::string_view advice(const Error& last) {
         return "Something there accepts connections and ends them: is the port right, and does the store admit this "
                "host?";
     }
-    if (last.code == Errc::kTimeout)
-        return "Is its host up, does a firewall drop the packets, or does the server hang?";
+    if (last.message == kSilent) {
+        return "Is the port right? A server of another kind may wait for more, as web servers do; or the store hangs.";
+    }
+    if (last.code == Errc::kTimeout) return "Is its host up, or does a firewall drop the packets?";
     return "Is its host up, the store running there, and the port right?";
 }
 
