@@ -17,9 +17,17 @@ from torch.distributed.elastic.multiprocessing import Std
 BROKEN_DEFAULTS = Std.from_str("0") is None
 WORKAROUND = ["--redirects", "2", "--tee", "2"] if BROKEN_DEFAULTS else []
 
+# If told to, rank 1 fails in the first attempt when all ranks are there, and none of them gets as far as the workers'
+# own store. torchrun hosts that one itself and keeps it over a restart, so that the next attempt could take the
+# addresses of dead workers from it. Its count of restarts is no help: it differs between the agents.
 WORKER = """
-import os, sys, torch, torch.distributed as dist
-if os.environ["RANK"] == "1" and int(os.environ["TORCHELASTIC_RESTART_COUNT"]) < int(sys.argv[1]):
+import os, pathlib, sys, time, torch, torch.distributed as dist
+folder = pathlib.Path(__file__).parent
+if sys.argv[1] == "fail" and not (folder / "failed").exists():
+    (folder / ("here" + os.environ["RANK"])).touch()
+    while os.environ["RANK"] != "1" or len(list(folder.glob("here*"))) < 4:
+        time.sleep(0.05)  # rank 1: for the others; they: until their agent ends them
+    (folder / "failed").touch()
     sys.exit("this rank was told to fail")
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank())])
@@ -53,7 +61,10 @@ def two_agents_at_our_store(restarts):
         script.write_text(WORKER)
         logs = [open(Path(folder) / f"agent{n}.log", "w+") for n in range(2)]
         options = [*WORKAROUND, "--log_dir", folder, "--max_restarts", str(restarts)]
-        agents = [agent(f"{HOST}:{server.port}", 2, False, options, [str(script), str(restarts)], log) for log in logs]
+        agents = [
+            agent(f"{HOST}:{server.port}", 2, False, options, [str(script), "fail" if restarts else "work"], log)
+            for log in logs
+        ]
         codes = [process.wait() for process in agents]
         output = "\n".join(text_of(log) for log in logs)
         for log in logs:
