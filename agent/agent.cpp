@@ -318,7 +318,7 @@ void Agent::perform(const Finish& action) {
 }  // namespace
 
 int run_agent(AgentConfig config) {
-    ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that has gone is no reason to end a job
+    ignore_failed_writes();
     ::signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would lose exit codes
     adopt_strays();
 

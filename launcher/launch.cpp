@@ -42,7 +42,7 @@ struct Plan {
 };
 
 int refuse(const Error& error, int code) {
-    fmt::print(stderr, "ddprun: {}\n", error.message);
+    std::fputs(fmt::format("ddprun: {}\n", error.message).c_str(), stderr);   // fmt::print throws when stderr takes nothing
     return code;
 }
 

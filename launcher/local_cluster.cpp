@@ -39,7 +39,7 @@ public:
     explicit Cluster(const LocalCluster& cluster) : cluster_(cluster), lifeline_(cluster.daemon_lifeline) {
         // What a node leaves behind when its guard and agent are killed together becomes our child, to be ended here.
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-        ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that has gone (| head) is no reason to end a job
+        ignore_failed_writes();
         listen_for_signals();
         collect_last_words();
     }
@@ -101,7 +101,7 @@ private:
     [[noreturn]] void become_node(char* const* argv, pid_t launcher) const {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != launcher) ::_exit(exit_code::kInternal);  // it died before we asked to be told
-        ::signal(SIGPIPE, SIG_DFL);
+        heed_failed_writes();
         ::setpgid(0, 0);  // Ctrl-C comes once, through the launcher
         ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
         ::execv("/proc/self/exe", argv);
@@ -225,7 +225,7 @@ private:
             spdlog::error("interrupted by {}: {} worker{} stopped on {}", signal_name(told_to_end_), workers,
                           workers == 1 ? "" : "s", of_nodes(stopped_nodes_));
         } else if (!last_words.empty() && code != 0) {
-            fmt::print(stderr, "{}", last_words);
+            std::fputs(last_words.c_str(), stderr);  // fmt::print throws when nobody reads: the exit code counts more
         } else if (code != 0) {
             spdlog::error("the job ended with exit code {}, and no node is left that could say why", code);
         }

@@ -1,4 +1,5 @@
-// ddprun: starts, connects, watches and restarts data-parallel training. All of it is in the launcher library and below.
+// ddprun: starts, connects, watches and restarts data-parallel training. All of it is in the launcher library and
+// below.
 
 #include <fmt/format.h>
 
@@ -17,10 +18,12 @@ int main(int argc, char** argv) {
     try {
         return ddprun::launcher::launch(std::vector<std::string>(argv + 1, argv + argc));
     } catch (const ddprun::ErrorException& failure) {
-        fmt::print(stderr, "ddprun: {}\n", failure.what());
+        std::fputs(fmt::format("ddprun: {}\n", failure.what()).c_str(), stderr);  // fmt::print would throw again
         return ddprun::exit_code::kInfrastructure;
     } catch (const std::exception& bug) {
-        fmt::print(stderr, "ddprun: internal error: {}. Please report it with the command line.\n", bug.what());
+        std::fputs(
+            fmt::format("ddprun: internal error: {}. Please report it with the command line.\n", bug.what()).c_str(),
+            stderr);
         return ddprun::exit_code::kInternal;
     }
 }

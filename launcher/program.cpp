@@ -40,13 +40,20 @@ std::string nearest_file(const std::string& typed, const std::vector<fs::path>& 
     std::vector<std::string> names;
     for (const fs::path& folder : folders) {
         std::error_code ignored;  // many a PATH names folders that are not there
-        for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-            if (names.size() < kMaxNamesForHint) names.push_back(entry.path().filename().string());
+        for (fs::directory_iterator entry(folder, ignored), end; entry != end && names.size() < kMaxNamesForHint;
+             entry.increment(ignored)) {
+            names.push_back(entry->path().filename().string());
         }
     }
     std::ranges::sort(names);  // the same hint every time
     const std::vector<std::string_view> known(names.begin(), names.end());
     return did_you_mean(typed, known);
+}
+
+std::string current_folder() {
+    std::error_code ec;
+    const fs::path folder = fs::current_path(ec);
+    return ec ? "a directory that was deleted" : folder.string();
 }
 
 std::string nearest_file_beside(const fs::path& path) {
@@ -60,7 +67,7 @@ Result<std::string> program_at(const std::string& path) {
     if (!fs::exists(status)) {
         return Error{Errc::kNotFound, fmt::format("no program {}: {}.{} Check the path; a relative one starts in {}.",
                                                   path, ec ? ec.message() : "No such file or directory",
-                                                  nearest_file_beside(path), fs::current_path().string())};
+                                                  nearest_file_beside(path), current_folder())};
     }
     if (fs::is_directory(status)) return Error{Errc::kRefused, fmt::format("cannot execute {}: it is a folder.", path)};
     if (!is_executable_file(path)) {
@@ -112,7 +119,7 @@ Result<void> check_script(const std::string& script) {
     if (!fs::exists(status)) {
         return Error{Errc::kNotFound, fmt::format("no script {}: {}.{} Check the path; a relative one starts in {}.",
                                                   script, ec ? ec.message() : "No such file or directory",
-                                                  nearest_file_beside(script), fs::current_path().string())};
+                                                  nearest_file_beside(script), current_folder())};
     }
     if (fs::is_directory(status)) return Error{Errc::kRefused, fmt::format("cannot run {}: it is a folder.", script)};
     if (::access(script.c_str(), R_OK) != 0) {

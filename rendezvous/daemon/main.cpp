@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
         const auto& options = std::get<daemon::Options>(parsed);
         return options.store ? daemon::run_store(options) : daemon::run_program(options);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "ddprund: {}\n", error.what());
+        std::fputs(fmt::format("ddprund: {}\n", error.what()).c_str(), stderr);  // fmt::print would throw again
         return exit_code::kInternal;
     }
 }

@@ -126,7 +126,7 @@ std::string job_option_given(const CLI::App& app) {
 }
 
 int complain(const std::string& what) {
-    fmt::print(stderr, "ddprund: {}. See ddprund --help.\n", what);
+    std::fputs(fmt::format("ddprund: {}. See ddprund --help.\n", what).c_str(), stderr);
     return exit_code::kUsage;
 }
 

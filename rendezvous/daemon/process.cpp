@@ -8,10 +8,12 @@
 #include <csignal>
 #include <cstring>
 
+#include "common/signals.hpp"
+
 namespace ddprun::daemon {
 
 void prepare_process() {
-    std::signal(SIGPIPE, SIG_IGN);
+    ignore_failed_writes();
 
     rlimit files{};
     if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {

@@ -41,10 +41,11 @@ TEST_CASE("a job in which all goes well prints what its program prints", "[e2e]"
 
 TEST_CASE("two terminals of one machine are two nodes with names of their own, and each is told which it is", "[e2e]") {
     const e2e::Sandbox sandbox("terminals");
-    const std::vector<std::string> options{"--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint",
-                                           fmt::format("127.0.0.1:{}", e2e::free_port())};
+    const std::vector<std::string> options{
+        "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port())};
     e2e::Process first(sandbox, job(options, "echo $DDPRUN_NODE_NAME; sleep 1000"));
-    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return first.err().find("1 of 2 nodes are here") != std::string::npos; }));
+    REQUIRE(e2e::eventually(e2e::Seconds(20),
+                            [&] { return first.err().find("1 of 2 nodes are here") != std::string::npos; }));
     CHECK_THAT(first.err(), Contains("giving up after 600 s"));
     e2e::Process second(sandbox, job(options, "echo $DDPRUN_NODE_NAME; sleep 1000"));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(first.out()) == 2 && lines(second.out()) == 2; }));
@@ -76,7 +77,8 @@ TEST_CASE("an interrupted job ends with one line", "[e2e]") {
     process.signal(signal);
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + signal);
     CHECK(process.err() == fmt::format("[ddprun] interrupted by SIG{}: {} workers stopped on {} node{}\n",
-                                       signal == SIGINT ? "INT" : "TERM", workers, emulated ? 2 : 1, emulated ? "s" : ""));
+                                       signal == SIGINT ? "INT" : "TERM", workers, emulated ? 2 : 1,
+                                       emulated ? "s" : ""));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -86,7 +88,8 @@ TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]
     const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(60));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 69);
-    CHECK_THAT(outcome.err, Contains("not a failure of sleep") && Contains("could not start rank") && Contains("ulimit -n"));
+    CHECK_THAT(outcome.err,
+               Contains("not a failure of sleep") && Contains("could not start rank") && Contains("ulimit -n"));
     CHECK_THAT(outcome.err, !Contains("sleep FAILED"));
     CHECK(sandbox.leftovers() == "");
 }
@@ -94,10 +97,19 @@ TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]
 TEST_CASE("the box names script, interpreter and log file, and who had ended before", "[e2e]") {
     const e2e::Sandbox sandbox("box");
     e2e::write_file(sandbox.path() / "train.py",
-                    "import os, sys, time\nif os.environ['RANK'] == '0': sys.exit(0)\ntime.sleep(0.5)\nsys.exit('no peer')\n");
-    const auto outcome = e2e::run(
-        sandbox, {.argv = {ddprun_program(), "--nproc-per-node", "2", "--rdzv-id", "j", "--log-dir", "logs", "train.py"},
-                  .directory = sandbox.path()});
+                    R"py(import os, sys, time
+if os.environ['RANK'] == '0':
+    with open('pid.new', 'w') as file: file.write(str(os.getpid()))
+    os.rename('pid.new', 'pid')
+    sys.exit(0)
+while not os.path.exists('pid'): time.sleep(0.01)
+stat = '/proc/' + open('pid').read() + '/stat'
+while ') Z ' not in open(stat).read(): time.sleep(0.01)
+sys.exit('no peer')
+)py");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--nproc-per-node", "2", "--rdzv-id", "j",
+                                                     "--log-dir", "logs", "train.py"},
+                                            .directory = sandbox.path()});
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 1);
     CHECK_THAT(outcome.err, Contains("train.py (python3) FAILED") && Contains("rank 0 had already exited with code 0"));
@@ -109,12 +121,14 @@ TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2
     const e2e::Sandbox sandbox("node0-killed");
     const bool goes_on = GENERATE(false, true);
     CAPTURE(goes_on);
-    e2e::Process process(sandbox, job({"--nnodes", goes_on ? "1:2" : "2", "--local-nodes"},
-                                      "echo $DDPRUN_NODE_NAME; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 9; exec sleep 1000"));
+    e2e::Process process(sandbox,
+                         job({"--nnodes", goes_on ? "1:2" : "2", "--local-nodes"},
+                             "echo $DDPRUN_NODE_NAME; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 9; exec sleep 1000"));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2; }));
     pid_t victim = -1;
     for (const pid_t pid : sandbox.pids("ddprun-guard")) {
-        if (e2e::read_file(fmt::format("/proc/{}/stat", pid)).find(fmt::format(" {} ", process.pid())) != std::string::npos) {
+        if (e2e::read_file(fmt::format("/proc/{}/stat", pid)).find(fmt::format(" {} ", process.pid())) !=
+            std::string::npos) {
             if (victim < 0) victim = pid;
         }
     }
@@ -122,7 +136,8 @@ TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2
     REQUIRE(::kill(victim, SIGKILL) == 0);
     CHECK(process.wait(e2e::Seconds(60)).exit_code() == (goes_on ? 9 : 69));
     CAPTURE(process.err());
-    CHECK_THAT(process.err(), Contains("was killed by SIGKILL") && Contains(goes_on ? "sh FAILED" : "INFRASTRUCTURE FAILURE"));
+    CHECK_THAT(process.err(),
+               Contains("was killed by SIGKILL") && Contains(goes_on ? "sh FAILED" : "INFRASTRUCTURE FAILURE"));
     const std::string rule(78, '-');
     CHECK(process.err().find(rule) != std::string::npos);
     CHECK(process.err().find(rule) == process.err().rfind(rule));
@@ -149,5 +164,42 @@ mv "$LIST.new" "$LIST")sh";
     CAPTURE(descriptors);
     CHECK(lines(descriptors) == 9);
     CHECK_THAT(descriptors, !Contains("socket:") && !Contains("pipe:") && !Contains("anon_inode:"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a stderr that takes nothing changes no exit code", "[e2e]") {
+    const e2e::Sandbox sandbox("full");
+    const auto [words, code] = GENERATE(table<std::string, int>({
+        {"--nproc-per-node 2 sh -c 'exit 3'", 3},
+        {"--nproc-per-node 2 --nnodes 2 --local-nodes sh -c 'exit 3'", 3},
+        {"--nproc-per-node 0 true", 2},
+        {"--nproc-per-node 2 ./absent", 127},
+    }));
+    CAPTURE(words);
+    const std::string line = fmt::format("exec {} {} 2>/dev/full", ddprun_program(), words);
+    CHECK(e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30)).status.exit_code() == code);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a limit on the size of files ends the output, not the job", "[e2e]") {
+    const e2e::Sandbox sandbox("file-size");
+    const std::string nodes = GENERATE(as<std::string>(), "", "--nnodes 2 --local-nodes");
+    CAPTURE(nodes);
+    const auto lines = (sandbox.path() / "lines").string();
+    const std::string line =
+        fmt::format("ulimit -f 8; exec {} --nproc-per-node 1 {} sh -c 'seq 100000; exit 3' >{} 2>&1", ddprun_program(),
+                    nodes, lines);
+    CHECK(e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30)).status.exit_code() == 3);
+    CHECK(e2e::read_file(lines).starts_with("1\n"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("in a directory that was deleted, what cannot be found is said as everywhere", "[e2e]") {
+    const e2e::Sandbox sandbox("no-directory");
+    const std::string line = fmt::format("mkdir '{0}/gone'; cd '{0}/gone'; rmdir '{0}/gone'; exec {1} {2}",
+                                         sandbox.path().string(), ddprun_program(), GENERATE("./absent", "absent.py"));
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30));
+    CHECK(outcome.status.exit_code() == 127);
+    CHECK_THAT(outcome.err, Contains("absent") && !Contains("internal error"));
     CHECK(sandbox.leftovers() == "");
 }
