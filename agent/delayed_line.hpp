@@ -28,7 +28,7 @@ public:
         } else if (!pending) {
             timer_.expires_after(delay_);
             timer_.async_wait([this](const boost::system::error_code& error) {
-                if (!error) say();
+                if (!error && !said_) say();  // an expiry from before a drop() may have been earlier
             });
         }
     }

@@ -11,6 +11,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -128,16 +129,26 @@ LogWriter::~LogWriter() {
     shared_->changed.notify_all();
 }
 
-LogFile LogWriter::take(UniqueFd fd, std::string path) {
-    if (!started_) {
-        // Signals are for the agent's own thread.
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+bool LogWriter::start() {
+    sigset_t all, before;  // signals are for the agent's own thread
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    int refused = 0;
+    try {
         std::thread([shared = shared_] { shared->run(); }).detach();
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        started_ = true;
+    } catch (const std::system_error& error) {
+        refused = error.code().value();
     }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (refused == 0) return true;
+    shared_->complain(system_error("cannot start a thread to write log files", refused).message +
+                      "; the job goes on without them");
+    return false;
+}
+
+LogFile LogWriter::take(UniqueFd fd, std::string path) {
+    if (!started_) started_ = start();
+    if (!started_) return {};
     LogFile file;
     file.target_ = std::make_shared<LogFile::Target>(LogFile::Target{std::move(path), shared_, std::move(fd), 0});
     return file;
@@ -184,7 +195,9 @@ void LogFile::write(std::string_view bytes) {
 bool LogFile::backlogged() const {
     if (!target_) return false;
     const std::lock_guard lock(target_->writer->mutex);
-    return target_->writer->waiting_bytes > LogWriter::kBacklogBytes;
+    const LogWriter::Shared& writer = *target_->writer;
+    // With what an order itself takes: a worker may write single bytes.
+    return writer.waiting_bytes + writer.orders.size() * sizeof(LogWriter::Shared::Order) > LogWriter::kBacklogBytes;
 }
 
 void LogFile::close() {

@@ -52,7 +52,7 @@ public:
     LogWriter(const LogWriter&) = delete;
     LogWriter& operator=(const LogWriter&) = delete;
 
-    /// `fd` is open for writing; `path` names it in warnings.
+    /// `fd` is open for writing; `path` names it in warnings. No file, with a warning, when no thread is to be had.
     [[nodiscard]] LogFile take(UniqueFd fd, std::string path);
 
     /// Waits until everything is written, for `limit` at most; warns about what is not. Nothing may be written then.
@@ -60,6 +60,7 @@ public:
 
 private:
     struct Shared;
+    bool start();
     void report();
 
     friend class LogFile;

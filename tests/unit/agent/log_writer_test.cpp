@@ -1,9 +1,11 @@
 // Log files on a file system that takes its time: a pipe that nobody reads stands for it.
 #include "agent/output/log_writer.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
+#include <csignal>
 #include <future>
 #include <string>
 #include <vector>
@@ -91,6 +93,33 @@ TEST_CASE("a worker waits for a disk that takes nothing; it loses no byte and th
     stream->finish();
     logs.writer.finish(milliseconds(20'000));
     CHECK(received == 20u << 20);
+}
+
+TEST_CASE("single bytes that wait count with what keeping them costs", "[agent]") {
+    Logs logs;
+    std::size_t count = 0;
+    for (; !logs.file.backlogged() && count < LogWriter::kBacklogBytes / 8; ++count) logs.file.write("x");
+    CHECK(count < LogWriter::kBacklogBytes / 8);
+    logs.disk.read_end.reset();
+}
+
+TEST_CASE("without a thread to write them there are no log files, and everything else goes on", "[agent]") {
+    pthread_attr_t usual, too_large;
+    REQUIRE(::pthread_getattr_default_np(&usual) == 0);
+    REQUIRE(::pthread_getattr_default_np(&too_large) == 0);
+    REQUIRE(::pthread_attr_setstacksize(&too_large, std::size_t{1} << 60) == 0);  // which nothing has room for
+    REQUIRE(::pthread_setattr_default_np(&too_large) == 0);
+    Logs logs;
+    REQUIRE(::pthread_setattr_default_np(&usual) == 0);
+    CHECK(!logs.file);
+    logs.file.write("line\n");
+    logs.run_briefly();
+    REQUIRE(logs.warnings.size() == 1);
+    CHECK_THAT(logs.warnings[0], Catch::Contains("cannot start a thread to write log files"));
+    sigset_t blocked;
+    ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
+    CHECK(::sigismember(&blocked, SIGTERM) == 0);
+    logs.writer.finish(milliseconds(0));
 }
 
 TEST_CASE("the end does not wait for ever for a disk, and says what is missing", "[agent]") {
