@@ -11,6 +11,8 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <sstream>
+#include <utility>
 
 #include "common/ids.hpp"
 #include "common/unique_fd.hpp"
@@ -178,4 +180,29 @@ TEST_CASE("ddprund --store refuses what it cannot do with one clear line", "[e2e
         CHECK_THAT(outcome.err, Catch::Contains(mistake.says));
         CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
     }
+}
+
+TEST_CASE("ddprund opens as many files as its hard limit allows, with and without --store", "[e2e][store]") {
+    const e2e::Sandbox sandbox("store");
+    const std::string options = GENERATE("--store 127.0.0.1:0", "--bind 127.0.0.1 --port 0");
+    e2e::Process daemon(
+        sandbox,
+        {.argv = {"bash", "-c", fmt::format("ulimit -Sn 64; ulimit -Hn 512; exec {} {}", program(), options)}});
+    // "Max open files            SOFT                 HARD                 files"
+    const auto limits = [&] {
+        std::istringstream lines(e2e::read_file(fmt::format("/proc/{}/limits", daemon.pid())));
+        const std::string name = "Max open files";
+        for (std::string line; std::getline(lines, line);) {
+            int soft = 0;
+            int hard = 0;
+            if (line.starts_with(name) && std::istringstream(line.substr(name.size())) >> soft >> hard)
+                return std::pair(soft, hard);
+        }
+        return std::pair(0, 0);
+    };
+    CHECK(e2e::eventually(Seconds(10), [&] { return limits() == std::pair(512, 512); }));
+    CAPTURE(options, limits().first, daemon.err());
+    CHECK(daemon.running());
+    daemon.signal(SIGTERM);
+    static_cast<void>(daemon.wait(Seconds(5)));
 }
