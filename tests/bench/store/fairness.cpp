@@ -9,7 +9,6 @@
 namespace ddprun::bench {
 namespace {
 
-constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
 constexpr std::size_t kSmallClients = 4;
 /// The client is one thread too: a longer send or receive would be its own stall, not the server's.
 constexpr std::size_t kBytesPerTurn = 64 * 1024;
@@ -47,11 +46,11 @@ private:
 std::vector<double> measure(Server& server, bool set, double seconds) {
     if (server.name == "echo") return std::vector<double>(5, kNoValue);  // sends back, and blocks while it does
     const Protocol& protocol = *server.protocol;
-    const Request stored = protocol.set("/large", std::string(kLargeBytes, 'v'));
+    const Request stored = protocol.set("/large", std::string(kLargeValueBytes, 'v'));
     if (!set) run_once(server, {stored});
     // A store does not answer a SET: the request after it tells that it was served.
     const std::vector<Request> set_and_sync{stored, protocol.sync()};
-    const Request large = set ? join(set_and_sync) : protocol.get("/large", kLargeBytes);
+    const Request large = set ? join(set_and_sync) : protocol.get("/large", kLargeValueBytes);
     const Request small = protocol.add("/small");
     Fleet fleet(protocol, server.port, 1 + kSmallClients, kBytesPerTurn);
     MixedScript alone(large, small, false, seconds);
@@ -59,7 +58,7 @@ std::vector<double> measure(Server& server, bool set, double seconds) {
     MixedScript mixed(large, small, true, seconds);
     const Timed timed = run_timed(server, fleet, mixed);
     run_once(server, {protocol.set("/large", "")});  // gives the memory back
-    const double gigabytes = double(mixed.large_values) * double(kLargeBytes) / 1e9;
+    const double gigabytes = double(mixed.large_values) * double(kLargeValueBytes) / 1e9;
     return {percentile(alone.small_ns, 0.5) / 1e3, percentile(mixed.small_ns, 0.5) / 1e3,
             percentile(mixed.small_ns, 0.99) / 1e3, percentile(mixed.small_ns, 1) / 1e3, gigabytes / timed.seconds};
 }

@@ -1,7 +1,9 @@
 // The floors: what the kernel alone costs. Echo sends the bytes that the TCPStore protocol would and gets them back;
-// plain moves large values between a bare sender and a bare receiver (serve_plain.cpp has its layout).
+// plain moves large values between a bare sender and a bare receiver (serve_plain.cpp has its layout); gate answers
+// when a store would, for clients that wait for each other.
 #include "rendezvous/store/wire.hpp"
 #include "tests/bench/store/protocol.hpp"
+#include "tests/bench/store/serve.hpp"
 
 namespace ddprun::bench {
 namespace {
@@ -59,8 +61,30 @@ private:
     }
 };
 
+class GateProtocol final : public Protocol {
+public:
+    Request add(std::string_view) const override { return message(GateCode::kAnswer, 8); }
+    Request set(std::string_view, std::string_view) const override { return message(GateCode::kAnswer, 8); }
+    Request check(std::string_view) const override { return message(GateCode::kWait, 1); }
+    Request get(std::string_view, std::size_t) const override { return message(GateCode::kAnswer, 8); }
+    Request release(std::string_view, std::size_t) const override { return message(GateCode::kOpen, 0); }
+    Request multi_get(std::span<const std::string>, std::size_t) const override { return {}; }
+    Request barrier(std::string_view, std::size_t clients) const override {
+        return message(GateCode::kMeet, 1, clients);
+    }
+
+private:
+    static Request message(GateCode code, std::size_t reply_bytes, std::size_t clients = 0) {
+        const GateMessage text{.code = code, .clients = std::uint32_t(clients), .padding = {}};
+        Request request{.bytes = std::string(reinterpret_cast<const char*>(&text), sizeof(text)), .replies = {}};
+        if (reply_bytes > 0) request.replies = {{Expect::Kind::kRaw, reply_bytes}};
+        return request;
+    }
+};
+
 }  // namespace
 
+std::unique_ptr<Protocol> make_gate_protocol() { return std::make_unique<GateProtocol>(); }
 std::unique_ptr<Protocol> make_echo_protocol() { return std::make_unique<EchoProtocol>(); }
 std::unique_ptr<Protocol> make_plain_protocol() { return std::make_unique<PlainProtocol>(); }
 

@@ -10,15 +10,20 @@
 
 #include "tests/bench/store/report.hpp"
 #include "tests/bench/store/run.hpp"
+#include "tests/bench/store/scripts.hpp"
 #include "tests/bench/store/serve.hpp"
 
 namespace {
 
 using namespace ddprun::bench;
 
+/// Small enough to stay in the cache.
+constexpr std::size_t kHotBytes = std::size_t{256} << 10;
+
 void serve(const std::string& mode) {
     if (mode == "echo") serve_echo();
-    serve_plain();
+    if (mode == "gate") serve_gate();
+    serve_plain(mode == "plain" ? kLargeValueBytes : kHotBytes);
 }
 
 /// Ten thousand connections, and the servers inherit it.
@@ -48,7 +53,9 @@ int main(int argc, char** argv) {
     app.add_option("--without", options.without, "leave these servers out")->type_name("SERVER...");
     app.add_option("--json", json_path, "write the figures there as well")->type_name("FILE");
     app.add_flag("--list", list, "print the names of the workloads");
-    app.add_option("--serve", serve_mode, "be one of the servers")->group("")->check(CLI::IsMember({"echo", "plain"}));
+    app.add_option("--serve", serve_mode, "be one of the servers")
+        ->group("")
+        ->check(CLI::IsMember({"echo", "gate", "plain", "plain-hot"}));
     CLI11_PARSE(app, argc, argv);
     try {
         if (!serve_mode.empty()) serve(serve_mode);

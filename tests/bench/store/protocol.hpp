@@ -58,6 +58,7 @@ public:
 
 [[nodiscard]] std::unique_ptr<Protocol> make_echo_protocol();
 [[nodiscard]] std::unique_ptr<Protocol> make_plain_protocol();
+[[nodiscard]] std::unique_ptr<Protocol> make_gate_protocol();
 [[nodiscard]] std::unique_ptr<Protocol> make_redis_protocol();
 [[nodiscard]] std::unique_ptr<Protocol> make_old_tcpstore_protocol();
 [[nodiscard]] std::unique_ptr<Protocol> make_modern_tcpstore_protocol();

@@ -29,7 +29,11 @@ public:
 
     std::vector<std::string> names_for(const Workload& workload) const {
         std::vector<std::string> names = names_;
-        std::erase(names, workload.plain_floor ? "echo" : "plain");
+        std::erase_if(names, [&](const std::string& name) {
+            if (name == "gate") return !workload.gate_floor;
+            if (name == "echo") return workload.plain_floor;
+            return name.starts_with("plain") && !workload.plain_floor;
+        });
         return names;
     }
 
@@ -46,7 +50,9 @@ public:
 private:
     static std::string describe(const Server& server) {
         if (server.name == "echo") return "bare level-triggered epoll echo server, one thread";
-        if (server.name == "plain") return "bare sender and receiver of large values";
+        if (server.name == "gate") return "the same loop, which answers those who wait when the last one has come";
+        if (server.name == "plain") return "bare sender and receiver of large values, from and into 64 MiB of memory";
+        if (server.name == "plain-hot") return "the same, again and again the same 256 KiB: from and into the cache";
         if (server.name == "ours" || server.name == "before") return server.version + " --store";
         if (server.name == "redis") return "redis-server";
         return "PyTorch " + server.version + " TCPStore" + (server.name.ends_with("-uv") ? ", libuv" : "");

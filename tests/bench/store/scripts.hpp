@@ -11,6 +11,7 @@
 namespace ddprun::bench {
 
 inline constexpr std::size_t kValueBytes = 64;
+inline constexpr std::size_t kLargeValueBytes = std::size_t{64} << 20;
 
 /// Each connection sends its own list of requests once.
 class OnceScript : public Script {

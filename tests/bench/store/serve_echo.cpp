@@ -28,6 +28,15 @@ int listen_and_tell() {
     return listener;
 }
 
+void accept_into(int epoll, int listener) {
+    const int accepted = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (accepted < 0) return;
+    const int one = 1;
+    ::setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    epoll_event added{.events = EPOLLIN, .data = {.fd = accepted}};
+    ::epoll_ctl(epoll, EPOLL_CTL_ADD, accepted, &added);
+}
+
 void serve_echo() {
     const int listener = listen_and_tell();
     const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
@@ -40,12 +49,7 @@ void serve_echo() {
         for (int i = 0; i < count; ++i) {
             const int fd = events[std::size_t(i)].data.fd;
             if (fd == listener) {
-                const int accepted = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-                if (accepted < 0) continue;
-                const int one = 1;
-                ::setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-                epoll_event added{.events = EPOLLIN, .data = {.fd = accepted}};
-                ::epoll_ctl(epoll, EPOLL_CTL_ADD, accepted, &added);
+                accept_into(epoll, listener);
                 continue;
             }
             const ssize_t n = ::recv(fd, buffer.data(), buffer.size(), 0);

@@ -96,6 +96,12 @@ bool start(Server& server, const std::vector<std::string>& command, int cpu) {
     return read_announcement(server) && wait_until_accepting(server);
 }
 
+std::shared_ptr<const Protocol> floor_protocol(const std::string& name) {
+    if (name == "echo") return make_echo_protocol();
+    if (name == "gate") return make_gate_protocol();
+    return make_plain_protocol();
+}
+
 bool start_ddprund(Server& server, const std::string& program, int cpu) {
     server.protocol = make_modern_tcpstore_protocol();
     server.version = program;
@@ -160,7 +166,8 @@ bool start_torch(Server& server, const std::string& python, const std::string& l
 
 }  // namespace
 
-Servers::Servers(ServerOptions options) : options_(std::move(options)), names_{"plain", "echo", "ours"} {
+Servers::Servers(ServerOptions options)
+    : options_(std::move(options)), names_{"plain", "plain-hot", "echo", "gate", "ours"} {
     if (options_.ddprund.empty()) options_.ddprund = self().parent_path() / "../bin/ddprund";
     if (!options_.before.empty()) names_.push_back("before");
     names_.insert(names_.end(), {"redis", "torch"});
@@ -172,11 +179,9 @@ std::unique_ptr<Server> Servers::start(const std::string& name, std::string& why
     auto server = std::make_unique<Server>();
     server->name = name;
     bool started = false;
-    if (name == "plain") {
-        server->protocol = make_plain_protocol();
-        started = bench::start(*server, {self(), "--serve", name}, cpu);
-    } else if (name == "echo") {
-        server->protocol = make_echo_protocol();
+    const bool keeps_nothing = name.starts_with("plain") || name == "gate";
+    if (keeps_nothing || name == "echo") {
+        server->protocol = floor_protocol(name);
         started = bench::start(*server, {self(), "--serve", name}, cpu);
     } else if (name == "ours" || name == "before") {
         const std::string& program = name == "ours" ? options_.ddprund : options_.before;
@@ -193,7 +198,7 @@ std::unique_ptr<Server> Servers::start(const std::string& name, std::string& why
         why = fmt::format("{} has no PyTorch whose store answers", options_.torch_python);
         started = start_torch(*server, options_.torch_python, name == "torch2-uv" ? "uv" : "poll", cpu);
     }
-    if (started && (name == "plain" || keeps_values(*server))) return server;
+    if (started && (keeps_nothing || keeps_values(*server))) return server;
     if (started) why = "it does not give back what was stored";
     if (why.empty()) why = "it did not start";
     return nullptr;

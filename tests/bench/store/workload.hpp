@@ -41,6 +41,7 @@ struct Workload {
     int most_rounds = 1000;
     bool fresh_server = false;  ///< a new server for each measurement
     bool plain_floor = false;   ///< the plain sender and receiver take part instead of echo
+    bool gate_floor = false;    ///< the gate takes part beside echo
 };
 
 struct Scale {
