@@ -17,6 +17,10 @@ constexpr std::size_t kPageBytes = 4096;
 /// Above this huge pages are asked for: a fault for each 2 MiB instead of 512.
 constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
 
+/// Only pages from here to there are kept for the next large value.
+constexpr std::size_t kSmallestSpareBytes = kHugeBytes;
+constexpr std::size_t kLargestSpareBytes = (std::size_t{64} << 20) + kPageBytes;
+
 bool mapped(std::size_t bytes) { return bytes >= kMappedBytes; }
 std::size_t rounded(std::size_t bytes) {
     return mapped(bytes) ? (bytes + kPageBytes - 1) / kPageBytes * kPageBytes : bytes;
@@ -42,15 +46,30 @@ void give_back(void* memory, std::size_t bytes) {
 
 }  // namespace
 
-Block::Block(std::size_t capacity, std::size_t* counted_in) {
+bool SparePages::keep(void* memory, std::size_t bytes) noexcept {
+    if (bytes < kSmallestSpareBytes || bytes > kLargestSpareBytes || bytes < bytes_) return false;
+    drop();
+    memory_ = memory;
+    bytes_ = bytes;
+    ++times_kept_;
+    return true;
+}
+
+void SparePages::drop() noexcept {
+    if (const std::size_t bytes = bytes_; bytes > 0) ::munmap(take(), bytes);
+}
+
+Block::Block(std::size_t capacity, BlockMemory* memory) {
     const std::size_t bytes = rounded(sizeof(Header) + capacity);
-    header_ = new (take(bytes)) Header{0, bytes - sizeof(Header), counted_in, 1};
-    if (counted_in) *counted_in += bytes;
+    header_ = new (take(bytes)) Header{0, bytes - sizeof(Header), memory, 1};
+    if (memory) memory->bytes += bytes;
 }
 
 void Block::free() noexcept {
     const std::size_t bytes = sizeof(Header) + header_->capacity;
-    if (header_->counted_in) *header_->counted_in -= bytes;
+    BlockMemory* const memory = header_->memory;
+    if (memory) memory->bytes -= bytes;
+    if (memory && mapped(bytes) && memory->spare.keep(header_, bytes)) return;
     give_back(header_, bytes);
 }
 
@@ -79,7 +98,22 @@ void Block::reserve(std::size_t capacity) {
     if (after >= kHugeBytes && before < kHugeBytes) ::madvise(memory, after, MADV_HUGEPAGE);
     header_ = static_cast<Header*>(memory);
     header_->capacity = after - sizeof(Header);
-    if (header_->counted_in) *header_->counted_in += after - before;
+    if (header_->memory) header_->memory->bytes += after - before;
+}
+
+void Block::grow(std::size_t most) {
+    assert(header_ && !shared());
+    const std::size_t before = sizeof(Header) + header_->capacity;
+    BlockMemory* const memory = header_->memory;
+    // Not for the first few bytes: who only announces a large value has no use of it.
+    const std::size_t spare = memory && mapped(before) ? memory->spare.fitting(sizeof(Header) + most) : 0;
+    if (spare <= before) return reserve(std::min(most, 2 * capacity()));
+    void* const larger = memory->spare.take();
+    std::memcpy(larger, header_, sizeof(Header) + size());
+    give_back(header_, before);
+    header_ = static_cast<Header*>(larger);
+    header_->capacity = spare - sizeof(Header);
+    memory->bytes += spare - before;
 }
 
 void Block::trim() {

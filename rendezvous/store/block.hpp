@@ -13,12 +13,49 @@ namespace ddprun::store {
 /// Values from this size on are kept in a Block; smaller ones are cheaper to copy.
 inline constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
 
+/// The memory of the last large block that went, for the next one: half of what receiving a large value costs is that
+/// the kernel clears fresh pages for it.
+class SparePages {
+public:
+    SparePages() = default;
+    ~SparePages() { drop(); }
+    SparePages(const SparePages&) = delete;
+    SparePages& operator=(const SparePages&) = delete;
+
+    /// Takes the mapping, unless it is too small, too large or worse than what is here.
+    [[nodiscard]] bool keep(void* memory, std::size_t bytes) noexcept;
+    /// How large it is, when it is a good place for so many bytes; else 0.
+    [[nodiscard]] std::size_t fitting(std::size_t bytes) const noexcept {
+        return bytes <= bytes_ && bytes > bytes_ / 2 ? bytes_ : 0;
+    }
+    [[nodiscard]] void* take() noexcept {
+        bytes_ = 0;
+        return std::exchange(memory_, nullptr);
+    }
+    /// Gives it back to the kernel.
+    void drop() noexcept;
+    [[nodiscard]] bool empty() const noexcept { return memory_ == nullptr; }
+    /// How often keep() took one.
+    [[nodiscard]] std::uint64_t times_kept() const noexcept { return times_kept_; }
+
+private:
+    void* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+    std::uint64_t times_kept_ = 0;
+};
+
+/// What the blocks of one store have in common.
+struct BlockMemory {
+    std::size_t bytes = 0;  ///< of all blocks; without the spare pages
+    SparePages spare;
+};
+
 class Block {
 public:
     Block() noexcept = default;
-    /// Empty, with room for `capacity` bytes. Its memory is counted in `*counted_in`, which outlives it; null: nowhere.
-    /// Throws std::bad_alloc, as every growth does.
-    Block(std::size_t capacity, std::size_t* counted_in);
+    /// Empty, with room for `capacity` bytes. `memory`, which outlives it, counts it; null: nobody does. Throws
+    /// std::bad_alloc, as every growth does.
+    Block(std::size_t capacity, BlockMemory* memory);
     Block(const Block& other) noexcept : header_(other.header_) {
         if (header_) ++header_->owners;
     }
@@ -47,6 +84,8 @@ public:
     void append(std::string_view more);
     /// Changes the room; large blocks are remapped, not copied. At least size().
     void reserve(std::size_t capacity);
+    /// Twice the room, but no more than for `most` bytes; room for all of them where spare pages are at hand.
+    void grow(std::size_t most);
     /// Gives back room that is worth it.
     void trim();
 
@@ -62,7 +101,7 @@ private:
     struct Header {
         std::size_t size;
         std::size_t capacity;
-        std::size_t* counted_in;
+        BlockMemory* memory;
         std::uint32_t owners;
     };
     [[nodiscard]] char* bytes() const noexcept { return reinterpret_cast<char*>(header_ + 1); }

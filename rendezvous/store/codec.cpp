@@ -102,7 +102,7 @@ Result<std::optional<Request>> Decoder::next() {
 
 std::span<char> Decoder::room() {
     if (block_size_ == 0 || block_.size() == block_size_) return {};
-    if (block_.room().empty()) block_.reserve(std::min(block_size_, 2 * block_.capacity()));
+    if (block_.room().empty()) block_.grow(block_size_);
     const std::span<char> room = block_.room();
     return room.first(std::min(room.size(), block_size_ - block_.size()));
 }
@@ -191,6 +191,8 @@ Decoder::Scan Decoder::scan_list(std::size_t strings_per_item) {
                         fmt::format("{} keys in one request, of at most {}", count, options_->limits.keys_per_request));
         }
         strings_left_ = static_cast<std::size_t>(count) * strings_per_item;
+        // At least their lengths have to have come.
+        pieces_.reserve(std::min(*strings_left_, available() / sizeof(std::uint64_t)));
     }
     for (; *strings_left_ > 0; --*strings_left_) {
         const bool is_value = strings_per_item == 2 && *strings_left_ % 2 == 1;
@@ -226,7 +228,7 @@ Decoder::Scan Decoder::scan_value() {
         if (scanned != Scan::kMore || value_.size < kLargeBytes) return scanned;
         // What has come of it moves to where all of it will be. The rest of the request stays before what follows it.
         offset_ += sizeof(std::uint64_t);
-        block_ = Block(std::min(value_.size, std::max(2 * available(), kFirstBlockBytes)), counted_in_);
+        block_ = Block(std::min(value_.size, std::max(2 * available(), kFirstBlockBytes)), block_memory_);
         block_.append({position(), available()});
         block_size_ = value_.size;
         buffer_ = std::string(data().substr(begin_, offset_));
@@ -258,6 +260,7 @@ Request Decoder::finish() {
         keys_.clear();
         values_.clear();
         const std::size_t step = fields == "P" ? 2 : 1;
+        keys_.reserve(pieces_.size() / step);
         for (std::size_t i = 0; i < pieces_.size(); i += step) {
             keys_.push_back(view(pieces_[i]));
             if (step == 2) values_.push_back(view(pieces_[i + 1]));

@@ -21,10 +21,10 @@ namespace ddprun::store {
 class Decoder {
 public:
     /// The dialect is settled by the first bytes: modern if they are VALIDATE, otherwise `options.older_dialect`.
-    /// `options` outlives the decoder; `*counted_in` too, where the memory of its blocks is counted (null: nowhere).
-    explicit Decoder(const Options& options, std::size_t* counted_in = nullptr)
-        : options_(&options), counted_in_(counted_in) {}
-    explicit Decoder(const Options&& options, std::size_t* counted_in = nullptr) = delete;
+    /// `options` outlives the decoder; `*block_memory` too, which counts its blocks (null: nobody does).
+    explicit Decoder(const Options& options, BlockMemory* block_memory = nullptr)
+        : options_(&options), block_memory_(block_memory) {}
+    explicit Decoder(const Options&& options, BlockMemory* block_memory = nullptr) = delete;
 
     /// Takes the next bytes of the stream. They stay where they are until next() has returned nothing, or keep() was
     /// called. Ends the validity of every view handed out before.
@@ -83,7 +83,7 @@ private:
     [[nodiscard]] const char* position() const { return data().data() + begin_ + offset_; }
 
     const Options* options_;
-    std::size_t* counted_in_;
+    BlockMemory* block_memory_;
 
     // The bytes at hand are those fed last, or a copy of what they left followed by them.
     std::string_view fed_;

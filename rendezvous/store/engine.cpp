@@ -112,7 +112,7 @@ Result<Released> Engine::append(const Request& request) {
     if (table_.append_in_place(place, request.value)) {
         block_bytes_ += request.value.size();
     } else {
-        Block whole(2 * after, counted_in_);
+        Block whole(2 * after, block_memory_);
         whole.append(entry->value());
         whole.append(request.value);
         block_bytes_ += after - size_of_block(entry);
@@ -211,16 +211,22 @@ void Engine::pop(std::string_view name, Reply& reply) {
 }
 
 Result<Released> Engine::multi_get(const Request& request, Reply& reply) const {
-    // Twice over the keys, so that a reply that is too long is not begun.
+    // A reply that is too long is not begun.
+    std::vector<const Table::Entry*> entries;
+    entries.reserve(request.keys.size());
     std::size_t reply_bytes = 0;
+    std::size_t copied_bytes = 0;
     for (const std::string_view key : request.keys) {
-        const Table::Entry* const entry = table_.find(key);
-        reply_bytes += sizeof(std::uint64_t) + (entry ? entry->value().size() : 0);
+        const Table::Entry* const entry = entries.emplace_back(table_.find(key));
+        const std::size_t value_bytes = entry ? entry->value().size() : 0;
+        reply_bytes += sizeof(std::uint64_t) + value_bytes;
+        copied_bytes += sizeof(std::uint64_t) + (value_bytes < kLargeBytes ? value_bytes : 0);
         if (reply_bytes > limits_.reply_bytes) {
             return Error{Errc::kLimit, fmt::format("MULTI_GET of more than {} bytes", limits_.reply_bytes)};
         }
     }
-    for (const std::string_view key : request.keys) answer(reply, table_.find(key));
+    reply.reserve(copied_bytes);
+    for (const Table::Entry* const entry : entries) answer(reply, entry);
     return Released{};
 }
 
@@ -270,7 +276,7 @@ Block Engine::keep(std::string_view value, Block* block) {
         block->trim();
         return std::move(*block);
     }
-    Block copy(value.size(), counted_in_);
+    Block copy(value.size(), block_memory_);
     copy.append(value);
     return copy;
 }

@@ -20,10 +20,9 @@ namespace ddprun::store {
 
 class Engine {
 public:
-    /// The memory of the blocks that it makes is counted in `*counted_in`, which outlives it and all replies; null:
-    /// nowhere.
-    explicit Engine(const Limits& limits, const HashSeed& seed = {}, std::size_t* counted_in = nullptr)
-        : limits_(limits), counted_in_(counted_in), table_(seed), queues_(0, SeededHash{seed}), waits_(seed) {}
+    /// `block_memory`, which outlives it and all replies, counts the blocks that it makes; null: nobody does.
+    explicit Engine(const Limits& limits, const HashSeed& seed = {}, BlockMemory* block_memory = nullptr)
+        : limits_(limits), block_memory_(block_memory), table_(seed), queues_(0, SeededHash{seed}), waits_(seed) {}
 
     /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Each connection in the result
     /// is sent wire::kStopWaiting; `from` is never among them. Errors: kMalformed (the value is no number) and kLimit;
@@ -78,7 +77,7 @@ private:
     [[nodiscard]] static Growth growth(const Table::Place& place, std::string_view key, std::size_t value_bytes);
 
     Limits limits_;
-    std::size_t* counted_in_;
+    BlockMemory* block_memory_;
     Table table_;
     std::unordered_map<std::string, Queue, SeededHash, std::equal_to<>> queues_;  ///< no empty ones
     std::size_t element_count_ = 0;

@@ -21,9 +21,11 @@ using namespace std::chrono_literals;
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
 /// What one connection receives into or sends from large values before the others have their turn; and what it does
 /// after so many turns in which it was alone, when larger pieces cost nobody anything.
-constexpr std::size_t kTurnBytes = std::size_t{256} << 10;
+constexpr std::size_t kTurnBytes = std::size_t{128} << 10;
 constexpr std::size_t kAloneTurnBytes = std::size_t{1} << 20;
 constexpr std::size_t kTurnsAlone = 8;
+/// So long the pages of a large value that went are kept for the next one: an idle store is small.
+constexpr auto kSpareStays = 1s;
 /// Of unsent output and half received requests, what a connection may hold when all buffers together are at their
 /// limit.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
@@ -106,11 +108,13 @@ std::size_t EpollServer::serve(std::chrono::nanoseconds patience, const sigset_t
     }
     ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(ready));
 
+    watch_spare();
     if (const auto due = deadline()) {
         const TimePoint now = now_();
         if (now < *due) return count + ready;
         if (accepting_ == Accepting::kFailing && now >= accept_again_at_) listen_for(Accepting::kYes);
         if (inside_ > 0 && now >= look_for_stalled_at_) end_stalled(now);
+        if (now >= drop_spare_at_) block_memory_.spare.drop();
     }
     return count + ready;
 }
@@ -132,7 +136,14 @@ std::optional<TimePoint> EpollServer::deadline() const {
     std::optional<TimePoint> due;
     if (accepting_ == Accepting::kFailing) due = accept_again_at_;
     if (inside_ > 0) due = due ? std::min(*due, look_for_stalled_at_) : look_for_stalled_at_;
+    if (!block_memory_.spare.empty()) due = due ? std::min(*due, drop_spare_at_) : drop_spare_at_;
     return due;
+}
+
+void EpollServer::watch_spare() {
+    if (block_memory_.spare.times_kept() == spare_seen_) return;
+    spare_seen_ = block_memory_.spare.times_kept();
+    drop_spare_at_ = now_() + kSpareStays;
 }
 
 void EpollServer::turn(Connection& connection, std::uint32_t events) {
@@ -207,7 +218,8 @@ void EpollServer::serve_requests(Connection& connection) {
 }
 
 bool EpollServer::send(Connection& connection, Reply& reply) {
-    std::size_t budget = std::max(turn_bytes(), options_.limits.output_bytes);
+    // Small replies, which output_bytes limits, go out together.
+    std::size_t budget = reply.large() ? turn_bytes() : reply.size();
     while (!reply.empty() && budget > 0) {
         std::array<iovec, 64> pieces;
         const auto next = reply.next(pieces, budget);
@@ -270,7 +282,7 @@ void EpollServer::keep_account(Connection& connection) {
 
 std::size_t EpollServer::turn_bytes() const { return turns_alone_ < kTurnsAlone ? kTurnBytes : kAloneTurnBytes; }
 
-std::size_t EpollServer::buffer_bytes() const { return held_bytes_ + block_memory_ - engine_.block_bytes(); }
+std::size_t EpollServer::buffer_bytes() const { return held_bytes_ + block_memory_.bytes - engine_.block_bytes(); }
 
 void EpollServer::end(Connection& connection) {
     engine_.forget(connection.id);

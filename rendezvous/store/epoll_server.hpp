@@ -81,6 +81,7 @@ private:
     void cannot_accept(int error);
     void listen_for(Accepting state);
     void end_stalled(TimePoint now);
+    void watch_spare();
     /// How often that is looked after: a connection may stay a little longer than its limit.
     [[nodiscard]] Duration looking_period() const;
     /// Logs a line, unless there were many just now.
@@ -95,8 +96,8 @@ private:
     std::array<epoll_event, 128> events_;
     std::vector<char> scratch_;  ///< where each read lands first: an idle connection needs no memory to read into
 
-    std::size_t block_memory_ = 0;  ///< of all blocks, wherever they are
-    Reply reply_;                   ///< of the connection whose turn it is
+    BlockMemory block_memory_;  ///< of all blocks, wherever they are
+    Reply reply_;               ///< of the connection whose turn it is
     Engine engine_;
     Connections connections_;
     std::vector<ConnectionId> ready_;  ///< those with more to serve that has been received already
@@ -105,6 +106,8 @@ private:
     std::size_t inside_ = 0;           ///< connections that wait for the rest of a request
 
     Accepting accepting_ = Accepting::kYes;
+    std::uint64_t spare_seen_ = 0;  ///< its times_kept()
+    TimePoint drop_spare_at_;
     bool interrupted_ = false;    ///< the last wait was, by a signal
     bool accept_failed_ = false;  ///< since the last one that did not
     TimePoint accept_again_at_;

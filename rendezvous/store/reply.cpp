@@ -7,7 +7,7 @@ namespace ddprun::store {
 namespace {
 
 /// Kept for next time when all is sent.
-constexpr std::size_t kKeptBytes = std::size_t{64} << 10;
+constexpr std::size_t kKeptBytes = std::size_t{256} << 10;
 
 }  // namespace
 

@@ -17,6 +17,8 @@ namespace ddprun::store {
 
 class Reply {
 public:
+    /// So many bytes are about to be copied in.
+    void reserve(std::size_t more) { bytes_.reserve(bytes_.size() + more); }
     void byte(char value) { bytes_ += value; }
     template <std::integral T>
     void number(T value) {
@@ -34,6 +36,8 @@ public:
     /// What is still to be sent.
     [[nodiscard]] std::size_t size() const { return bytes_.size() - sent_bytes_ + block_bytes_ - sent_of_block_; }
     [[nodiscard]] bool empty() const { return size() == 0; }
+    /// Whether a large value is among it.
+    [[nodiscard]] bool large() const { return block_bytes_ > 0; }
     /// The beginning of what is still to be sent, in at most into.size() pieces and about `most_bytes`; the pieces that
     /// were filled.
     [[nodiscard]] std::span<iovec> next(std::span<iovec> into, std::size_t most_bytes) const;

@@ -79,10 +79,10 @@ private:
         }
         // A list needs 32 bytes of bookkeeping for each string, which has 8 on the wire; vectors double.
         check(decoder_.held_bytes() <= 16 * fed_ + 1024, "it holds more than what came accounts for");
-        check(block_memory_ <= 4 * fed_ + 16384, "blocks hold more than what came accounts for");
+        check(block_memory_.bytes <= 4 * fed_ + 16384, "blocks hold more than what came accounts for");
     }
 
-    std::size_t block_memory_ = 0;  // before the decoder that counts in it
+    BlockMemory block_memory_;  // before the decoder that counts in it
     Decoder decoder_;
     std::size_t fed_ = 0;
     bool failed_ = false;

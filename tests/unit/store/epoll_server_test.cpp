@@ -222,6 +222,23 @@ TEST_CASE("server: idle connections need little memory, whatever they did before
 
 // A sanitizer needs address space of its own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("server: the pages of a large value that went are given back a second later") {
+    Server server;
+    RawPeer peer = server.connect();
+    const std::string set = request(kSet, "/large", std::string(5 << 20, 'v'));
+    for (std::size_t at = 0; at < set.size(); at += 1 << 20) {
+        peer.send(set.substr(at, 1 << 20));
+        server.settle();
+    }
+    CHECK_FALSE(server.server->deadline().has_value());
+    peer.send(request(kDeleteKey, "/large"));
+    server.settle();
+    CHECK(server.server->statistics().store_bytes == 0);
+    CHECK(server.server->deadline() == server.now + 1s);
+    server.pass(1s);
+    CHECK_FALSE(server.server->deadline().has_value());
+}
+
 TEST_CASE("server: without memory for a value its connection is closed, and the others are served") {
     const CapturedLog log;
     Server server;

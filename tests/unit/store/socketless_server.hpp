@@ -43,7 +43,7 @@ public:
     [[nodiscard]] const std::string& broken() const { return broken_; }
     [[nodiscard]] const Engine& engine() const { return engine_; }
     /// The memory of all blocks, and of what decoders and replies hold beside them.
-    [[nodiscard]] std::size_t block_memory() const { return block_memory_; }
+    [[nodiscard]] std::size_t block_memory() const { return block_memory_.bytes; }
     [[nodiscard]] std::size_t buffer_memory() const;
 
 private:
@@ -58,7 +58,7 @@ private:
     bool serve_one(std::uint64_t connection, Peer& peer);
 
     Options options_;
-    std::size_t block_memory_ = 0;
+    BlockMemory block_memory_;
     Engine engine_;
     std::map<std::uint64_t, Peer> peers_;
     std::string broken_;

@@ -81,9 +81,10 @@ TEST_CASE("table: any sequence of changes leaves what a map would hold") {
 }
 
 TEST_CASE("block: grows, moves from heap to pages and back, and is counted") {
-    std::size_t counted = 0;
+    BlockMemory memory;
+    const std::size_t& counted = memory.bytes;
     {
-        Block block(16, &counted);
+        Block block(16, &memory);
         std::string all;
         while (all.size() < 3u << 20) {
             const std::string piece(1 + all.size() / 2, static_cast<char>('a' + all.size() % 26));
@@ -99,6 +100,44 @@ TEST_CASE("block: grows, moves from heap to pages and back, and is counted") {
         CHECK(other.view().data() == block.view().data());
     }
     CHECK(counted == 0);
+}
+
+/// A block that grew to `size` bytes as the decoder lets it.
+Block grown(BlockMemory& memory, std::size_t size, char with) {
+    Block block(4096, &memory);
+    while (block.size() < size) {
+        if (block.room().empty()) block.grow(size);
+        const std::size_t more = std::min(block.room().size(), size - block.size());
+        std::memset(block.room().data(), with, more);
+        block.commit(more);
+    }
+    return block;
+}
+
+TEST_CASE("block: the pages of a large one that went become the next one, if that is about as large") {
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    BlockMemory memory;
+    Block first = grown(memory, 8 * kMiB, 'a');
+    const char* const place = first.view().data();
+    first = {};
+    CHECK(memory.bytes == 0);
+    REQUIRE_FALSE(memory.spare.empty());
+    CHECK(grown(memory, 3 * kMiB, 'b').view().data() != place);
+    CHECK(grown(memory, 9 * kMiB, 'c').view() == std::string(9 * kMiB, 'c'));
+    CHECK(memory.spare.fitting(8 * kMiB) > 9 * kMiB);  // the larger one took its place
+    {
+        Block next = grown(memory, 6 * kMiB, 'd');
+        CHECK(memory.spare.empty());
+        next.trim();
+        CHECK(next.view() == std::string(6 * kMiB, 'd'));
+        CHECK(memory.bytes < 7 * kMiB);
+    }
+    CHECK(memory.bytes == 0);
+    memory.spare.drop();
+    CHECK(memory.spare.empty());
+    static_cast<void>(grown(memory, 3 * kMiB, 'e'));
+    static_cast<void>(grown(memory, 65 * kMiB, 'f'));
+    CHECK(memory.spare.empty());  // too small, too large
 }
 
 TEST_CASE("reply: its bytes come in order, however they are sent") {
@@ -129,9 +168,10 @@ std::string_view large_piece(const Reply& reply) {
 /// A decoder and an engine with their count of memory.
 struct Store {
     Options options;
-    std::size_t counted = 0;
-    Decoder decoder{options, &counted};
-    Engine engine{options.limits, {}, &counted};
+    BlockMemory memory;
+    const std::size_t& counted = memory.bytes;
+    Decoder decoder{options, &memory};
+    Engine engine{options.limits, {}, &memory};
 
     /// Serves the next request and returns its reply.
     Reply serve() {
@@ -180,7 +220,7 @@ TEST_CASE("large values: R3, room follows what has come, not what was announced"
     Store store;
     const std::string set = validate() + request(kSet, "/a", std::string(60u << 20, 'v'));
     for (std::size_t size = 64; size < 1u << 20; size *= 2) {
-        Decoder decoder(store.options, &store.counted);
+        Decoder decoder(store.options, &store.memory);
         decoder.feed(std::string_view(set).substr(0, size));
         REQUIRE_FALSE(decoder.next().value().has_value());
         CHECK(store.counted <= 2 * size + 8192);
