@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <cstring>
 #include <thread>
 
 #include "common/unique_fd.hpp"
@@ -53,7 +54,12 @@ Outlet::Outlet(boost::asio::io_context& io, int fd) : fd_(fd), own_(io), retry_(
 }
 
 void Outlet::append(std::string_view text) {
-    if (!broken_) queue_ += text;
+    if (broken_) return;
+    if (lost_for_ != 0 && queue_.empty()) {
+        queue_ =
+            fmt::format("{}[ddprun] output is missing here: {}\n", in_a_line_ ? "\n" : "", std::strerror(lost_for_));
+    }
+    queue_ += text;
 }
 
 void Outlet::push() {
@@ -94,12 +100,14 @@ Outlet::Obstacle Outlet::pump(bool wait) {
             const ssize_t count = put(waiting.substr(0, next_piece(waiting)));
             if (count > 0) {
                 written += static_cast<std::size_t>(count);
+                lost_for_ = 0;
                 in_a_line_ = queue_[written - 1] != '\n';
             } else if (count == 0 || errno == EAGAIN) {
                 if (!wait) obstacle = Obstacle::kFull;
             } else if (errno != EINTR) {
-                // The reader has gone (… | head), or the disk is full. Training goes on without.
-                broken_ = true;
+                // Training goes on without. A reader that has gone (… | head) does not come back; room on a disk may.
+                broken_ = errno == EPIPE || errno == EIO || errno == EBADF;
+                lost_for_ = errno;
                 written = queue_.size();
             }
         }

@@ -54,6 +54,7 @@ private:
     bool pushing_ = false;    ///< what is left will follow
     bool broken_ = false;     ///< nobody reads any more: output is dropped
     bool in_a_line_ = false;  ///< what was written last ended no line
+    int lost_for_ = 0;        ///< the errno for which the latest text was dropped; 0: it was written
     bool has_turn_ = false;
     std::optional<TimePoint> refused_since_;  ///< by others that have their turn, while there was room
 };

@@ -1,6 +1,7 @@
 #include "agent/output/console.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -125,4 +126,28 @@ TEST_CASE("a terminal is recognised and written to without waiting", "[agent]") 
     while (!console.backlogged())
         console.write(Stream::kOut, 0, {std::string(10'000, 'x')});  // nobody reads the master
     CHECK((::fcntl(terminal.get(), F_GETFL) & O_NONBLOCK) == 0);
+}
+
+TEST_CASE("a disk without room costs the output of that time, which is said when there is room again", "[agent]") {
+    char path[] = "/tmp/ddprun-console-test-XXXXXX";
+    const UniqueFd file(::mkostemp(path, O_APPEND | O_CLOEXEC));
+    REQUIRE(file);
+    ::unlink(path);
+    const auto before = ::signal(SIGXFSZ, SIG_IGN);
+    rlimit usual{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &usual) == 0);
+    boost::asio::io_context io;
+    Console console(io, file.get(), file.get());
+    const rlimit little{10, usual.rlim_max};  // stands for the full disk
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &little) == 0);
+    console.write(Stream::kOut, 0, {"first\n"});
+    console.write(Stream::kOut, 0, {"second\n"});
+    console.write(Stream::kOut, 0, {"third\n"});
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &usual) == 0);
+    console.write(Stream::kOut, 0, {"fourth\n"});
+    console.write(Stream::kOut, 0, {"fifth\n"});
+    ::signal(SIGXFSZ, before);
+    std::string text(1000, '\0');
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::pread(file.get(), text.data(), text.size(), 0))));
+    CHECK(text == "first\nseco\n[ddprun] output is missing here: File too large\nfourth\nfifth\n");
 }
