@@ -22,6 +22,7 @@
 #include "agent/output/console.hpp"
 #include "agent/output/log_sink.hpp"
 #include "agent/output/log_writer.hpp"
+#include "agent/output/text.hpp"
 #include "agent/verdict_text.hpp"
 #include "agent/worker_group.hpp"
 #include "agent/worker_processes.hpp"
@@ -281,14 +282,15 @@ void Agent::show_verdict(const coordinator::Verdict& verdict) {
                                     : config_.program_name;
     const std::string box = format_verdict(verdict, program);
     const bool stopped = verdict.outcome == coordinator::Outcome::kStopped;
-    if (config_.emulated) return leave_last_words(stopped ? fmt::format("[ddprun] {}\n", verdict.reason) : box);
+    const std::string reason = printable(verdict.reason, verdict.reason.size());
+    if (config_.emulated) return leave_last_words(stopped ? fmt::format("[ddprun] {}\n", reason) : box);
     const bool first = !assignment_ || number(assignment_->node_rank) == 0;
     if (stopped) {
-        spdlog::error("{}{}", tag(), verdict.reason);
+        spdlog::error("{}{}", tag(), reason);
     } else if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) {
         console_.write(Console::Stream::kErr, Console::kAgent, {box, true});
     } else if (verdict.exit_code != 0) {
-        spdlog::error("{}the job failed: {}", tag(), verdict.reason);
+        spdlog::error("{}the job failed: {}", tag(), reason);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <exception>
 #include <utility>
 
+#include "agent/output/text.hpp"
 #include "common/overloaded.hpp"
 
 namespace ddprun::agent {
@@ -20,6 +21,9 @@ using namespace coordinator;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kGoodbye{2000};  // a daemon that does not answer must not keep a finished node
+
+/// What other nodes had a part in (host names, messages), fit for a terminal.
+std::string words_of(const std::string& reason) { return printable(reason, reason.size()); }
 
 /// A coroutine that throws is a bug of ours: let it end the program instead of a silent part of it.
 void rethrow(std::exception_ptr error) {
@@ -111,15 +115,19 @@ void DaemonLink::take(DaemonMessage message) {
                 callbacks_.welcomed(welcome);
             },
             [](const Heartbeat&) {},
-            [this](const Waiting& waiting) { callbacks_.waiting(waiting); },
+            [this](const Waiting& waiting) {
+                Waiting clean = waiting;
+                clean.reason = words_of(waiting.reason);
+                callbacks_.waiting(clean);
+            },
             [this](const Assignment& assignment) { callbacks_.event(Assigned{assignment}); },
             [this](const Abort& abort) {
-                callbacks_.event(AbortReceived{abort.generation, abort.reason});
+                callbacks_.event(AbortReceived{abort.generation, words_of(abort.reason)});
             },
             [this](const Finished& finished) { callbacks_.event(JobFinished{finished.verdict}); },
             [this](const Rejected& rejected) {
                 callbacks_.event(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node: {}",
-                                                        to_string(endpoint_), rejected.reason),
+                                                        to_string(endpoint_), words_of(rejected.reason)),
                                             exit_code::kUsage});
             },
         },

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <string_view>
 
+#include "agent/output/text.hpp"
 #include "common/exit_codes.hpp"
 
 namespace ddprun::agent {
@@ -104,7 +105,8 @@ std::string format_verdict(const Verdict& verdict, const std::string& program) {
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
     text += field("exit code", std::to_string(verdict.exit_code));
     if (const std::string_view hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);
-    return text + rule('=');
+    text += rule('=');
+    return printable(text, text.size());  // much of it was written by other nodes
 }
 
 }  // namespace ddprun::agent

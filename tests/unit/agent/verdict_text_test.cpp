@@ -92,3 +92,14 @@ TEST_CASE("where the rest of its output is, when it was kept", "[agent]") {
     CHECK_THAT(format_verdict(verdict, "t"), Contains("log file    : /logs/run/gen-1/rank-5.err") &&
                                                  Contains("its stdout") && !Contains("--log-dir"));
 }
+
+TEST_CASE("what other nodes wrote cannot work on the terminal", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    verdict.reason = "rank 5 on n\x1b[2J12 exited\a";
+    verdict.culprit->host = "n\x1b[2J12";
+    verdict.culprit->last_lines = {"\x1b]0;title\a"};
+    verdict.culprit->log_file = "/logs/\r/x";
+    const std::string text = format_verdict(verdict, "t");
+    CHECK_THAT(text, Contains("rank 5 on n12 exited\\x07\n") && Contains("n12 (node "));
+    CHECK(text.find_first_of("\x1b\a\r") == std::string::npos);
+}
