@@ -87,7 +87,8 @@ TEST_CASE("the system knows localhost", "[client][unit]") {
     REQUIRE_FALSE(addresses->empty());
     CHECK(addresses->front().port() == 4711);
     CHECK(addresses->front().address().is_loopback());
-    const auto unknown = client::ask_system({"no-such-host.invalid", 1});
+    const std::string impossible(70, 'x');  // a label has at most 63 bytes: no name server is asked
+    const auto unknown = client::ask_system({impossible, 1});
     REQUIRE_FALSE(unknown.has_value());
-    CHECK_THAT(unknown.error().message, Catch::StartsWith("no address for 'no-such-host.invalid': "));
+    CHECK_THAT(unknown.error().message, Catch::StartsWith("no address for '" + impossible + "': "));
 }
