@@ -106,7 +106,7 @@ Outlet::Obstacle Outlet::pump(bool wait) {
                 if (!wait) obstacle = Obstacle::kFull;
             } else if (errno != EINTR) {
                 // Training goes on without. A reader that has gone (… | head) does not come back; room on a disk may.
-                broken_ = errno == EPIPE || errno == EIO || errno == EBADF;
+                broken_ = errno == EPIPE || errno == EBADF || (errno == EIO && terminal_);
                 lost_for_ = errno;
                 written = queue_.size();
             }
