@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,19 +18,53 @@
 
 namespace ddp::detail {
 
-enum class OpKind : std::uint8_t { kAllReduce, kBroadcast, kBarrier };
+enum class OpKind : std::uint8_t {
+    kAllReduce,
+    kBroadcast,
+    kBarrier,
+    kReduce,
+    kReduceScatter,
+    kAllGather,
+    kAllGatherV,
+    kGather,
+    kGatherV,
+    kScatter,
+    kScatterV,
+    kAllToAll,
+    kAllToAllV,
+};
 [[nodiscard]] std::string_view to_string(OpKind kind);
+[[nodiscard]] constexpr bool reduces(OpKind kind) {
+    return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+}
+[[nodiscard]] constexpr bool gathers(OpKind kind) { return kind == OpKind::kGather || kind == OpKind::kGatherV; }
+[[nodiscard]] constexpr bool scatters(OpKind kind) { return kind == OpKind::kScatter || kind == OpKind::kScatterV; }
+[[nodiscard]] constexpr bool has_root(OpKind kind) {
+    return kind == OpKind::kBroadcast || kind == OpKind::kReduce || gathers(kind) || scatters(kind);
+}
 
 /// One collective, checked. `seq` counts from 1 in its group.
 struct Operation {
     OpKind kind = OpKind::kBarrier;
-    Buffer buffer;
+    Buffer buffer;                    ///< what this rank gives, and gets where there is no `output`
+    std::optional<Buffer> output;     ///< what it gets; without data on ranks that get nothing
+    std::vector<std::size_t> counts;  ///< kAllToAllV: what we give to each rank; other V kinds: each rank's part
+    std::vector<std::size_t> receive_counts;  ///< kAllToAllV: what we expect of each rank
+    std::uint64_t counts_hash = 0;            ///< of `counts`, where they are the same on all ranks
     ReduceOp reduce_op = ReduceOp::Sum;
     int root = 0;
     Stream stream;
     std::string tag;
     std::uint64_t seq = 0;
     ddprun::TimePoint deadline;
+
+    [[nodiscard]] const Buffer& result() const { return output ? *output : buffer; }
+    /// The buffer whose type the ranks compare, and whose count too unless there are `counts`.
+    [[nodiscard]] const Buffer& part() const {
+        return kind == OpKind::kReduceScatter || scatters(kind) ? result() : buffer;
+    }
+    /// Elements as the ranks compare them: 0 where each has its own number.
+    [[nodiscard]] std::size_t compared_count() const;
 };
 
 /// "#183 all_reduce sum f32[6572160] 'bucket 3'": the form in which errors name an operation.

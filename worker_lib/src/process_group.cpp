@@ -3,50 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
+#include "worker_lib/src/operation_check.hpp"
 #include "worker_lib/src/timeouts.hpp"
 
 namespace ddp::detail {
 
 namespace {
-
-bool is_bitwise(ReduceOp op) { return op == ReduceOp::BAnd || op == ReduceOp::BOr || op == ReduceOp::BXor; }
-
-/// What is wrong with the buffer, or nothing.
-std::string buffer_complaint(const Buffer& buffer, Backend backend) {
-    const std::size_t width = size_of(buffer.dtype);
-    if (width == 0) return fmt::format("unknown element type {}", static_cast<int>(buffer.dtype));
-    if (buffer.count > std::numeric_limits<std::ptrdiff_t>::max() / width) return "the count is too large for memory";
-    if (buffer.count > 0 && buffer.data == nullptr) return "the buffer is null";
-    if (reinterpret_cast<std::uintptr_t>(buffer.data) % width != 0) {
-        return fmt::format("the buffer is not aligned to its elements of {} bytes", width);
-    }
-    if (backend == Backend::Native && buffer.device != Device::Cpu) return "the native backend takes host memory only";
-    if (backend == Backend::Nccl && buffer.device != Device::Cuda) return "the NCCL backend takes CUDA memory only";
-    return {};
-}
-
-/// What is wrong with the operation, or nothing.
-std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend) {
-    if (operation.kind == OpKind::kBarrier) return {};
-    if (auto text = buffer_complaint(operation.buffer, backend); !text.empty()) return text;
-    const int size = static_cast<int>(spec.members.size());
-    if (operation.kind == OpKind::kBroadcast) {
-        if (operation.root >= 0 && operation.root < size) return {};
-        return fmt::format("there is no rank {} in a group of {}", operation.root, size);
-    }
-    const DType type = operation.buffer.dtype;
-    const ReduceOp op = operation.reduce_op;
-    if (static_cast<int>(op) > static_cast<int>(ReduceOp::BXor)) return "unknown reduction";
-    if (op == ReduceOp::Avg && !is_float(type)) return "avg is defined for floats only";
-    if (is_bitwise(op) && is_float(type)) return "band, bor and bxor are defined for integers only";
-    if (is_bitwise(op) && backend == Backend::Nccl) return "NCCL has no band, bor and bxor";
-    return {};
-}
 
 /// One rank's wish in a split, as it travels through the store: "color key name".
 struct Wish {
@@ -80,8 +46,9 @@ Work GroupImpl::submit(Operation operation, const OpOptions& options) {
     }
     const bool own = options.timeout.count() > 0;
     operation.deadline = ddprun::Clock::now() + (own ? bounded(options.timeout) : spec_.default_timeout);
-    last_seq_ = operation.seq;
-    return Work(backend_->submit(std::move(operation)));
+    Work work(backend_->submit(std::move(operation)));  // may refuse it, too
+    ++last_seq_;
+    return work;
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
@@ -124,9 +91,6 @@ std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind) {
 
 namespace ddp {
 
-using detail::Operation;
-using detail::OpKind;
-
 ProcessGroup::ProcessGroup(std::unique_ptr<detail::GroupImpl> impl) : impl_(std::move(impl)) {}
 ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
 ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
@@ -138,26 +102,6 @@ const std::string& ProcessGroup::name() const { return impl_->spec().name; }
 Backend ProcessGroup::backend() const { return impl_->backend().kind(); }
 Arena& ProcessGroup::arena() { return impl_->backend().arena(); }
 void ProcessGroup::abort(std::string_view reason) { impl_->backend().abort(reason); }
-
-Work ProcessGroup::all_reduce(Buffer inout, ReduceOp op, Stream stream, OpOptions options) {
-    Operation operation;
-    operation.kind = OpKind::kAllReduce;
-    operation.buffer = inout;
-    operation.reduce_op = op;
-    operation.stream = stream;
-    return impl_->submit(std::move(operation), options);
-}
-
-Work ProcessGroup::broadcast(Buffer inout, int root, Stream stream, OpOptions options) {
-    Operation operation;
-    operation.kind = OpKind::kBroadcast;
-    operation.buffer = inout;
-    operation.root = root;
-    operation.stream = stream;
-    return impl_->submit(std::move(operation), options);
-}
-
-Work ProcessGroup::barrier(OpOptions options) { return impl_->submit(Operation{}, options); }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {
     return impl_->split(color, key, name);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <numeric>
 #include <string>
 
 #include "ddp/types.hpp"
@@ -53,17 +54,34 @@ std::string_view to_string(OpKind kind) {
         case OpKind::kAllReduce: return "all_reduce";
         case OpKind::kBroadcast: return "broadcast";
         case OpKind::kBarrier: return "barrier";
+        case OpKind::kReduce: return "reduce";
+        case OpKind::kReduceScatter: return "reduce_scatter";
+        case OpKind::kAllGather: return "all_gather";
+        case OpKind::kAllGatherV: return "all_gather_v";
+        case OpKind::kGather: return "gather";
+        case OpKind::kGatherV: return "gather_v";
+        case OpKind::kScatter: return "scatter";
+        case OpKind::kScatterV: return "scatter_v";
+        case OpKind::kAllToAll: return "all_to_all";
+        case OpKind::kAllToAllV: return "all_to_all_v";
     }
     return "unknown operation";
 }
 
+std::size_t Operation::compared_count() const {
+    if (kind == OpKind::kBarrier || kind == OpKind::kAllToAllV) return 0;
+    return counts.empty() ? part().count : std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
 std::string describe(const Operation& operation) {
     std::string text = fmt::format("#{} {}", operation.seq, to_string(operation.kind));
-    if (operation.kind == OpKind::kAllReduce) text += fmt::format(" {}", ddp::to_string(operation.reduce_op));
+    if (reduces(operation.kind)) text += fmt::format(" {}", ddp::to_string(operation.reduce_op));
     if (operation.kind != OpKind::kBarrier) {
-        text += fmt::format(" {}[{}]", ddp::to_string(operation.buffer.dtype), operation.buffer.count);
+        text += fmt::format(" {}", ddp::to_string(operation.part().dtype));
+        if (operation.kind != OpKind::kAllToAllV) text += fmt::format("[{}]", operation.compared_count());
     }
-    if (operation.kind == OpKind::kBroadcast) text += fmt::format(" root {}", operation.root);
+    if (operation.counts_hash != 0) text += fmt::format(" (hash of counts {:016x})", operation.counts_hash);
+    if (has_root(operation.kind)) text += fmt::format(" root {}", operation.root);
     if (!operation.tag.empty()) text += fmt::format(" '{}'", operation.tag);
     return text;
 }

@@ -12,62 +12,13 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reduction_reference.hpp"
+#include "tests/unit/worker_lib/rank_memory.hpp"
+#include "tests/unit/worker_lib/reduction_cases.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
 namespace {
-
-enum class Memory { kArena, kForeign, kMixed };
-
-/// Long inputs repeat after so many elements, a prime, so that the slow reference is computed for one period only and
-/// an element that ends up in another's place is still seen.
-constexpr std::size_t kPeriod = 4099;
-
-Bytes repeat(const Bytes& period, std::size_t bytes) {
-    Bytes all;
-    all.reserve(bytes + period.size());
-    while (all.size() < bytes) all.insert(all.end(), period.begin(), period.end());
-    all.resize(bytes);
-    return all;
-}
-
-/// The first period of a rank's input: pseudo-random, between -4 and 4 for floats, any bits for integers.
-Bytes make_input(std::size_t count, DType type, int rank) {
-    Bytes bytes(std::min(count, kPeriod) * size_of(type));
-    std::uint64_t state = 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(rank + 1);
-    for (std::size_t i = 0; i < bytes.size(); i += size_of(type)) {
-        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-        const std::uint64_t random = state >> 8;
-        if (is_float(type)) {
-            write_float(&bytes[i], type, static_cast<double>(random % 2001) / 250.0 - 3.999);
-        } else {
-            std::memcpy(&bytes[i], &random, size_of(type));
-        }
-    }
-    return bytes;
-}
-
-struct Case {
-    DType type;
-    ReduceOp op;
-    std::size_t count;
-    std::string text() const { return fmt::format("{} {}[{}]", to_string(op), to_string(type), count); }
-};
-
-std::vector<Case> all_types_and_ops(const std::vector<std::size_t>& counts) {
-    std::vector<Case> cases;
-    for (int type = 0; type <= static_cast<int>(DType::f64); ++type) {
-        for (int op = 0; op <= static_cast<int>(ReduceOp::BXor); ++op) {
-            const auto dtype = static_cast<DType>(type);
-            const auto reduce_op = static_cast<ReduceOp>(op);
-            if (is_float(dtype) ? reduce_op >= ReduceOp::BAnd : reduce_op == ReduceOp::Avg) continue;
-            for (const std::size_t count : counts) cases.push_back({dtype, reduce_op, count});
-        }
-    }
-    return cases;
-}
 
 /// Runs all cases in one world, each rank at its own pace; what was wrong on any rank, or nothing.
 std::string run_cases(const LocalWorld& world, const std::vector<Case>& cases, Memory memory) {
@@ -79,16 +30,12 @@ std::string run_cases(const LocalWorld& world, const std::vector<Case>& cases, M
         expected.push_back(reference_all_reduce(of_case, world.ranks_per_node, one.type, one.op));
     }
     const auto complaints = run_ranks(world, [&](Context& context) -> std::string {
-        const bool arena = memory == Memory::kArena || (memory == Memory::kMixed && context.rank() % 2 == 0);
+        RankMemory place(context, memory);
         for (std::size_t i = 0; i < cases.size(); ++i) {
             const Case& one = cases[i];
             const std::size_t bytes = one.count * size_of(one.type);
-            Bytes own = repeat(inputs[i][static_cast<std::size_t>(context.rank())], bytes);
-            std::byte* data = own.data();
-            if (arena) {
-                data = static_cast<std::byte*>(context.world().arena().allocate(own.size()));
-                std::copy(own.begin(), own.end(), data);
-            }
+            const Bytes own = repeat(inputs[i][static_cast<std::size_t>(context.rank())], bytes);
+            std::byte* const data = place.copy_of(own);
             context.world().all_reduce({data, one.count, one.type}, one.op).wait();
             const auto where = first_difference(Bytes(data, data + bytes), repeat(expected[i], bytes), one.type);
             if (where >= 0) return fmt::format("rank {}: {} differs at element {}", context.rank(), one.text(), where);
@@ -99,8 +46,6 @@ std::string run_cases(const LocalWorld& world, const std::vector<Case>& cases, M
     for (const auto& complaint : complaints) all += complaint;
     return all;
 }
-
-std::string name_of(const std::vector<int>& shape) { return fmt::format("{}", fmt::join(shape, "+")); }
 
 }  // namespace
 

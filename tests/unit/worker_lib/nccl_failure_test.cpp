@@ -206,6 +206,11 @@ TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[
     rootless.buffer = device_buffer(values);
     rootless.root = 1;
     CHECK(outcome_of([&] { (void)backend->submit(rootless); }).code == ErrorCode::InvalidArgument);
+    auto missing = operation(OpKind::kReduceScatter, 1);
+    missing.buffer = device_buffer(values);
+    const Outcome unavailable = outcome_of([&] { (void)backend->submit(missing); });
+    CHECK(unavailable.code == ErrorCode::Unavailable);
+    CHECK_THAT(unavailable.text, Contains("#1 reduce_scatter sum i32[3]: the NCCL backend has no reduce_scatter yet"));
 
     wait_host(*backend->submit(all_reduce(values, ReduceOp::Sum)));
     CHECK(group.gpu.counts().aborts == 0);

@@ -5,11 +5,13 @@
 // order, one after another, while the callers go on. Buffers belong to the library until the Work is done. Count 0 is
 // legal. Sizes, types and operations are compared across ranks on every call of the native backend: a mismatch is an
 // error that names both sides, never a hang. Every wait has a deadline. Results are the same bits on all ranks, and
-// from run to run.
+// from run to run. Counts are in elements. A call with wrong arguments throws Error{InvalidArgument} at once, and the
+// group stays usable; with NCCL, all_reduce, broadcast and barrier exist so far, others throw Error{Unavailable}.
 
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -45,10 +47,47 @@ public:
     [[nodiscard]] const std::string& name() const;
     [[nodiscard]] Backend backend() const;
 
+    // Where there are two buffers they may not overlap, unless in the one way that is called "in place" below. A buffer
+    // that a rank has no use for (the output of who is not root, say) is not looked at and may be {}. "The whole" is
+    // one part for each rank, by rank.
+
     /// Every rank ends with the reduction of all ranks' `inout`, in rank order, rounded once for f16 and bf16.
     Work all_reduce(Buffer inout, ReduceOp op, Stream stream = {}, OpOptions options = {});
+    /// The same from `in` to `out`, of as many elements each. In place: they are the same memory.
+    Work all_reduce(Buffer in, Buffer out, ReduceOp op, Stream stream = {}, OpOptions options = {});
     /// Every rank ends with root's `inout`.
     Work broadcast(Buffer inout, int root, Stream stream = {}, OpOptions options = {});
+    /// As all_reduce, but only root has an `out`. In place there: the same memory. No `in` is changed but root's in
+    /// place.
+    Work reduce(Buffer in, Buffer out, int root, ReduceOp op, Stream stream = {}, OpOptions options = {});
+    /// Each rank gets its part of the reduction: `in` is the whole, size() * out.count elements.
+    /// In place: `out` is the own part of `in`; the other parts stay as they were.
+    Work reduce_scatter(Buffer in, Buffer out, ReduceOp op, Stream stream = {}, OpOptions options = {});
+
+    /// Every rank ends with all ranks' `in`, of equal count: `out` is the whole, size() * in.count elements.
+    /// In place: `in` is the own part of `out`.
+    Work all_gather(Buffer in, Buffer out, Stream stream = {}, OpOptions options = {});
+    /// The same with parts of different sizes: rank r gives counts[r] elements. All ranks pass the same counts.
+    Work all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, Stream stream = {},
+                      OpOptions options = {});
+    /// As all_gather and all_gather_v, but only root has an `out`.
+    Work gather(Buffer in, Buffer out, int root, Stream stream = {}, OpOptions options = {});
+    Work gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream = {},
+                  OpOptions options = {});
+    /// Each rank gets its part of root's `in`: size() * out.count elements, of which only root has any.
+    /// In place: root's `out` is its part of `in`.
+    Work scatter(Buffer in, Buffer out, int root, Stream stream = {}, OpOptions options = {});
+    /// The same with parts of different sizes: rank r gets counts[r] elements. All ranks pass the same counts.
+    Work scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream = {},
+                   OpOptions options = {});
+    /// Part r of `in` goes to rank r; part r of `out` comes from it. Both have the same count, a multiple of size(),
+    /// the same on all ranks. Never in place.
+    Work all_to_all(Buffer in, Buffer out, Stream stream = {}, OpOptions options = {});
+    /// The same with parts of different sizes: send_counts[r] elements to rank r, receive_counts[r] from it. What a
+    /// rank sends and what its receiver expects is compared: a difference is Error{Mismatch} with both numbers.
+    Work all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
+                      std::span<const std::size_t> receive_counts, Stream stream = {}, OpOptions options = {});
+
     /// Done when every rank has called it.
     Work barrier(OpOptions options = {});
 

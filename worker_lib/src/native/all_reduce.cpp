@@ -1,5 +1,6 @@
-// All-reduce. Inside a node each rank reduces its slice of everybody's buffer and stores the result to all of them: one
-// pass over the memory, two barriers. Between nodes the slice also passes over the network before it is stored.
+// All-reduce and reduce. Inside a node each rank reduces its slice of everybody's input and stores the result to
+// everybody's output, or the root's only: one pass over the memory, two barriers. Between nodes the slice also passes
+// over the network before it is stored.
 
 #include <algorithm>
 #include <array>
@@ -18,44 +19,54 @@ constexpr std::size_t kBlockBytes = 8192;
 
 class AllReduce {
 public:
-    AllReduce(const Team& team, const Operation& operation, const OwnBuffer& own)
+    AllReduce(const Team& team, const Operation& operation, const OwnBuffers& own)
         : team_(team),
           operation_(operation),
           own_(own),
           reduction_(lookup(operation.buffer.dtype, operation.reduce_op)),
           width_(size_of(operation.buffer.dtype)),
           grain_(kSeparation / width_) {
-        int ranks = 0;
-        for (const auto& node : team.topology.nodes) ranks += static_cast<int>(node.size());
-        if (operation.reduce_op == ReduceOp::Avg) scale_ = 1.0 / ranks;
+        if (operation.reduce_op == ReduceOp::Avg) scale_ = 1.0 / team.topology.ranks();
+        for (int i = 0; i < team.node.size(); ++i) {
+            if (gets_result(team.node.rank_at(i))) receivers_.push_back(i);
+        }
     }
 
     void run() {
         const std::size_t count = operation_.buffer.count;
         const std::size_t staged_piece = (team_.nodes() > 1 ? kNetworkPieceBytes : kLocalPieceBytes) / width_;
-        if (own_.is_foreign()) stage(0, std::min(count, staged_piece));
-        team_.node.meet(operation_, own_.announced());
-        const bool staged = team_.node.any_foreign();
+        const bool receives = gets_result(team_.node.rank_at(team_.node.own_index()));
+        if (own_.input.is_foreign()) stage(0, std::min(count, staged_piece));
+        team_.node.meet(operation_,
+                        {.input = own_.input.place(), .output = receives ? own_.output.place() : Places::kNone});
+        const bool staged = team_.node.any_foreign(Side::kInput) || team_.node.any_foreign(Side::kOutput);
         const std::size_t piece = staged || team_.nodes() > 1 ? staged_piece : std::max<std::size_t>(count, 1);
 
         std::size_t first = 0;
         do {  // once for no elements at all, too: leaders on other nodes expect to hear from ours
             const std::size_t size = std::min(piece, count - first);
             if (first > 0 && staged) {
-                if (own_.is_foreign()) stage(first, size);
+                if (own_.input.is_foreign()) stage(first, size);
                 team_.node.barrier(operation_);
             }
             reduce_piece(first, size);
             if (staged || first + size == count) team_.node.barrier(operation_);
-            if (own_.is_foreign())
-                own_.copy_in_from(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
+            if (receives && own_.output.is_foreign())
+                own_.output.copy_in_from(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
             first += size;
         } while (first < count);
     }
 
 private:
+    bool gets_result(int rank) const { return operation_.kind != OpKind::kReduce || rank == operation_.root; }
+
+    /// Whether a node holds a rank that gets the result.
+    bool gets_any(int node) const {
+        return operation_.kind != OpKind::kReduce || team_.topology.node_of(operation_.root) == node;
+    }
+
     void stage(std::size_t first, std::size_t size) const {
-        own_.copy_out_to(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
+        own_.input.copy_out_to(team_.node.staging(team_.node.own_index()), first * width_, size * width_);
     }
 
     /// Our share of elements [first, first + size), for everybody.
@@ -63,7 +74,7 @@ private:
         const auto index = static_cast<std::size_t>(team_.node.own_index());
         if (team_.nodes() == 1) {
             const Range mine = part(size, static_cast<std::size_t>(team_.node.size()), index, grain_);
-            if (team_.node.size() > 1) reduce_and_store(first, mine);
+            if (team_.node.size() > 1 || own_.input.data != own_.output.data) reduce_and_store(first, mine);
         } else if (team_.topology.own_carries()) {
             const Range mine = part(size, static_cast<std::size_t>(team_.topology.carriers), index, grain_);
             if (!mine.empty() || (team_.is_leader() && first == 0)) reduce_across(first, mine);
@@ -75,13 +86,13 @@ private:
     std::vector<const void*> sources(std::size_t first, std::size_t begin) const {
         std::vector<const void*> list;
         for (int i = 0; i < team_.node.size(); ++i)
-            list.push_back(place(team_.node, i, first * width_) + begin * width_);
+            list.push_back(place(team_.node, i, Side::kInput, first * width_) + begin * width_);
         return list;
     }
 
-    void store_to_all(const std::byte* elements, std::size_t first, std::size_t begin, std::size_t size) const {
-        for (int i = 0; i < team_.node.size(); ++i) {
-            std::memcpy(place(team_.node, i, first * width_) + begin * width_, elements, size * width_);
+    void store(const std::byte* elements, std::size_t first, std::size_t begin, std::size_t size) const {
+        for (const int i : receivers_) {
+            std::memcpy(place(team_.node, i, Side::kOutput, first * width_) + begin * width_, elements, size * width_);
         }
     }
 
@@ -95,7 +106,7 @@ private:
             const std::size_t size = std::min(block, range.end - begin);
             reduction_.reduce(from.data(), from.size(), size, sums.data());
             reduction_.finish(sums.data(), size, scale_, elements);
-            store_to_all(elements, first, begin, size);
+            store(elements, first, begin, size);
             for (const void*& source : from) source = static_cast<const std::byte*>(source) + size * width_;
         }
     }
@@ -109,7 +120,7 @@ private:
         }
         sum_own_part(range.size());
         gather_parts(range.size());
-        if (!range.empty()) store_to_all(result_.data(), first, range.begin, range.size());
+        if (!range.empty()) store(result_.data(), first, range.begin, range.size());
     }
 
     /// Which elements of a slice of `size` this or another node sums up.
@@ -150,7 +161,7 @@ private:
         reduction_.finish(sums, mine.size(), scale_, result_.data() + mine.begin * width_);
     }
 
-    /// Every node sends its finished part to all others.
+    /// Every node sends its finished part to all others that need it.
     void gather_parts(std::size_t size) {
         const auto bytes_of = [&](Range range) { return result_.subspan(range.begin * width_, range.size() * width_); };
         const auto mine = bytes_of(part_of(team_.topology.own_node, size));
@@ -158,19 +169,20 @@ private:
         std::vector<InMessage> in;
         for_other_nodes([&](int node, int peer) {
             const auto theirs = bytes_of(part_of(node, size));
-            if (!mine.empty()) out.push_back({peer, mine});
-            if (!theirs.empty()) in.push_back({peer, theirs});
+            if (!mine.empty() && gets_any(node)) out.push_back({peer, mine});
+            if (!theirs.empty() && gets_any(team_.topology.own_node)) in.push_back({peer, theirs});
         });
         team_.links->exchange(operation_, step_ + 1, out, in);
     }
 
     const Team& team_;
     const Operation& operation_;
-    const OwnBuffer& own_;
+    const OwnBuffers& own_;
     const Reduction& reduction_;
     const std::size_t width_;
     const std::size_t grain_;  ///< elements of a pair of cache lines
     double scale_ = 1;
+    std::vector<int> receivers_;  ///< local indices of those who get the result
     std::uint32_t step_ = 0;
     std::span<std::byte> sums_;  ///< see NetworkScratch
     std::span<std::byte> result_;
@@ -178,7 +190,7 @@ private:
 
 }  // namespace
 
-void all_reduce(const Team& team, const Operation& operation, const OwnBuffer& own) {
+void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own) {
     AllReduce(team, operation, own).run();
 }
 

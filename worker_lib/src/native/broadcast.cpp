@@ -26,8 +26,8 @@ public:
     void run() {
         const bool staging_source = is_source() && own_.is_foreign();
         if (staging_source && at_root_) stage(0, std::min(own_.bytes, staged_piece()));
-        node_.meet(operation_, own_.announced());
-        const bool staged = node_.is_foreign(source_);
+        node_.meet(operation_, {.input = own_.place(), .output = own_.place()});
+        const bool staged = node_.is_foreign(source_, Side::kInput);
         const std::size_t piece = staged || team_.nodes() > 1 ? staged_piece() : std::max<std::size_t>(own_.bytes, 1);
 
         std::size_t first = 0;
@@ -53,13 +53,13 @@ private:
 
     void copy(std::size_t first, std::size_t size) const {
         if (is_source() && (at_root_ || !own_.is_foreign())) return;  // it is in place already
-        own_.copy_in_from(place(node_, source_, first), first, size);
+        own_.copy_in_from(place(node_, source_, Side::kInput, first), first, size);
     }
 
     /// The root's leader sends the piece to the other leaders. In the first step every leader sends to every other one,
     /// though it be nothing: so they see whether they all called the same.
     void pass_between_leaders(std::size_t first, std::size_t size) {
-        const std::span<std::byte> bytes(place(node_, source_, first), size);
+        const std::span<std::byte> bytes(place(node_, source_, Side::kInput, first), size);
         std::vector<OutMessage> out;
         std::vector<InMessage> in;
         for (int node = 0; node < static_cast<int>(team_.nodes()); ++node) {

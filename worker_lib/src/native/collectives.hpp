@@ -52,23 +52,33 @@ struct Team {
     [[nodiscard]] bool is_leader() const { return links != nullptr && topology.own_index == 0; }
 };
 
-/// The own rank's buffer in an operation. A foreign one, outside the heap, passes through the staging slot piece by
-/// piece.
+/// One of the own rank's buffers in an operation. A foreign one, outside the heap, passes through the staging slot
+/// piece by piece.
 struct OwnBuffer {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
     std::optional<std::uint64_t> heap_offset;
 
     [[nodiscard]] bool is_foreign() const { return !heap_offset; }
-    [[nodiscard]] std::uint64_t announced() const { return heap_offset.value_or(Announcement::kForeign); }
+    [[nodiscard]] std::uint64_t place() const { return heap_offset.value_or(Places::kForeign); }
     void copy_out_to(std::byte* slot, std::size_t first, std::size_t size) const;
     void copy_in_from(const std::byte* slot, std::size_t first, std::size_t size) const;
 };
 
-/// Where byte `first` of a rank's buffer lies while the piece that begins there is in hand. After Node::meet().
-[[nodiscard]] std::byte* place(const Node& node, int index, std::size_t first);
+/// Both of them. In place they are the same, or overlap as the header of ProcessGroup allows.
+struct OwnBuffers {
+    OwnBuffer input;
+    OwnBuffer output;
+};
 
-void all_reduce(const Team& team, const Operation& operation, const OwnBuffer& own);
+/// Where byte `first` of a rank's buffer lies while the piece that begins there is in hand. After Node::meet().
+[[nodiscard]] std::byte* place(const Node& node, int index, Side side, std::size_t first);
+
+/// All-reduce, and reduce: the same but for who gets the result.
+void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own);
+void reduce_scatter(const Team& team, const Operation& operation, const OwnBuffers& own);
+/// What only moves bytes, whichever ranks from and to.
+void move_blocks(const Team& team, const Operation& operation, const OwnBuffers& own);
 void broadcast(const Team& team, const Operation& operation, const OwnBuffer& own);
 void barrier(const Team& team, const Operation& operation);
 

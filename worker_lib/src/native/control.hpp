@@ -16,11 +16,18 @@ namespace ddp::detail {
 /// Words that different ranks write lie on pairs of cache lines of their own: the prefetcher fetches pairs.
 inline constexpr std::size_t kSeparation = 128;
 
+/// Where a rank's buffers lie in its heap.
+struct Places {
+    static constexpr std::uint64_t kForeign = ~std::uint64_t{0};  ///< outside it: passes through the staging slot
+    static constexpr std::uint64_t kNone = kForeign - 1;          ///< the rank gives, or gets, nothing
+    std::uint64_t input = kNone;
+    std::uint64_t output = kNone;
+};
+
 /// What a rank says about its current operation.
 struct Announcement {
-    static constexpr std::uint64_t kForeign = ~std::uint64_t{0};
     Signature signature;
-    std::uint64_t heap_offset = kForeign;  ///< of its buffer in its heap, or kForeign: it goes through the staging slot
+    Places places;
 };
 
 struct Control {

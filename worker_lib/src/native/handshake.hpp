@@ -21,7 +21,7 @@ namespace ddp::detail {
 /// First bytes on every connection, in both directions.
 struct Hello {
     std::uint64_t magic = 0x6464702d68656c6fULL;  // "ddp-helo"; another byte order or program is refused by it
-    std::uint32_t version = 2;
+    std::uint32_t version = 3;
     std::int32_t rank = 0;
     std::int64_t generation = 0;
     std::uint64_t group = 0;  ///< hash of the group's name

@@ -43,7 +43,7 @@ struct MessageHeader {
     std::uint64_t payload_bytes = 0;
     Signature signature;
 };
-static_assert(sizeof(MessageHeader) == 72);
+static_assert(sizeof(MessageHeader) == 80);
 
 class Links {
 public:

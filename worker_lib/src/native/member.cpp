@@ -67,6 +67,12 @@ int Topology::node_of(int rank) const {
     return static_cast<int>(std::ranges::find_if(nodes, holds) - nodes.begin());
 }
 
+int Topology::ranks() const {
+    std::size_t total = 0;
+    for (const auto& node : nodes) total += node.size();
+    return static_cast<int>(total);
+}
+
 Topology make_topology(const std::vector<Member>& members, int own_rank) {
     Topology topology;
     std::vector<std::string_view> names;  // of the nodes, in the order of their first appearance

@@ -46,6 +46,7 @@ struct Topology {
     /// Those of all other nodes. Only if own_carries().
     [[nodiscard]] std::vector<int> counterparts() const;
     [[nodiscard]] int node_of(int rank) const;
+    [[nodiscard]] int ranks() const;  ///< of all nodes
 };
 [[nodiscard]] Topology make_topology(const std::vector<Member>& members, int own_rank);
 

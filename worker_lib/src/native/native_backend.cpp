@@ -92,6 +92,12 @@ void NativeBackend::run() {
     }
 }
 
+OwnBuffer NativeBackend::own_buffer(const Buffer& buffer) const {
+    return {.data = static_cast<std::byte*>(buffer.data),
+            .bytes = buffer.bytes(),
+            .heap_offset = arena_.offset_of(buffer.data, buffer.bytes())};
+}
+
 void NativeBackend::perform(const Job& job) {
     try {
         if (failure_) {
@@ -103,15 +109,22 @@ void NativeBackend::perform(const Job& job) {
         const Operation& operation = job.operation;
         node_.begin(operation);
         node_.check_poison(operation);
-        const Buffer& buffer = operation.buffer;
-        const OwnBuffer own{.data = static_cast<std::byte*>(buffer.data),
-                            .bytes = buffer.bytes(),
-                            .heap_offset = arena_.offset_of(buffer.data, buffer.bytes())};
+        const OwnBuffers own{.input = own_buffer(operation.buffer), .output = own_buffer(operation.result())};
         const Team team{
             .topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr, .scratch = scratch_};
         switch (operation.kind) {
-            case OpKind::kAllReduce: all_reduce(team, operation, own); break;
-            case OpKind::kBroadcast: broadcast(team, operation, own); break;
+            case OpKind::kAllReduce:
+            case OpKind::kReduce: all_reduce(team, operation, own); break;
+            case OpKind::kReduceScatter: reduce_scatter(team, operation, own); break;
+            case OpKind::kAllGather:
+            case OpKind::kAllGatherV:
+            case OpKind::kGather:
+            case OpKind::kGatherV:
+            case OpKind::kScatter:
+            case OpKind::kScatterV:
+            case OpKind::kAllToAll:
+            case OpKind::kAllToAllV: move_blocks(team, operation, own); break;
+            case OpKind::kBroadcast: broadcast(team, operation, own.input); break;
             case OpKind::kBarrier: barrier(team, operation); break;
         }
         node_.done(operation);

@@ -51,6 +51,7 @@ private:
 
     void run();
     [[nodiscard]] std::optional<Job> next_job();
+    [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
     void perform(const Job& job);
     void fail(const Error& failure);
     void end(const Error& failure, bool tell_peers);

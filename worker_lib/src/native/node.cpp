@@ -27,16 +27,16 @@ Node::Node(std::string group, std::vector<LocalRank> ranks, int own_index)
 
 const Announcement& Node::announced(int index) const { return control(index).announcements[seq_ % 2]; }
 
-bool Node::any_foreign() const {
+bool Node::any_foreign(Side side) const {
     for (int i = 0; i < size(); ++i) {
-        if (is_foreign(i)) return true;
+        if (is_foreign(i, side)) return true;
     }
     return false;
 }
 
-void Node::meet(const Operation& operation, std::uint64_t heap_offset) {
+void Node::meet(const Operation& operation, const Places& places) {
     seq_ = operation.seq;
-    own().announcements[seq_ % 2] = {signature_of(operation), heap_offset};
+    own().announcements[seq_ % 2] = {signature_of(operation), places};
     arrive(operation, meeting_deadline(operation));
     compare(operation);
 }

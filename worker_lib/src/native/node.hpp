@@ -29,6 +29,9 @@ struct LocalRank {
     std::string name;          ///< for errors: "rank 3 (host a, pid 71)"
 };
 
+/// Which of a rank's buffers: what it gives, or what it gets. In place they are the same.
+enum class Side : std::uint8_t { kInput, kOutput };
+
 /// A rank that is gone, from wherever that is known.
 struct Absence {
     std::optional<std::uint64_t> after;  ///< the last operation that it has done; nothing: unknown
@@ -42,22 +45,23 @@ public:
 
     [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
     [[nodiscard]] int own_index() const { return own_index_; }
+    [[nodiscard]] const std::string& group() const { return group_; }
     [[nodiscard]] int rank_at(int index) const { return at(index).rank; }
 
-    /// The first barrier of an operation: announces it and the place of its buffer, waits for all, compares. After it
+    /// The first barrier of an operation: announces it and the places of its buffers, waits for all, compares. After it
     /// announced() is valid until the next meet(). Throws Mismatch naming both sides, and as barrier().
-    void meet(const Operation& operation, std::uint64_t heap_offset);
+    void meet(const Operation& operation, const Places& places);
     /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
     /// the culprits, or the failure of whoever poisoned the node.
     void barrier(const Operation& operation);
 
     /// Whether a rank's buffer lies outside its heap, so that it passes through its staging slot.
-    [[nodiscard]] bool is_foreign(int index) const { return announced(index).heap_offset == Announcement::kForeign; }
-    [[nodiscard]] bool any_foreign() const;
+    [[nodiscard]] bool is_foreign(int index, Side side) const { return place_of(index, side) == Places::kForeign; }
+    [[nodiscard]] bool any_foreign(Side side) const;
     [[nodiscard]] std::byte* staging(int index) const { return at(index).segment->staging(); }
     /// A rank's buffer in its heap; not for foreign ones.
-    [[nodiscard]] std::byte* buffer(int index) const {
-        return at(index).segment->heap() + announced(index).heap_offset;
+    [[nodiscard]] std::byte* buffer(int index, Side side) const {
+        return at(index).segment->heap() + place_of(index, side);
     }
 
     /// Makes the group unusable on this node: every wait here ends with `failure`, now and later. The first call
@@ -93,6 +97,10 @@ private:
     [[nodiscard]] Control& control(int index) const { return at(index).segment->control(); }
     [[nodiscard]] Control& own() const { return control(own_index_); }
     [[nodiscard]] const Announcement& announced(int index) const;
+    [[nodiscard]] std::uint64_t place_of(int index, Side side) const {
+        const Places& places = announced(index).places;
+        return side == Side::kInput ? places.input : places.output;
+    }
     [[nodiscard]] std::vector<int> absent() const;
     void arrive(const Operation& operation, ddprun::TimePoint deadline);
     void check_progress(const Operation& operation, ddprun::TimePoint deadline) const;

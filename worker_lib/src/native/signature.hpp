@@ -14,6 +14,7 @@ namespace ddp::detail {
 struct Signature {
     std::uint64_t seq = 0;
     std::uint64_t count = 0;
+    std::uint64_t counts_hash = 0;  ///< of what each rank gives or gets, where that differs between ranks
     std::int32_t root = 0;
     OpKind kind = OpKind::kBarrier;
     DType dtype = DType::u8;
@@ -21,7 +22,7 @@ struct Signature {
     std::uint8_t unused = 0;
     std::array<char, 24> tag{};  ///< cut; shown, never compared
 };
-static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) == 48);
+static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) == 56);
 
 [[nodiscard]] Signature signature_of(const Operation& operation);
 

@@ -122,7 +122,7 @@ ncclResult_t NcclBackend::start(const Operation& operation, ncclComm_t comm) {
     switch (operation.kind) {
         case OpKind::kAllReduce:
             if (buffer.count == 0) return ncclSuccess;
-            return api_.nccl.all_reduce(buffer.data, buffer.data, buffer.count, to_nccl(buffer.dtype),
+            return api_.nccl.all_reduce(buffer.data, operation.result().data, buffer.count, to_nccl(buffer.dtype),
                                         *to_nccl(operation.reduce_op, ranks_), comm, device_->stream());
         case OpKind::kBroadcast:
             if (buffer.count == 0) return ncclSuccess;
@@ -130,11 +130,19 @@ ncclResult_t NcclBackend::start(const Operation& operation, ncclComm_t comm) {
                                        comm, device_->stream());
         case OpKind::kBarrier:
             return api_.nccl.all_reduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm, device_->stream());
+        default: break;  // refused by check()
     }
     return ncclInvalidArgument;
 }
 
 void NcclBackend::check(const Operation& operation) const {
+    const OpKind kind = operation.kind;
+    if (kind != OpKind::kAllReduce && kind != OpKind::kBroadcast && kind != OpKind::kBarrier) {
+        throw Error(ErrorCode::Unavailable,
+                    fmt::format("{}: the NCCL backend has no {} yet. The native backend has, for host memory: "
+                                "Backend::Native",
+                                describe(operation), to_string(kind)));
+    }
     std::string wrong;
     if (operation.kind != OpKind::kBarrier && operation.buffer.device != Device::Cuda) {
         wrong =

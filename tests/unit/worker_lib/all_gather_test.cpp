@@ -1,0 +1,82 @@
+// all_gather and all_gather_v.
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/moved_bytes.hpp"
+#include "tests/unit/worker_lib/rank_memory.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+namespace {
+
+/// Every rank gives counts[rank] elements; what was wrong on this one.
+std::string gather(Context& context, RankMemory& place, const Counts& counts, DType type, bool v, bool in_place) {
+    const auto rank = static_cast<std::size_t>(context.rank());
+    std::vector<std::byte> expected;
+    std::size_t own_offset = 0;
+    for (std::size_t source = 0; source < counts.size(); ++source) {
+        if (source == rank) own_offset = expected.size();
+        append(expected, part_of(static_cast<int>(source), -1, counts[source], type));
+    }
+    const auto own = part_of(context.rank(), -1, counts[rank], type);
+    std::byte* const out = place.allocate(expected.size());
+    if (rank % 3 == 1) place.change_sides();
+    std::byte* const in = in_place ? out + own_offset : place.allocate(own.size());
+    if (rank % 3 == 1) place.change_sides();
+    std::copy(own.begin(), own.end(), in);
+    const Buffer from{in, counts[rank], type};
+    const Buffer to{out, expected.size() / size_of(type), type};
+    (v ? context.world().all_gather_v(from, to, counts) : context.world().all_gather(from, to)).wait();
+    std::string wrong = difference(out, expected);
+    if (wrong.empty()) wrong = difference(in, own);
+    return wrong.empty() ? "" : fmt::format("rank {}: {} of {} elements: {}\n", rank, wrong, counts[rank], v);
+}
+
+std::string gather_all(const LocalWorld& world, Memory memory, const std::vector<std::size_t>& counts,
+                       const std::vector<DType>& types) {
+    std::string all;
+    for (const auto& complaint : run_ranks(world, [&](Context& context) {
+             RankMemory place(context, memory);
+             std::string wrong;
+             for (const std::size_t count : counts) {
+                 for (const DType type : types) {
+                     for (const bool in_place : {false, true}) {
+                         const Counts even(static_cast<std::size_t>(world.size()), count);
+                         wrong += gather(context, place, even, type, false, in_place);
+                         wrong += gather(context, place, uneven_counts(world.size(), count), type, true, in_place);
+                     }
+                 }
+             }
+             return wrong;
+         })) {
+        all += complaint;
+    }
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("all_gather gives everybody everybody's part", "[native][unit]") {
+    const auto shape = GENERATE(
+        values<std::vector<int>>({{1}, {2}, {3}, {4}, {5}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {1, 6}, {3, 3, 3}}));
+    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
+    const LocalWorld world{.ranks_per_node = shape};
+    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), static_cast<int>(memory));
+    const auto size = static_cast<std::size_t>(world.size());
+    CHECK(gather_all(world, memory, {0, 1, size - 1, size, size + 1, 1001},
+                     {DType::u8, DType::f16, DType::i32, DType::f64}) == "");
+}
+
+TEST_CASE("all_gather of counts that take several rounds", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {2, 1}, {1, 2, 1}}));
+    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
+    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), static_cast<int>(memory));
+    CHECK(gather_all(LocalWorld{.ranks_per_node = shape}, memory, {150'001}, {DType::f64}) == "");
+}

@@ -1,0 +1,128 @@
+// Out-of-place all_reduce, reduce and reduce_scatter against the slow reference, bit for bit: worlds of all shapes, all
+// types and reductions, awkward counts, in place and apart, inside and outside the arena.
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/rank_memory.hpp"
+#include "tests/unit/worker_lib/reduction_cases.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+namespace {
+
+enum class Form { kAllReduce, kReduce, kReduceInPlace, kReduceScatter, kReduceScatterInPlace };
+
+bool is_scatter(Form form) { return form == Form::kReduceScatter || form == Form::kReduceScatterInPlace; }
+
+Bytes bytes_at(const std::byte* memory, std::size_t bytes) { return {memory, memory + bytes}; }
+
+/// One call on one rank: its input, what everybody's inputs reduce to (both whole), and what was wrong.
+class Call {
+public:
+    Call(Context& context, RankMemory& place, const Case& one, Form form, const Bytes& input, const Bytes& reduced)
+        : context_(context), place_(place), one_(one), form_(form), input_(input), reduced_(reduced) {}
+
+    std::string run(int root) {
+        const auto rank = static_cast<std::size_t>(context_.rank());
+        const std::size_t part = one_.count * size_of(one_.type);
+        const std::size_t begin = is_scatter(form_) ? rank * part : 0;
+        const bool in_place = form_ == Form::kReduceInPlace || form_ == Form::kReduceScatterInPlace;
+        const bool gets = (form_ != Form::kReduce && form_ != Form::kReduceInPlace) || context_.rank() == root;
+        std::byte* const in = place_.copy_of(input_);
+        if (rank % 3 == 1) place_.change_sides();  // so that inputs and outputs mix, too
+        std::byte* const out = in_place ? in + begin : place_.allocate(part);
+        if (rank % 3 == 1) place_.change_sides();
+        start({in, input_.size() / size_of(one_.type), one_.type}, {gets ? out : nullptr, one_.count, one_.type}, root)
+            .wait();
+
+        Bytes expected = input_;
+        const Bytes mine(reduced_.begin() + static_cast<std::ptrdiff_t>(begin),
+                         reduced_.begin() + static_cast<std::ptrdiff_t>(begin + part));
+        if (in_place && gets)
+            std::copy(mine.begin(), mine.end(), expected.begin() + static_cast<std::ptrdiff_t>(begin));
+        if (const auto at = first_difference(bytes_at(in, input_.size()), expected, one_.type); at >= 0)
+            return fmt::format("rank {}: {}: the input is wrong at {}\n", rank, one_.text(), at);
+        if (!gets) return {};
+        const auto at = first_difference(bytes_at(out, part), mine, one_.type);
+        return at < 0 ? "" : fmt::format("rank {}: {}: the output is wrong at {}\n", rank, one_.text(), at);
+    }
+
+private:
+    Work start(Buffer in, Buffer out, int root) {
+        ProcessGroup& world = context_.world();
+        if (is_scatter(form_)) return world.reduce_scatter(in, out, one_.op);
+        if (form_ == Form::kAllReduce) return world.all_reduce(in, out, one_.op);
+        return world.reduce(in, context_.rank() == root ? out : Buffer{}, root, one_.op);
+    }
+
+    Context& context_;
+    RankMemory& place_;
+    const Case& one_;
+    const Form form_;
+    const Bytes& input_;
+    const Bytes& reduced_;
+};
+
+std::string run_cases(const LocalWorld& world, const std::vector<Case>& cases, Form form, Memory memory) {
+    const auto ranks = static_cast<std::size_t>(world.size());
+    std::vector<std::vector<Bytes>> inputs;
+    std::vector<Bytes> reduced;
+    for (const Case& one : cases) {
+        const std::size_t count = is_scatter(form) ? one.count * ranks : one.count;
+        auto& of_case = inputs.emplace_back();
+        for (int rank = 0; rank < world.size(); ++rank) of_case.push_back(make_input(count, one.type, rank));
+        reduced.push_back(reference_all_reduce(of_case, world.ranks_per_node, one.type, one.op));
+    }
+    std::string all;
+    for (const auto& complaint : run_ranks(world, [&](Context& context) {
+             std::string wrong;
+             RankMemory place(context, memory);
+             for (std::size_t i = 0; i < cases.size() && wrong.empty(); ++i) {
+                 const std::size_t count = is_scatter(form) ? cases[i].count * ranks : cases[i].count;
+                 const std::size_t bytes = count * size_of(cases[i].type);
+                 const Bytes input = repeat(inputs[i][static_cast<std::size_t>(context.rank())], bytes);
+                 const Bytes whole = repeat(reduced[i], bytes);
+                 wrong = Call(context, place, cases[i], form, input, whole).run(static_cast<int>(i % ranks));
+             }
+             return wrong;
+         })) {
+        all += complaint;
+    }
+    return all;
+}
+
+const auto kForms = {Form::kAllReduce, Form::kReduce, Form::kReduceInPlace, Form::kReduceScatter,
+                     Form::kReduceScatterInPlace};
+
+}  // namespace
+
+TEST_CASE("reductions into other buffers, to one rank and to parts, in worlds of all shapes", "[native][unit]") {
+    const auto shape =
+        GENERATE(values<std::vector<int>>({{1}, {2}, {3}, {6}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {4, 4}}));
+    const auto form = GENERATE(values<Form>(kForms));
+    const LocalWorld world{.ranks_per_node = shape};
+    CAPTURE(name_of(shape), static_cast<int>(form));
+    const auto size = static_cast<std::size_t>(world.size());
+    for (const auto memory : {Memory::kArena, Memory::kForeign, Memory::kMixed}) {
+        CAPTURE(static_cast<int>(memory));
+        const std::vector<std::size_t> counts = memory == Memory::kMixed
+                                                    ? std::vector<std::size_t>{0, 1, size - 1, size, size + 1, 57}
+                                                    : std::vector<std::size_t>{1, 57};
+        CHECK(run_cases(world, all_types_and_ops(counts), form, memory) == "");
+    }
+}
+
+TEST_CASE("reductions of counts that take several pieces", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {2, 1}, {1, 2, 2}}));
+    const auto form = GENERATE(values<Form>(kForms));
+    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
+    CAPTURE(name_of(shape), static_cast<int>(form), static_cast<int>(memory));
+    const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, is_scatter(form) ? 100'001u : 600'001u}};
+    CHECK(run_cases(LocalWorld{.ranks_per_node = shape}, cases, form, memory) == "");
+}

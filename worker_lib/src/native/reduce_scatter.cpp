@@ -1,0 +1,218 @@
+// Reduce-scatter. Inside a node each rank reduces its chunk of everybody's input into its own output: one pass. Between
+// nodes the chunks of a node's ranks, laid end to end, are divided among the carriers: each reduces its slice over its
+// node, sends it to its counterpart there, and that one adds the nodes' slices up and stores them to their outputs.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "worker_lib/src/native/collectives.hpp"
+#include "worker_lib/src/native/partition.hpp"
+#include "worker_lib/src/native/reduce.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// A staging slot holds pieces of its owner's input in its first half, and of its output in the second.
+constexpr std::size_t kHalf = kStagingBytes / 2;
+/// What is reduced at a time where the sums need rounding: it stays in the first-level cache.
+constexpr std::size_t kBlock = 2048;
+
+class ReduceScatter {
+public:
+    ReduceScatter(const Team& team, const Operation& operation, const OwnBuffers& own)
+        : team_(team),
+          node_(team.node),
+          operation_(operation),
+          own_(own),
+          reduction_(lookup(operation.part().dtype, operation.reduce_op)),
+          width_(size_of(operation.part().dtype)),
+          count_(operation.part().count),
+          stages_own_(node_.size() > 1 && own.input.is_foreign()) {
+        if (operation.reduce_op == ReduceOp::Avg) scale_ = 1.0 / team.topology.ranks();
+    }
+
+    void run() {
+        const bool across = team_.nodes() > 1;
+        choose_piece(true);
+        if (stages_own_) stage();
+        node_.meet(operation_, {.input = own_.input.place(), .output = own_.output.place()});
+        const bool staged =
+            node_.size() > 1 && (node_.any_foreign(Side::kInput) || (across && node_.any_foreign(Side::kOutput)));
+        choose_piece(staged);
+        do {  // once for no elements at all, too: leaders on other nodes expect to hear from ours
+            size_ = std::min(piece_, count_ - first_);
+            if (first_ > 0 && staged) {
+                if (stages_own_) stage();
+                node_.barrier(operation_);
+            }
+            if (across) {
+                reduce_across();
+            } else {
+                reduce_own_chunk();
+            }
+            const bool last = first_ + size_ == count_;
+            if (staged || last) node_.barrier(operation_);
+            if (across && output_is_staged(node_.own_index())) {
+                own_.output.copy_in_from(node_.staging(node_.own_index()) + kHalf, first_ * width_, size_ * width_);
+            }
+            first_ += size_;
+        } while (first_ < count_);
+    }
+
+private:
+    /// Elements of every chunk that are dealt with at a time. Between nodes all ranks must agree, whether they stage or
+    /// not.
+    void choose_piece(bool staged) {
+        const auto ranks = static_cast<std::size_t>(team_.topology.ranks());
+        piece_ = std::max<std::size_t>(count_, 1);
+        if (team_.nodes() == 1 && !staged) return;
+        const std::size_t bytes = team_.nodes() > 1 ? kHalf : kLocalPieceBytes;
+        piece_ = std::clamp<std::size_t>(bytes / (ranks * width_), 1, piece_);
+        size_ = std::min(piece_, count_ - first_);
+    }
+
+    void stage() {
+        size_ = std::min(piece_, count_ - first_);
+        std::byte* const slot = node_.staging(node_.own_index());
+        for (std::size_t chunk = 0; chunk < static_cast<std::size_t>(team_.topology.ranks()); ++chunk) {
+            own_.input.copy_out_to(slot + chunk * size_ * width_, (chunk * count_ + first_) * width_, size_ * width_);
+        }
+    }
+
+    /// Elements of everybody's input for `rank`, from element `offset` of the piece.
+    std::vector<const void*> sources(int rank, std::size_t offset) const {
+        const auto chunk = static_cast<std::size_t>(rank);
+        const std::size_t whole = (chunk * count_ + first_ + offset) * width_;
+        std::vector<const void*> list;
+        for (int i = 0; i < node_.size(); ++i) {
+            if (i == node_.own_index()) {
+                list.push_back(own_.input.data + whole);
+            } else if (node_.is_foreign(i, Side::kInput)) {
+                list.push_back(node_.staging(i) + (chunk * size_ + offset) * width_);
+            } else {
+                list.push_back(node_.buffer(i, Side::kInput) + whole);
+            }
+        }
+        return list;
+    }
+
+    void reduce_own_chunk() const {
+        if (size_ == 0) return;
+        alignas(kSeparation) std::array<std::byte, kBlock * sizeof(double)> sums;
+        auto from = sources(node_.rank_at(node_.own_index()), 0);
+        std::byte* to = own_.output.data + first_ * width_;
+        for (std::size_t begin = 0; begin < size_; begin += kBlock) {
+            const std::size_t size = std::min(kBlock, size_ - begin);
+            reduction_.reduce(from.data(), from.size(), size, sums.data());
+            reduction_.finish(sums.data(), size, scale_, to);
+            for (const void*& source : from) source = static_cast<const std::byte*>(source) + size * width_;
+            to += size * width_;
+        }
+    }
+
+    /// Our slice of the chunks of a node's ranks, laid end to end.
+    Range slice(std::size_t node) const {
+        return part(team_.topology.nodes[node].size() * size_, static_cast<std::size_t>(team_.topology.carriers),
+                    static_cast<std::size_t>(node_.own_index()), kSeparation / width_);
+    }
+
+    /// Calls function(local index, offset in its piece, elements) for the chunks in a slice.
+    template <typename Function>
+    void for_chunks(Range range, Function function) const {
+        for (std::size_t at = range.begin; at < range.end;) {
+            const std::size_t offset = at % size_;
+            const std::size_t size = std::min(size_ - offset, range.end - at);
+            function(at / size_, offset, size);
+            at += size;
+        }
+    }
+
+    void reduce_across() {
+        const std::uint32_t step = step_++;
+        if (!team_.topology.own_carries()) return;
+        std::vector<std::span<std::byte>> sums = reduce_slices();
+        const auto self = static_cast<std::size_t>(team_.topology.own_node);
+        const std::span<std::byte> mine = sums[self];
+        const auto inbox = team_.scratch.inbox.first(mine.size() * team_.nodes());
+        const bool opening = team_.is_leader() && step == 0;  // this exchange is also the comparison
+        std::vector<const void*> parts(team_.nodes(), mine.data());
+        std::vector<OutMessage> out;
+        std::vector<InMessage> in;
+        for (std::size_t node = 0; node < team_.nodes(); ++node) {
+            if (node == self) continue;
+            const int peer = team_.topology.counterpart(static_cast<int>(node));
+            const auto slot = inbox.subspan(node * mine.size(), mine.size());
+            if (opening || !sums[node].empty()) out.push_back({peer, sums[node]});
+            if (opening || !mine.empty()) in.push_back({peer, slot});
+            parts[node] = slot.data();
+        }
+        team_.links->exchange(operation_, step, out, in);
+        if (!mine.empty()) store(parts, mine);
+    }
+
+    /// Our slice for every node, reduced over our node.
+    std::vector<std::span<std::byte>> reduce_slices() {
+        const std::size_t width = reduction_.accumulator_bytes;
+        std::size_t total = 0;
+        for (std::size_t node = 0; node < team_.nodes(); ++node) total += slice(node).size() * width;
+        auto free = team_.scratch.sums.first(total);
+        std::vector<std::span<std::byte>> sums;
+        for (std::size_t node = 0; node < team_.nodes(); ++node) {
+            sums.push_back(free.first(slice(node).size() * width));
+            std::byte* to = free.data();
+            for_chunks(slice(node), [&](std::size_t index, std::size_t offset, std::size_t size) {
+                const auto from = sources(team_.topology.nodes[node][index], offset);
+                reduction_.reduce(from.data(), from.size(), size, to);
+                to += size * width;
+            });
+            free = free.subspan(sums.back().size());
+        }
+        return sums;
+    }
+
+    /// Adds up all nodes' slices for ours, in their order, and hands the elements to their owners.
+    void store(const std::vector<const void*>& parts, std::span<std::byte> sums) {
+        const Range range = slice(static_cast<std::size_t>(team_.topology.own_node));
+        const auto result = team_.scratch.result.first(range.size() * width_);
+        reduction_.combine(parts.data(), parts.size(), range.size(), sums.data());
+        reduction_.finish(sums.data(), range.size(), scale_, result.data());
+        const std::byte* from = result.data();
+        for_chunks(range, [&](std::size_t index, std::size_t offset, std::size_t size) {
+            std::memcpy(output(static_cast<int>(index)) + offset * width_, from, size * width_);
+            from += size * width_;
+        });
+    }
+
+    bool output_is_staged(int index) const { return node_.size() > 1 && node_.is_foreign(index, Side::kOutput); }
+
+    /// Where the current piece of a neighbour's output lies until it takes it.
+    std::byte* output(int index) const {
+        if (output_is_staged(index)) return node_.staging(index) + kHalf;
+        if (index == node_.own_index()) return own_.output.data + first_ * width_;
+        return node_.buffer(index, Side::kOutput) + first_ * width_;
+    }
+
+    const Team& team_;
+    Node& node_;
+    const Operation& operation_;
+    const OwnBuffers& own_;
+    const Reduction& reduction_;
+    const std::size_t width_;
+    const std::size_t count_;  ///< elements of a chunk
+    const bool stages_own_;
+    double scale_ = 1;
+    std::uint32_t step_ = 0;
+    std::size_t piece_ = 1;
+    std::size_t first_ = 0;  ///< of the elements of each chunk that are in hand
+    std::size_t size_ = 0;
+};
+
+}  // namespace
+
+void reduce_scatter(const Team& team, const Operation& operation, const OwnBuffers& own) {
+    ReduceScatter(team, operation, own).run();
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,13 @@
+#pragma once
+// What can be said against a collective before any rank hears of it. Pure.
+
+#include <string>
+
+#include "worker_lib/src/backend.hpp"
+
+namespace ddp::detail {
+
+/// What is wrong with the operation as rank spec.rank of its group calls it, or nothing.
+[[nodiscard]] std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend);
+
+}  // namespace ddp::detail

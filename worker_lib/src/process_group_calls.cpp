@@ -1,0 +1,123 @@
+// The collectives of ProcessGroup, as operations for its backend.
+
+#include <utility>
+
+#include "ddp/process_group.hpp"
+#include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/group.hpp"
+
+namespace ddp {
+
+using detail::Operation;
+using detail::OpKind;
+
+namespace {
+
+Operation make(OpKind kind, Buffer in, Stream stream) {
+    Operation operation;
+    operation.kind = kind;
+    operation.buffer = in;
+    operation.stream = stream;
+    return operation;
+}
+
+Operation make(OpKind kind, Buffer in, Buffer out, Stream stream) {
+    Operation operation = make(kind, in, stream);
+    operation.output = out;
+    return operation;
+}
+
+/// Of a buffer that this rank has no use for, only its type stays.
+Buffer unused(const Buffer& other) { return {nullptr, 0, other.dtype, other.device}; }
+
+Operation with_counts(Operation operation, std::span<const std::size_t> counts) {
+    operation.counts.assign(counts.begin(), counts.end());
+    detail::Fnv64 hash;
+    hash.add(std::as_bytes(counts));
+    operation.counts_hash = hash.value();
+    return operation;
+}
+
+Operation with_root(Operation operation, int root) {
+    operation.root = root;
+    return operation;
+}
+
+}  // namespace
+
+Work ProcessGroup::all_reduce(Buffer inout, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kAllReduce, inout, stream);
+    operation.reduce_op = op;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::all_reduce(Buffer in, Buffer out, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kAllReduce, in, out, stream);
+    operation.reduce_op = op;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::broadcast(Buffer inout, int root, Stream stream, OpOptions options) {
+    return impl_->submit(with_root(make(OpKind::kBroadcast, inout, stream), root), options);
+}
+
+Work ProcessGroup::reduce(Buffer in, Buffer out, int root, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kReduce, in, rank() == root ? out : unused(in), stream);
+    operation.reduce_op = op;
+    return impl_->submit(with_root(std::move(operation), root), options);
+}
+
+Work ProcessGroup::reduce_scatter(Buffer in, Buffer out, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kReduceScatter, in, out, stream);
+    operation.reduce_op = op;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::all_gather(Buffer in, Buffer out, Stream stream, OpOptions options) {
+    return impl_->submit(make(OpKind::kAllGather, in, out, stream), options);
+}
+
+Work ProcessGroup::all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, Stream stream,
+                                OpOptions options) {
+    return impl_->submit(with_counts(make(OpKind::kAllGatherV, in, out, stream), counts), options);
+}
+
+Work ProcessGroup::gather(Buffer in, Buffer out, int root, Stream stream, OpOptions options) {
+    const Buffer used = rank() == root ? out : unused(in);
+    return impl_->submit(with_root(make(OpKind::kGather, in, used, stream), root), options);
+}
+
+Work ProcessGroup::gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream,
+                            OpOptions options) {
+    const Buffer used = rank() == root ? out : unused(in);
+    Operation operation = with_counts(make(OpKind::kGatherV, in, used, stream), counts);
+    return impl_->submit(with_root(std::move(operation), root), options);
+}
+
+Work ProcessGroup::scatter(Buffer in, Buffer out, int root, Stream stream, OpOptions options) {
+    const Buffer used = rank() == root ? in : unused(out);
+    return impl_->submit(with_root(make(OpKind::kScatter, used, out, stream), root), options);
+}
+
+Work ProcessGroup::scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream,
+                             OpOptions options) {
+    const Buffer used = rank() == root ? in : unused(out);
+    Operation operation = with_counts(make(OpKind::kScatterV, used, out, stream), counts);
+    return impl_->submit(with_root(std::move(operation), root), options);
+}
+
+Work ProcessGroup::all_to_all(Buffer in, Buffer out, Stream stream, OpOptions options) {
+    return impl_->submit(make(OpKind::kAllToAll, in, out, stream), options);
+}
+
+Work ProcessGroup::all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
+                                std::span<const std::size_t> receive_counts, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kAllToAllV, in, out, stream);
+    operation.counts.assign(send_counts.begin(), send_counts.end());
+    operation.receive_counts.assign(receive_counts.begin(), receive_counts.end());
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::barrier(OpOptions options) { return impl_->submit(Operation{}, options); }
+
+}  // namespace ddp
