@@ -41,11 +41,21 @@ def import_torch():
     return torch
 
 
-def run_child(function, log, deadline):
+def descendants_of_case(mark):
+    """Programs that a case started carry its mark in their environment, also those in sessions of their own: stock
+    torchrun gives one to each worker."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environment:
+            if mark.encode() in environment.read().split(b"\0"):
+                yield int(pid)
+
+
+def run_child(function, log, deadline, mark):
     """In the child: never returns. A session of its own, so that all it started can be ended with it."""
     code = 1
     try:
         os.setsid()
+        os.environ.update([mark.split("=")])
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         faulthandler.dump_traceback_later(deadline - 1, exit=False, file=sys.stderr)
@@ -67,10 +77,11 @@ class Case:
         self.name, self.deadline = name, deadline
         self.log = tempfile.TemporaryFile("w+")
         self.began = time.monotonic()
+        self.mark = f"INTEROP_CASE={os.getpid()}-{time.monotonic_ns()}"
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            run_child(function, self.log, deadline)
+            run_child(function, self.log, deadline, self.mark)
 
     def poll(self):
         """None while it runs, then how it ended: the empty string for success."""
@@ -89,6 +100,11 @@ class Case:
         """Ends all that belongs to it, also ranks that a failed case has left behind."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+        while left := list(descendants_of_case(self.mark)):  # again, for one may have started another meanwhile
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
 
     def output(self):
         self.log.seek(0)
