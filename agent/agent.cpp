@@ -20,6 +20,7 @@
 #include "agent/environment.hpp"
 #include "agent/event_queue.hpp"
 #include "agent/output/console.hpp"
+#include "agent/output/console_end.hpp"
 #include "agent/output/log_sink.hpp"
 #include "agent/output/log_writer.hpp"
 #include "agent/output/text.hpp"
@@ -167,7 +168,7 @@ asio::awaitable<int> Agent::run() {
     co_await link_.close();
     stop_signals_.clear();  // nothing is left to stop but ourselves, should the console take nothing more
     logs_.finish(kLogFlush);
-    console_.drain();
+    drain_at_end(console_, exit_code_, tag());
     co_return exit_code_;
 }
 

@@ -44,8 +44,13 @@ bool Console::backlogged() const {
     return std::ranges::any_of(places_, [](const auto& p) { return p->outlet.waiting_bytes() > kBacklogBytes; });
 }
 
-void Console::drain() {
-    for (const auto& p : places_) p->outlet.drain();
+std::size_t Console::drain(std::chrono::milliseconds patience) {
+    std::size_t left_bytes = 0;
+    for (const auto& p : places_) {
+        p->outlet.drain(patience);
+        left_bytes += p->outlet.waiting_bytes();
+    }
+    return left_bytes;
 }
 
 }  // namespace ddprun::agent

@@ -4,6 +4,7 @@
 // One thread.
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 
 #include <array>
 #include <cstddef>
@@ -33,8 +34,9 @@ public:
 
     [[nodiscard]] bool backlogged() const;
 
-    /// Writes what is queued and waits for as long as the console takes, as any program would at its end.
-    void drain();
+    /// Writes what is queued and waits for as long as the console takes, as any program would at its end; at most until
+    /// it has taken nothing for `patience`. How many bytes it did not take.
+    std::size_t drain(std::chrono::milliseconds patience = std::chrono::milliseconds(-1));
 
 private:
     struct Place {

@@ -22,13 +22,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};  // where nothing tells us that there is room again
 constexpr std::chrono::milliseconds kNextTurn{2};
+constexpr std::chrono::milliseconds kNoWait{0};
 /// Whoever has its turn for so long, with room to write, was stopped in the middle of a line.
 constexpr std::chrono::seconds kPatience{1};
 
-bool has_room(int fd, bool wait) {
+bool has_room(int fd, std::chrono::milliseconds wait) {
     pollfd poll_fd{fd, POLLOUT, 0};
     for (;;) {
-        const int count = ::poll(&poll_fd, 1, wait ? -1 : 0);
+        const int count = ::poll(&poll_fd, 1, static_cast<int>(wait.count()));
         if (count >= 0 || errno != EINTR) return count != 0;
     }
 }
@@ -64,11 +65,11 @@ void Outlet::append(std::string_view text) {
 
 void Outlet::push() {
     if (pushing_) return;
-    if (const Obstacle obstacle = pump(false); obstacle != Obstacle::kNone) push_later(obstacle);
+    if (const Obstacle obstacle = pump(kNoWait); obstacle != Obstacle::kNone) push_later(obstacle);
 }
 
-void Outlet::drain() {
-    while (pump(true) == Obstacle::kOthersTurn) std::this_thread::sleep_for(kNextTurn);
+void Outlet::drain(std::chrono::milliseconds patience) {
+    while (pump(patience) == Obstacle::kOthersTurn) std::this_thread::sleep_for(kNextTurn);
 }
 
 void Outlet::push_later(Obstacle obstacle) {
@@ -86,7 +87,7 @@ void Outlet::push_later(Obstacle obstacle) {
     }
 }
 
-Outlet::Obstacle Outlet::pump(bool wait) {
+Outlet::Obstacle Outlet::pump(std::chrono::milliseconds wait) {
     Obstacle obstacle = Obstacle::kNone;
     std::size_t written = 0;
     while (written < queue_.size() && obstacle == Obstacle::kNone) {
@@ -103,7 +104,7 @@ Outlet::Obstacle Outlet::pump(bool wait) {
                 lost_for_ = 0;
                 in_a_line_ = queue_[written - 1] != '\n';
             } else if (count == 0 || errno == EAGAIN) {
-                if (!wait) obstacle = Obstacle::kFull;
+                if (wait == kNoWait) obstacle = Obstacle::kFull;
             } else if (errno != EINTR) {
                 // Training goes on without. A reader that has gone (… | head) does not come back; room on a disk may.
                 broken_ = errno == EPIPE || errno == EBADF || (errno == EIO && terminal_);

@@ -8,6 +8,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -30,14 +31,14 @@ public:
     void append(std::string_view text);
     /// Writes what can be written now; what is left follows by itself while the io_context runs.
     void push();
-    /// Writes all that waits, for as long as the other side takes.
-    void drain();
+    /// Writes all that waits, until the other side has taken nothing for `patience`; negative: however long it takes.
+    void drain(std::chrono::milliseconds patience);
 
 private:
     enum class Obstacle { kNone, kFull, kOthersTurn };
 
-    /// Writes until nothing is left or something is in the way.
-    Obstacle pump(bool wait);
+    /// Writes until nothing is left or something has been in the way for `wait`; negative: for ever.
+    Obstacle pump(std::chrono::milliseconds wait);
     void push_later(Obstacle obstacle);
     [[nodiscard]] std::size_t next_piece(std::string_view waiting) const;
     [[nodiscard]] ssize_t put(std::string_view piece) const;

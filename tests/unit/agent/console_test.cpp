@@ -96,6 +96,16 @@ TEST_CASE("the end waits until a slow reader has everything", "[agent]") {
     CHECK(wait_for(writer).success());
 }
 
+TEST_CASE("the end gives up a console that nobody reads, and says how much it did not take", "[agent]") {
+    const Screen s;
+    boost::asio::io_context io;
+    Console console(io, s.out.write_end.get(), s.err.write_end.get());
+    console.write(Stream::kOut, 0, {std::string(300'000, 'x') + "\n"});
+    const std::size_t left_bytes = console.drain(std::chrono::milliseconds(50));
+    CHECK(left_bytes > 0);
+    CHECK(left_bytes <= 300'001);
+}
+
 TEST_CASE("a reader that goes away ends the output, not the agent", "[agent]") {
     std::signal(SIGPIPE, SIG_IGN);  // as run_agent does
     Screen s;

@@ -59,11 +59,17 @@ void fork_chain() {
     ::_exit(0);
 }
 
-/// Prints the name of every signal that arrives; SIGTERM is the last, or SIGPIPE when nobody reads that any more.
-void report_signals() {
+/// From here on signals wait for report_signals().
+sigset_t block_signals() {
     sigset_t all;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    return all;
+}
+
+/// Prints the name of every signal that arrives; SIGTERM is the last, or SIGPIPE when nobody reads that any more.
+void report_signals() {
+    const sigset_t all = block_signals();
     std::printf("listening\n");
     for (int signal = 0; signal != SIGTERM && signal != SIGPIPE;) {
         ::sigwait(&all, &signal);
@@ -116,6 +122,7 @@ const Actions kActions = {
     {"stubborn", [](const std::string&) { child_that_ignores_signals(); }},
     {"chain", [](const std::string&) { fork_chain(); }},
     {"wait", [](const std::string&) { wait_for_ever(); }},
+    {"block", [](const std::string&) { block_signals(); }},
     {"signals", [](const std::string&) { report_signals(); }},
     {"descriptors", [](const std::string&) { print_descriptors(); }},
     {"masks", [](const std::string&) { print_signal_masks(); }},

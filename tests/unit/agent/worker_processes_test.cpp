@@ -119,10 +119,10 @@ TEST_CASE("what ignores SIGTERM and what never holds still dies of SIGKILL", "[a
 
 TEST_CASE("a stray that appears after the signal gets it too", "[agent]") {
     Group group;
-    REQUIRE(
-        group.start({"session", "out=ready\n", "signals"}).has_value());  // its child is ours only when it has ended
+    REQUIRE(group.start({"session", "block", "err=ready\n", "signals"})
+                .has_value());  // its child is ours only when it has ended
     group.processes.all_started();
-    REQUIRE(group.until([&] { return group.living() == 2; }));
+    REQUIRE(group.until([&] { return !group.processes.last_lines(LocalRank{0}).empty() && group.living() == 2; }));
     group.processes.signal_group(SIGTERM);
     CHECK(group.all_gone());
     CHECK(group.exits[0].success());
@@ -157,7 +157,7 @@ TEST_CASE("ends that the stop did not cause are told apart from those that it di
 
 TEST_CASE("a notification is for the workers, not for their helpers", "[agent]") {
     Group group;
-    REQUIRE(group.start({"child", "err=ready\n", "signals"}).has_value());
+    REQUIRE(group.start({"child", "block", "err=ready\n", "signals"}).has_value());
     group.processes.all_started();
     REQUIRE(group.until([&] { return !group.processes.last_lines(LocalRank{0}).empty() && group.living() == 2; }));
     group.processes.notify_workers(SIGUSR1);
