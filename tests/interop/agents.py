@@ -33,7 +33,9 @@ dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total)
 rank, node = dist.get_rank(), os.environ["GROUP_RANK"]
-print(f"rank {rank} of {dist.get_world_size()}, node {node}, sum {total.item()}", flush=True)
+# In one piece: torchrun's workers share a pipe, and print() would write the end of the line by itself.
+sys.stdout.write(f"rank {rank} of {dist.get_world_size()}, node {node}, sum {total.item()}\\n")
+sys.stdout.flush()
 dist.destroy_process_group()
 """
 
