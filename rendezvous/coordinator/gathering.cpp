@@ -29,6 +29,18 @@ std::string too_few(const State& state, int here) {
            "join_timeout=SECONDS";
 }
 
+/// A node was lost, and the job may not start its workers again with another one in its place.
+std::string not_to_be_replaced(const State& state, int here) {
+    const JobShape& shape = *state.shape;
+    return fmt::format("{}; the job needs {} nodes and {} left ({}), and {}",
+                       state.cause.reason.empty() ? "a node was lost" : state.cause.reason, shape.min_nodes,
+                       here == 1 ? "only 1 is" : fmt::format("only {} are", here), some_of(hosts_of(state, present)),
+                       shape.max_restarts == 0
+                           ? "it is not to be restarted (--max-restarts 0). With --max-restarts 1 the others would "
+                             "wait for another node"
+                           : fmt::format("no restart is left (--max-restarts {})", shape.max_restarts));
+}
+
 void open_round(Transition& t, std::size_t nodes) {
     State& state = t.state;
     state.phase = Phase::kOpening;
@@ -51,6 +63,8 @@ bool ended_for_want_of_nodes(Transition& t) {
         std::string reason = "no node is left";
         if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
         finish(t, infrastructure_verdict(std::move(reason)));
+    } else if (too_few_left && !restart_is_left(state)) {
+        finish(t, infrastructure_verdict(not_to_be_replaced(state, here)));
     }
     return state.phase == Phase::kFinished;
 }

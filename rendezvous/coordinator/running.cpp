@@ -36,7 +36,7 @@ void conclude(Transition& t) {
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
     if (cause.failure) {
-        if (state.restarts_spent >= state.shape->max_restarts) {
+        if (!restart_is_left(state)) {
             return finish(t, failure_verdict(cause, state.shape->max_restarts));
         }
         ++state.restarts_spent;
@@ -81,6 +81,8 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         state.cause.reason = describe(message.failure);
         state.cause.failure = message.failure;
         state.cause.failed_node = id;
+bool restart_is_left(const State& state) { return state.restarts_spent < state.shape->max_restarts; }
+
         return;
     }
     if (!of_this_group || state.phase != Phase::kRunning) {

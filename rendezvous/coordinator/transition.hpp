@@ -61,6 +61,7 @@ void store_failed(Transition& t, const StoreFailed& event);
 // ---- running.cpp: a worker group, its end, and what follows
 
 [[nodiscard]] Cause because(std::string reason);
+[[nodiscard]] bool restart_is_left(const State& state);
 /// A verdict may come out of this stop, and then a leaving node is to hear that one too.
 [[nodiscard]] bool may_end_the_job(const State& state);
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message);

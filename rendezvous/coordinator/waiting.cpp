@@ -24,11 +24,19 @@ std::string gathering_reason(const State& state) {
     std::string text = shape.min_nodes == shape.max_nodes
                            ? fmt::format("{} of {} nodes are here", here, shape.max_nodes)
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
-    text += here >= shape.min_nodes ? fmt::format("; waiting at most {} for more", seconds(state.config.last_call))
-                                    : fmt::format("; giving up after {}", seconds(state.config.join_timeout));
+    if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
+    if (here >= shape.min_nodes) {
+        text += fmt::format("; waiting at most {} for more", seconds(state.config.last_call));
+    } else if (state.groups_started > 0 && count_present(state) < shape.min_nodes) {  // somebody was lost
+        text += fmt::format(
+            "; waiting {} for another node in its place, which --rdzv-conf join_timeout=SECONDS changes: start ddprun "
+            "there with the same options",
+            seconds(state.config.join_timeout));
+    } else {
+        text += fmt::format("; giving up after {}", seconds(state.config.join_timeout));
+    }
     const HostList late = hosts_of(state, not_back_yet);
     if (late.total > 0) text += fmt::format("; not back yet: {}", some_of(late));
-    if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     return text;
 }
 

@@ -4,9 +4,12 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
+#include "tests/e2e/training.hpp"
 
 namespace {
 
@@ -161,6 +164,34 @@ mv "$LIST.new" "$LIST")sh";
         e2e::run(sandbox, {.argv = {"sh", "-c", line}, .env = {{"LOOK", look}, {"LIST", list}}}, e2e::Seconds(30));
     CHECK(outcome.status.exit_code() == 0);
     const std::string descriptors = e2e::read_file(list);
+TEST_CASE("when a node of a job of fixed size is lost and no restart is left the job ends at once and names it", "[e2e]") {
+    const e2e::Sandbox sandbox("node-lost");
+    const std::vector<std::string> options{
+        "--nnodes", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port())};
+    // The other node's workers fail when a peer is gone, as trainers do.
+    const std::string script = R"sh(echo $$ >$RANK.new; mv $RANK.new $RANK
+lives() { stat=$(cat /proc/$(cat 1)/stat 2>/dev/null) && case $stat in *') Z '*) return 1;; esac; }
+while [ ! -e 1 ] || lives; do sleep 0.05; done; echo 'Connection closed by peer' >&2; exit 1)sh";
+    auto line = job(options, script);
+    line.directory = sandbox.path();
+    e2e::Process first(sandbox, line);
+    REQUIRE(e2e::eventually(e2e::Seconds(20),
+                            [&] { return first.err().find("1 of 2 nodes are here") != std::string::npos; }));
+    e2e::Process second(sandbox, line);
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return std::filesystem::exists(sandbox.path() / "1"); }));
+    const pid_t worker = std::stoi(e2e::read_file(sandbox.path() / "1"));
+    for (const pid_t pid : e2e::processes_of_node_of(worker)) ::kill(pid, SIGKILL);
+    const auto killed_at = std::chrono::steady_clock::now();
+    CHECK(first.wait(e2e::Seconds(30)).exit_code() == 69);
+    CHECK(std::chrono::steady_clock::now() - killed_at < std::chrono::seconds(15));  // not join_timeout, 600 s
+    CHECK(second.wait(e2e::Seconds(20)).exit_code() == 137);
+    CAPTURE(first.err());
+    CHECK_THAT(first.err(), Contains("#2 was lost: connection closed; the job needs 2 nodes and only 1 is left") &&
+                                Contains("--max-restarts 0") && Contains("INFRASTRUCTURE FAILURE"));
+    CHECK_THAT(first.err(), !Contains("stopping the workers: rank") && !Contains("stopping the other workers"));
+    CHECK(sandbox.leftovers() == "");
+}
+
     CAPTURE(descriptors);
     CHECK(lines(descriptors) == 9);
     CHECK_THAT(descriptors, !Contains("socket:") && !Contains("pipe:") && !Contains("anon_inode:"));

@@ -24,6 +24,7 @@ void Checker::after_step(const Step& step, const Truth& truth) {
     check_budget(step.next, truth);
     check_end(step.next, step.actions, truth);
     check_waiting_is_explained(step.next, step.actions);
+    check_waiting_makes_sense(step.next);
 }
 
 void Checker::note_losses(const State& state) {
@@ -160,6 +161,15 @@ void Checker::check_waiting_is_explained(const State& state, const std::vector<A
         const TimePoint since = std::max({node.idle_since, explained_at_[id], awake_since_});
         expect(state.now - since < 6s, fmt::format("{} waits without an explanation", id));
     }
+}
+
+/// Who waits for another node in the place of a lost one may start the workers again when it comes.
+void Checker::check_waiting_makes_sense(const State& state) {
+    if (state.phase != Phase::kGathering || state.groups_started == 0) return;
+    const auto present = std::ranges::count_if(
+        state.nodes, [](const auto& entry) { return entry.second.link != Link::kLost && !entry.second.leaving; });
+    expect(present >= state.shape->min_nodes || state.restarts_spent < state.shape->max_restarts,
+           "the job waits for another node though it may not be restarted");
 }
 
 }  // namespace ddprun::sim

@@ -43,6 +43,7 @@ private:
     void check_end(const coordinator::State& state, const std::vector<coordinator::Action>& actions,
                    const Truth& truth);
     void check_waiting_is_explained(const coordinator::State& state, const std::vector<coordinator::Action>& actions);
+    void check_waiting_makes_sense(const coordinator::State& state);
 
     std::string broken_;
     std::optional<coordinator::Verdict> verdict_;

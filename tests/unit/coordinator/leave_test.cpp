@@ -84,7 +84,7 @@ TEST_CASE("a spare or a finished node that is told to stop disturbs nobody", "[c
 }
 
 TEST_CASE("a spare that left is not why a job with a lost node waits", "[coordinator]") {
-    Job job({.min_nodes = 2, .max_nodes = 2});
+    Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
     job.start({"n1", "n2"});
     job.join("n3");
     job.leave("n3");

@@ -8,6 +8,11 @@ using Catch::Contains;
 
 namespace {
 
+/// What the only survivor of two nodes is told.
+const std::string kWaitsForAnother =
+    "1 of 2 nodes are here (node n2 was lost: connection closed); waiting 600 s for another node in its place, which "
+    "--rdzv-conf join_timeout=SECONDS changes: start ddprun there with the same options";
+
 /// Three nodes of 2:3, running.
 Job three(int max_restarts = 0) {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = max_restarts, .slots = 2});
@@ -88,16 +93,62 @@ TEST_CASE("a node that comes back within the grace gets what it may have missed"
     }
 }
 
-TEST_CASE("with fewer than MIN survivors the job gathers again, says why, and gives up after the join timeout",
+TEST_CASE("with fewer than MIN survivors and no restart left the job ends as soon as they have stopped",
           "[coordinator]") {
+    const int max_restarts = GENERATE(0, 1);
+    CAPTURE(max_restarts);
+    Job job({.max_restarts = max_restarts});
+    job.start({"n1", "n2"});
+    if (max_restarts == 1) {
+        job.fail("n2", failure(1, "n2"));
+        job.stopped("n1");
+        job.stopped("n2");
+        job.store_opens();
+    }
+    SECTION("lost while the workers ran") {
+        job.disconnect("n2");
+        job.pass(1s);
+        CHECK(job.asked<FinishJob>().empty());
+        job.stopped("n1");
+    }
+    SECTION("lost when they had stopped by themselves") {
+        job.stopped("n2");
+        job.stopped("n1");
+        CHECK(job.asked<FinishJob>().empty());
+        job.disconnect("n2");
+        job.store_opens();
+        CHECK(job.asked<FinishJob>().empty());  // it may be back in a moment
+        job.pass(1s);
+    }
+    CHECK(job.verdict().outcome == Outcome::kInfrastructure);
+    CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
+    CHECK_THAT(job.verdict().reason,
+               Contains("node n2 was lost: connection closed; the job needs 2 nodes and only 1 is left (n1), and") &&
+                   Contains(max_restarts == 0 ? "--max-restarts 1 the others would wait"
+                                              : "no restart is left (--max-restarts 1)"));
+}
+
+TEST_CASE("without a restart left a spare still takes the place of a lost node", "[coordinator]") {
     Job job;
+    job.start({"n1", "n2"});
+    job.disconnect("n2");
+    job.pass(1s);
+    job.join("n3");
+    job.stopped("n1");
+    CHECK(job.opens(2));
+}
+
+TEST_CASE("with fewer than MIN survivors and a restart left the job gathers again, says why, for how long and how to "
+          "change that",
+          "[coordinator]") {
+    Job job({.max_restarts = 1});
     job.start({"n1", "n2"});
     job.disconnect("n2");
     job.pass(1s);
     job.stopped("n1");
     CHECK(job.state.phase == Phase::kGathering);
     job.pass(1s);
-    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here; giving up after 600 s (node n2 was lost: connection closed)");
+    CHECK(job.sent<Waiting>().at("n1").reason == kWaitsForAnother);
     SECTION("a new node completes it at once") {
         job.pass(100s);
         job.join("n5");
@@ -119,13 +170,13 @@ TEST_CASE("with fewer than MIN survivors the job gathers again, says why, and gi
 }
 
 TEST_CASE("a node that stops its workers and then goes is why the others wait", "[coordinator]") {
-    Job job;
+    Job job({.max_restarts = 1});
     job.start({"n1", "n2"});
     job.stopped("n2");
     job.disconnect("n2");
     job.stopped("n1");
     job.pass(2s);
-    CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here; giving up after 600 s (node n2 was lost: connection closed)");
+    CHECK(job.sent<Waiting>().at("n1").reason == kWaitsForAnother);
 }
 
 TEST_CASE("a spare steps in for a lost member without a last call", "[coordinator]") {
