@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -35,9 +36,13 @@ namespace {
 
 namespace asio = boost::asio;
 using coordinator::Assignment;
+using namespace std::chrono_literals;
 
 /// How long a finished job waits for a slow file system to take the rest of its log files.
 constexpr std::chrono::seconds kLogFlush{8};
+
+/// A node counts as lost a second after its connection has ended; only then is it known that workers failed of that.
+constexpr std::chrono::seconds kReasonIsSure{2};
 
 /// Whether what a step says about `event` will be said again, with its outcome, when the stop that it begins is over.
 bool told_at_the_end(const Event& event, const State& after) {
@@ -139,7 +144,7 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       guard_(io),
       deadline_(io),
       waiting_line_(io, std::chrono::seconds(config_.emulated ? 5 : 1)),  // emulated nodes start together
-      stop_line_(io) {
+      stop_line_(io, kReasonIsSure) {
     state_.grace = config_.grace;
     state_.slots = config_.slots;
 }
@@ -269,6 +274,9 @@ void Agent::perform(const ReportFailure& action) {
         report.pid = workers_->pid(action.rank);
         report.message = workers_->error_message(action.rank);
         report.last_lines = workers_->last_lines(action.rank);
+        if (const auto since = workers_->failing_since(action.rank)) {
+            report.failing_for = std::max(1ms, std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *since));
+        }
         report.log_file = recipe_.log_file(*assignment_, run_id_, action.rank);
     }
     const coordinator::AgentMessage message = coordinator::WorkerFailed{action.generation, std::move(report)};

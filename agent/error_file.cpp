@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/json.hpp>
@@ -48,6 +49,11 @@ Result<std::string> ErrorFile::read() const {
     }
     text.resize(size);
     return text;
+}
+
+bool ErrorFile::empty() const {
+    struct stat status {};
+    return ::fstat(fd_.get(), &status) != 0 || status.st_size == 0;
 }
 
 Result<std::string> parse_error_file(std::string_view text) {

@@ -24,6 +24,7 @@ public:
     [[nodiscard]] const std::string& path() const { return path_; }
     /// What the worker has written; empty when nothing. Errors: kLimit.
     [[nodiscard]] Result<std::string> read() const;
+    [[nodiscard]] bool empty() const;
 
 private:
     ErrorFile(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}

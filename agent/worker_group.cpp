@@ -148,8 +148,8 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
-    if (state_.phase == Phase::kStopping && event.unasked && is_violent(event.status)) {
-        // Peers elsewhere may have noticed this death, and failed of it, before we did: the daemon must know the cause.
+    if (state_.phase == Phase::kStopping && event.unasked && !event.status.success()) {
+        // Peers may have noticed this failure, and failed of it, before we did: the daemon must know the cause.
         act(ReportFailure{state_.generation, event.rank, event.status, ""});
     }
     if (state_.phase != Phase::kRunning) return;  // a victim, or too late to matter
@@ -197,7 +197,8 @@ void Transition::on(const AbortReceived& event) {
         if (state_.phase == Phase::kSucceeded) state_.phase = Phase::kIdle;
         return;
     }
-    if (state_.phase != Phase::kStopping) reason_ = fmt::format("stopping the workers: {}", event.reason);
+    // The daemon knows best why: what failed here may have failed of something elsewhere.
+    if (!leaving()) reason_ = fmt::format("stopping the workers: {}", event.reason);
     stop_group();
 }
 

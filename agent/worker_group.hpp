@@ -32,7 +32,7 @@ struct Assigned {
 struct WorkerExited {
     LocalRank rank{};
     ExitStatus status;
-    bool unasked = false;  ///< while the group was stopping: it had ended before, or by a SIGKILL that is not ours
+    bool unasked = false;  ///< it had not been told to, or a SIGKILL ended it that is not ours
 };
 /// Worker `rank` could not be started; those before it were, those after it were not tried.
 struct SpawnFailed {

@@ -25,6 +25,11 @@ constexpr std::size_t kMaxMessageBytes = 4096;  // of an error file's message
 /// While the group is stopping: a stray whose own parent ended gives us no SIGCHLD when it becomes ours.
 constexpr std::chrono::milliseconds kSweepEvery{10};
 
+/// For a worker that is ending by itself, before it is told to.
+constexpr std::chrono::seconds kOwnEnd{1};
+/// An older traceback is of an exception that the program survived.
+constexpr std::chrono::seconds kRecentTraceback{10};
+
 struct Pipe {
     UniqueFd read_end;
     UniqueFd write_end;
@@ -41,7 +46,7 @@ Result<Pipe> make_pipe() {
 void adopt_strays() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks)
-    : io_(io), callbacks_(std::move(callbacks)), child_changed_(io, SIGCHLD), sweep_timer_(io) {
+    : io_(io), callbacks_(std::move(callbacks)), child_changed_(io, SIGCHLD), sweep_timer_(io), spared_timer_(io) {
     watch_children();
 }
 
@@ -83,7 +88,7 @@ void WorkerProcesses::on_exit(LocalRank rank) {
     ended.status = ended.process->status();
     const bool killed_by_others =
         ended.status->kind == ExitStatus::Kind::kSignaled && ended.status->number == SIGKILL && stop_signal_ != SIGKILL;
-    callbacks_.exited(rank, *ended.status, stop_signal_ == 0 || ended.ended_unasked || killed_by_others);
+    callbacks_.exited(rank, *ended.status, !ended.told || killed_by_others);
     check_gone();
 }
 
@@ -99,17 +104,43 @@ std::vector<pid_t> WorkerProcesses::strays() const {
 }
 
 void WorkerProcesses::signal_group(int number) {
-    for (const auto& worker : workers_) {
-        if (stop_signal_ == 0 && worker->process) worker->ended_unasked = worker->process->status().has_value();
-    }
     stop_signal_ = number;
     told_.clear();
+    bool spared = false;
     for (const auto& worker : workers_) {
         if (!worker->process) continue;
-        worker->process->signal_group(number);
-        worker->process->signal_group(SIGCONT);  // one that is stopped (SIGSTOP, a debugger) could not obey
+        if (number == SIGTERM && !worker->told && ends_by_itself(*worker))
+            spared = true;
+        else
+            tell(*worker);
+    }
+    if (spared) {
+        spared_timer_.expires_after(kOwnEnd);
+        spared_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+            if (!error && !alive.expired()) tell_the_spared();
+        });
     }
     sweep();
+}
+
+void WorkerProcesses::tell(Worker& worker) const {
+    if (!worker.process->status()) worker.told = true;
+    worker.process->signal_group(stop_signal_);
+    worker.process->signal_group(SIGCONT);  // one that is stopped (SIGSTOP, a debugger) could not obey
+}
+
+bool WorkerProcesses::ends_by_itself(Worker& worker) {
+    if (worker.process->status()) return false;  // it has ended, and only what it has left behind is to be told
+    worker.err->take_available();
+    const auto& traceback = worker.err->traceback_at();
+    const bool failing = traceback && Clock::now() - *traceback < kRecentTraceback;
+    return failing || (worker.error_file && !worker.error_file->empty());
+}
+
+void WorkerProcesses::tell_the_spared() {
+    for (const auto& worker : workers_) {
+        if (worker->process && !worker->told) tell(*worker);
+    }
 }
 
 void WorkerProcesses::notify_workers(int number) {
@@ -162,6 +193,7 @@ void WorkerProcesses::check_gone() {
     gone_ = true;
     child_changed_.cancel();
     sweep_timer_.cancel();
+    spared_timer_.cancel();
     callbacks_.gone();
 }
 
@@ -169,6 +201,14 @@ std::vector<std::string> WorkerProcesses::last_lines(LocalRank rank) {
     const Worker& ended = worker(rank);
     ended.err->take_available();  // it may have said why just before it died
     return ended.err->tail().lines();
+}
+
+std::optional<TimePoint> WorkerProcesses::failing_since(LocalRank rank) {
+    const Worker& failing = worker(rank);
+    failing.err->take_available();
+    const auto& traceback = failing.err->traceback_at();
+    if (!traceback || Clock::now() - *traceback > kRecentTraceback) return std::nullopt;
+    return traceback;
 }
 
 std::string WorkerProcesses::error_message(LocalRank rank) const {

@@ -17,6 +17,7 @@
 #include "agent/child_process.hpp"
 #include "agent/error_file.hpp"
 #include "agent/output/worker_stream.hpp"
+#include "common/clock.hpp"
 #include "common/ids.hpp"
 
 namespace ddprun::agent {
@@ -33,7 +34,8 @@ struct WorkerSpec {
 class WorkerProcesses {
 public:
     struct Callbacks {
-        /// Once per started worker. `unasked`: it had ended before the group got a signal, or by a SIGKILL not ours.
+        /// Once per started worker. `unasked`: it ended without having got the group's signal, or by a SIGKILL not
+        /// ours.
         std::function<void(LocalRank, const ExitStatus&, bool unasked)> exited;
         std::function<void()> gone;  ///< once, after every `exited`: nothing is left
     };
@@ -49,13 +51,17 @@ public:
     /// No worker will be started any more: from now on, and even in this call, `gone` may be called.
     void all_started();
 
-    /// To every process of the group and to every stray, those that turn up later included.
+    /// To every process of the group and to every stray, those that turn up later included. A worker that is ending
+    /// by itself, for it has written a traceback or an error file, gets SIGTERM a second later: cut short, it would
+    /// not tell its exit code, and pass for a victim.
     void signal_group(int number);
     void notify_workers(int number);
 
     [[nodiscard]] pid_t pid(LocalRank rank) const { return worker(rank).pid; }
     /// The end of a worker's stderr, with what it wrote last.
     [[nodiscard]] std::vector<std::string> last_lines(LocalRank rank);
+    /// When it was first seen to fail by itself: its last traceback, unless that is long past.
+    [[nodiscard]] std::optional<TimePoint> failing_since(LocalRank rank);
     /// What a worker left in its error file; empty when it left nothing that can be read.
     [[nodiscard]] std::string error_message(LocalRank rank) const;
 
@@ -69,7 +75,7 @@ private:
         pid_t pid = -1;
         std::optional<ChildProcess> process;  ///< empty once reaped
         std::optional<ExitStatus> status;
-        bool ended_unasked = false;  ///< when the group got its first signal, it had ended already
+        bool told = false;                    ///< it got the group's signal while it ran
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
         std::optional<ErrorFile> error_file;
@@ -79,6 +85,9 @@ private:
         return *workers_.at(static_cast<std::size_t>(number(rank)));
     }
     [[nodiscard]] std::vector<pid_t> strays() const;
+    [[nodiscard]] static bool ends_by_itself(Worker& worker);
+    void tell(Worker& worker) const;
+    void tell_the_spared();
     void on_exit(LocalRank rank);
     void watch_children();
     void sweep();
@@ -93,6 +102,7 @@ private:
     bool gone_ = false;
     boost::asio::signal_set child_changed_;
     boost::asio::steady_timer sweep_timer_;
+    boost::asio::steady_timer spared_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
 };
 

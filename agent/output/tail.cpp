@@ -3,10 +3,16 @@
 #include "agent/output/text.hpp"
 
 namespace ddprun::agent {
+namespace {
+
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+
+}  // namespace
 
 void Tail::append(std::string_view bytes) {
     for (const char c : bytes) {
         if (c == '\n') {
+            if (current_.starts_with(kTraceback)) ++tracebacks_;
             finished_.push_back(std::move(current_));
             if (finished_.size() > kMaxLines) finished_.pop_front();
             current_.clear();

@@ -19,9 +19,14 @@ public:
     /// Printable text, oldest first, an unfinished last line included; of a progress bar its latest state.
     [[nodiscard]] std::vector<std::string> lines() const;
 
+    /// How many lines so far began a Python traceback: of an exception that ends the process, or of one that is only
+    /// told of.
+    [[nodiscard]] std::size_t tracebacks() const { return tracebacks_; }
+
 private:
     std::deque<std::string> finished_;
     std::string current_;
+    std::size_t tracebacks_ = 0;
     bool rewrite_ = false;  ///< a '\r' came: the next byte, unless it is '\n', starts the line anew
 };
 

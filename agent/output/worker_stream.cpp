@@ -14,6 +14,8 @@ constexpr std::size_t kReadBytes = 64u << 10;
 constexpr int kReadsAtOnce =
     64;  // a worker that writes faster than we read must not keep the agent from its other duties
 constexpr std::chrono::milliseconds kLookAgain{20};
+/// Exceptions that have caused each other are printed one after the other, and are one failure.
+constexpr std::chrono::seconds kOneFailure{1};
 
 LineBuffer::Progress progress_mode(const Route& route) {
     const bool terminal = route.console != nullptr && route.console->is_terminal(route.stream);
@@ -90,9 +92,18 @@ void WorkerStream::finish() {
 }
 
 void WorkerStream::deliver(std::string_view bytes) {
-    if (route_.keep_tail) tail_.append(bytes);
+    if (route_.keep_tail) remember(bytes);
     route_.file.write(bytes);
     if (route_.console != nullptr) lines_.feed(bytes, to_console_);
+}
+
+void WorkerStream::remember(std::string_view bytes) {
+    const std::size_t before = tail_.tracebacks();
+    tail_.append(bytes);
+    if (tail_.tracebacks() == before) return;
+    const TimePoint now = Clock::now();
+    if (!traceback_at_ || now - last_traceback_at_ > kOneFailure) traceback_at_ = now;
+    last_traceback_at_ = now;
 }
 
 }  // namespace ddprun::agent

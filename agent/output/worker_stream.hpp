@@ -8,12 +8,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "agent/output/console.hpp"
 #include "agent/output/line_buffer.hpp"
 #include "agent/output/log_writer.hpp"
 #include "agent/output/tail.hpp"
+#include "common/clock.hpp"
 #include "common/unique_fd.hpp"
 
 namespace ddprun::agent {
@@ -40,6 +42,8 @@ public:
     void finish();
 
     [[nodiscard]] const Tail& tail() const { return tail_; }
+    /// When the latest traceback, or the first of several in a row, was read; only of a stream whose tail is kept.
+    [[nodiscard]] const std::optional<TimePoint>& traceback_at() const { return traceback_at_; }
 
 private:
     void wait_readable();
@@ -49,6 +53,7 @@ private:
     /// One read; false when there is nothing to read now or ever.
     bool read_some();
     void deliver(std::string_view bytes);
+    void remember(std::string_view bytes);
 
     boost::asio::posix::stream_descriptor pipe_;
     boost::asio::steady_timer timer_;
@@ -56,6 +61,8 @@ private:
     LineBuffer lines_;
     LineBuffer::Sink to_console_;
     Tail tail_;
+    std::optional<TimePoint> traceback_at_;
+    TimePoint last_traceback_at_;
     bool ended_ = false;
 };
 

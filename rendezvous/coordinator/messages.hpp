@@ -31,6 +31,8 @@ struct FailureReport {
     std::string message;                  ///< from the worker's error file, or why it could not be started; may be empty
     std::vector<std::string> last_lines;  ///< the end of its stderr, oldest first
     std::string log_file = {};            ///< where all of its stderr is, on `host`; empty: no files were asked for
+    std::chrono::milliseconds failing_for{0};  ///< how long before this report it was first seen to fail (a traceback);
+                                               ///< 0: it was not, and just ended
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
@@ -72,7 +74,8 @@ struct Heartbeat {
     friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
-/// A worker of `generation` failed. The agent goes on to stop its other workers without being told.
+/// A worker of `generation` failed. The agent goes on to stop its other workers without being told. Sent again for each
+/// worker that failed without having been told to stop: one of those may be what the first one failed of.
 struct WorkerFailed {
     Generation generation{};
     FailureReport failure;

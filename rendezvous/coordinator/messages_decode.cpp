@@ -15,6 +15,7 @@ namespace json = boost::json;
 constexpr std::size_t kMaxDepth = 8;  // verdict, culprit, status, and room for members of later versions
 constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1} << 53;
+constexpr std::int64_t kMaxFailingMs = 3'600'000;
 constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
 
 /// Reads the members of one object. The first problem is kept and names its member; after it every read gives a value
@@ -141,6 +142,9 @@ FailureReport read_failure(Fields in) {
     failure.status = read_status(in.object("status"));
     failure.message = in.text("message");
     failure.last_lines = in.list("last_lines");
+    if (in.has("failing_for_ms")) {
+        failure.failing_for = std::chrono::milliseconds(in.integer("failing_for_ms", 0, kMaxFailingMs));
+    }
     if (in.has("log_file")) failure.log_file = in.text("log_file");
     return failure;
 }

@@ -2,12 +2,23 @@
 
 #include <algorithm>
 
+#include "rendezvous/coordinator/blame.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
 namespace {
 
-/// How much later than its consequence the report of a cause may come.
+void tell_members_to_stop(Transition& t) {
+    const State& state = t.state;
+    for (const auto& [id, member] : state.group.members) {
+        const auto node = state.nodes.find(id);
+        if (node == state.nodes.end() || node->second.link != Link::kConnected) continue;  // told when it comes back
+        if (node->second.busy == state.group.generation) t.send(id, Abort{state.group.generation, state.cause.reason});
+    }
+}
+
+/// How much later than the report of its consequence a failure may begin: a report takes its time, and so does an agent
+/// that notices the end of a process.
 constexpr std::chrono::seconds kBlameWindow{1};
 
 /// Nothing runs any more; whatever comes next, the store of the group must not be reachable then.
@@ -53,11 +64,13 @@ bool is_of(const State& state, const NodeId& member, Rank rank) {
     return local >= 0 && local < state.nodes.at(member).join.slots;
 }
 
-/// Whether this is the failure that the one blamed so far came from. When a process is killed, its peers' connections
-/// end before its agent can notice: a peer on another node may fail of that, with an exit code, and be reported first.
+/// Whether this is the failure that the one blamed so far came from. A process that fails loses its connections before
+/// it has ended and its agent can notice: a peer may fail of that, and be reported, first.
 bool explains_the_cause(const State& state, const FailureReport& later) {
-    return state.phase == Phase::kStopping && state.cause.failure && !is_violent(state.cause.failure->status) &&
-           is_violent(later.status) && state.now <= state.cause.failed_at + kBlameWindow;
+    const Cause& cause = state.cause;
+    const TimePoint began = state.now - later.failing_for;
+    return state.phase == Phase::kStopping && cause.failure && began <= cause.failed_at + kBlameWindow &&
+           explains({later, began}, {*cause.failure, cause.failure_began});
 }
 
 }  // namespace
@@ -68,6 +81,8 @@ Cause because(std::string reason) {
     return cause;
 }
 
+bool restart_is_left(const State& state) { return state.restarts_spent < state.shape->max_restarts; }
+
 bool may_end_the_job(const State& state) {
     return state.phase == Phase::kStopping && (state.cause.verdict || state.cause.failure);
 }
@@ -76,14 +91,16 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
     State& state = t.state;
     const Node& node = state.nodes.at(id);
     const bool of_this_group = message.generation == state.group.generation && node.busy == message.generation;
+    if (of_this_group && !is_of(state, id, message.failure.rank)) {
+        return t.say(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own", node.join.host,
+                                 number(message.failure.rank)));
+    }
     if (of_this_group && explains_the_cause(state, message.failure)) {
         t.say(fmt::format("{}, which explains: {}", describe(message.failure), state.cause.reason));
-        state.cause.reason = describe(message.failure);
         state.cause.failure = message.failure;
         state.cause.failed_node = id;
-bool restart_is_left(const State& state) { return state.restarts_spent < state.shape->max_restarts; }
-
-        return;
+        state.cause.failure_began = state.now - message.failure.failing_for;
+        return change_reason(t, describe(message.failure));
     }
     if (!of_this_group || state.phase != Phase::kRunning) {
         t.say(fmt::format("not the cause of anything: {} (generation {})", describe(message.failure),
@@ -97,6 +114,7 @@ bool restart_is_left(const State& state) { return state.restarts_spent < state.s
     cause.failure = message.failure;
     cause.failed_node = id;
     cause.failed_at = state.now;
+    cause.failure_began = state.now - message.failure.failing_for;
     stop_group(t, std::move(cause));
 }
 
@@ -112,11 +130,7 @@ void stop_group(Transition& t, Cause cause) {
     state.phase = Phase::kStopping;
     state.cause = std::move(cause);
     t.say(fmt::format("stopping generation {}: {}", number(state.group.generation), state.cause.reason));
-    for (const auto& [id, member] : state.group.members) {
-        const auto node = state.nodes.find(id);
-        if (node == state.nodes.end() || node->second.link != Link::kConnected) continue;  // told when it comes back
-        if (node->second.busy == state.group.generation) t.send(id, Abort{state.group.generation, state.cause.reason});
-    }
+    tell_members_to_stop(t);
     conclude_if_stopped(t);
 }
 
@@ -156,7 +170,13 @@ void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reaso
     Cause& cause = t.state.cause;
     if (!cause.failure || went_at > cause.failed_at + t.state.config.reconnect_grace) return;
     t.say(fmt::format("that explains the failure: {}", cause.reason));
-    cause = because(reason);
+    cause = {};
+    change_reason(t, reason);
+}
+
+void change_reason(Transition& t, std::string reason) {
+    t.state.cause.reason = std::move(reason);
+    tell_members_to_stop(t);
 }
 
 void conclude_if_stopped(Transition& t) {

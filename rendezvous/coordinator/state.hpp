@@ -69,7 +69,8 @@ struct Cause {
     std::string reason;                    ///< one clause: "node n2 was lost: connection closed"
     std::optional<FailureReport> failure;  ///< a worker failed; spends a restart or ends the job
     NodeId failed_node;                    ///< whose worker that was
-    TimePoint failed_at;
+    TimePoint failed_at;              ///< when the first failure was heard of, also if another one explains it
+    TimePoint failure_began;          ///< of `failure`
     std::optional<Verdict> verdict;  ///< the job ends with this as soon as nothing runs any more
 };
 

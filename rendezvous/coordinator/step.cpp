@@ -17,7 +17,8 @@ void forgive_own_pause(State& state, TimePoint now) {
         if (node.link == Link::kConnected) node.heard_at += pause;
         if (node.link == Link::kDisconnected) node.vanished_at += pause;
     }
-    state.cause.failed_at += pause;  // it is compared with the above
+    state.cause.failed_at += pause;  // it is compared with the above, and with what comes later
+    state.cause.failure_began += pause;
 }
 
 void send_heartbeats(Transition& t) {

@@ -69,6 +69,8 @@ void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& mess
 void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded);
 /// kRunning → kStopping, or further when nothing runs.
 void stop_group(Transition& t, Cause cause);
+/// The group is being stopped for another reason than its members were told: tells those that are still stopping.
+void change_reason(Transition& t, std::string reason);
 /// A member of the group that is being stopped is gone since `went_at`. If another member's worker failed at about that
 /// time, then because of it: when a node ends, workers elsewhere lose their connections to it and fail, and their
 /// agents may report that before the end of the node itself is seen.

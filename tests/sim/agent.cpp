@@ -106,6 +106,7 @@ void Agent::begin(const Assignment& assignment) {
         mistake_ =
             fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_));
     newest_ = assignment.generation;
+    rank_base_ = assignment.rank_base;
     running_ = newest_;
     stopping_ = false;
     reports_.clear();
@@ -133,6 +134,7 @@ void Agent::peer_vanished(Generation generation) {
 void Agent::worker_fails(Generation generation, int exit_code) {
     FailureReport failure;
     failure.host = greeting_.host;
+    failure.rank = Rank{rank_base_};
     failure.status.number = exit_code;
     report(WorkerFailed{generation, std::move(failure)});
     stop_workers();

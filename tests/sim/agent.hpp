@@ -76,6 +76,7 @@ private:
     TimePoint connect_at_;
     TimePoint exit_at_ = TimePoint::max();
     Generation newest_{0};  ///< that it was ever assigned
+    int rank_base_ = 0;     ///< in that one
     std::optional<Generation> running_;
     bool stopping_ = false;
     std::vector<AgentMessage> reports_;  ///< about the newest group; repeated after a reconnect

@@ -123,6 +123,12 @@ TEST_CASE("a tail shows the latest state of a progress bar, cuts long lines and 
     CHECK(tail.lines() == Lines{" 20%"});
     tail.append(std::string(5000, 'x') + "\n\xff\x01\n");
     CHECK(tail.lines().at(1) == std::string(Tail::kMaxLineBytes, 'x') + " …");
+    CHECK(tail.tracebacks() == 0);
+    tail.append("\nTraceback (most rec");
+    tail.append("ent call last):");
+    CHECK(tail.tracebacks() == 0);
+    tail.append("\n  File \"a.py\"\nError: Traceback (most recent call last):\n");
+    CHECK(tail.tracebacks() == 1);
     CHECK(tail.lines().at(2) == "\xef\xbf\xbd\\x01");
 }
 

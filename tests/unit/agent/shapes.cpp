@@ -133,6 +133,7 @@ const Actions kActions = {
     {"err", [](const std::string& text) { std::fputs(text.c_str(), stderr); }},
     {"error-file", [](const std::string& text) { write_error_file(text.c_str()); }},
     {"exit", [](const std::string& code) { std::exit(std::atoi(code.c_str())); }},
+    {"sleep-ms", [](const std::string& count) { ::usleep(static_cast<useconds_t>(std::atoi(count.c_str())) * 1000); }},
     {"raise", [](const std::string& signal) { ::kill(::getpid(), std::atoi(signal.c_str())); }},
 };
 

@@ -50,15 +50,17 @@ TEST_CASE("siblings that die of the stop are no failures of their own", "[agent]
     CHECK(group.reason.empty());
 }
 
-TEST_CASE("a violent death that the stop did not cause is reported, for it may be what the others failed of",
-          "[agent]") {
+TEST_CASE("a failure that the stop did not cause is reported, for it may be what the others failed of", "[agent]") {
     const auto report = [](const WorkerExited& event) {
         return (running() << AbortReceived{Generation{1}, "rank 7 exited with code 1"} << event).actions;
     };
     CHECK(report({LocalRank{1}, killed_by(SIGKILL), true}) ==
           std::vector<Action>{ReportFailure{Generation{1}, LocalRank{1}, killed_by(SIGKILL), ""}});
     CHECK(report({LocalRank{1}, killed_by(SIGSEGV), false}).empty());  // in its handler of our SIGTERM
-    CHECK(report({LocalRank{1}, exited(1), true}).empty());            // a victim like the first
+    CHECK(report({LocalRank{1}, exited(1), true}) ==
+          std::vector<Action>{ReportFailure{Generation{1}, LocalRank{1}, exited(1), ""}});
+    CHECK(report({LocalRank{1}, exited(1), false}).empty());  // its way to obey
+    CHECK(report({LocalRank{1}, exited(0), true}).empty());
 }
 
 TEST_CASE("a group is reported as stopped only when nothing is left", "[agent]") {
@@ -132,6 +134,15 @@ TEST_CASE("an abort while stopping neither signals again nor prolongs the grace"
     group.after(10s) << AbortReceived{Generation{1}, "rank 2 was killed by SIGSEGV"};
     CHECK(group.actions.empty());
     CHECK(group.state.deadline == kStart + kGrace);
+}
+
+TEST_CASE("the daemon's last word on why the workers are stopped is the one that is told", "[agent]") {
+    Group group = stopping_after_failure() << AbortReceived{Generation{1}, "rank 2 exited with code 1"};
+    CHECK(group.reason == "stopping the workers: rank 2 exited with code 1");
+    group << AbortReceived{Generation{1}, "node n2 was lost"};
+    CHECK(group.reason == "stopping the workers: node n2 was lost");
+    group << StopSignal{SIGTERM} << AbortReceived{Generation{1}, "node n1 was interrupted by SIGTERM"};
+    CHECK(group.reason.empty());  // the one who did it knows
 }
 
 TEST_CASE("what belongs to another generation is ignored", "[agent]") {

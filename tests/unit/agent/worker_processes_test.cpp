@@ -155,6 +155,32 @@ TEST_CASE("ends that the stop did not cause are told apart from those that it di
     CHECK(group.exits[2].number == SIGTERM);
 }
 
+TEST_CASE("a worker that is failing by itself may end by itself, and is told to end when it does not", "[agent]") {
+    const std::string traceback = "err=Traceback (most recent call last):\nValueError: x\n";
+    const std::string error_file = R"(error-file={"message": "ValueError: x"})";
+    Group group;
+    REQUIRE(group.start({traceback, "sleep-ms=200", "exit=3"}).has_value());
+    REQUIRE(group.start({error_file, "err=.\n", "sleep-ms=200", "exit=4"}).has_value());
+    REQUIRE(group.start({traceback, "wait"}).has_value());
+    REQUIRE(group.start({"err=a warning\n", "wait"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] {
+        for (int i = 0; i < 4; ++i) {
+            if (group.processes.last_lines(LocalRank{i}).empty()) return false;
+        }
+        return true;
+    }));
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.all_gone());
+    CHECK(group.exits[0].number == 3);
+    CHECK(group.exits[1].number == 4);
+    CHECK(group.exits[2].number == SIGTERM);
+    CHECK(group.exits[3].number == SIGTERM);
+    CHECK(group.unasked_ends == std::set<int>{0, 1});
+    CHECK(group.processes.failing_since(LocalRank{0}));
+    CHECK_FALSE(group.processes.failing_since(LocalRank{3}));
+}
+
 TEST_CASE("a notification is for the workers, not for their helpers", "[agent]") {
     Group group;
     REQUIRE(group.start({"child", "block", "err=ready\n", "signals"}).has_value());

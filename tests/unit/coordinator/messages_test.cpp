@@ -82,6 +82,7 @@ private:
         FailureReport report{Rank{any()}, LocalRank{any()}, NodeRank{any()}, text(), any(), {}, text(), texts(), text()};
         report.status = number(0, 1) ? ExitStatus{ExitStatus::Kind::kExited, number(0, 255), false}
                                      : ExitStatus{ExitStatus::Kind::kSignaled, number(1, 64), number(0, 1) == 1};
+        report.failing_for = std::chrono::milliseconds(number(0, 1) ? 0 : number(1, 3'600'000));
         return report;
     }
     Verdict verdict() {

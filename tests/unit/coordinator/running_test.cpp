@@ -24,7 +24,7 @@ TEST_CASE("the job succeeds when every node has", "[coordinator]") {
 }
 
 TEST_CASE("a failure without a restart left stops everybody and names rank, host and signal", "[coordinator]") {
-    Job job;
+    Job job({.slots = 2});
     job.start({"n1", "n2"});
     job.fail("n2", failure(3, "n2"));
     CHECK(job.told<Abort>() == Hosts{"n1", "n2"});

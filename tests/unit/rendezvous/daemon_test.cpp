@@ -39,6 +39,7 @@ std::string number_of_keys(const Assignment& assignment) {
 FailureReport killed_worker() {
     FailureReport failure;
     failure.host = "n2";
+    failure.rank = Rank{1};
     failure.status = {ExitStatus::Kind::kSignaled, SIGKILL, false};
     return failure;
 }

@@ -1,0 +1,46 @@
+// The box names who failed first, also when its process ends last.
+
+#include <algorithm>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+using Catch::Contains;
+
+namespace {
+
+// Rank 2 raises; its peers see that it is gone somewhat later, and long before its process has ended, as when an
+// interpreter unloads slowly.
+constexpr const char* kScript = R"py(import atexit, os, time
+def unload():
+    time.sleep(0.05)
+    open('gone', 'w').close()
+    time.sleep(0.4)
+if os.environ['RANK'] == '2':
+    atexit.register(unload)
+    raise ValueError('loss is nan')
+while not os.path.exists('gone'): time.sleep(0.005)
+raise RuntimeError(os.environ['LAST_WORDS'])
+)py";
+
+}  // namespace
+
+TEST_CASE("the rank that raised is the culprit, not the peers that failed of it and ended sooner", "[e2e]") {
+    const e2e::Sandbox sandbox("blame");
+    const auto shape = GENERATE(values<std::vector<std::string>>(
+        {{"--nproc-per-node", "4"}, {"--nnodes", "2", "--local-nodes", "--nproc-per-node", "2"}}));
+    const auto words = GENERATE(as<std::string>(), "Connection closed by peer [127.0.0.1]:4711", "the barrier failed");
+    CAPTURE(shape, words);
+    e2e::write_file(sandbox.path() / "train.py", kScript);
+    std::vector<std::string> argv{(e2e::bin() / "ddprun").string()};
+    argv.insert(argv.end(), shape.begin(), shape.end());
+    argv.push_back("train.py");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = argv, .env = {{"LAST_WORDS", words}}, .directory = sandbox.path()}, e2e::Seconds(60));
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 1);
+    const std::string box = outcome.err.substr(std::min(outcome.err.find("train.py (python3) FAILED"), outcome.err.size()));
+    CHECK_THAT(box, Contains("rank 2 on ") && Contains("rank        : 2 (") && Contains("ValueError: loss is nan"));
+    CHECK_THAT(box, Contains("exited with code 1"));
+    CHECK(sandbox.leftovers() == "");
+}
