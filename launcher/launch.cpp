@@ -13,6 +13,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/guard/start_guard.hpp"
+#include "agent/output/log_files.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
 #include "launcher/host_daemon.hpp"
@@ -52,6 +53,21 @@ int code_of_program_error(const Error& error) {
 
 std::optional<std::string> look_up_address_here(const std::string& host) {
     return address_here(host, resolve(host), this_host());
+/// Before anything is started: whoever asked for files wants them. What becomes unusable later costs a warning.
+Result<void> check_log_dir(const Options& options) {
+    if (options.log_dir.value_or("").empty()) return {};
+    const Result<void> usable = agent::prepare_log_dir(*options.log_dir);
+    if (usable) return {};
+    Error error = with_context(fmt::format("cannot keep log files in {}", *options.log_dir), usable.error());
+    error.message += ". Pass a --log-dir that this user can write to, or --log-dir /dev/null for no files.";
+    return error;
+}
+
+Demand demand_of(const Plan& plan) {
+    return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1,
+            !plan.options.log_dir.value_or("").empty()};
+}
+
 }
 
 DaemonRequest daemon_request(const Plan& plan) {
@@ -184,6 +200,10 @@ int launch(const std::vector<std::string>& arguments) {
     plan.command = std::move(*command);
     auto placement = place(plan.options, look_up_address_here);
     if (!placement) return refuse(placement.error(), exit_code::kUsage);
+    if (const Result<void> usable = check_log_dir(plan.options); !usable) return refuse(usable.error(), exit_code::kUsage);
+    if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough) {
+        return refuse(enough.error(), exit_code::kInfrastructure);
+    }
     plan.placement = std::move(*placement);
 
     if (!plan.options.as_local_node) {   // the launcher of the nodes has said it

@@ -98,7 +98,7 @@ constexpr std::array kTable{
               apply_id},
     OptionRow{"standalone", 0, kMeeting, "", "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
               [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},
-    OptionRow{"node-rank", 0, kMeeting, "N", "the place of this node among the nodes, if it is free",
+    OptionRow{"node-rank", 0, kMeeting, "N", "the place of this node among the nodes, from 0 to MAX - 1, if it is free",
               [](Options& o, Text t) { return store(o.node_rank, parse_integer(t, 0, kMaxNodes)); }},
     OptionRow{"master-addr", 0, kMeeting, "HOST", "names the endpoint as torchrun's static rendezvous does (default 127.0.0.1)",
               [](Options& o, Text t) { return store_text(o.master_addr, t); }},

@@ -38,6 +38,15 @@ Result<void> check_together(const Options& options) {
         return usage(fmt::format("--standalone is for one node, but --nnodes allows {}. Leave out --standalone, or add "
                                  "--local-nodes to emulate the nodes on this machine.", options.nodes.max));
     }
+    if (options.node_rank && *options.node_rank >= options.nodes.max) {
+        return usage(fmt::format("--node-rank {}: {} ({}). Leave --node-rank out, and the nodes are numbered as they "
+                                 "come; a spare node has none.", *options.node_rank,
+                                 options.nodes.max == 1 ? "the only node is node 0"
+                                                        : fmt::format("nodes are numbered from 0 to {}", options.nodes.max - 1),
+                                 options.nodes.min == options.nodes.max
+                                     ? fmt::format("--nnodes {}", options.nodes.max)
+                                     : fmt::format("--nnodes {}:{}", options.nodes.min, options.nodes.max)));
+    }
     if (options.program.empty() || options.program.front().empty()) {
         return usage("no program to run. Write ddprun [options] program [arguments]; 'ddprun --help' shows examples.");
     }

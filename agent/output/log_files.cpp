@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -29,6 +30,15 @@ Result<void> make_folders(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+Result<void> prepare_log_dir(const std::filesystem::path& log_dir) {
+    if (const Result<void> made = make_folders(log_dir); !made) return made;
+    struct stat status {};
+    if (::stat(log_dir.c_str(), &status) != 0) return system_error("it cannot be looked at", errno);
+    if (!S_ISDIR(status.st_mode)) return system_error("it is a file", ENOTDIR);
+    if (::access(log_dir.c_str(), W_OK | X_OK) != 0) return system_error("it cannot be written to", errno);
+    return {};
+}
 
 std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id, Generation generation) {
     return std::filesystem::path(log_dir) / as_file_name(run_id) / fmt::format("gen-{}", number(generation));

@@ -11,6 +11,10 @@
 
 namespace ddprun::agent {
 
+/// Makes `log_dir`, with its parents, where it is not there. Errors: errno, with the path, when it cannot be made, is no
+/// folder, or may not be written to.
+[[nodiscard]] Result<void> prepare_log_dir(const std::filesystem::path& log_dir);
+
 /// The folder of one worker group. A run id that is no plain file name has its odd characters replaced by '_'.
 [[nodiscard]] std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id,
                                                Generation generation);

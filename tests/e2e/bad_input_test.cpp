@@ -56,6 +56,11 @@ TEST_CASE("usage errors name the option, the value, the reason and the remedy in
         {"unknown rdzv-conf key", {"--rdzv-conf", "jion_timeout=3", "true"}, exit_code::kUsage, {"jion_timeout", "join_timeout"}},
         {"unknown program", {"--standalone", "no-such-program"}, exit_code::kProgramNotFound, {"no-such-program"}},
         {"not executable", {"--standalone", "/etc/passwd"}, exit_code::kCannotExecute, {"/etc/passwd"}},
+        {"rank beyond the nodes", {"--nnodes", "2", "--node-rank", "2", "true"}, exit_code::kUsage, {"--node-rank 2", "0 to 1"}},
+        {"log folder in /proc", {"--log-dir", "/proc/no/logs", "true"}, exit_code::kUsage, {"/proc/no", "--log-dir"}},
+        {"log folder a file", {"--log-dir", "/etc/passwd", "-r", "3", "true"}, exit_code::kUsage, {"/etc/passwd", "a file"}},
+        {"log folder below a file", {"--log-dir", "/etc/passwd/logs", "--nnodes", "2", "--local-nodes", "true"},
+         exit_code::kUsage, {"/etc/passwd/logs", "Not a directory"}},
         {"missing script", {"--standalone", "no_such_script.py"}, exit_code::kProgramNotFound, {"no_such_script.py"}},
     }));
     check(sandbox, bad);
