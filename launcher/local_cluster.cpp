@@ -18,6 +18,7 @@
 #include <map>
 
 #include "agent/guard/children.hpp"
+#include "agent/last_signals.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
@@ -58,7 +59,9 @@ public:
             end_orphans();
         }
         end_everything();
-        return say_verdict();
+        const int code = say_verdict();
+        agent::end_on_stop_signal(code);  // until now they have waited; the job's end is known
+        return code;
     }
 
 private:

@@ -1,8 +1,11 @@
 // What a whole agent says on its console and in its log files.
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -97,6 +100,33 @@ TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     std::ifstream file(folder / "run" / "gen-1" / "rank-3.err");
     CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "problem\n");
     CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a signal while the last log lines are written changes no exit code and cuts no file", "[agent]") {
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("ddprun-agent-flush-test-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder / "run" / "gen-1");
+    // A slow file system: a pipe with a name, which takes 64 KiB and then nothing until the test reads.
+    const std::string slow = folder / "run" / "gen-1" / "rank-2.out";
+    REQUIRE(::mkfifo(slow.c_str(), 0600) == 0);
+    const UniqueFd reader(::open(slow.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const std::string text(100'000, 'x');  // an argument of a program is at most 128 KiB long
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=" + text});
+    c.output = {folder.string(), true, false, false};
+    AgentProcess agent(std::move(c), reader.get());
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(daemon.closed());  // only the files are left
+    for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) agent.signal(signal);
+    ::fcntl(reader.get(), F_SETFL, 0);
+    CHECK(read_all(reader.get()) == text);
+    const ExitStatus status = agent.end();
+    CAPTURE(to_string(status));
+    CHECK(status.success());
     std::filesystem::remove_all(folder);
 }
 
