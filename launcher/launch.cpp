@@ -16,6 +16,7 @@
 #include "agent/output/log_files.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
+#include "common/print.hpp"
 #include "launcher/host_daemon.hpp"
 #include "launcher/local_cluster.hpp"
 #include "launcher/options.hpp"
@@ -178,8 +179,8 @@ int launch(const std::vector<std::string>& arguments) {
     auto invocation = parse_options(arguments, environment);
     if (!invocation) return refuse(invocation.error(), exit_code::kUsage);
     if (!invocation->print.empty()) {
-        fmt::print("{}", invocation->print);
-        return exit_code::kSuccess;
+        const Result<void> printed = print_to_stdout(invocation->print);
+        return printed ? exit_code::kSuccess : refuse(printed.error(), exit_code::kOutput);
     }
 
     init_logging("ddprun");

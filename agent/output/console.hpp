@@ -33,6 +33,8 @@ public:
     void write(Stream stream, int source, const Segment& segment, std::string_view label = {});
 
     [[nodiscard]] bool backlogged() const;
+    /// The errno for which the latest text to `stream` was lost; 0: it was not.
+    [[nodiscard]] int lost_for(Stream stream) const { return place(stream).outlet.lost_for(); }
 
     /// Writes what is queued and waits for as long as the console takes, as any program would at its end; at most until
     /// it has taken nothing for `patience`. How many bytes it did not take.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 
 #include "common/exit_codes.hpp"
 
@@ -19,9 +20,17 @@ bool was_interrupted(int exit_code) {
     return exit_code == exit_code::kSignalBase + SIGINT || exit_code == exit_code::kSignalBase + SIGTERM;
 }
 
+/// What a file did not take was lost at once, not now. What stderr itself has lost can be told to nobody.
+void say_what_is_lost(const Console& console, std::string_view tag) {
+    const int lost_for = console.lost_for(Console::Stream::kOut);
+    if (lost_for == 0) return;
+    spdlog::warn("{}the end of the output could not be written to stdout: {}", tag, std::strerror(lost_for));
+}
+
 }  // namespace
 
 void drain_at_end(Console& console, int exit_code, std::string_view tag) {
+    say_what_is_lost(console, tag);
     if (exit_code == exit_code::kSuccess) {
         console.drain();
         return;

@@ -28,6 +28,10 @@ public:
     [[nodiscard]] bool is_terminal() const { return terminal_; }
     [[nodiscard]] std::size_t waiting_bytes() const { return queue_.size(); }
 
+    /// The errno for which the latest text could not be written (a full disk); 0: it could, or its reader has gone,
+    /// which is the reader's choice.
+    [[nodiscard]] int lost_for() const { return broken_ ? 0 : lost_for_; }
+
     void append(std::string_view text);
     /// Writes what can be written now; what is left follows by itself while the io_context runs.
     void push();

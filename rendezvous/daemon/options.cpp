@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 #include <vector>
 
 #include "common/exit_codes.hpp"
 #include "common/ids.hpp"
+#include "common/print.hpp"
 
 namespace ddprun::daemon {
 namespace {
@@ -125,6 +127,16 @@ std::string job_option_given(const CLI::App& app) {
     return {};
 }
 
+/// Prints what --help or --version asked for; returns the exit code.
+int show(const CLI::App& app, const CLI::Success& asked) {
+    std::ostringstream text;
+    app.exit(asked, text, text);
+    const Result<void> printed = print_to_stdout(text.str());
+    if (printed) return exit_code::kSuccess;
+    std::fputs(fmt::format("ddprund: {}\n", printed.error().message).c_str(), stderr);
+    return exit_code::kOutput;
+}
+
 int complain(const std::string& what) {
     std::fputs(fmt::format("ddprund: {}. See ddprund --help.\n", what).c_str(), stderr);
     return exit_code::kUsage;
@@ -166,7 +178,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version
-        return app.exit(asked);
+        return show(app, asked);
     } catch (const CLI::ParseError& error) {
         return complain(error.what());
     }

@@ -229,6 +229,25 @@ TEST_CASE("in a directory that was deleted, what cannot be found is said as ever
     const e2e::Sandbox sandbox("no-directory");
     const std::string line = fmt::format("mkdir '{0}/gone'; cd '{0}/gone'; rmdir '{0}/gone'; exec {1} {2}",
                                          sandbox.path().string(), ddprun_program(), GENERATE("./absent", "absent.py"));
+TEST_CASE("output that is lost is said and changes no exit code; a text that was asked for and is lost does", "[e2e]") {
+    const e2e::Sandbox sandbox("lost");
+    const auto [words, code, says] = GENERATE(table<std::string, int, std::string>({
+        {"ddprun --nproc-per-node 2 sh -c 'echo done'", 0, "the end of the output could not be written to stdout: No sp"},
+        {"ddprun --nproc-per-node 2 sh -c 'echo done; exit 3'", 3, "could not be written to stdout: No space left"},
+        {"ddprun --nnodes 2 --local-nodes sh -c 'echo done'", 0, "could not be written to stdout: No space left"},
+        {"ddprun --help", 74, "ddprun: cannot write to stdout: No space left on device\n"},
+        {"ddprun --version", 74, "ddprun: cannot write to stdout: No space left on device\n"},
+        {"ddprund --help", 74, "ddprund: cannot write to stdout: No space left on device\n"},
+        {"ddprund --version", 74, "ddprund: cannot write to stdout: No space left on device\n"},
+    }));
+    CAPTURE(words);
+    const std::string line = fmt::format("exec {}/{} >/dev/full", e2e::bin().string(), words);
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30));
+    CHECK(outcome.status.exit_code() == code);
+    CHECK_THAT(outcome.err, Contains(says));
+    CHECK(sandbox.leftovers() == "");
+}
+
     const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30));
     CHECK(outcome.status.exit_code() == 127);
     CHECK_THAT(outcome.err, Contains("absent") && !Contains("internal error"));

@@ -138,6 +138,22 @@ TEST_CASE("a terminal is recognised and written to without waiting", "[agent]") 
     CHECK((::fcntl(terminal.get(), F_GETFL) & O_NONBLOCK) == 0);
 }
 
+TEST_CASE("output that is lost at the end is known, unless its reader has gone", "[agent]") {
+    const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    Screen s;
+    Console console(s.io, full.get(), s.err.write_end.get());
+    CHECK(console.lost_for(Stream::kOut) == 0);
+    console.write(Stream::kOut, 0, {"result\n"});
+    CHECK(console.lost_for(Stream::kOut) == ENOSPC);
+    CHECK(console.lost_for(Stream::kErr) == 0);
+
+    std::signal(SIGPIPE, SIG_IGN);  // as run_agent does
+    s.out.read_end.reset();
+    s.console.write(Stream::kOut, 0, {"result\n"});
+    CHECK(s.console.lost_for(Stream::kOut) == 0);
+    std::signal(SIGPIPE, SIG_DFL);
+}
+
 TEST_CASE("a disk without room costs the output of that time, which is said when there is room again", "[agent]") {
     char path[] = "/tmp/ddprun-console-test-XXXXXX";
     const UniqueFd file(::mkostemp(path, O_APPEND | O_CLOEXEC));
