@@ -18,6 +18,7 @@
 #include "common/logging.hpp"
 #include "common/print.hpp"
 #include "launcher/host_daemon.hpp"
+#include "launcher/limits.hpp"
 #include "launcher/local_cluster.hpp"
 #include "launcher/options.hpp"
 #include "launcher/placement.hpp"
@@ -52,8 +53,6 @@ int code_of_program_error(const Error& error) {
     return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
 }
 
-std::optional<std::string> look_up_address_here(const std::string& host) {
-    return address_here(host, resolve(host), this_host());
 /// Before anything is started: whoever asked for files wants them. What becomes unusable later costs a warning.
 Result<void> check_log_dir(const Options& options) {
     if (options.log_dir.value_or("").empty()) return {};
@@ -69,6 +68,8 @@ Demand demand_of(const Plan& plan) {
             !plan.options.log_dir.value_or("").empty()};
 }
 
+std::optional<std::string> look_up_address_here(const std::string& host) {
+    return address_here(host, resolve(host), this_host());
 }
 
 DaemonRequest daemon_request(const Plan& plan) {
@@ -199,12 +200,12 @@ int launch(const std::vector<std::string>& arguments) {
     auto command = worker_command(plan.options, environment, search_path(environment, own_folder()));
     if (!command) return refuse(command.error(), code_of_program_error(command.error()));
     plan.command = std::move(*command);
-    auto placement = place(plan.options, look_up_address_here);
-    if (!placement) return refuse(placement.error(), exit_code::kUsage);
     if (const Result<void> usable = check_log_dir(plan.options); !usable) return refuse(usable.error(), exit_code::kUsage);
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough) {
         return refuse(enough.error(), exit_code::kInfrastructure);
     }
+    auto placement = place(plan.options, look_up_address_here);
+    if (!placement) return refuse(placement.error(), exit_code::kUsage);
     plan.placement = std::move(*placement);
 
     if (!plan.options.as_local_node) {   // the launcher of the nodes has said it

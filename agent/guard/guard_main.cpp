@@ -173,6 +173,8 @@ int main(int argc, char** argv) {
         line.add("SIG").add(name);
     else
         line.add("signal ").add(signal);
-    line.add("; stopped ").add(left_behind).add(left_behind == 1 ? " process it left" : " processes it left").print();
+    line.add("; stopped ").add(left_behind).add(left_behind == 1 ? " process it left" : " processes it left");
+    if (signal == SIGKILL) line.add(". If nobody sent it, memory ran out on this node: start fewer or smaller workers");
+    line.print();
     return exit_code::kSignalBase + signal;
 }

@@ -87,13 +87,30 @@ TEST_CASE("an interrupted job ends with one line", "[e2e]") {
 
 TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]") {
     const e2e::Sandbox sandbox("no-descriptors");
-    const std::string line = fmt::format("ulimit -n 100; exec {} --nproc-per-node 64 sleep 1000", ddprun_program());
-    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(60));
+    // It has what its own workers need, but somebody has left it many open files.
+    const std::string line = fmt::format(
+        "ulimit -n 400; for i in {{20..300}}; do eval \"exec $i</dev/null\"; done; exec {} --nproc-per-node 64 sleep 1000",
+        ddprun_program());
+    const auto outcome = e2e::run(sandbox, {.argv = {"bash", "-c", line}}, e2e::Seconds(60));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 69);
     CHECK_THAT(outcome.err,
                Contains("not a failure of sleep") && Contains("could not start rank") && Contains("ulimit -n"));
     CHECK_THAT(outcome.err, !Contains("sleep FAILED"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("more workers than the limits of the machine allow are refused before anything is started", "[e2e]") {
+    const e2e::Sandbox sandbox("limits");
+    const std::string nodes = GENERATE(as<std::string>(), "", "--nnodes 2 --local-nodes");
+    const std::string line = fmt::format("ulimit -n 1024; exec {} {} --nproc-per-node 4096 touch started",
+                                         ddprun_program(), nodes);
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}, .directory = sandbox.path()}, e2e::Seconds(30));
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 69);
+    CHECK(lines(outcome.err) == 1);
+    CHECK_THAT(outcome.err, Contains("4096 workers per node") && Contains("only 1024 are allowed here. Raise `ulimit -n`"));
+    CHECK_FALSE(std::filesystem::exists(sandbox.path() / "started"));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -147,23 +164,6 @@ TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("closed standard descriptors become /dev/null, not somebody's socket", "[e2e]") {
-    const e2e::Sandbox sandbox("closed");
-    const std::string closed = GENERATE(as<std::string>(), "0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-");
-    CAPTURE(closed);
-    // Of the agent (the worker's parent), of its parent, the guard, and of the daemon.
-    const std::string look = R"sh(guard=$(cut -d' ' -f4 /proc/$PPID/stat)
-daemon=$(for p in /proc/[0-9]*; do
-    [ "$(cat $p/comm 2>/dev/null)" = ddprund ] && tr '\0' '\n' <$p/environ | grep -qx DDPRUN_TEST=$DDPRUN_TEST && echo ${p#/proc/}
-done 2>/dev/null)
-for p in $PPID $guard $daemon; do for fd in 0 1 2; do readlink /proc/$p/fd/$fd; done; done >"$LIST.new"
-mv "$LIST.new" "$LIST")sh";
-    const std::string list = (sandbox.path() / "descriptors").string();
-    const std::string line = fmt::format("exec {} sh -c '{}' {}", ddprun_program(), "eval \"$LOOK\"", closed);
-    const auto outcome =
-        e2e::run(sandbox, {.argv = {"sh", "-c", line}, .env = {{"LOOK", look}, {"LIST", list}}}, e2e::Seconds(30));
-    CHECK(outcome.status.exit_code() == 0);
-    const std::string descriptors = e2e::read_file(list);
 TEST_CASE("when a node of a job of fixed size is lost and no restart is left the job ends at once and names it", "[e2e]") {
     const e2e::Sandbox sandbox("node-lost");
     const std::vector<std::string> options{
@@ -192,6 +192,23 @@ while [ ! -e 1 ] || lives; do sleep 0.05; done; echo 'Connection closed by peer'
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("closed standard descriptors become /dev/null, not somebody's socket", "[e2e]") {
+    const e2e::Sandbox sandbox("closed");
+    const std::string closed = GENERATE(as<std::string>(), "0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-");
+    CAPTURE(closed);
+    // Of the agent (the worker's parent), of its parent, the guard, and of the daemon.
+    const std::string look = R"sh(guard=$(cut -d' ' -f4 /proc/$PPID/stat)
+daemon=$(for p in /proc/[0-9]*; do
+    [ "$(cat $p/comm 2>/dev/null)" = ddprund ] && tr '\0' '\n' <$p/environ | grep -qx DDPRUN_TEST=$DDPRUN_TEST && echo ${p#/proc/}
+done 2>/dev/null)
+for p in $PPID $guard $daemon; do for fd in 0 1 2; do readlink /proc/$p/fd/$fd; done; done >"$LIST.new"
+mv "$LIST.new" "$LIST")sh";
+    const std::string list = (sandbox.path() / "descriptors").string();
+    const std::string line = fmt::format("exec {} sh -c '{}' {}", ddprun_program(), "eval \"$LOOK\"", closed);
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {"sh", "-c", line}, .env = {{"LOOK", look}, {"LIST", list}}}, e2e::Seconds(30));
+    CHECK(outcome.status.exit_code() == 0);
+    const std::string descriptors = e2e::read_file(list);
     CAPTURE(descriptors);
     CHECK(lines(descriptors) == 9);
     CHECK_THAT(descriptors, !Contains("socket:") && !Contains("pipe:") && !Contains("anon_inode:"));
@@ -212,23 +229,6 @@ TEST_CASE("a stderr that takes nothing changes no exit code", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a limit on the size of files ends the output, not the job", "[e2e]") {
-    const e2e::Sandbox sandbox("file-size");
-    const std::string nodes = GENERATE(as<std::string>(), "", "--nnodes 2 --local-nodes");
-    CAPTURE(nodes);
-    const auto lines = (sandbox.path() / "lines").string();
-    const std::string line =
-        fmt::format("ulimit -f 8; exec {} --nproc-per-node 1 {} sh -c 'seq 100000; exit 3' >{} 2>&1", ddprun_program(),
-                    nodes, lines);
-    CHECK(e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30)).status.exit_code() == 3);
-    CHECK(e2e::read_file(lines).starts_with("1\n"));
-    CHECK(sandbox.leftovers() == "");
-}
-
-TEST_CASE("in a directory that was deleted, what cannot be found is said as everywhere", "[e2e]") {
-    const e2e::Sandbox sandbox("no-directory");
-    const std::string line = fmt::format("mkdir '{0}/gone'; cd '{0}/gone'; rmdir '{0}/gone'; exec {1} {2}",
-                                         sandbox.path().string(), ddprun_program(), GENERATE("./absent", "absent.py"));
 TEST_CASE("output that is lost is said and changes no exit code; a text that was asked for and is lost does", "[e2e]") {
     const e2e::Sandbox sandbox("lost");
     const auto [words, code, says] = GENERATE(table<std::string, int, std::string>({
@@ -248,6 +248,23 @@ TEST_CASE("output that is lost is said and changes no exit code; a text that was
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a limit on the size of files ends the output, not the job", "[e2e]") {
+    const e2e::Sandbox sandbox("file-size");
+    const std::string nodes = GENERATE(as<std::string>(), "", "--nnodes 2 --local-nodes");
+    CAPTURE(nodes);
+    const auto lines = (sandbox.path() / "lines").string();
+    const std::string line =
+        fmt::format("ulimit -f 8; exec {} --nproc-per-node 1 {} sh -c 'seq 100000; exit 3' >{} 2>&1", ddprun_program(),
+                    nodes, lines);
+    CHECK(e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30)).status.exit_code() == 3);
+    CHECK(e2e::read_file(lines).starts_with("1\n"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("in a directory that was deleted, what cannot be found is said as everywhere", "[e2e]") {
+    const e2e::Sandbox sandbox("no-directory");
+    const std::string line = fmt::format("mkdir '{0}/gone'; cd '{0}/gone'; rmdir '{0}/gone'; exec {1} {2}",
+                                         sandbox.path().string(), ddprun_program(), GENERATE("./absent", "absent.py"));
     const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30));
     CHECK(outcome.status.exit_code() == 127);
     CHECK_THAT(outcome.err, Contains("absent") && !Contains("internal error"));
