@@ -74,6 +74,8 @@ public:
     }
     [[nodiscard]] std::size_t size() const noexcept { return header_ ? header_->size : 0; }
     [[nodiscard]] std::size_t capacity() const noexcept { return header_ ? header_->capacity : 0; }
+    /// What it takes of BlockMemory::bytes.
+    [[nodiscard]] std::size_t held_bytes() const noexcept { return header_ ? sizeof(Header) + header_->capacity : 0; }
     [[nodiscard]] bool shared() const noexcept { return header_ && header_->owners > 1; }
 
     // The rest is for the only owner.

@@ -87,6 +87,7 @@ void Decoder::keep() {
 }
 
 Result<std::optional<Request>> Decoder::next() {
+    if (value_block_) value_block_ = {};  // what the last request brought and nobody took
     switch (scan()) {
         case Scan::kDone: return std::optional(finish());
         case Scan::kFailed: return *error_;
@@ -111,8 +112,8 @@ void Decoder::give_memory_back() {
     begin_ = 0;
     fed_ = {};
     copied_ = false;
-    // Not `= {}`, which keeps what they hold.
-    if (buffer_.capacity() > kKeptBytes) buffer_ = std::string();
+    // An assignment, also of an empty string, keeps the memory of a string; and `= {}` that of a vector.
+    if (buffer_.capacity() > kKeptBytes) std::string().swap(buffer_);
     if (held_bytes() <= kKeptBytes) return;
     pieces_ = std::vector<Piece>();
     keys_ = std::vector<std::string_view>();
@@ -257,17 +258,10 @@ Request Decoder::finish() {
     request.number = number_;
     const std::string_view fields = fields_of(kind_);
     if (!pieces_.empty() || !keys_.empty()) {
-        keys_.clear();
-        values_.clear();
-        const std::size_t step = fields == "P" ? 2 : 1;
-        keys_.reserve(pieces_.size() / step);
-        for (std::size_t i = 0; i < pieces_.size(); i += step) {
-            keys_.push_back(view(pieces_[i]));
-            if (step == 2) values_.push_back(view(pieces_[i + 1]));
-        }
-        pieces_.clear();
+        request.has_more_keys = take_keys(fields == "P" ? 2 : 1);
         request.keys = keys_;
         request.values = values_;
+        if (request.has_more_keys) return request;
     }
     if (fields.starts_with('k')) request.key = view(key_);
     if (kind_ == kCompareSet) request.expected = view(expected_);
@@ -277,8 +271,6 @@ Request Decoder::finish() {
         request.value = value_block_.view();
         request.block = &value_block_;
         block_size_ = 0;
-    } else if (value_block_) {
-        value_block_ = {};
     }
 
     begin_ += std::exchange(offset_, 0);
@@ -286,6 +278,22 @@ Request Decoder::finish() {
     field_ = 0;
     number_ = 0;
     return request;
+}
+
+bool Decoder::take_keys(std::size_t strings_per_item) {
+    keys_.clear();
+    values_.clear();
+    const std::size_t left = pieces_.size() - taken_pieces_;
+    const std::size_t now = kind_ == kMultiGet ? std::min(left, options_->keys_at_once) : left;
+    keys_.reserve(now / strings_per_item);
+    for (const std::size_t end = taken_pieces_ + now; taken_pieces_ < end; taken_pieces_ += strings_per_item) {
+        keys_.push_back(view(pieces_[taken_pieces_]));
+        if (strings_per_item == 2) values_.push_back(view(pieces_[taken_pieces_ + 1]));
+    }
+    if (taken_pieces_ < pieces_.size()) return true;
+    pieces_.clear();
+    taken_pieces_ = 0;
+    return false;
 }
 
 }  // namespace ddprun::store

@@ -32,9 +32,10 @@ public:
     /// Copies what is not decoded yet: the bytes last fed are about to go.
     void keep();
 
-    /// The next complete request; nothing when more bytes are needed. VALIDATE is taken in silently. The request's
-    /// views hold until the next call of feed(), keep() or next(). Errors: kMalformed (unknown code, wrong first bytes)
-    /// and kLimit; the connection is to be closed, and every later call fails alike.
+    /// The next complete request, or the next part of it: Request::has_more_keys. Nothing when more bytes are needed.
+    /// VALIDATE is taken in silently. The request's views hold until the next call of feed(), keep() or next(). Errors:
+    /// kMalformed (unknown code, wrong first bytes) and kLimit; the connection is to be closed, and every later call
+    /// fails alike.
     [[nodiscard]] Result<std::optional<Request>> next();
 
     /// Where the next bytes of a large value go without a copy; empty when it is not in the middle of one. Write there
@@ -73,6 +74,8 @@ private:
     Scan scan_number(T& number);
     Scan fail(Errc code, std::string message);
     [[nodiscard]] Request finish();
+    /// Whether further keys of the request are left for the next one.
+    [[nodiscard]] bool take_keys(std::size_t strings_per_item);
     void give_memory_back();
 
     [[nodiscard]] std::string_view data() const { return copied_ ? std::string_view(buffer_) : fed_; }
@@ -104,6 +107,7 @@ private:
     std::int64_t number_ = 0;
     std::optional<std::size_t> strings_left_;  ///< of the list that is being scanned
     std::vector<Piece> pieces_;                ///< of lists
+    std::size_t taken_pieces_ = 0;             ///< of them, by the parts of the request that next() has returned
     std::size_t block_size_ = 0;               ///< of a large value in several pieces; it grows in block_
     Block block_;
 

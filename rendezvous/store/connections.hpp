@@ -31,6 +31,7 @@ struct Connection {
     Reply output;                ///< what the kernel did not take yet
     bool sending = false;        ///< waits for room to send instead of for input
     bool more = false;           ///< complete requests may wait in the decoder
+    bool reading = false;        ///< the next of them is a further part of a MULTI_GET
     bool inside = false;         ///< waits for the rest of a request, since last_byte
     TimePoint last_byte;         ///< when `inside`
     std::size_t held_bytes = 0;  ///< as it was counted last

@@ -19,11 +19,12 @@ void answer(Reply& reply, const Table::Entry* entry) {
     reply.bytes(entry->value());
 }
 
-std::size_t size_of_block(const Table::Entry* entry) { return entry ? entry->block().size() : 0; }
+std::size_t block_bytes_of(const Table::Entry* entry) { return entry ? entry->block().held_bytes() : 0; }
 
 }  // namespace
 
-Result<Released> Engine::apply(ConnectionId from, const Request& request, Reply& reply) {
+Result<void> Engine::apply(ConnectionId from, const Request& request, Reply& reply) {
+    waits_.forget_released();
     // Any request ends the connection's wait (W6); only CANCEL_WAIT says so itself.
     waits_.forget(from);
     switch (request.kind) {
@@ -56,15 +57,16 @@ Result<Released> Engine::apply(ConnectionId from, const Request& request, Reply&
             break;
         }
     }
-    return Released{};
+    return {};
 }
 
-Result<Released> Engine::set(std::string_view key, std::string_view value, Block* block) {
-    if (auto stored = store(table_.locate(key), key, value, block); !stored) return stored.error();
-    return waits_.release_all(key);
+Result<void> Engine::set(std::string_view key, std::string_view value, Block* block) {
+    if (auto stored = store(table_.locate(key), key, value, block); !stored) return stored;
+    waits_.release_all(key);
+    return {};
 }
 
-Result<Released> Engine::compare_set(const Request& request, Reply& reply) {
+Result<void> Engine::compare_set(const Request& request, Reply& reply) {
     const Table::Place place = table_.locate(request.key);
     const Table::Entry* const entry = place.entry();
     const bool matches = entry ? entry->value() == request.expected : request.expected.empty();
@@ -75,23 +77,25 @@ Result<Released> Engine::compare_set(const Request& request, Reply& reply) {
         } else {
             reply.bytes(request.expected);
         }
-        return Released{};
+        return {};
     }
-    if (auto stored = store(place, request.key, request.value, request.block); !stored) return stored.error();
+    if (auto stored = store(place, request.key, request.value, request.block); !stored) return stored;
+    waits_.release_all(request.key);
     answer(reply, table_.find(request.key));
-    return waits_.release_all(request.key);
+    return {};
 }
 
-Result<Released> Engine::add(std::string_view key, std::int64_t amount, Reply& reply) {
+Result<void> Engine::add(std::string_view key, std::int64_t amount, Reply& reply) {
     const Table::Place place = table_.locate(key);
     const auto sum = sum_of(place, amount);
     if (!sum) return sum.error();
-    if (auto stored = store(place, key, Decimal(*sum).text(), nullptr); !stored) return stored.error();
+    if (auto stored = store(place, key, Decimal(*sum).text(), nullptr); !stored) return stored;
+    waits_.release_all(key);
     reply.number(*sum);
-    return waits_.release_all(key);
+    return {};
 }
 
-Result<Released> Engine::append(const Request& request) {
+Result<void> Engine::append(const Request& request) {
     const Table::Place place = table_.locate(request.key);
     const Table::Entry* const entry = place.entry();
     if (entry == nullptr) return set(request.key, request.value, request.block);
@@ -104,25 +108,26 @@ Result<Released> Engine::append(const Request& request) {
         std::string whole;
         whole.reserve(after);
         whole.append(entry->value()).append(request.value);
-        if (auto stored = store(place, request.key, whole, nullptr); !stored) return stored.error();
-        return waits_.release_all(request.key);
+        if (auto stored = store(place, request.key, whole, nullptr); !stored) return stored;
+        waits_.release_all(request.key);
+        return {};
     }
-    if (auto room = make_sure_of_room(0, request.value.size()); !room) return room.error();
+    if (auto room = make_sure_of_room(0, request.value.size()); !room) return room;
+    const std::size_t block_before = block_bytes_of(entry);
     // Replies in flight carry the value as it was, so what they share is copied; otherwise the bytes stay in place.
-    if (table_.append_in_place(place, request.value)) {
-        block_bytes_ += request.value.size();
-    } else {
+    if (!table_.append_in_place(place, request.value)) {
         Block whole(2 * after, block_memory_);
         whole.append(entry->value());
         whole.append(request.value);
-        block_bytes_ += after - size_of_block(entry);
         table_.assign(place, request.key, std::move(whole));
     }
+    block_bytes_ += block_bytes_of(place.entry()) - block_before;
     stored_bytes_ += request.value.size();
-    return waits_.release_all(request.key);
+    waits_.release_all(request.key);
+    return {};
 }
 
-Result<Released> Engine::multi_set(const Request& request) {
+Result<void> Engine::multi_set(const Request& request) {
     // All or nothing (R9), so the room is made sure of first. A key that comes twice is counted twice: on the safe
     // side.
     Growth more{0, 0};
@@ -131,17 +136,14 @@ Result<Released> Engine::multi_set(const Request& request) {
         more.keys += keys;
         more.bytes += bytes;
     }
-    if (auto room = make_sure_of_room(more.keys, more.bytes); !room) return room.error();
-    Released released;
+    if (auto room = make_sure_of_room(more.keys, more.bytes); !room) return room;
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
-        const auto one = set(request.keys[i], request.values[i], nullptr);
-        if (!one) return one.error();
-        released.insert(released.end(), one->begin(), one->end());
+        if (auto one = set(request.keys[i], request.values[i], nullptr); !one) return one;
     }
-    return released;
+    return {};
 }
 
-Result<Released> Engine::wait(ConnectionId from, const Request& request, Reply& reply) {
+Result<void> Engine::wait(ConnectionId from, const Request& request, Reply& reply) {
     std::vector<std::string_view> missing;
     std::size_t more_bytes = 0;
     for (const std::string_view key : request.keys) {
@@ -151,46 +153,53 @@ Result<Released> Engine::wait(ConnectionId from, const Request& request, Reply& 
     }
     if (missing.empty()) {
         reply.byte(wire::kStopWaiting);
-        return Released{};
+        return {};
     }
-    if (auto room = make_sure_of_room(0, more_bytes); !room) return room.error();
-    if (auto room = make_sure_of_waiters(missing.size()); !room) return room.error();
+    if (auto room = make_sure_of_room(0, more_bytes); !room) return room;
+    if (auto room = make_sure_of_waiters(missing.size()); !room) return room;
     waits_.begin(from, missing);
-    return Released{};
+    return {};
 }
 
-Result<Released> Engine::barrier(ConnectionId from, const Request& request, Reply& reply) {
+Result<void> Engine::barrier(ConnectionId from, const Request& request, Reply& reply) {
     const Table::Place place = table_.locate(request.key);
     const auto arrived = sum_of(place, 1);
     if (!arrived) return arrived.error();
     const Decimal text(*arrived);
-    const auto [keys, bytes] = growth(place, request.key, text.text().size());
-    if (auto room = make_sure_of_room(keys, bytes + request.key.size() + kAwaitedNameBytes); !room) return room.error();
-    if (auto room = make_sure_of_waiters(1); !room) return room.error();
-    if (auto stored = store(place, request.key, text.text(), nullptr); !stored) return stored.error();
-    if (*arrived >= request.number) {
+    const bool last = *arrived >= request.number;
+    if (!last) {  // it will wait: make sure that it can, before it counts
+        const auto [keys, bytes] = growth(place, request.key, text.text().size());
+        const std::size_t waiting_bytes = request.key.size() + kAwaitedNameBytes;
+        if (auto room = make_sure_of_room(keys, bytes + waiting_bytes); !room) return room;
+        if (auto room = make_sure_of_waiters(1); !room) return room;
+    }
+    if (auto stored = store(place, request.key, text.text(), nullptr); !stored) return stored;
+    if (last) {
+        waits_.release_all(request.key);
         reply.byte(wire::kStopWaiting);
-        return waits_.release_all(request.key);
+        return {};
     }
     // The counter is there, but those who wait for its key are woken by the last arrival only.
     waits_.begin(from, std::span(&request.key, 1));
-    return Released{};
+    return {};
 }
 
-Result<Released> Engine::push(const Request& request) {
+Result<void> Engine::push(const Request& request) {
     const std::size_t more_bytes = request.key.size() + request.value.size() + kElementBytes;
-    if (auto room = make_sure_of_room(1, more_bytes); !room) return room.error();
+    if (auto room = make_sure_of_room(1, more_bytes); !room) return room;
     Queue added(1);
     Element& element = added.front();
     element.large = keep(request.value, request.block);
     if (!element.large) element.small = request.value;
-    block_bytes_ += element.large.size();
+    const std::size_t block_bytes = element.large.held_bytes();
     auto found = queues_.find(request.key);
     if (found == queues_.end()) found = queues_.emplace(request.key, Queue{}).first;
     found->second.splice(found->second.end(), added);
     ++element_count_;
+    block_bytes_ += block_bytes;
     stored_bytes_ += more_bytes;
-    return waits_.release_first(request.key);
+    waits_.release_first(request.key);
+    return {};
 }
 
 void Engine::pop(std::string_view name, Reply& reply) {
@@ -204,13 +213,13 @@ void Engine::pop(std::string_view name, Reply& reply) {
         reply.bytes(first.small);
     }
     stored_bytes_ -= name.size() + first.size() + kElementBytes;
-    block_bytes_ -= first.large.size();
+    block_bytes_ -= first.large.held_bytes();
     --element_count_;
     found->second.pop_front();
     if (found->second.empty()) queues_.erase(found);
 }
 
-Result<Released> Engine::multi_get(const Request& request, Reply& reply) const {
+Result<void> Engine::multi_get(const Request& request, Reply& reply) const {
     // A reply that is too long is not begun.
     std::vector<const Table::Entry*> entries;
     entries.reserve(request.keys.size());
@@ -227,18 +236,19 @@ Result<Released> Engine::multi_get(const Request& request, Reply& reply) const {
     }
     reply.reserve(copied_bytes);
     for (const Table::Entry* const entry : entries) answer(reply, entry);
-    return Released{};
+    return {};
 }
 
-Result<Released> Engine::list_keys(Reply& reply) const {
+Result<void> Engine::list_keys(Reply& reply) const {
     std::size_t reply_bytes = sizeof(std::int64_t);
     table_.for_each([&](const Table::Entry& entry) { reply_bytes += sizeof(std::uint64_t) + entry.key().size(); });
     if (reply_bytes > limits_.reply_bytes) {
         return Error{Errc::kLimit, fmt::format("LIST_KEYS of more than {} bytes", limits_.reply_bytes)};
     }
+    reply.reserve(reply_bytes);
     reply.number<std::int64_t>(static_cast<std::int64_t>(table_.size()));
     table_.for_each([&](const Table::Entry& entry) { reply.bytes(entry.key()); });
-    return Released{};
+    return {};
 }
 
 bool Engine::erase(std::string_view key) {
@@ -246,7 +256,7 @@ bool Engine::erase(std::string_view key) {
     const Table::Entry* const entry = place.entry();
     if (entry == nullptr) return false;
     stored_bytes_ -= key.size() + entry->value().size() + kEntryBytes;
-    block_bytes_ -= size_of_block(entry);
+    block_bytes_ -= block_bytes_of(entry);
     table_.erase(place);
     return true;
 }
@@ -256,11 +266,11 @@ Result<void> Engine::store(Table::Place place, std::string_view key, std::string
     if (auto room = make_sure_of_room(keys, bytes); !room) return room;
     const Table::Entry* const entry = place.entry();
     const std::size_t size_before = entry ? key.size() + entry->value().size() + kEntryBytes : 0;
-    const std::size_t block_before = size_of_block(entry);
+    const std::size_t block_before = block_bytes_of(entry);
     const std::size_t size_after = key.size() + value.size() + kEntryBytes;  // `value` may go with its block
     std::size_t block_after = 0;
     if (Block large = keep(value, block)) {
-        block_after = large.size();
+        block_after = large.held_bytes();
         table_.assign(place, key, std::move(large));
     } else {
         table_.assign(place, key, value);

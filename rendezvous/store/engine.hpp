@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,10 +25,15 @@ public:
     explicit Engine(const Limits& limits, const HashSeed& seed = {}, BlockMemory* block_memory = nullptr)
         : limits_(limits), block_memory_(block_memory), table_(seed), queues_(0, SeededHash{seed}), waits_(seed) {}
 
-    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Each connection in the result
-    /// is sent wire::kStopWaiting; `from` is never among them. Errors: kMalformed (the value is no number) and kLimit;
-    /// `from` is then to be closed, and nothing was stored or replied.
-    [[nodiscard]] Result<Released> apply(ConnectionId from, const Request& request, Reply& reply);
+    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Then released() is to be told,
+    /// whatever the result. Errors: kMalformed (the value is no number) and kLimit; `from` is then to be closed, and
+    /// nothing was stored or replied. When it throws std::bad_alloc `from` is to be closed too; nothing was stored, or
+    /// all of it, or the first pairs of a MULTI_SET.
+    [[nodiscard]] Result<void> apply(ConnectionId from, const Request& request, Reply& reply);
+    /// Each of these is sent wire::kStopWaiting. Never the `from` of the request. Until the next one, or
+    /// forget_released().
+    [[nodiscard]] std::span<const ConnectionId> released() const { return waits_.released(); }
+    void forget_released() { waits_.forget_released(); }
 
     /// The connection is closed.
     void forget(ConnectionId connection) { waits_.forget(connection); }
@@ -36,7 +42,7 @@ public:
     [[nodiscard]] std::size_t waiter_count() const { return waits_.size(); }
     /// What counts towards Limits::store_bytes.
     [[nodiscard]] std::size_t bytes() const { return stored_bytes_ + waits_.bytes(); }
-    /// The part of it that lies in blocks.
+    /// The memory of the blocks that are stored, with their room to grow: the store's part of BlockMemory::bytes.
     [[nodiscard]] std::size_t block_bytes() const { return block_bytes_; }
 
 private:
@@ -47,16 +53,16 @@ private:
     };
     using Queue = std::list<Element>;
 
-    [[nodiscard]] Result<Released> set(std::string_view key, std::string_view value, Block* block);
-    [[nodiscard]] Result<Released> compare_set(const Request& request, Reply& reply);
-    [[nodiscard]] Result<Released> add(std::string_view key, std::int64_t amount, Reply& reply);
-    [[nodiscard]] Result<Released> append(const Request& request);
-    [[nodiscard]] Result<Released> multi_set(const Request& request);
-    [[nodiscard]] Result<Released> wait(ConnectionId from, const Request& request, Reply& reply);
-    [[nodiscard]] Result<Released> barrier(ConnectionId from, const Request& request, Reply& reply);
-    [[nodiscard]] Result<Released> push(const Request& request);
-    [[nodiscard]] Result<Released> multi_get(const Request& request, Reply& reply) const;
-    [[nodiscard]] Result<Released> list_keys(Reply& reply) const;
+    [[nodiscard]] Result<void> set(std::string_view key, std::string_view value, Block* block);
+    [[nodiscard]] Result<void> compare_set(const Request& request, Reply& reply);
+    [[nodiscard]] Result<void> add(std::string_view key, std::int64_t amount, Reply& reply);
+    [[nodiscard]] Result<void> append(const Request& request);
+    [[nodiscard]] Result<void> multi_set(const Request& request);
+    [[nodiscard]] Result<void> wait(ConnectionId from, const Request& request, Reply& reply);
+    [[nodiscard]] Result<void> barrier(ConnectionId from, const Request& request, Reply& reply);
+    [[nodiscard]] Result<void> push(const Request& request);
+    [[nodiscard]] Result<void> multi_get(const Request& request, Reply& reply) const;
+    [[nodiscard]] Result<void> list_keys(Reply& reply) const;
     void pop(std::string_view name, Reply& reply);
     [[nodiscard]] bool erase(std::string_view key);
 

@@ -3,8 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <new>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -29,17 +32,32 @@ std::string peer_of(const Connection& connection) {
 
 }  // namespace
 
+template <typename Line>
+void EpollServer::warn(Line line) {
+    const auto left_out = log_limit_.admit(now_());
+    if (!left_out) return;
+    try {
+        if (*left_out > 0) spdlog::warn("store {}: {} lines like the next one were left out", name_, *left_out);
+        spdlog::warn("{}", line());
+    } catch (const std::bad_alloc&) {  // what the line is about matters more than the line
+    }
+}
+
 void EpollServer::accept() {
     for (int i = 0; i < kAcceptsPerTurn && accepting_ == Accepting::kYes; ++i) {
         if (connections_.size() >= options_.limits.connections) {
-            warn(fmt::format("store {}: accepts no further connection while there are {}, which is its limit", name_,
-                             connections_.size()));
+            warn([this] {
+                return fmt::format("store {}: accepts no further connection while there are {}, which is its limit",
+                                   name_, connections_.size());
+            });
             return listen_for(Accepting::kAtLimit);
         }
         auto accepted = listener_->accept();
         if (accepted.error != 0) return cannot_accept(accepted.error);
         if (!accepted.socket) return;
-        if (std::exchange(accept_failed_, false)) warn(fmt::format("store {}: accepts connections again", name_));
+        if (std::exchange(accept_failed_, false)) {
+            warn([this] { return fmt::format("store {}: accepts connections again", name_); });
+        }
         try {
             admit(std::move(accepted));
         } catch (const std::bad_alloc&) {
@@ -52,8 +70,10 @@ void EpollServer::admit(Listener::Accepted accepted) {
     const PeerAddress address = address_of(accepted.peer);
     if (connections_.count_from(address) >= options_.limits.connections_per_address) {
         ++statistics_.refused;
-        return warn(fmt::format("store {}: closed a new connection from {}, which has {} already, its limit", name_,
-                                to_text(accepted.peer), connections_.count_from(address)));
+        return warn([&] {
+            return fmt::format("store {}: closed a new connection from {}, which has {} already, its limit", name_,
+                               to_text(accepted.peer), connections_.count_from(address));
+        });
     }
     Connection& connection = connections_.add(std::move(accepted.socket), address, Decoder(options_, &block_memory_));
     epoll_event event{EPOLLIN, {.u64 = static_cast<std::uint64_t>(connection.id)}};
@@ -69,9 +89,11 @@ void EpollServer::cannot_accept(int error) {
     ++statistics_.accept_failures;
     // Once in a row of failures. The connection stays in the backlog, so trying again at once would spin.
     if (!std::exchange(accept_failed_, true)) {
-        warn(fmt::format("store {}: cannot accept a connection: {}; {} are open. {}. Trying again every {} ms", name_,
-                         std::generic_category().message(error), connections_.size(), advice_after(error),
-                         kAcceptPause.count()));
+        warn([&] {
+            return fmt::format("store {}: cannot accept a connection: {}; {} are open. {}. Trying again every {} ms",
+                               name_, std::generic_category().message(error), connections_.size(), advice_after(error),
+                               kAcceptPause.count());
+        });
     }
     accept_again_at_ = now_() + kAcceptPause;
     listen_for(Accepting::kFailing);
@@ -83,9 +105,9 @@ void EpollServer::listen_for(Accepting state) {
     accepting_ = state;
 }
 
-void EpollServer::refuse(Connection& connection, const std::string& why) {
+void EpollServer::refuse(Connection& connection, std::string_view why) {
     ++statistics_.refused;
-    warn(fmt::format("store {}: closed the connection from {}: {}", name_, peer_of(connection), why));
+    warn([&] { return fmt::format("store {}: closed the connection from {}: {}", name_, peer_of(connection), why); });
     end(connection);
 }
 
@@ -93,20 +115,17 @@ void EpollServer::end_stalled(TimePoint now) {
     const std::chrono::seconds limit(options_.limits.stalled_request_seconds);
     connections_.for_each([&](Connection& connection) {
         if (!connection.inside || now - connection.last_byte < limit) return;
-        refuse(connection, fmt::format("it sent nothing for {} s in the middle of a request", limit.count()));
+        std::array<char, 80> why;  // no allocation: nobody is there to catch that there is no memory for it
+        const auto* const end = fmt::format_to_n(why.data(), why.size(),
+                                                 "it sent nothing for {} s in the middle of a request", limit.count())
+                                    .out;
+        refuse(connection, {why.data(), end});
     });
     look_for_stalled_at_ = now + looking_period();
 }
 
 Duration EpollServer::looking_period() const {
     return std::chrono::milliseconds(options_.limits.stalled_request_seconds * 1000 / 8);
-}
-
-void EpollServer::warn(const std::string& line) {
-    const auto left_out = log_limit_.admit(now_());
-    if (!left_out) return;
-    if (*left_out > 0) spdlog::warn("store {}: {} lines like the next one were left out", name_, *left_out);
-    spdlog::warn("{}", line);
 }
 
 Statistics EpollServer::statistics() const {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.hpp"
@@ -50,8 +51,10 @@ public:
     /// Serves without returning in between, which costs least. Signals are handled only while it waits; then it asks
     /// `go_on` whether to. They are blocked meanwhile.
     void serve_until_signal(const std::function<bool()>& go_on);
-    /// When serve() is to be called even if poll_fd() is not readable.
+    /// When do_what_is_due() is to be called, unless serve() is, which does it as well.
     [[nodiscard]] std::optional<TimePoint> deadline() const;
+    /// Serves nobody.
+    void do_what_is_due();
     /// Ends the listener and all connections.
     void close();
     [[nodiscard]] Statistics statistics() const;
@@ -65,15 +68,20 @@ private:
     void turn(Connection& connection, std::uint32_t events);
     void receive(Connection& connection);
     void serve_requests(Connection& connection);
+    /// Answers all further parts of every MULTI_GET that has begun.
+    void finish_reading();
+    void finish_reading(Connection& connection);
+    void set_reading(Connection& connection, bool reading);
     /// Sends what the kernel takes now, up to a turn's worth. False: the connection is over.
     [[nodiscard]] bool send(Connection& connection, Reply& reply);
-    /// The request of another connection ended this one's wait.
-    void stop_waiting(ConnectionId id);
+    /// Those whose wait the last request ended.
+    void tell_released();
+    void stop_waiting(Connection& connection);
     void wait_for(Connection& connection, bool room_to_send);
     void keep_account(Connection& connection);
     [[nodiscard]] std::size_t turn_bytes() const;
     [[nodiscard]] std::size_t buffer_bytes() const;
-    void refuse(Connection& connection, const std::string& why);
+    void refuse(Connection& connection, std::string_view why);
     void end(Connection& connection);
 
     void accept();
@@ -84,8 +92,9 @@ private:
     void watch_spare();
     /// How often that is looked after: a connection may stay a little longer than its limit.
     [[nodiscard]] Duration looking_period() const;
-    /// Logs a line, unless there were many just now.
-    void warn(const std::string& line);
+    /// Logs what `line` makes, unless there were many just now, or there is no memory for it.
+    template <typename Line>
+    void warn(Line line);
 
     Options options_;
     Now now_;
@@ -104,6 +113,7 @@ private:
     std::size_t turns_alone_ = 0;      ///< in a row, in which nobody else was ready
     std::size_t held_bytes_ = 0;       ///< by all connections
     std::size_t inside_ = 0;           ///< connections that wait for the rest of a request
+    std::size_t reading_ = 0;          ///< connections in the middle of a MULTI_GET
 
     Accepting accepting_ = Accepting::kYes;
     std::uint64_t spare_seen_ = 0;  ///< its times_kept()

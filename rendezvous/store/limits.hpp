@@ -17,7 +17,7 @@ struct Limits {
     std::size_t value_bytes = std::size_t{64} << 20;  ///< of one value, also after APPEND
     std::size_t keys_per_request = 131072;
     std::size_t request_bytes = std::size_t{128} << 20;
-    std::size_t reply_bytes = std::size_t{256} << 20;  ///< of one MULTI_GET or LIST_KEYS
+    std::size_t reply_bytes = std::size_t{256} << 20;  ///< of one LIST_KEYS, or Options::keys_at_once of MULTI_GET
     std::size_t store_keys = std::size_t{1} << 20;
     std::size_t store_bytes = std::size_t{1} << 30;  ///< keys, values, queues, awaited names, and an allowance for each
     std::size_t waiters = std::size_t{1} << 20;      ///< keys that are waited for, counted once for each connection
@@ -40,7 +40,7 @@ inline constexpr std::array kLimitOptions{
     LimitOption{"value-bytes", &Limits::value_bytes, "longest value, also after APPEND"},
     LimitOption{"keys-per-request", &Limits::keys_per_request, "keys or pairs in one request"},
     LimitOption{"request-bytes", &Limits::request_bytes, "longest request"},
-    LimitOption{"reply-bytes", &Limits::reply_bytes, "longest reply to MULTI_GET and LIST_KEYS"},
+    LimitOption{"reply-bytes", &Limits::reply_bytes, "longest reply to LIST_KEYS, and to each 1024 keys of MULTI_GET"},
     LimitOption{"store-keys", &Limits::store_keys, "keys and queue elements in the store"},
     LimitOption{"store-bytes", &Limits::store_bytes, "memory of all that is stored and waited for"},
     LimitOption{"waiters", &Limits::waiters, "keys that connections wait for, counted once for each connection"},
@@ -58,6 +58,8 @@ inline constexpr std::array kLimitOptions{
 struct Options {
     Limits limits;
     OlderDialect older_dialect = OlderDialect::kV1_13;
+    /// A MULTI_GET of more keys is answered in parts, between which the others have their turns. At least 1.
+    std::size_t keys_at_once = 1024;
     /// Keeps clients from choosing keys that collide. StoreServer draws one itself when it is zero.
     HashSeed hash_seed;
 };

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
@@ -23,6 +24,13 @@ Error cannot_listen(const std::string& address, std::uint16_t port, const std::s
             fmt::format("cannot listen on {}: {}. {}", to_string(Endpoint{address, port}), reason,
                         in_use ? "Choose another port, or 0 for a free one"
                                : "Is this an address of this host, and the port allowed?")};
+}
+
+/// Linux passes on the network's own errors too (accept(2), "Error handling").
+bool ended_before_it_was_accepted(int error) {
+    constexpr std::array kErrors{ECONNABORTED, EPROTO,      ENETDOWN,   ENETUNREACH, EHOSTDOWN,
+                                 EHOSTUNREACH, ENOPROTOOPT, EOPNOTSUPP, ENONET};
+    return std::ranges::find(kErrors, error) != kErrors.end();
 }
 
 bool set(int socket, int level, int option, int value) {
@@ -68,11 +76,14 @@ Listener::Accepted Listener::accept() const {
         accepted.socket.reset(
             ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&accepted.peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
         accepted.error = accepted.socket || errno == EAGAIN ? 0 : errno;
-        // A connection that ended before it was accepted, for which Linux passes on the network's own errors too.
-    } while (accepted.error == EINTR || accepted.error == ECONNABORTED || accepted.error == EPROTO ||
-             accepted.error == ENETDOWN || accepted.error == EHOSTUNREACH || accepted.error == ENETUNREACH);
+    } while (accepted.error == EINTR || ended_before_it_was_accepted(accepted.error));
+    if (!accepted.socket) return accepted;
     // Without this a reply could wait for the acknowledgement of the one before it (R2). Failing costs only speed.
-    if (accepted.socket) set(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+    set(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+    // A host that went without a word would keep its connections, and its places in the queues of waiters, for ever.
+    // The kernel asks it after two hours of silence (net.ipv4.tcp_keepalive_time); a living one's kernel answers,
+    // however idle its connection is (R13).
+    set(accepted.socket.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
     return accepted;
 }
 
@@ -93,6 +104,8 @@ std::string advice_after(int accept_error) {
         return fmt::format("This process may open {} files; raise that (ulimit -n, or LimitNOFILE= of the service)",
                            limit.rlim_cur);
     }
+    if (accept_error == ENOSPC)
+        return "This user watches as many descriptors as it may; raise fs.epoll.max_user_watches";
     if (accept_error == ENFILE) return "The whole system is at its limit of open files; raise fs.file-max";
     return "The kernel is short of memory; free some, or raise the limit of the control group";
 }

@@ -54,13 +54,19 @@ void Reply::sent(std::size_t bytes) {
 
 void Reply::clear() {
     bytes_.clear();
-    if (bytes_.capacity() > kKeptBytes) bytes_ = std::string();
+    if (bytes_.capacity() > kKeptBytes) std::string().swap(bytes_);  // an assignment would keep its memory
     sent_bytes_ = 0;
     blocks_.clear();
     if (blocks_.capacity() * sizeof(Reference) > kKeptBytes) blocks_ = std::vector<Reference>();
     sent_blocks_ = 0;
     sent_of_block_ = 0;
     block_bytes_ = 0;
+}
+
+void Reply::release() {
+    clear();
+    std::string().swap(bytes_);
+    std::vector<Reference>().swap(blocks_);
 }
 
 std::string Reply::text() const {

@@ -45,6 +45,8 @@ public:
     void sent(std::size_t bytes);
     /// Forgets everything, and keeps a little memory for next time.
     void clear();
+    /// Forgets everything, and keeps no memory.
+    void release();
 
     /// The memory of its copied bytes.
     [[nodiscard]] std::size_t held_bytes() const {

@@ -50,6 +50,7 @@ struct Request {
     Block* block = nullptr;                    ///< if not null: holds `value`, and may be taken instead of copying it
     std::int64_t number = 0;                   ///< ADD: the amount. BARRIER: the world size. PING: the nonce
     std::span<const std::string_view> keys;    ///< CHECK, WAIT, MULTI_GET, MULTI_SET
+    bool has_more_keys = false;                ///< MULTI_GET: the next request has further keys of the same one
     std::span<const std::string_view> values;  ///< MULTI_SET: one for each of `keys`
 };
 

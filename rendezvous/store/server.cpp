@@ -73,7 +73,8 @@ private:
         timer_.async_wait([self = shared_from_this()](const error_code& failed) {
             if (failed || !self->readable_.is_open()) return;
             self->armed_for_.reset();
-            self->server_->serve(0ns);
+            // Nobody is served here: who then has more to be served would wait for poll_fd() in vain.
+            self->server_->do_what_is_due();
             self->arm_timer();
         });
     }

@@ -7,6 +7,7 @@ namespace ddprun::store {
 void Waits::begin(ConnectionId connection, std::span<const std::string_view> names) {
     const auto [entry, fresh] = connections_.try_emplace(connection);
     assert(fresh && !names.empty());
+    if (released_.capacity() < connections_.size()) released_.reserve(2 * connections_.size());
     Wait& wait = entry->second;
     if (names.size() > 1) wait.many = std::make_unique<Waiter[]>(names.size());
     Waiter* next = wait.many ? wait.many.get() : &wait.one;
@@ -40,23 +41,19 @@ void Waits::forget(ConnectionId connection) {
     connections_.erase(found);
 }
 
-Released Waits::release_all(std::string_view name) {
-    Released released;
-    if (names_.empty()) return released;
+void Waits::release_all(std::string_view name) noexcept {
+    if (names_.empty()) return;
     const auto found = names_.find(name);
-    if (found == names_.end()) return released;
-    while (found->second.first) come(*found->second.first, released);
+    if (found == names_.end()) return;
+    while (found->second.first) come(*found->second.first);
     names_.erase(found);
-    return released;
 }
 
-Released Waits::release_first(std::string_view name) {
-    Released released;
+void Waits::release_first(std::string_view name) noexcept {
     const auto found = names_.find(name);
-    if (found == names_.end()) return released;
-    come(*found->second.first, released);
+    if (found == names_.end()) return;
+    come(*found->second.first);
     if (found->second.first == nullptr) names_.erase(found);
-    return released;
 }
 
 void Waits::unlink(Waiter& waiter) {
@@ -68,11 +65,13 @@ void Waits::unlink(Waiter& waiter) {
     waiter.name = nullptr;
 }
 
-void Waits::come(Waiter& waiter, Released& released) {
+void Waits::come(Waiter& waiter) {
     auto& [connection, wait] = *waiter.connection;
-    if (wait.missing == 1) released.push_back(connection);  // first, for it may throw
     unlink(waiter);
-    if (--wait.missing == 0) connections_.erase(connections_.find(connection));
+    if (--wait.missing > 0) return;
+    assert(released_.size() < released_.capacity());
+    released_.push_back(connection);
+    connections_.erase(connections_.find(connection));
 }
 
 }  // namespace ddprun::store

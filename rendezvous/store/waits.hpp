@@ -17,9 +17,6 @@ namespace ddprun::store {
 /// A connection as the server numbers them; never used again for another one.
 enum class ConnectionId : std::uint64_t {};
 
-/// Connections whose wait is over, in the order in which they are told.
-using Released = std::vector<ConnectionId>;
-
 class Waits {
 public:
     explicit Waits(const HashSeed& seed) : names_(0, SeededHash{seed}) {}
@@ -30,9 +27,13 @@ public:
     /// Ends its wait, if there is one, without telling it.
     void forget(ConnectionId connection);
     /// The name has come: takes it out of the set of everybody who waits for it. A name taken out stays out (W4).
-    [[nodiscard]] Released release_all(std::string_view name);
+    void release_all(std::string_view name) noexcept;
     /// The same, only for the connection that has waited longest.
-    [[nodiscard]] Released release_first(std::string_view name);
+    void release_first(std::string_view name) noexcept;
+
+    /// Those whose wait is over since forget_released(), in the order in which they are told.
+    [[nodiscard]] std::span<const ConnectionId> released() const { return released_; }
+    void forget_released() { released_.clear(); }
 
     /// How many names are waited for, counted once for each connection.
     [[nodiscard]] std::size_t size() const { return size_; }
@@ -65,10 +66,12 @@ private:
 
     /// Takes it out of its queue; the name stays, even with an empty one.
     void unlink(Waiter& waiter);
-    void come(Waiter& waiter, Released& released);
+    void come(Waiter& waiter);
 
     Connections connections_;
     Names names_;
+    /// Has room for all of connections_: who is to be told is told, also when memory runs out.
+    std::vector<ConnectionId> released_;
     std::size_t size_ = 0;
     std::size_t bytes_ = 0;
 };

@@ -22,6 +22,7 @@ constexpr OlderDialect kDialect = OlderDialect::DDP_FUZZ_DIALECT;
 Options options() {
     Options options;
     options.older_dialect = kDialect;
+    options.keys_at_once = 2;
     options.limits.key_bytes = 1000;
     options.limits.keys_per_request = 100;
     options.limits.request_bytes = 100'000;  // values of up to 64 MiB are announced, and refused
@@ -33,6 +34,7 @@ std::string text_of(const Request& request) {
     std::string text(1, static_cast<char>(request.kind));
     for (const std::string_view field : {request.key, request.expected, request.value}) wire::append_bytes(text, field);
     wire::append_number(text, request.number);
+    text += request.has_more_keys ? '+' : '.';
     for (const std::string_view key : request.keys) wire::append_bytes(text, key);
     for (const std::string_view value : request.values) wire::append_bytes(text, value);
     if (request.block) check(request.block->view() == request.value, "the block is another value");

@@ -39,6 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     InputChoices choices(data, size);
     Options options;
     options.older_dialect = static_cast<OlderDialect>(choices.below(3));
+    options.keys_at_once = 2;
     if (choices.one_in(2)) options.limits = Scenario::tight_limits();
     Scenario scenario(choices, options);
     while (!choices.empty()) {

@@ -169,6 +169,44 @@ TEST_CASE("a code that no request has is refused, in each dialect, and stays ref
     CHECK(first_of(decoder, request(3, "init/", std::int64_t{1})).error == Errc::kMalformed);
 }
 
+TEST_CASE("a MULTI_GET of many keys comes in parts, and stays where it is between them") {
+    Options options;
+    options.keys_at_once = 2;
+    const std::string all = validate() + request(kMultiGet, Keys{"/a", "/b", "/c", "/d", "/e"}) +
+                            request(kMultiGet, Keys{"/f", "/g"}) + request(kWait, Keys{"/h", "/i", "/j"});
+    const std::size_t cut = GENERATE(std::size_t{0}, std::size_t{5}, std::size_t{30});
+    Decoder decoder(options);
+    std::string fed = all.substr(0, cut);
+    decoder.feed(fed);
+    REQUIRE_FALSE(decoder.next().value());
+    fed.assign(fed.size(), '?');
+    std::string rest = all.substr(cut);
+    decoder.feed(rest);
+    std::string seen;
+    for (auto next = decoder.next().value(); next; next = decoder.next().value()) {
+        for (const std::string_view key : next->keys) seen += key;
+        seen += next->has_more_keys ? " + " : " ; ";
+        decoder.keep();
+        rest.assign(rest.size(), '?');
+    }
+    CHECK(seen == "/a/b + /c/d + /e ; /f/g ; /h/i/j ; ");
+    CHECK_FALSE(decoder.inside_request());
+}
+
+TEST_CASE("the memory that a large request needed goes with it") {
+    const Pairs pairs(20'000, {"/key", "value"});
+    const std::string all = validate() + request(kMultiSet, pairs) + request(kGet, "/a");
+    Decoder decoder(kDefaults);
+    std::size_t requests = 0;
+    for (std::size_t at = 0; at < all.size(); at += 65536) {
+        const std::string piece = all.substr(at, 65536);
+        decoder.feed(piece);
+        while (decoder.next().value()) ++requests;
+    }
+    CHECK(requests == 2);
+    CHECK(decoder.held_bytes() < 1024);
+}
+
 TEST_CASE("a truncated request is no request") {
     const std::string whole = validate() + request(kMultiSet, Pairs{{"/a", "1"}, {"/b", ""}});
     for (std::size_t size = 0; size < whole.size(); ++size) {

@@ -2,13 +2,17 @@
 #include "rendezvous/store/epoll_server.hpp"
 
 #include <malloc.h>
+#include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rendezvous/store/client_socket.hpp"
@@ -107,6 +111,20 @@ TEST_CASE("server: a client that does not take its replies is no stalled request
     CHECK(server.server->statistics().buffer_bytes < 100'000);  // forty references to one value
 }
 
+TEST_CASE("listener: the kernel finds out whether the host of an idle client is still there") {
+    const Listener listener = Listener::open("127.0.0.1", 0).value();
+    const RawPeer peer(Endpoint{"127.0.0.1", listener.port()});
+    const Listener::Accepted accepted = listener.accept();
+    REQUIRE(accepted.socket);
+    for (const auto& [level, option] : {std::pair<int, int>{SOL_SOCKET, SO_KEEPALIVE}, {IPPROTO_TCP, TCP_NODELAY}}) {
+        int on = 0;
+        socklen_t size = sizeof on;
+        REQUIRE(::getsockopt(accepted.socket.get(), level, option, &on, &size) == 0);
+        CHECK(on == 1);
+    }
+    CHECK(advice_after(ENOSPC).find("fs.epoll.max_user_watches") != std::string::npos);
+}
+
 TEST_CASE("server: connections above the limit wait to be accepted") {
     const CapturedLog log;
     Limits limits;
@@ -166,6 +184,22 @@ TEST_CASE("server: half received requests and unsent replies of all clients toge
     CHECK(server.server->statistics().buffer_bytes == 0);
 }
 
+TEST_CASE("server: the room that stored values have to grow is the store's, not the buffers'") {
+    Limits limits;
+    limits.buffer_bytes = 2u << 20;
+    Server server(limits);
+    RawPeer peer = server.connect();
+    for (int i = 0; i < 40; ++i) {
+        const std::string key = "/" + std::to_string(i);
+        peer.send(request(kSet, key, std::string(100'000, 'v')) + request(kAppend, key, "+"));
+        server.settle();
+    }
+    CHECK(server.server->statistics().buffer_bytes < 1000);
+    peer.send(request(kSet, "/more", std::string(100'000, 'v')) + request(kGetNumKeys));
+    server.settle();
+    CHECK(peer.receive(8) == number(41));
+}
+
 TEST_CASE("server: a stream of large values and a flood of requests leave every other request its turn") {
     Server server;
     RawPeer streaming = server.connect();
@@ -185,6 +219,68 @@ TEST_CASE("server: a stream of large values and a flood of requests leave every 
         REQUIRE(other.receive_now() == number(server.server->statistics().keys));
     }
     CHECK(set_bytes > set.size());
+}
+
+/// Sends all of it to a server that is served meanwhile.
+void send_large(Server& server, RawPeer& peer, std::string_view bytes) {
+    while (!bytes.empty()) {
+        bytes.remove_prefix(peer.send_some(bytes));
+        server.settle();
+    }
+}
+
+TEST_CASE("server: a MULTI_GET of very many keys leaves every other request its turn") {
+    constexpr std::size_t kKeys = 50'000;
+    Server server;
+    RawPeer reader = server.connect();
+    RawPeer other = server.connect();
+    const std::string gets = request(kMultiGet, Keys(kKeys, "/none"));
+    send_large(server, reader, std::string_view(gets).substr(0, gets.size() - 1));
+    reader.send(gets.substr(gets.size() - 1));
+    int answered_meanwhile = 0;
+    do {
+        other.send(request(kGetNumKeys));
+        server.server->serve(0ns);
+        REQUIRE(other.receive_now() == number(0));
+        ++answered_meanwhile;
+    } while (server.server->statistics().requests[static_cast<std::size_t>(kMultiGet)] == 0);
+    CHECK(answered_meanwhile > 10);
+    server.settle();
+    CHECK(reader.receive(kKeys * 8) == std::string(kKeys * 8, '\0'));
+}
+
+TEST_CASE("server: R9, a MULTI_GET that is under way sees all of a MULTI_SET or nothing") {
+    constexpr std::size_t kKeys = 10'000;
+    const std::size_t value_bytes = GENERATE(1, 2000);  // its replies are taken at once; they are not
+    const auto value = [&](char c) { return std::string(value_bytes, c); };
+    Server server;
+    RawPeer reader = server.connect();
+    RawPeer writer = server.connect();
+    const Pairs before{{"/first", value('a')}, {"/last", value('a')}};
+    const Pairs after{{"/first", value('b')}, {"/last", value('b')}};
+    writer.send(request(kMultiSet, before));
+    server.settle();
+    Keys keys(kKeys, "/first");
+    keys.back() = "/last";
+    const std::string gets = request(kMultiGet, keys);
+    send_large(server, reader, std::string_view(gets).substr(0, gets.size() - 1));
+    reader.send(gets.substr(gets.size() - 1));
+    server.server->serve(0ns);  // the first part
+    writer.send(request(kMultiSet, after) + request(kGet, "/last"));
+    server.server->serve(0ns);
+    CHECK(writer.receive(8 + value_bytes) == bytes(value('b')));
+    reader.send(request(kMultiGet, Keys{"/first", "/last"}));
+    std::string replies;
+    while (replies.size() < (kKeys + 2) * (8 + value_bytes)) {
+        server.server->serve(1ms);
+        const std::string more = reader.receive_now();
+        replies += more;
+    }
+    std::string expected;
+    for (std::size_t i = 0; i < kKeys; ++i) expected += bytes(value('a'));
+    CHECK((replies == expected + bytes(value('b')) + bytes(value('b'))));
+    server.settle();
+    CHECK(server.server->statistics().buffer_bytes < 10'000);
 }
 
 TEST_CASE("server: requests behind a full output are served in order once it is taken, without another byte") {
@@ -268,6 +364,50 @@ TEST_CASE("server: without memory for a value its connection is closed, and the 
 }
 
 #endif
+
+volatile std::sig_atomic_t signal_came = 0;
+
+TEST_CASE("server: a signal is handled although somebody is to be served all the time") {
+    Server server;
+    struct sigaction before {};
+    struct sigaction note {};
+    note.sa_handler = [](int) { signal_came = 1; };
+    REQUIRE(::sigaction(SIGUSR1, &note, &before) == 0);
+    signal_came = 0;
+
+    // Two streams of requests that nobody waits for: there is always more than the server has taken.
+    std::string sets;
+    while (sets.size() < 4u << 20) sets += request(kSet, "/key", "v");
+    std::atomic<int> sent = 0;
+    std::atomic<bool> ended = false;
+    std::vector<std::thread> floods;
+    for (int i = 0; i < 2; ++i) {
+        floods.emplace_back([&] {
+            const UniqueFd socket = connect_socket(server.endpoint, soon()).value();
+            (void)send_all(socket.get(), validate(), soon());
+            while (!ended && send_all(socket.get(), sets, soon())) ++sent;
+        });
+    }
+    std::atomic<bool> handled = false;
+    bool in_time = false;
+    std::thread signals([&, serving = ::pthread_self()] {
+        while (sent < 6) std::this_thread::sleep_for(1ms);
+        ::pthread_kill(serving, SIGUSR1);
+        for (const TimePoint late = Clock::now() + 3s; !handled && Clock::now() < late;)
+            std::this_thread::sleep_for(1ms);
+        in_time = handled;
+        ended = true;  // without the flood the signal is handled in any case
+    });
+    server.server->serve_until_signal([&] {
+        handled = signal_came != 0;
+        return !handled;
+    });
+    server.server->close();
+    signals.join();
+    for (std::thread& flood : floods) flood.join();
+    ::sigaction(SIGUSR1, &before, nullptr);
+    CHECK(in_time);
+}
 
 TEST_CASE("server: statistics count what was done and what is held") {
     Server server;

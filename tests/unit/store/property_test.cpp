@@ -30,6 +30,7 @@ Options options_of(OlderDialect older, std::uint32_t seed) {
     Options options;
     options.older_dialect = older;
     options.hash_seed = {seed, 1};
+    options.keys_at_once = 1 + seed % 5;
     if (seed % 2 == 1) options.limits = Scenario::tight_limits();
     return options;
 }

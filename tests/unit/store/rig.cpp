@@ -73,13 +73,13 @@ bool Rig::serve_one(char name, End& from) {
     const auto next = from.decoder.next();
     if (next && !*next) return false;
     Reply reply;
-    auto released = next ? engine_.apply(ConnectionId(name), **next, reply) : next.error();
+    const auto applied = next ? engine_.apply(ConnectionId(name), **next, reply) : next.error();
     from.received += reply.text();
-    if (!released) {
+    if (!applied) {
         close(name);
         return false;
     }
-    for (const ConnectionId other : *released) end(static_cast<char>(other)).received += wire::kStopWaiting;
+    for (const ConnectionId other : engine_.released()) end(static_cast<char>(other)).received += wire::kStopWaiting;
     return true;
 }
 

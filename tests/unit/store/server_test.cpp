@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -135,6 +137,39 @@ TEST_CASE("socket: a client that takes no replies is held up, not buffered for; 
     CHECK(greedy.is_held_up_sending(many, (64u << 20) / many.size(), std::chrono::milliseconds(300)));
     Modern other(server.endpoint());
     CHECK(other.ask(request(kGetNumKeys), 8) == number(1));
+}
+
+TEST_CASE("socket: requests that come while a timer is handled are served to the last") {
+    boost::asio::io_context io;
+    Options options;
+    options.limits.output_bytes = 1000;  // few replies in a turn
+    options.limits.stalled_request_seconds = 1;
+    const auto server =
+        StoreServer::listen(io.get_executor(), boost::asio::ip::make_address("127.0.0.1"), 0, options).value();
+    const Endpoint endpoint{"127.0.0.1", server->port()};
+    RawPeer half(endpoint);
+    half.send(validate() + request(kSet, "/a", "value").substr(0, 7));  // the server sets a timer to look after it
+    RawPeer busy(endpoint);
+    busy.send(kGreeting + request(kSet, "/v", std::string(300, 'v')));
+    const TimePoint late = soon();
+    while (busy.is_silent() && Clock::now() < late) io.poll();
+    CHECK(busy.receive(4) == kPong);
+
+    // This one is due before the server's: they are handled one after the other, and nothing is looked at in between.
+    constexpr std::size_t kGets = 1000;
+    boost::asio::steady_timer first(io, Clock::now());
+    first.async_wait([&](const boost::system::error_code&) {
+        std::string gets;
+        for (std::size_t i = 0; i < kGets; ++i) gets += request(kGet, "/v");
+        busy.send(gets);
+    });
+    std::this_thread::sleep_until(Clock::now() + std::chrono::milliseconds(130));
+    std::size_t received = 0;
+    while (received < kGets * 308 && Clock::now() < late) {
+        io.poll();
+        received += busy.receive_now().size();
+    }
+    CHECK(received == kGets * 308);
 }
 
 TEST_CASE("socket: the end of a wait comes after the replies that the kernel would not take yet") {

@@ -51,14 +51,20 @@ void SocketlessServer::serve(std::uint64_t connection, std::size_t most_requests
 }
 
 bool SocketlessServer::serve_one(std::uint64_t connection, Peer& from) {
-    const auto request = from.decoder.next();
-    if (request && !*request) return false;
-    const auto released = request ? engine_.apply(ConnectionId{connection}, **request, from.output) : request.error();
-    if (!released) {
-        close(connection);
-        return false;
+    bool more = true;
+    for (bool first = true; more; first = false) {
+        if (!first) from.decoder.keep();  // between the parts of a request others have their turn
+        const auto request = from.decoder.next();
+        if (request && !*request) return false;
+        const auto applied =
+            request ? engine_.apply(ConnectionId{connection}, **request, from.output) : request.error();
+        if (!applied) {
+            close(connection);
+            return false;
+        }
+        more = (*request)->has_more_keys;
     }
-    for (const ConnectionId id : *released) {
+    for (const ConnectionId id : engine_.released()) {
         const auto other = peers_.find(static_cast<std::uint64_t>(id));
         if (other == peers_.end() || other->second.closed) {
             broken_ = "a connection that is gone is released";

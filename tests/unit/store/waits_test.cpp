@@ -173,6 +173,24 @@ TEST_CASE("BARRIER releases everybody when the last arrives, and counts on") {
     CHECK(store.ask('A', arrive) == kStop);
 }
 
+TEST_CASE("BARRIER: whom the last arrival releases need no room, and neither does it") {
+    Options options;
+    options.limits.waiters = 2;
+    Rig rig(options);
+    rig.connect_modern("ABCD");
+    const std::string arrive = request(kBarrier, "/b", std::int64_t{3});
+    CHECK(rig.ask('A', arrive).empty());
+    CHECK(rig.ask('B', arrive).empty());
+    CHECK(rig.ask('C', arrive) == kStop);
+    CHECK(rig.received('A') == kStop);
+    CHECK(rig.received('B') == kStop);
+    // Who would have to wait and finds no room is closed before it counts.
+    rig.send('A', request(kWait, Keys{"/x", "/y"}));
+    CHECK(rig.ask('D', request(kBarrier, "/other", std::int64_t{2})).empty());
+    CHECK(rig.closed('D'));
+    CHECK(rig.ask('B', request(kGet, "/other")) == bytes(""));
+}
+
 TEST_CASE("BARRIER: who cancels stays counted") {
     Store store;
     const std::string arrive = request(kBarrier, "/b", std::int64_t{2});
