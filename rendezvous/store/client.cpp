@@ -206,7 +206,7 @@ Result<Answer> Client::receive(Batch::Answers answer) {
     return Answer{};
 }
 
-Result<void> Client::send(std::string_view request) { return stream_.send(request, patience()); }
+Result<void> Client::send(std::string_view request) { return stream_.send(request, kReplyPatience); }
 
 Result<std::int64_t> Client::ask_number(std::string_view request) {
     if (auto sent = send(request); !sent) return sent.error();

@@ -21,7 +21,7 @@ constexpr Duration kPatience = 1s;
 constexpr std::int64_t kListedKeys = 10'000;
 
 Result<std::vector<std::string>> keys_with_prefix(ClientStream& stream, std::string_view prefix, TimePoint deadline) {
-    if (auto sent = stream.send(request_of(RequestKind::kListKeys), deadline); !sent) return sent.error();
+    if (auto sent = stream.send(request_of(RequestKind::kListKeys), kPatience); !sent) return sent.error();
     const auto count = stream.receive_number<std::int64_t>(deadline);
     if (!count) return count.error();
     std::vector<std::string> found;
@@ -39,7 +39,7 @@ Result<std::vector<std::string>> keys_with_prefix(ClientStream& stream, std::str
 std::string what_is_there_instead(const Endpoint& endpoint, std::string_view missing_key) {
     const TimePoint deadline = Clock::now() + kPatience;
     auto stream = connect_stream(endpoint, deadline);
-    if (!stream || !stream->send(request_of(RequestKind::kGetNumKeys), deadline)) return {};
+    if (!stream || !stream->send(request_of(RequestKind::kGetNumKeys), kPatience)) return {};
     const auto count = stream->receive_number<std::int64_t>(deadline);
     if (!count) return {};
     if (*count == 0) return "; the store is empty";

@@ -22,6 +22,7 @@ using namespace std::chrono_literals;
 constexpr Duration kPatience = 5s;      ///< for the answer to the greeting of one try
 constexpr Duration kFirstPause = 10ms;  ///< between tries; half as long again each time
 constexpr Duration kLongestPause = 1s;
+constexpr Duration kEnough = 1s;  ///< to tell from a try that timed out that nobody answers
 
 constexpr std::string_view kSilent = "something listens there and does not answer";
 
@@ -49,7 +50,7 @@ Result<void> greet(ClientStream& stream, Proof proof, TimePoint deadline) {
     } else {
         greeting += request_of(RequestKind::kGetNumKeys);
     }
-    if (auto sent = stream.send(greeting, deadline); !sent) return sent.error();
+    if (auto sent = stream.send(greeting, kPatience); !sent) return sent.error();
     std::array<char, sizeof(std::int64_t)> bytes{};
     const auto answer = std::span(bytes).first(proof == Proof::kPing ? sizeof nonce : bytes.size());
     if (auto received = stream.receive(answer, deadline); !received) return received.error();
@@ -81,6 +82,9 @@ std::string_view advice(const Error& last) {
     if (last.message == kSilent) {
         return "Is the port right? A server of another kind may wait for more, as web servers do; or the store hangs.";
     }
+    if (last.code == Errc::kNotFound) {
+        return "Is the name right, and do this host's name servers know it? A numeric address needs none.";
+    }
     if (last.code == Errc::kTimeout) return "Is its host up, or does a firewall drop the packets?";
     return "Is its host up, the store running there, and the port right?";
 }
@@ -91,11 +95,15 @@ Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline
     const TimePoint begun = Clock::now();
     Duration pause = kFirstPause;
     Proof proof = Proof::kPing;
+    Error last;
     for (int tries = 1;; ++tries) {
+        const bool short_of_time = tries > 1 && deadline - Clock::now() < kEnough;
         auto stream = connect_once(endpoint, proof, deadline);
         if (stream) return stream;
-        const Error& last = stream.error();
-        if (last.code == Errc::kMismatch || Clock::now() + pause >= deadline) {
+        // What ran out of time because there was little says less than the one before.
+        if (!short_of_time || stream.error().code != Errc::kTimeout) last = stream.error();
+        const Duration left = deadline - Clock::now();
+        if (last.code == Errc::kMismatch || left < kFirstPause) {
             const bool keep = last.code == Errc::kMismatch || last.code == Errc::kTimeout;
             return Error{keep ? last.code : make_error_code(Errc::kUnreachable),
                          fmt::format("cannot reach the store at {}: {}, {} {} in {:.1f} s. {}", to_string(endpoint),
@@ -103,7 +111,8 @@ Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline
                                      advice(last))};
         }
         if (last.code == Errc::kClosed) proof = proof == Proof::kPing ? Proof::kNumberOfKeys : Proof::kPing;
-        std::this_thread::sleep_for(pause);
+        // Towards the end the tries come closer together: none of the time is given away.
+        std::this_thread::sleep_for(std::min(pause, left / 2));
         pause = std::min(pause * 3 / 2, kLongestPause);
     }
 }

@@ -1,6 +1,5 @@
 #include "rendezvous/store/client_socket.hpp"
 
-#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,7 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <memory>
+
+#include "rendezvous/store/client_resolve.hpp"
 
 namespace ddprun::store {
 namespace {
@@ -51,14 +51,14 @@ Result<void> wait_until_ready(int socket, short events, TimePoint deadline) {
     }
 }
 
-Result<UniqueFd> connect_address(const addrinfo& address, TimePoint deadline) {
-    UniqueFd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<UniqueFd> connect_address(const SocketAddress& address, TimePoint deadline) {
+    UniqueFd socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) return failure("cannot make a socket", errno);
     // Without this a request could wait for the acknowledgement of the one before it. Failing costs only speed.
     const int on = 1;
     (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 
-    if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return socket;
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) == 0) return socket;
     if (errno != EINPROGRESS) return failure("connect", errno);
     if (auto ready = wait_until_ready(socket.get(), POLLOUT, deadline); !ready) return ready.error();
     int error = 0;
@@ -71,21 +71,11 @@ Result<UniqueFd> connect_address(const addrinfo& address, TimePoint deadline) {
 }  // namespace
 
 Result<UniqueFd> connect_socket(const Endpoint& endpoint, TimePoint deadline) {
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    const int resolved = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
-    if (resolved != 0) {
-        return Error{Errc::kUnreachable,
-                     fmt::format("host '{}' is unknown ({})", endpoint.host, ::gai_strerror(resolved))};
-    }
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
-
-    Error last{Errc::kUnreachable, "the host has no address"};
-    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-        auto socket = connect_address(*address, std::min(deadline, Clock::now() + kPatiencePerAddress));
+    const auto addresses = resolve(endpoint, deadline);
+    if (!addresses) return addresses.error();
+    Error last{Errc::kNotFound, "the host has no address"};
+    for (const SocketAddress& address : *addresses) {
+        auto socket = connect_address(address, std::min(deadline, Clock::now() + kPatiencePerAddress));
         if (socket) return socket;
         last = socket.error();
     }
@@ -126,7 +116,7 @@ Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline) {
     return {};
 }
 
-Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received, TimePoint deadline) {
+Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received, Duration patience) {
     while (!bytes.empty()) {
         const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (sent >= 0) {
@@ -135,7 +125,8 @@ Result<void> send_and_receive(int socket, std::string_view bytes, std::string& r
         }
         if (errno == EINTR) continue;
         if (errno != EAGAIN) return failure("send", errno);
-        if (auto ready = wait_until_ready(socket, POLLIN | POLLOUT, deadline); !ready) return ready.error();
+        if (auto ready = wait_until_ready(socket, POLLIN | POLLOUT, Clock::now() + patience); !ready)
+            return ready.error();
         std::array<char, 65536> chunk;
         const ssize_t came = ::recv(socket, chunk.data(), chunk.size(), 0);
         if (came > 0) received.append(chunk.data(), static_cast<std::size_t>(came));

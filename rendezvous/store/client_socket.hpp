@@ -14,7 +14,8 @@
 namespace ddprun::store {
 
 /// One try at each address that the host has, IPv6 and IPv4, in the resolver's order. The socket is non-blocking.
-/// Errors: kTimeout, kUnreachable (refused, no route, unknown host), kSystem. The resolver itself knows no deadline.
+/// Errors: kNotFound (unknown host, or nobody told its address in time), kTimeout, kUnreachable (refused, no route),
+/// kSystem.
 [[nodiscard]] Result<UniqueFd> connect_socket(const Endpoint& endpoint, TimePoint deadline);
 
 /// Errors: kTimeout, kClosed (also a reset), kSystem. After an error it is unknown how much was sent.
@@ -27,9 +28,10 @@ namespace ddprun::store {
 [[nodiscard]] Result<std::size_t> receive_some(int socket, std::span<char> into, TimePoint deadline);
 
 /// Sends all of `bytes` and appends to `received` what comes meanwhile: the other side may answer before it has read
-/// all, and read no more until its answers are taken. Errors: as send_all and receive_all.
+/// all, and read no more until its answers are taken. Each further piece has `patience` to go or come. Errors: as
+/// send_all and receive_all.
 [[nodiscard]] Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received,
-                                            TimePoint deadline);
+                                            Duration patience);
 
 /// The numeric address of this end of the connection; empty when the system does not say.
 [[nodiscard]] std::string local_address_of(int socket);

@@ -18,9 +18,9 @@ constexpr std::uint64_t kGrowthBytes = 1 << 20;
 
 std::string ClientStream::local_address() const { return socket_ ? local_address_of(socket_.get()) : std::string{}; }
 
-Result<void> ClientStream::send(std::string_view bytes, TimePoint deadline) {
+Result<void> ClientStream::send(std::string_view bytes, Duration patience) {
     if (!socket_) return Error{Errc::kClosed, "the connection ended with an earlier error"};
-    return send_and_receive(socket_.get(), bytes, ahead_, deadline);
+    return send_and_receive(socket_.get(), bytes, ahead_, patience);
 }
 
 Result<void> ClientStream::fill(TimePoint deadline) {

@@ -27,7 +27,8 @@ public:
 
     // Errors: kTimeout, kClosed (also when it is closed already), kSystem; after any but a receive_byte() that was late
     // nobody knows where the stream stands.
-    [[nodiscard]] Result<void> send(std::string_view bytes, TimePoint deadline);
+    /// Each further piece of `bytes` has `patience` to go: large ones take their time.
+    [[nodiscard]] Result<void> send(std::string_view bytes, Duration patience);
     [[nodiscard]] Result<void> receive(std::span<char> into, TimePoint deadline);
     /// kTimeout takes nothing from the stream.
     [[nodiscard]] Result<char> receive_byte(TimePoint deadline);
