@@ -107,7 +107,8 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       link_(io, config_.endpoint, join_of(config_), config_.connect_timeout,
             {[this](Event event) { events_.push(std::move(event)); },
              [this](const coordinator::Welcome& welcome) { take_name(welcome); },
-             [this](const coordinator::Waiting& waiting) { announcer_.tell_wait(waiting); }}),
+             [this](const coordinator::Waiting& waiting) { announcer_.tell_wait(waiting); },
+             [this](const std::string& notice) { spdlog::warn("{}{}", announcer_.tag(), notice); }}),
       signals_(io, events_),
       guard_(io),
       deadline_(io) {

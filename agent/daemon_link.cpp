@@ -20,6 +20,7 @@ using namespace asio::experimental::awaitable_operators;
 using namespace coordinator;
 using std::chrono::milliseconds;
 
+constexpr milliseconds kAskAgain{200};  // a daemon that has not noticed yet that our last connection broke
 constexpr milliseconds kGoodbye{2000};  // a daemon that does not answer must not keep a finished node
 
 /// What other nodes had a part in (host names, messages), fit for a terminal.
@@ -45,13 +46,15 @@ DaemonLink::DaemonLink(asio::io_context& io, Endpoint endpoint, Join join, milli
 void DaemonLink::start() { asio::co_spawn(io_, converse(), rethrow); }
 
 void DaemonLink::send(const AgentMessage& message) {
-    if (client_ && !closed_) client_->send(message);
+    if (closed_) return;
+    if (!std::holds_alternative<Heartbeat>(message)) reports_.push_back(message);
+    if (client_) client_->send(message);
 }
 
 asio::awaitable<void> DaemonLink::close() {
-    if (!client_ || closed_) co_return;
-    closed_ = true;
+    if (std::exchange(closed_, true)) co_return;
     timer_.cancel();
+    if (!client_) co_return;
     asio::steady_timer limit(io_, kGoodbye);
     co_await (client_->close() || limit.async_wait(asio::use_awaitable));
 }
@@ -63,27 +66,51 @@ void DaemonLink::lose(std::string why) {
 }
 
 asio::awaitable<void> DaemonLink::converse() {
-    const TimePoint deadline = Clock::now() + lost_after_;
-    auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
-    if (closed_) co_return;
-    if (!connected) {
-        lose(connected.error().message);
-        co_return;
-    }
-    client_ = std::move(*connected);
-    const AgentMessage join = join_;
-    send(join);
-    heard_ = Clock::now();
-    asio::co_spawn(io_, keep_alive(), rethrow);
-    while (!closed_) {
-        auto received = co_await client_->receive();
-        if (!received) {
-            lose(fmt::format("lost the rendezvous daemon at {}: {}", to_string(endpoint_), received.error().message));
+    std::string broken;  // why the last connection ended
+    for (TimePoint deadline = Clock::now() + lost_after_; !closed_; deadline = heard_ + lost_after_) {
+        auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
+        if (closed_) co_return;
+        if (!connected) {
+            lose(broken.empty() ? connected.error().message
+                                : fmt::format("{}; it could not be reached again: {}", broken, connected.error().message));
             co_return;
         }
+        const bool first = broken.empty();
+        client_ = std::move(*connected);
+        introduce();
+        if (first) asio::co_spawn(io_, keep_alive(), rethrow);
+        const std::string why = co_await listen();
+        if (closed_) co_return;  // and somebody may be waiting for the goodbye of this client
+        client_.reset();
+        broken = fmt::format("lost the rendezvous daemon at {}: {}", to_string(endpoint_), why);
+        if (!may_connect_again()) break;
+        if (std::exchange(refused_for_now_, false)) {
+            asio::steady_timer pause(io_, kAskAgain);
+            co_await pause.async_wait(asio::use_awaitable);
+        } else if (!std::exchange(interrupted_, true)) {
+            callbacks_.notice(fmt::format("{}; connecting again", broken));
+        }
+    }
+    lose(std::move(broken));
+}
+
+/// The first words of a connection; of a later one with all that the daemon may have missed, in its order. It ignores
+/// what it has heard before.
+void DaemonLink::introduce() {
+    const AgentMessage join = join_;
+    client_->send(join);
+    for (const AgentMessage& report : reports_) client_->send(report);
+    if (!welcomed_) heard_ = Clock::now();
+}
+
+asio::awaitable<std::string> DaemonLink::listen() {
+    while (!closed_) {
+        auto received = co_await client_->receive();
+        if (!received) co_return received.error().message;
         heard_ = Clock::now();
         take(std::move(*received));
     }
+    co_return "";
 }
 
 asio::awaitable<void> DaemonLink::keep_alive() {
@@ -95,7 +122,7 @@ asio::awaitable<void> DaemonLink::keep_alive() {
         const TimePoint now = Clock::now();
         // If we were stopped or starved ourselves, what the daemon said meanwhile still waits in the socket.
         if (now - due > heartbeat_interval_) heard_ = now;
-        if (now - heard_ > lost_after_) {
+        if (client_ && now - heard_ > lost_after_) {  // between two connections converse() keeps the time
             lose(fmt::format("the rendezvous daemon at {} has said nothing for {} s", to_string(endpoint_),
                              std::chrono::duration<double>(lost_after_).count()));
             co_return;
@@ -105,6 +132,17 @@ asio::awaitable<void> DaemonLink::keep_alive() {
     }
 }
 
+void DaemonLink::forget_reports_before(Generation generation) {
+    std::erase_if(reports_, [generation](const AgentMessage& report) {
+        return std::visit(
+            [generation](const auto& message) {
+                if constexpr (requires { message.generation; }) return message.generation < generation;
+                return false;
+            },
+            report);
+    });
+}
+
 void DaemonLink::take(DaemonMessage message) {
     std::visit(
         Overloaded{
@@ -112,6 +150,8 @@ void DaemonLink::take(DaemonMessage message) {
                 heartbeat_interval_ = welcome.heartbeat_interval;
                 lost_after_ = welcome.lost_after;
                 timer_.cancel();  // the first heartbeat may be due earlier than we thought
+                welcomed_ = true;
+                if (std::exchange(interrupted_, false)) callbacks_.notice("connected to the rendezvous daemon again");
                 callbacks_.welcomed(welcome);
             },
             [](const Heartbeat&) {},
@@ -120,12 +160,21 @@ void DaemonLink::take(DaemonMessage message) {
                 clean.reason = words_of(waiting.reason);
                 callbacks_.waiting(clean);
             },
-            [this](const Assignment& assignment) { callbacks_.event(Assigned{assignment}); },
+            [this](const Assignment& assignment) {
+                forget_reports_before(assignment.generation);
+                callbacks_.event(Assigned{assignment});
+            },
             [this](const Abort& abort) {
                 callbacks_.event(AbortReceived{abort.generation, words_of(abort.reason)});
             },
-            [this](const Finished& finished) { callbacks_.event(JobFinished{finished.verdict}); },
+            [this](const Finished& finished) {
+                over_ = true;
+                callbacks_.event(JobFinished{finished.verdict});
+            },
             [this](const Rejected& rejected) {
+                refused_for_now_ = rejected.try_again && welcomed_;
+                if (refused_for_now_) return;
+                over_ = true;
                 callbacks_.event(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node: {}",
                                                         to_string(endpoint_), words_of(rejected.reason)),
                                             exit_code::kUsage});

@@ -57,11 +57,12 @@ struct Send {
     friend bool operator==(const Send&, const Send&) = default;
 };
 
-/// Answer the very connection whose Join is being handled with Rejected{reason} and close it. `node` is what it called
+/// Answer the very connection whose Join is being handled with Rejected and close it. `node` is what it called
 /// itself: it may be the name of another connection, which stays.
 struct Refuse {
     NodeId node;
     std::string reason;
+    bool try_again = false;  ///< as in Rejected
     friend bool operator==(const Refuse&, const Refuse&) = default;
 };
 

@@ -160,6 +160,7 @@ struct Finished {
 /// Answer to a Join that cannot be served: other job, other --nnodes, other protocol version, job over.
 struct Rejected {
     std::string reason;
+    bool try_again = false;                ///< an older connection of this node has not ended yet: soon it will have
     friend bool operator==(const Rejected&, const Rejected&) = default;
 };
 

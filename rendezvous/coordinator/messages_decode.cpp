@@ -251,7 +251,12 @@ std::optional<DaemonMessage> read_daemon_message(const std::string& type, Fields
         return message;
     }
     if (type == "finished") return Finished{read_verdict(in.object("verdict"))};
-    if (type == "rejected") return Rejected{in.text("reason")};
+    if (type == "rejected") {
+        Rejected message;
+        message.reason = in.text("reason");
+        message.try_again = in.has("try_again") && in.boolean("try_again");
+        return message;
+    }
     return std::nullopt;
 }
 

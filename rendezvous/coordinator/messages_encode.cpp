@@ -139,7 +139,11 @@ json::object fields(const Abort& m) {
 
 json::object fields(const Finished& m) { return {{"type", "finished"}, {"verdict", verdict_fields(m.verdict)}}; }
 
-json::object fields(const Rejected& m) { return {{"type", "rejected"}, {"reason", text(m.reason)}}; }
+json::object fields(const Rejected& m) {
+    json::object result{{"type", "rejected"}, {"reason", text(m.reason)}};
+    if (m.try_again) result["try_again"] = true;
+    return result;
+}
 
 template <typename Message>
 std::string encode_any(const Message& message) {

@@ -135,7 +135,8 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         problem = "the job is over: " + state.verdict->reason;
     if (!problem.empty()) {
         t.say(fmt::format("refused node {}: {}", message.host, problem));
-        t.actions.push_back(Refuse{id, std::move(problem)});
+        const bool try_again = known && state.nodes.at(id).link == Link::kConnected;
+        t.actions.push_back(Refuse{id, std::move(problem), try_again});
         return;
     }
     Join named = message;

@@ -163,7 +163,7 @@ void Daemon::perform(const coordinator::Send& action) {
 
 void Daemon::perform(const coordinator::Refuse& action) {
     assert(joining_);
-    refuse(std::exchange(joining_, nullptr), action.reason);
+    refuse(std::exchange(joining_, nullptr), {action.reason, action.try_again});
 }
 
 void Daemon::perform(const coordinator::OpenStore& action) {

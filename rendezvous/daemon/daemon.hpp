@@ -60,7 +60,7 @@ private:
     boost::asio::awaitable<void> accept_connections();
     boost::asio::awaitable<void> serve(tcp::socket socket);
     [[nodiscard]] bool admit(const coordinator::Join& join, const ChannelPtr& channel);
-    void refuse(const ChannelPtr& channel, const std::string& reason);
+    void refuse(const ChannelPtr& channel, const coordinator::Rejected& answer);
     void close_later(ChannelPtr channel);
     boost::asio::awaitable<void> say_goodbye();
     void log_stranger(const std::string& line);

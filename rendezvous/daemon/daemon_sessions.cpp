@@ -103,8 +103,8 @@ bool Daemon::admit(const coordinator::Join& join, const ChannelPtr& channel) {
     return agent != agents_.end() && agent->second == channel;
 }
 
-void Daemon::refuse(const ChannelPtr& channel, const std::string& reason) {
-    channel->send(coordinator::encode(coordinator::Rejected{reason}));
+void Daemon::refuse(const ChannelPtr& channel, const coordinator::Rejected& answer) {
+    channel->send(coordinator::encode(answer));
     close_later(channel);
 }
 

@@ -91,7 +91,7 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
             exit();
     } else if (const auto* rejected = std::get_if<Rejected>(&*message)) {
         // Its own older connection may not have ended yet for the daemon; then trying again helps.
-        if (rejected->reason.find("connected already") != std::string::npos) return;
+        if (rejected->try_again) return;
         refused_ = rejected->reason;
         if (running_)
             stop_workers();

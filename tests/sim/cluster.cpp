@@ -210,7 +210,7 @@ void SimCluster::perform(const Action& action, ConnectionId from) {
         if (const auto to = connection_of_.find(send->node); to != connection_of_.end())
             network_.to_agent(to->second, send->message);
     } else if (const auto* refuse = std::get_if<Refuse>(&action)) {
-        network_.to_agent(from, Rejected{refuse->reason});
+        network_.to_agent(from, Rejected{refuse->reason, refuse->try_again});
         network_.close_by_daemon(from);
     } else if (const auto* open = std::get_if<OpenStore>(&action)) {
         const Generation generation = open->generation;

@@ -39,10 +39,21 @@ T FakeDaemon::await(asio::awaitable<T> operation) {
     return std::move(*result);
 }
 
-Join FakeDaemon::welcome(std::chrono::milliseconds lost_after) {
+Join FakeDaemon::accept() {
     asio::ip::tcp::socket socket = acceptor_.accept();
     channel_ = await(transport::accept_websocket(std::move(socket), Clock::now() + kPatience)).value();
-    const Join join = expect<Join>();
+    return expect<Join>();
+}
+
+Join FakeDaemon::refuse_for_now() {
+    const Join join = accept();
+    send(Rejected{"a node with that id is connected already", true});
+    drop();
+    return join;
+}
+
+Join FakeDaemon::welcome(std::chrono::milliseconds lost_after) {
+    const Join join = accept();
     Welcome welcome;
     welcome.run_id = "run";
     welcome.heartbeat_interval = 50ms;

@@ -26,6 +26,8 @@ public:
     [[nodiscard]] ddprun::Endpoint endpoint() const;
     /// Takes the next connection; returns its Join and answers with a Welcome of short times.
     ddprun::coordinator::Join welcome(std::chrono::milliseconds lost_after = std::chrono::seconds(20));
+    /// The same, but answers that its older connection has not ended yet, and closes.
+    ddprun::coordinator::Join refuse_for_now();
     void send(const ddprun::coordinator::DaemonMessage& message);
     /// The next message that is neither a heartbeat nor a worker's success, of which there may be any number.
     ddprun::coordinator::AgentMessage next();
@@ -43,6 +45,7 @@ public:
     void drop();
 
 private:
+    ddprun::coordinator::Join accept();
     /// Lets the connection do what it was told; a fake has no loop of its own.
     void turn();
     template <typename T>

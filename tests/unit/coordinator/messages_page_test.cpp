@@ -31,7 +31,7 @@ std::vector<std::string> all_messages() {
     const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1"};
     const Verdict verdict{Outcome::kWorkerFailed, 1, "why", failure, 0};
     const std::vector<DaemonMessage> from_daemon{welcome, Heartbeat{},       Waiting{},      Assignment{},
-                                                 Abort{}, Finished{verdict}, Rejected{"why"}};
+                                                 Abort{}, Finished{verdict}, Rejected{"why", true}};
     // A message that was added stands here too.
     REQUIRE(from_agents.size() == std::variant_size_v<AgentMessage>);
     REQUIRE(from_daemon.size() == std::variant_size_v<DaemonMessage>);

@@ -42,7 +42,7 @@ public:
                                   text(),       number(0, 65'535), any(),        any()};
             case 4: return Abort{generation(), text()};
             case 5: return Finished{verdict()};
-            default: return Rejected{text()};
+            default: return Rejected{text(), number(0, 1) == 1};
         }
     }
 
