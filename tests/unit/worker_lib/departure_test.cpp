@@ -92,6 +92,23 @@ TEST_CASE("a rank whose program throws is named on the other node at once", "[na
                                       Catch::Contains("rank 0 cannot finish #2 all_reduce sum f32[1] 'loss'"));
 }
 
+TEST_CASE("a rank that fails and is gone before its leader looks is told of by its failure", "[native][unit]") {
+    const LocalWorld world{.ranks_per_node = {2, 2}};
+    Gate others(3);
+    const auto errors = errors_of(world, [&](Context& context) {
+        context.world().barrier().wait();
+        if (context.rank() == 3) return context.world().abort("loss is NaN");  // and its context goes
+        behind(others, [](Context& mine) {
+            if (mine.rank() == 0) reduce_one(mine);
+        })(context);
+    });
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == ErrorCode::Aborted);
+    CHECK(errors[0]->culprits() == Culprits{3});
+    CHECK_THAT(errors[0]->what(), Catch::Contains("aborted by rank 3: loss is NaN"));
+}
+
 TEST_CASE("who runs fewer operations than the others is named, with both numbers", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}, {2, 2}, {1, 3}, {3, 1}}));
     const LocalWorld world{.ranks_per_node = shape};

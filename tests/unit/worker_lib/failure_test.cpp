@@ -108,6 +108,38 @@ TEST_CASE("a rank of another node that waits in vain for its neighbour names the
     CHECK_THAT(errors[0]->what(), Catch::Contains("rank 2 (host") && Catch::Contains("for rank 3 in #1 barrier"));
 }
 
+TEST_CASE("a deadline names all nodes from which nothing came", "[native][unit]") {
+    Gate gate(3);
+    const auto errors = errors_of({.ranks_per_node = {1, 1, 1}}, behind(gate, [](Context& context) {
+                                      if (context.rank() != 1) return;
+                                      context.world().barrier({.timeout = milliseconds(200)}).wait();
+                                  }));
+    REQUIRE(errors[1]);
+    INFO(errors[1]->what());
+    CHECK(errors[1]->code() == ErrorCode::Timeout);
+    CHECK(errors[1]->culprits() == Culprits{0, 2});
+    CHECK_THAT(errors[1]->what(), Catch::Contains("for rank 0 (host") && Catch::Contains(" and rank 2 (host"));
+}
+
+TEST_CASE("a rank whose own deadline is early does not blame a neighbour that waits for another node",
+          "[native][unit]") {
+    // Rank 0 does not come; rank 1 waits for it, and rank 2 for rank 1.
+    Gate gate(3);
+    const auto began = std::chrono::steady_clock::now();
+    const auto errors = errors_of({.ranks_per_node = {1, 2}}, behind(gate, [](Context& context) {
+                                      if (context.rank() == 0) return;
+                                      const auto timeout = milliseconds(context.rank() == 2 ? 300 : 20'000);
+                                      context.world().barrier({.timeout = timeout}).wait();
+                                  }));
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(3));
+    for (const std::size_t rank : {1, 2}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == ErrorCode::Timeout);
+        CHECK(errors[rank]->culprits() == Culprits{0});
+    }
+}
+
 TEST_CASE("after a failure every operation fails the same way", "[native][unit]") {
     Gate gate(2);
     const auto errors =
@@ -145,6 +177,7 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
         CHECK(errors[rank]->code() == ErrorCode::Aborted);
+        CHECK(errors[rank]->culprits() == Culprits{1});
         CHECK_THAT(errors[rank]->what(), Catch::Contains("aborted by rank 1: loss is NaN"));
     }
 }
@@ -196,6 +229,28 @@ TEST_CASE("destroying a group fails what is in flight", "[native][unit]") {
                                   }));
     REQUIRE(errors[0]);
     CHECK(errors[0]->code() == ErrorCode::Aborted);
+}
+
+TEST_CASE("a rank that leaves with work in flight is missed as any other that leaves", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    Gate left(2);
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&left](Context& context) {
+                                      auto group = context.world().split(0, 0, "short-lived");
+                                      if (context.rank() == 1) {
+                                          (void)group->barrier();
+                                          group.reset();
+                                      }
+                                      left.pass();
+                                      // The first one may pass: rank 1 may have come to it before it left.
+                                      for (int i = 0; group && i < 2; ++i) group->barrier().wait();
+                                  }));
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == ErrorCode::PeerLost);
+    CHECK(errors[0]->culprits() == Culprits{1});
+    CHECK_THAT(errors[0]->what(), Catch::Contains("has left the group normally before any operation"));
+    CHECK_FALSE(errors[1]);
 }
 
 TEST_CASE("ranks that never appear are named", "[native][unit]") {

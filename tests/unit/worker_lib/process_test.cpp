@@ -1,128 +1,21 @@
 // Ranks that are real processes: what is left of one that is killed, and what is left when all is over.
 
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/temporary_directory.hpp"
+#include "tests/unit/worker_lib/processes.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
-using std::chrono::milliseconds;
 
 namespace {
-
-/// A store of files in a directory, which processes of one machine can share without a server. Waits by looking again.
-class FileStore final : public Store {
-public:
-    explicit FileStore(std::filesystem::path directory) : directory_(std::move(directory)) {}
-
-    void set(std::string_view key, std::string_view value) override {
-        const auto temporary = directory_ / ("new-" + std::to_string(::getpid()));
-        std::ofstream(temporary) << value;
-        std::filesystem::rename(temporary, path_of(key));
-    }
-    std::string get(std::string_view key, milliseconds timeout) override {
-        const auto deadline = std::chrono::steady_clock::now() + timeout;
-        for (;;) {
-            if (std::ifstream file(path_of(key)); file) return {std::istreambuf_iterator<char>(file), {}};
-            if (std::chrono::steady_clock::now() > deadline)
-                throw Error(ErrorCode::Timeout, "no key " + std::string(key));
-            std::this_thread::sleep_for(milliseconds(1));
-        }
-    }
-    std::int64_t add(std::string_view, std::int64_t) override {
-        throw Error(ErrorCode::Unavailable, "no counters here");
-    }
-    std::string local_address() const override { return "127.0.0.1"; }
-
-private:
-    std::filesystem::path path_of(std::string_view key) const {
-        std::string name(key);
-        std::replace(name.begin(), name.end(), '/', '_');
-        return directory_ / ("key-" + name);
-    }
-    std::filesystem::path directory_;
-};
-
-/// One rank per process. `body` gives the child's last words, which the parent reads from a file; its exit code is 0.
-class Processes {
-public:
-    using Body = std::function<std::string(Context&)>;
-
-    Processes(const LocalWorld& world, const Body& body) {
-        for (int rank = 0; rank < world.size(); ++rank) {
-            const pid_t pid = ::fork();
-            if (pid == 0) {
-                run(world, rank, body);
-                ::_exit(0);  // without the parent's exit handlers
-            }
-            pids_.push_back(pid);
-        }
-    }
-    ~Processes() {
-        for (const pid_t pid : pids_) {
-            if (pid > 0) ::kill(pid, SIGKILL);
-        }
-        for (std::size_t rank = 0; rank < pids_.size(); ++rank) (void)wait(rank);
-    }
-
-    void kill(std::size_t rank, int signal) { ::kill(pids_[rank], signal); }
-    int wait(std::size_t rank) {
-        int status = 0;
-        if (pids_[rank] > 0) ::waitpid(pids_[rank], &status, 0);
-        pids_[rank] = 0;
-        return status;
-    }
-    std::filesystem::path words_of(std::size_t rank) const {
-        return directory_.path() / ("words-" + std::to_string(rank));
-    }
-    std::string words(std::size_t rank) {
-        (void)wait(rank);
-        return read_file(words_of(rank));
-    }
-    /// Lets the ranks tell the parent and each other how far they are.
-    FileStore store() const { return FileStore(directory_.path()); }
-
-private:
-    void run(const LocalWorld& world, int rank, const Body& body) const {
-        std::string words;
-        try {
-            Context context(world.environment(rank), std::make_shared<FileStore>(directory_.path()), world.options());
-            words = body(context);
-        } catch (const Error& error) {
-            words = "error " + std::to_string(static_cast<int>(error.code())) + ": " + error.what();
-        }
-        std::ofstream(words_of(static_cast<std::size_t>(rank))) << words;
-    }
-
-    TemporaryDirectory directory_;
-    std::vector<pid_t> pids_;
-};
-
-std::size_t open_descriptors() {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
-std::size_t shared_mappings() {
-    std::ifstream maps("/proc/self/maps");
-    std::size_t count = 0;
-    for (std::string line; std::getline(maps, line);) count += line.find("memfd:ddp") != std::string::npos ? 1 : 0;
-    return count;
-}
 
 /// Reduces until something breaks; says when and why.
 std::string reduce_for_ever(Context& context) {
@@ -135,9 +28,8 @@ std::string reduce_for_ever(Context& context) {
     } catch (const Error& error) {
         std::string culprits;
         for (const int rank : error.culprits()) culprits += std::to_string(rank) + " ";
-        const auto now = std::chrono::steady_clock::now().time_since_epoch();
-        return std::to_string(std::chrono::duration_cast<milliseconds>(now).count()) + " " +
-               (error.code() == ErrorCode::PeerLost ? "lost " : "other ") + culprits + "| " + error.what();
+        return std::to_string(now_ms()) + " " + (error.code() == ErrorCode::PeerLost ? "lost " : "other ") + culprits +
+               "| " + error.what();
     }
 }
 
@@ -172,11 +64,8 @@ TEST_CASE("a killed process is named by all others within a second", "[native][u
     const LocalWorld world{.ranks_per_node = shape};
     const auto size = static_cast<std::size_t>(world.size());
     Processes processes(world, reduce_for_ever);
-    for (std::size_t rank = 0; rank < size; ++rank) {
-        REQUIRE(processes.store().get("running/" + std::to_string(rank), std::chrono::seconds(30)) == "yes");
-    }
-    const auto begin =
-        std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
+    const auto begin = now_ms();
     processes.kill(1, SIGKILL);
     for (std::size_t rank = 0; rank < size; ++rank) {
         if (rank == 1) continue;
@@ -207,8 +96,7 @@ TEST_CASE("a killed process is named to who waits on another node, though all in
         if (rank == waiting) continue;
         REQUIRE(processes.store().get("idle/" + std::to_string(rank), std::chrono::seconds(30)) == "yes");
     }
-    const auto begin =
-        std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    const auto begin = now_ms();
     processes.kill(killed, SIGKILL);
     const std::string words = processes.words(waiting);
     INFO(words);
@@ -222,9 +110,7 @@ TEST_CASE("a stopped process is a timeout that names it", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const LocalWorld world{.ranks_per_node = shape, .timeout = milliseconds(700)};
     Processes processes(world, reduce_for_ever);
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-        REQUIRE(processes.store().get("running/" + std::to_string(rank), std::chrono::seconds(30)) == "yes");
-    }
+    for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
     processes.kill(1, SIGSTOP);
     const std::string words = processes.words(0);
     INFO(words);

@@ -99,7 +99,7 @@ public:
     [[nodiscard]] Arena& arena();
 
     /// Fails all work in flight and to come with Error{Aborted}, here at once. Peers of the native backend hear of it
-    /// within a moment, with the reason; with NCCL, when they notice. Any thread.
+    /// within a moment, with the reason and this rank as culprit; with NCCL, when they notice. Any thread.
     void abort(std::string_view reason);
 
 private:

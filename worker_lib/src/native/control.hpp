@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/clock.hpp"
 #include "worker_lib/src/native/departure.hpp"
 #include "worker_lib/src/native/failure_note.hpp"
 #include "worker_lib/src/native/signature.hpp"
@@ -28,6 +29,7 @@ struct Places {
 struct Announcement {
     Signature signature;
     Places places;
+    ddprun::TimePoint deadline;  ///< by the clock of this machine, which its processes share
 };
 
 struct Control {
@@ -38,6 +40,8 @@ struct Control {
     /// The number of the operation that the owner has begun, and of the last one that it has done. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> begun{0};
     std::atomic<std::uint64_t> done{0};
+    /// Counted up again and again while the owner waits for messages from other nodes; see deadlines.hpp. Owner writes.
+    std::atomic<std::uint64_t> listening{0};
     /// The owner sleeps on `wake`, or is about to: whoever changes something that it waits for must wake it. Owner
     /// writes.
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};

@@ -1,29 +1,33 @@
 #pragma once
 // Who gives up when. Waiting ranks form chains: one waits for its neighbour, which waits for a counterpart on another
-// node, which waits for a neighbour of its own that never came. The last one knows the culprit, so it must be the first
-// to give up and to tell; the others wait a little longer.
+// node, which waits for a neighbour of its own that does nothing. The last one knows the culprit, so it must be the
+// first to give up and to tell; the others wait a little longer.
+//
+// Neighbours see each other's memory: a rank that waits for messages counts up a word there, and is no culprit. So a
+// rank gives up for a silent neighbour at the deadline; for messages kTelling later, as those who sent none may be
+// about to tell why; and for neighbours of which all wait for messages themselves, last.
 
 #include <chrono>
 
-#include "worker_lib/src/backend.hpp"
+#include "common/clock.hpp"
 
 namespace ddp::detail {
 
 inline constexpr std::chrono::milliseconds kTelling{300};  ///< for the culprit's name to get from node to node
+/// A rank that waits for messages says so at least four times in this time, unless it is stopped.
+inline constexpr std::chrono::milliseconds kSilence{200};
 
 [[nodiscard]] inline ddprun::TimePoint extended(ddprun::TimePoint deadline, std::chrono::milliseconds by) {
     return deadline < ddprun::TimePoint::max() - by ? deadline + by : ddprun::TimePoint::max();
 }
 
-/// For ranks of the own node that have not come at all.
-[[nodiscard]] inline ddprun::TimePoint meeting_deadline(const Operation& operation) { return operation.deadline; }
 /// For messages from other nodes.
-[[nodiscard]] inline ddprun::TimePoint network_deadline(const Operation& operation) {
-    return extended(operation.deadline, kTelling);
+[[nodiscard]] inline ddprun::TimePoint network_deadline(ddprun::TimePoint deadline) {
+    return extended(deadline, kTelling);
 }
-/// For ranks of the own node that have come and may wait for messages.
-[[nodiscard]] inline ddprun::TimePoint finishing_deadline(const Operation& operation) {
-    return extended(operation.deadline, 2 * kTelling);
+/// For ranks of the own node that wait for messages.
+[[nodiscard]] inline ddprun::TimePoint finishing_deadline(ddprun::TimePoint deadline) {
+    return extended(deadline, 2 * kTelling);
 }
 
 }  // namespace ddp::detail

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include "worker_lib/src/native/deadlines.hpp"
 #include "worker_lib/src/native/sockets.hpp"
@@ -57,13 +58,15 @@ Links::Links(std::string group, std::int64_t generation, int own_rank, std::map<
     if (!interrupt_) throw_errno("cannot create an eventfd", errno);
 }
 
+Links::~Links() = default;
+
 void Links::exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
                      std::span<const InMessage> in) {
     std::vector<Flow> flows = make_flows(operation, step, out, in);
     try {
         run(operation, flows);
     } catch (...) {
-        finish_cut_messages(flows);
+        cut_ = std::move(flows);
         throw;
     }
 }
@@ -106,6 +109,7 @@ void Links::run(const Operation& operation, std::vector<Flow>& flows) {
         }
         if (done) return;
         node_.check_poison(operation);
+        node_.say_listening();
         wait(operation, flows);
         for (Flow& flow : flows) {
             if (!flow.link->sending_broken || flow.sent_all()) continue;
@@ -126,7 +130,7 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
         waiting.push_back({.fd = events == 0 ? -1 : flow.link->socket.get(), .events = events, .revents = 0});
     }
     const auto now = ddprun::Clock::now();
-    const auto deadline = network_deadline(operation);
+    const auto deadline = network_deadline(node_.deadline());
     const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(std::min(deadline, now + Waiter::kNap)));
     if (ready < 0 && errno != EINTR) throw_errno("poll failed", errno);
     if (waiting[0].revents != 0) {
@@ -138,13 +142,21 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
     }
     // What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
     if (now < (ready > 0 ? extended(deadline, kTelling) : deadline)) return;
-    const auto late =
-        std::ranges::find_if(flows, [](const Flow& flow) { return !flow.sent_all() || !flow.received_all(); });
-    throw Error(
-        ErrorCode::Timeout,
-        fmt::format("group '{}': rank {} waited until its deadline for {} in {}; that rank may itself wait for others",
-                    group_, own_rank_, late->link->name, describe(operation)),
-        {late->rank});
+    throw_late(operation, flows);
+}
+
+void Links::throw_late(const Operation& operation, const std::vector<Flow>& flows) const {
+    std::vector<int> ranks;
+    std::string names;
+    for (const Flow& flow : flows) {
+        if (flow.sent_all() && flow.received_all()) continue;
+        ranks.push_back(flow.rank);
+        names += (names.empty() ? "" : " and ") + flow.link->name;
+    }
+    throw Error(ErrorCode::Timeout,
+                fmt::format("group '{}': rank {} waited until its deadline for {} in {}; {} may itself wait for others",
+                            group_, own_rank_, names, describe(operation), ranks.size() == 1 ? "that rank" : "each"),
+                ranks);
 }
 
 void Links::send_more(Flow& flow) const {
@@ -231,10 +243,9 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
                 {flow.rank});
 }
 
-/// A goodbye can only follow a whole message.
-void Links::finish_cut_messages(std::vector<Flow>& flows) const {
+void Links::finish_messages() {
     const auto deadline = ddprun::Clock::now() + kFarewell;
-    for (Flow& flow : flows) {
+    for (Flow& flow : std::exchange(cut_, {})) {
         while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
             send_more(flow);
         if (flow.cut_off()) flow.link->sending_broken = true;

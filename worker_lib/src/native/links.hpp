@@ -49,16 +49,22 @@ class Links {
 public:
     /// `node` ends our waits when a rank of our own node gives up.
     Links(std::string group, std::int64_t generation, int own_rank, std::map<int, Link> links, const Node& node);
+    ~Links();
 
     [[nodiscard]] bool empty() const { return links_.empty(); }
 
     /// Returns when everything is sent and received. Every message says to which step of which operation it belongs.
-    /// Throws Mismatch naming both sides, PeerLost or Timeout naming the peer, a peer's own failure, or the node's.
+    /// Throws Mismatch naming both sides, PeerLost or Timeout naming the peers, a peer's own failure, or the node's;
+    /// after that, call finish_messages().
     void exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
                   std::span<const InMessage> in);
 
     /// Wakes an exchange that waits, so that it looks at the node's state.
     void interrupt() const;
+
+    /// Sends the rest of what an exchange that threw has left half sent, for a moment at most: a goodbye can only
+    /// follow a whole message. The exchange's memory must still be there.
+    void finish_messages();
 
     /// Tells every peer why there will be no more messages: because of a failure, which takes a moment at most, or
     /// because we leave in good order, which takes no time: a peer that does not read just sees the connection end.
@@ -71,13 +77,13 @@ private:
                                                std::span<const OutMessage> out, std::span<const InMessage> in);
     void run(const Operation& operation, std::vector<Flow>& flows);
     void wait(const Operation& operation, const std::vector<Flow>& flows) const;
+    [[noreturn]] void throw_late(const Operation& operation, const std::vector<Flow>& flows) const;
     void send_more(Flow& flow) const;
     void receive_more(const Operation& operation, Flow& flow) const;
     void check_header(const Operation& operation, const Flow& flow) const;
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
     [[noreturn]] void raise_note(const Operation& operation, const Flow& flow) const;
     void send_last_words(const FailureNote& note, ddprun::TimePoint deadline);
-    void finish_cut_messages(std::vector<Flow>& flows) const;
 
     const std::string group_;
     const std::int64_t generation_;
@@ -85,6 +91,7 @@ private:
     std::map<int, Link> links_;
     const Node& node_;
     ddprun::UniqueFd interrupt_;  ///< eventfd
+    std::vector<Flow> cut_;       ///< of the exchange that threw
 };
 
 }  // namespace ddp::detail

@@ -22,14 +22,16 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
 
 NativeBackend::~NativeBackend() {
     const auto how = std::uncaught_exceptions() > 0 ? Departure::kLeftByException : Departure::kLeft;
-    if (watch_) watch_->stop();  // before end(), which must look to nobody like a failure of the group
+    // Both before end(), which must look to nobody like a failure of the group.
+    if (watch_) watch_->stop();
     auto failure = node_.failure_for_others();
     end(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by rank {} with work in flight", name_, rank_)),
         false);
     thread_.join();
-    if (!failure) failure = failure_;
+    if (!failure && !node_.stopped()) failure = failure_;
     const Absence departure = node_.own_absence(how);
-    if (links_ && !failure_) failure ? links_->say_goodbye(*failure) : links_->say_goodbye(departure);
+    const bool goodbye_said = failure_ && !node_.stopped();
+    if (links_ && !goodbye_said) failure ? links_->say_goodbye(*failure) : links_->say_goodbye(departure);
     node_.leave(how);
     if (watch_) watch_->say_goodbye(failure, departure);
 }
@@ -45,7 +47,8 @@ std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
 }
 
 void NativeBackend::abort(std::string_view reason) {
-    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was aborted by rank {}: {}", name_, rank_, reason)), true);
+    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was aborted by rank {}: {}", name_, rank_, reason), {rank_}),
+        true);
 }
 
 /// Ends every wait of the progress thread. Work fails there, where nobody touches its buffer any more.
@@ -141,12 +144,15 @@ void NativeBackend::perform(const Job& job) {
     job.work->complete(nullptr);
 }
 
-/// Takes the whole group along: the ranks of this node at once, the others by a last message.
+/// Takes the whole group along: the ranks of this node at once, the others by a last message. Unless this rank is only
+/// leaving: then the destructor tells them that.
 void NativeBackend::fail(const Error& failure) {
     if (failure_) return;
     failure_ = failure;
     if (!node_.poisoned()) node_.poison(failure);
-    if (links_) links_->say_goodbye(failure);
+    if (!links_) return;
+    links_->finish_messages();  // while the buffers of the operation are still ours
+    if (!node_.stopped()) links_->say_goodbye(failure);
 }
 
 std::unique_ptr<BackendImpl> make_native_backend(const GroupSpec& spec) {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <utility>
 
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/native/deadlines.hpp"
@@ -34,16 +34,43 @@ bool Node::any_foreign(Side side) const {
     return false;
 }
 
-void Node::meet(const Operation& operation, const Places& places) {
-    seq_ = operation.seq;
-    own().announcements[seq_ % 2] = {signature_of(operation), places};
-    arrive(operation, meeting_deadline(operation));
-    compare(operation);
+/// How long each rank of the node has not said that it waits for messages, as far as this wait has seen.
+class Node::Silence {
+public:
+    void look(const Node& node) {
+        const auto now = ddprun::Clock::now();
+        counts_.resize(static_cast<std::size_t>(node.size()));
+        since_.resize(counts_.size(), now);
+        for (std::size_t i = 0; i < counts_.size(); ++i) {
+            const auto count = node.control(static_cast<int>(i)).listening.load(std::memory_order_relaxed);
+            if (std::exchange(counts_[i], count) != count) since_[i] = now;
+        }
+    }
+    [[nodiscard]] bool of(int index) const {
+        return ddprun::Clock::now() - since_[static_cast<std::size_t>(index)] >= kSilence;
+    }
+
+private:
+    std::vector<std::uint64_t> counts_;
+    std::vector<ddprun::TimePoint> since_;
+};
+
+void Node::begin(const Operation& operation) {
+    deadline_ = operation.deadline;
+    own().begun.store(operation.seq, std::memory_order_release);
 }
 
-void Node::barrier(const Operation& operation) { arrive(operation, finishing_deadline(operation)); }
+void Node::meet(const Operation& operation, const Places& places) {
+    seq_ = operation.seq;
+    own().announcements[seq_ % 2] = {signature_of(operation), places, operation.deadline};
+    arrive(operation);
+    compare(operation);
+    for (int i = 0; i < size(); ++i) deadline_ = std::min(deadline_, announced(i).deadline);
+}
 
-void Node::arrive(const Operation& operation, ddprun::TimePoint deadline) {
+void Node::barrier(const Operation& operation) { arrive(operation); }
+
+void Node::arrive(const Operation& operation) {
     ++barriers_;
     own().arrived.store(barriers_, std::memory_order_seq_cst);
     wake_all();
@@ -52,33 +79,35 @@ void Node::arrive(const Operation& operation, ddprun::TimePoint deadline) {
         while (next < size() && control(next).arrived.load(std::memory_order_seq_cst) >= barriers_) ++next;
         return next == size() || poisoned();
     };
-    waiter_.wait(ready, [&] { check_progress(operation, deadline); });
+    Silence silence;
+    waiter_.wait(ready, [&] { check_progress(operation, silence); });
     // Whoever failed has not come. If all have come, the failure is about something later.
     if (next < size()) check_poison(operation);
 }
 
-void Node::check_progress(const Operation& operation, ddprun::TimePoint deadline) const {
+void Node::check_progress(const Operation& operation, Silence& silence) const {
+    silence.look(*this);
+    std::vector<int> absent;
+    std::vector<int> silent;  // of those
     for (int i = 0; i < size(); ++i) {
         const auto gone = absence(i);
         // Looked at after its end: whoever arrived and then ended is no reason to worry now.
-        if (!gone || control(i).arrived.load(std::memory_order_seq_cst) >= barriers_) continue;
-        throw cannot_finish(group_, rank_at(own_index_), describe(operation), gone->error);
+        if (control(i).arrived.load(std::memory_order_seq_cst) >= barriers_) continue;
+        if (gone) {
+            check_poison(operation);  // whoever leaves because of a failure has told of it before
+            throw cannot_finish(group_, rank_at(own_index_), describe(operation), gone->error);
+        }
+        absent.push_back(rank_at(i));
+        if (silence.of(i)) silent.push_back(rank_at(i));
     }
-    if (ddprun::Clock::now() < deadline) return;
-    const auto missing = absent();
-    if (missing.empty()) return;  // they came this instant
+    const auto now = ddprun::Clock::now();
+    if (absent.empty() || now < deadline_) return;
+    if (silent.empty() && now < finishing_deadline(deadline_)) return;
+    const auto& culprits = silent.empty() ? absent : silent;
     throw Error(ErrorCode::Timeout,
                 fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_, rank_at(own_index_),
-                            name_ranks(missing), describe(operation)),
-                missing);
-}
-
-std::vector<int> Node::absent() const {
-    std::vector<int> ranks;
-    for (int i = 0; i < size(); ++i) {
-        if (control(i).arrived.load(std::memory_order_seq_cst) < barriers_) ranks.push_back(rank_at(i));
-    }
-    return ranks;
+                            name_ranks(culprits), describe(operation)),
+                culprits);
 }
 
 void Node::compare(const Operation& operation) const {
@@ -109,7 +138,9 @@ void Node::relay(const Error& failure) {
 }
 
 void Node::stop(const Error& failure) {
-    if (note(failure, Wording::kOwnView)) accuse(own_index_);
+    if (!note(failure, Wording::kOwnView)) return;
+    stopped_ = true;
+    accuse(own_index_);
 }
 
 bool Node::note(const Error& failure, Wording wording) {

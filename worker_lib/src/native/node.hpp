@@ -5,12 +5,14 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/clock.hpp"
 #include "common/unique_fd.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/arena.hpp"
@@ -52,7 +54,7 @@ public:
     /// announced() is valid until the next meet(). Throws Mismatch naming both sides, and as barrier().
     void meet(const Operation& operation, const Places& places);
     /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
-    /// the culprits, or the failure of whoever poisoned the node.
+    /// the culprits, or the failure of whoever poisoned the node. When it gives up is in deadlines.hpp.
     void barrier(const Operation& operation);
 
     /// Whether a rank's buffer lies outside its heap, so that it passes through its staging slot.
@@ -69,6 +71,8 @@ public:
     void poison(const Error& failure);
     /// The same for our own waits only: peers find out by leave().
     void stop(const Error& failure);
+    /// Whether it was stop(), and nothing before it, that made the group unusable here.
+    [[nodiscard]] bool stopped() const { return stopped_; }
     /// The same as poison(), with a failure of elsewhere whose text needs no reporter's name before it.
     void relay(const Error& failure);
     /// Throws the failure if the node is poisoned.
@@ -82,9 +86,14 @@ public:
     void leave(Departure how);
 
     /// Around every operation: how far we are.
-    void begin(const Operation& operation) { own().begun.store(operation.seq, std::memory_order_release); }
+    void begin(const Operation& operation);
     void done(const Operation& operation) { own().done.store(operation.seq, std::memory_order_release); }
     [[nodiscard]] std::uint64_t last_done() const { return own().done.load(std::memory_order_acquire); }
+    /// The deadline of the operation in hand: the earliest of all ranks of the node once they have met, so that none
+    /// gives up for one that may wait longer.
+    [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
+    /// Says that we wait for messages, and are well. Call it several times within kSilence.
+    void say_listening() const { own().listening.fetch_add(1, std::memory_order_relaxed); }
     /// Why the rank at `index` will come to no operation any more and after which one it left, if it is gone.
     [[nodiscard]] std::optional<Absence> absence(int index) const;
     [[nodiscard]] Absence own_absence(Departure how) const;
@@ -101,9 +110,9 @@ private:
         const Places& places = announced(index).places;
         return side == Side::kInput ? places.input : places.output;
     }
-    [[nodiscard]] std::vector<int> absent() const;
-    void arrive(const Operation& operation, ddprun::TimePoint deadline);
-    void check_progress(const Operation& operation, ddprun::TimePoint deadline) const;
+    class Silence;
+    void arrive(const Operation& operation);
+    void check_progress(const Operation& operation, Silence& silence) const;
     void compare(const Operation& operation) const;
     void wake_all() const;
     [[nodiscard]] bool note(const Error& failure, Wording wording);
@@ -116,8 +125,10 @@ private:
     const Waiter waiter_;
     std::uint64_t barriers_ = 0;  ///< at which we have arrived
     std::uint64_t seq_ = 0;       ///< of the operation announced last
+    ddprun::TimePoint deadline_;
     std::mutex poison_mutex_;
     bool noted_ = false;
+    std::atomic<bool> stopped_{false};
 };
 
 }  // namespace ddp::detail

@@ -111,6 +111,8 @@ void Watch::look_at_own_node() {
         if (i == node_.own_index() || local_gone_[static_cast<std::size_t>(i)]) continue;
         const auto absence = node_.absence(i);
         if (!absence) continue;
+        // Whoever leaves because of a failure has told the node of it before: then that is the news.
+        if (node_.poisoned()) return;
         local_gone_[static_cast<std::size_t>(i)] = true;
         tell(Alarm::Kind::kDeparted, absence->error, absence->after.value_or(0));
         missing_.push_back({*absence, ddprun::Clock::now()});
