@@ -2,14 +2,18 @@
 
 #include "worker_lib/src/native/handshake.hpp"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <span>
 
 #include "tests/catch.hpp"
+#include "tests/unit/worker_lib/leaks.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 
@@ -53,7 +57,96 @@ bool was_closed(const UniqueFd& socket) {
     return !received && received.error().code != ddprun::Errc::kTimeout;
 }
 
+/// While it lives this process can open nothing more.
+class NoDescriptorsLeft {
+public:
+    NoDescriptorsLeft() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        const UniqueFd lowest(::dup(0));
+        const rlimit now{.rlim_cur = static_cast<rlim_t>(lowest.get()), .rlim_max = before_.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &now);
+    }
+    ~NoDescriptorsLeft() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+    NoDescriptorsLeft(const NoDescriptorsLeft&) = delete;
+    NoDescriptorsLeft& operator=(const NoDescriptorsLeft&) = delete;
+
+private:
+    rlimit before_{};
+};
+
+/// One byte, with copies of these descriptors.
+template <std::size_t kCount>
+void send_descriptors(int socket, const std::array<int, kCount>& descriptors) {
+    char byte = 'x';
+    iovec part{.iov_base = &byte, .iov_len = 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(descriptors))> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const extra = CMSG_FIRSTHDR(&message);
+    extra->cmsg_level = SOL_SOCKET;
+    extra->cmsg_type = SCM_RIGHTS;
+    extra->cmsg_len = CMSG_LEN(sizeof(descriptors));
+    std::memcpy(CMSG_DATA(extra), descriptors.data(), sizeof(descriptors));
+    REQUIRE(::sendmsg(socket, &message, 0) == 1);
+}
+
+/// Two ends of a Unix socket.
+struct Pair {
+    Pair() {
+        std::array<int, 2> ends{};
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0);
+        near.reset(ends[0]);
+        far.reset(ends[1]);
+    }
+    UniqueFd near;
+    UniqueFd far;
+};
+
 }  // namespace
+
+TEST_CASE("a rank that can accept no connection says why, at once", "[native][unit]") {
+    detail::GroupSpec spec;
+    spec.name = "world";
+    spec.members = {0, 1};
+    std::vector<detail::Member> members(2);
+    members[0].address = "127.0.0.1";
+    const auto listener = detail::listen_tcp(members[0].address, members[0].port);
+    REQUIRE(listener.has_value());
+    const auto client = detail::connect_tcp(members[0].address, members[0].port, soon());
+    REQUIRE(client.has_value());
+    const detail::MeetingPlace place{.spec = spec, .members = members, .deadline = soon()};
+    const NoDescriptorsLeft none;
+    CHECK_THROWS_WITH(detail::meet_over_tcp(place, listener->get(), {1}, &detail::Member::port),
+                      Catch::Contains("cannot accept a peer's connection (ulimit -n?)"));
+    CHECK(ddprun::Clock::now() < place.deadline);
+}
+
+TEST_CASE("whoever sends more descriptors than one leaves none behind", "[native][unit]") {
+    const Pair pair;
+    const std::size_t before = open_descriptors();
+    send_descriptors(pair.near.get(), std::array{0, 1});
+    {
+        std::byte byte{};
+        UniqueFd passed;
+        CHECK(detail::receive_some(pair.far.get(), std::span(&byte, 1), passed) == 1);
+        CHECK(passed);
+        CHECK(open_descriptors() == before + 1);
+    }
+    CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("a descriptor for which there is no room is an error that says so", "[native][unit]") {
+    const Pair pair;
+    send_descriptors(pair.near.get(), std::array{0});
+    const NoDescriptorsLeft none;
+    std::byte byte{};
+    UniqueFd passed;
+    CHECK(detail::receive_some(pair.far.get(), std::span(&byte, 1), passed) == -1);
+    CHECK(errno == EMFILE);
+}
 
 TEST_CASE("strangers on the port are closed and the group forms all the same", "[native][unit]") {
     WaitingRank waiting;

@@ -28,14 +28,17 @@ std::string name_of(int rank, const Member& member) {
     return fmt::format("rank {} (host {}, pid {})", rank, member.hostname, member.pid);
 }
 
-/// Becomes readable when the process ends. None for our own process, for one in another pid namespace, or on a kernel
-/// without pidfd: then only deadlines tell.
+/// Becomes readable when the process ends. None for our own process, for one in another pid namespace, or where pidfd
+/// does not exist or is forbidden: then only deadlines tell.
 UniqueFd watch(pid_t pid, int rank) {
     if (pid == 0 || pid == ::getpid()) return UniqueFd();
     UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!process && errno == ESRCH) {
         throw Error(ErrorCode::PeerLost, fmt::format("rank {} (pid {}) ended while the group was forming", rank, pid),
                     {rank});
+    }
+    if (!process && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+        throw_errno(fmt::format("cannot watch the process of rank {} (ulimit -n?)", rank), errno);
     }
     return process;
 }

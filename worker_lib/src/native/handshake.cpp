@@ -150,7 +150,8 @@ private:
             for (const Unproven& one : unproven)
                 waiting.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
             const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(place_.deadline));
-            if (ready <= 0 && ddprun::Clock::now() >= place_.deadline) report_absent(expected);
+            if (ddprun::Clock::now() >= place_.deadline) report_absent(expected);
+            if (ready <= 0) continue;
             for (std::size_t i = unproven.size(); i-- > 0;) {
                 if (waiting[i + 1].revents != 0 && listen_to(unproven[i], expected)) {
                     unproven.erase(unproven.begin() + static_cast<std::ptrdiff_t>(i));
@@ -162,8 +163,10 @@ private:
 
     static void accept_one(int listener, std::vector<Unproven>& unproven) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket) return;  // gone again, or no descriptors left for now: the deadline bounds how often we come here
-        if (unproven.size() >= kMaxUnproven) unproven.erase(unproven.begin());
+        const bool no_descriptor = !socket && (errno == EMFILE || errno == ENFILE);
+        if (no_descriptor && unproven.empty()) throw_errno("cannot accept a peer's connection (ulimit -n?)", errno);
+        if (no_descriptor || (socket && unproven.size() >= kMaxUnproven)) unproven.erase(unproven.begin());
+        if (!socket) return;  // gone again, or it is accepted once the stranger's descriptor is free
         unproven.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .received = 0});
     }
 

@@ -91,7 +91,13 @@ std::shared_ptr<Segment> Segment::attach(const ddprun::UniqueFd& fd) {
     return segment;
 }
 
-Segment::~Segment() { ::munmap(base_, bytes_); }
+Segment::~Segment() {
+    // A creator that never got as far as Node::leave() has failed while its group was forming: peers that already have
+    // this memory must not wait for it.
+    Departure present = Departure::kPresent;
+    if (fd_) control().left.compare_exchange_strong(present, Departure::kLeftByException, std::memory_order_seq_cst);
+    ::munmap(base_, bytes_);
+}
 
 void Segment::populate_heap(std::size_t offset, std::size_t bytes) const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

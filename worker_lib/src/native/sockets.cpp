@@ -148,7 +148,7 @@ bool wait_for(int fd, short events, TimePoint deadline) {
         pollfd one{.fd = fd, .events = events, .revents = 0};
         const int ready = ::poll(&one, 1, poll_timeout(deadline));
         if (ready > 0) return true;
-        if (ready == 0 && ddprun::Clock::now() >= deadline) return false;
+        if (ddprun::Clock::now() >= deadline) return false;
     }
 }
 
@@ -166,9 +166,15 @@ ssize_t receive_some(int socket, std::span<std::byte> bytes, UniqueFd& passed) {
     } while (received < 0 && errno == EINTR);
     const cmsghdr* extra = received > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
-        int descriptor = -1;
-        std::memcpy(&descriptor, CMSG_DATA(extra), sizeof(descriptor));
-        passed.reset(descriptor);
+        // There is room for more than one, for the kernel counts the padding: all but the last are closed.
+        for (std::size_t i = 0; i < (extra->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+            int descriptor = -1;
+            std::memcpy(&descriptor, CMSG_DATA(extra) + i * sizeof(int), sizeof(descriptor));
+            passed.reset(descriptor);
+        }
+    } else if (received > 0 && (message.msg_flags & MSG_CTRUNC) != 0) {
+        errno = EMFILE;  // the only reason why one that was sent does not come
+        return -1;
     }
     return received;
 }

@@ -32,7 +32,8 @@ void prepare_tcp(int socket);
 /// Waits for `events` (or an error) on `fd`; false when the deadline passes first.
 [[nodiscard]] bool wait_for(int fd, short events, ddprun::TimePoint deadline);
 
-/// One recvmsg. 0: end of the stream; -1: errno says why. A descriptor that comes along goes to `passed`.
+/// One recvmsg. 0: end of the stream; -1: errno says why, EMFILE also when there was no room for a descriptor that came
+/// along. Else that goes to `passed`.
 [[nodiscard]] ssize_t receive_some(int socket, std::span<std::byte> bytes, ddprun::UniqueFd& passed);
 
 [[nodiscard]] ddprun::Result<void> receive_all(int socket, std::span<std::byte> bytes, ddprun::UniqueFd& passed,

@@ -1,0 +1,67 @@
+// What is left of a rank that fails while its group is forming, and threads that get no signals.
+
+#include "worker_lib/src/native/segment.hpp"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "tests/catch.hpp"
+#include "worker_lib/src/native/quiet_thread.hpp"
+
+using namespace ddp::detail;
+
+namespace {
+
+/// A peer's view of a segment's control page, from another mapping, as another process has it.
+class PeerView {
+public:
+    explicit PeerView(int fd) : base_(::mmap(nullptr, sizeof(Control), PROT_READ, MAP_SHARED, fd, 0)) {
+        REQUIRE(base_ != MAP_FAILED);
+    }
+    ~PeerView() { ::munmap(base_, sizeof(Control)); }
+    PeerView(const PeerView&) = delete;
+    PeerView& operator=(const PeerView&) = delete;
+    const Control& control() const { return *static_cast<const Control*>(base_); }
+
+private:
+    void* base_;
+};
+
+struct Uncopyable {
+    Uncopyable() = default;
+    Uncopyable(Uncopyable&&) { throw std::runtime_error("cannot be moved"); }
+    void operator()() const {}
+};
+
+bool is_blocked(int signal) {
+    sigset_t now;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    return ::sigismember(&now, signal) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("peers that have the memory of a rank see that it gave up before the group was formed", "[native][unit]") {
+    auto segment = Segment::create();
+    const PeerView view(segment->fd());
+    CHECK(view.control().left.load() == Departure::kPresent);
+    segment.reset();
+    CHECK(view.control().left.load() == Departure::kLeftByException);
+}
+
+TEST_CASE("a rank that has left as it should is not said to have failed", "[native][unit]") {
+    auto segment = Segment::create();
+    const PeerView view(segment->fd());
+    segment->control().left = Departure::kLeft;
+    segment.reset();
+    CHECK(view.control().left.load() == Departure::kLeft);
+}
+
+TEST_CASE("the caller of a thread that cannot start gets its signals all the same", "[native][unit]") {
+    REQUIRE_FALSE(is_blocked(SIGUSR1));
+    CHECK_THROWS_WITH((void)start_quiet_thread("test", Uncopyable()), "cannot be moved");
+    CHECK_FALSE(is_blocked(SIGUSR1));
+}
