@@ -12,10 +12,14 @@ namespace {
 
 bool is_bitwise(ReduceOp op) { return op == ReduceOp::BAnd || op == ReduceOp::BOr || op == ReduceOp::BXor; }
 
+std::size_t most_elements(DType type) {
+    return static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type);
+}
+
 std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backend backend) {
     const std::size_t width = size_of(buffer.dtype);
     if (width == 0) return fmt::format("unknown element type {}", static_cast<int>(buffer.dtype));
-    if (buffer.count > std::numeric_limits<std::ptrdiff_t>::max() / width) return "the count is too large for memory";
+    if (buffer.count > most_elements(buffer.dtype)) return "the count is too large for memory";
     if (buffer.count > 0 && buffer.data == nullptr) return fmt::format("the {} is null", name);
     if (reinterpret_cast<std::uintptr_t>(buffer.data) % width != 0) {
         return fmt::format("the {} is not aligned to its elements of {} bytes", name, width);
@@ -65,9 +69,10 @@ private:
 
     std::string counts_complaint() const {
         const auto check = [&](const std::vector<std::size_t>& counts) {
-            if (counts.size() == ranks_ && sum(counts, ranks_)) return std::string();
-            if (counts.size() == ranks_) return std::string("the counts add up to more than memory can hold");
-            return fmt::format("{} counts for {} ranks", counts.size(), ranks_);
+            if (counts.size() != ranks_) return fmt::format("{} counts for {} ranks", counts.size(), ranks_);
+            const auto total = sum(counts, ranks_);
+            if (total && *total <= most_elements(operation_.buffer.dtype)) return std::string();
+            return std::string("the counts add up to more than memory can hold");
         };
         const OpKind kind = operation_.kind;
         const bool v = kind == OpKind::kAllGatherV || kind == OpKind::kGatherV || kind == OpKind::kScatterV;
@@ -75,6 +80,13 @@ private:
         if (kind != OpKind::kAllToAllV) return {};
         if (auto text = check(operation_.counts); !text.empty()) return text;
         return check(operation_.receive_counts);
+    }
+
+    /// Whether one of the two buffers, on some rank, holds a part of equal size for each rank.
+    bool needs_whole() const {
+        const OpKind kind = operation_.kind;
+        return kind == OpKind::kReduceScatter || kind == OpKind::kAllGather || kind == OpKind::kGather ||
+               kind == OpKind::kScatter;
     }
 
     /// How many elements the buffers must have, given the other one or the counts.
@@ -86,6 +98,9 @@ private:
             return fmt::format("the {} has {} elements and needs {}: {}", name, count, expected, why);
         };
         const auto times = [&](std::size_t part) { return fmt::format("{} for each of {} ranks", part, ranks_); };
+        if (operation_.part().count > most_elements(operation_.part().dtype) / ranks_ && needs_whole()) {
+            return fmt::format("the whole, {}, is more than memory can hold", times(operation_.part().count));
+        }
         const std::string whole = "the sum of the counts";
         const std::string own = fmt::format("the count of rank {}", rank_);
         const auto& counts = operation_.counts;
@@ -127,7 +142,7 @@ private:
     }
 
     std::string overlap_complaint() const {
-        if (!gives() || !gets()) return {};
+        if (!gives() || !gets() || operation_.buffer.count == 0 || operation_.output->count == 0) return {};
         const auto in = reinterpret_cast<std::uintptr_t>(operation_.buffer.data);
         const auto out = reinterpret_cast<std::uintptr_t>(operation_.output->data);
         if (in >= out + operation_.output->bytes() || out >= in + operation_.buffer.bytes()) return {};

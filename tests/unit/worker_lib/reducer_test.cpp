@@ -294,7 +294,7 @@ TEST_CASE("ranks with different models are told which parameter, how, and who", 
         CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Mismatch);
         CHECK(outcome.ddp_error()->culprits() == std::vector<int>{1, 3});
         CHECK_THAT(outcome.text(), Contains("rank 0 has parameter 7 'p7' f32[50]") &&
-                                       Contains("rank 1 has parameter 7 'p7' f32[2]") && Contains("ranks 1, 3"));
+                                       Contains("rank 1 has parameter 7 'p7' f32[2]") && Contains("ranks 1 and 3"));
     }
 }
 

@@ -76,8 +76,8 @@ inline constexpr DType dtype_of = [] {
 }();
 
 /// Host memory as a Buffer: ddp::buffer(std::span(values)).
-template <typename T>
-[[nodiscard]] Buffer buffer(std::span<T> values) {
+template <typename T, std::size_t Extent>
+[[nodiscard]] Buffer buffer(std::span<T, Extent> values) {
     return {values.data(), values.size(), dtype_of<T>, Device::Cpu};
 }
 template <typename T>

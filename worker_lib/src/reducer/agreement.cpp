@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/fnv.hpp"
 
 namespace ddp::detail {
@@ -38,9 +39,8 @@ std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint
 
 /// What every rank passed, by rank.
 std::vector<std::uint64_t> gather(ProcessGroup& group, std::uint64_t mine) {
-    std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()), 0);
-    all[static_cast<std::size_t>(group.rank())] = mine;
-    group.all_reduce(buffer(std::span(all)), ReduceOp::Sum, {}, {.timeout = {}, .tag = "agreement"}).wait();
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
+    group.all_gather(buffer(mine), buffer(std::span(all)), {}, {.timeout = {}, .tag = "agreement"}).wait();
     return all;
 }
 
@@ -50,12 +50,6 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
     group.broadcast(buffer(std::span<std::uint8_t>(bytes)), rank, {}, {.timeout = {}, .tag = "agreement"}).wait();
     const auto end = std::find(bytes.begin(), bytes.end(), std::uint8_t{0});
     return {bytes.begin(), end};
-}
-
-std::string list(std::span<const int> ranks) {
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
-    return text;
 }
 
 /// Throws. Collective, as every rank has seen the same verdict that the lists are not equal.
@@ -82,7 +76,7 @@ std::string list(std::span<const int> ranks) {
     throw Error(ErrorCode::Mismatch,
                 "the ranks disagree on " + std::string(what) + ": rank 0 has " + reference + ", but rank " +
                     std::to_string(differing.front()) + " has " + other + " (different from rank 0: " +
-                    list(differing) + "). Build the same model with the same options on every rank.",
+                    name_ranks(differing) + "). Build the same model with the same options on every rank.",
                 differing);
 }
 
