@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/moved_bytes.hpp"
-#include "tests/unit/worker_lib/rank_memory.hpp"
+#include "tests/unit/worker_lib/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -39,44 +38,33 @@ std::string gather(Context& context, RankMemory& place, const Counts& counts, DT
     return wrong.empty() ? "" : fmt::format("rank {}: {} of {} elements: {}\n", rank, wrong, counts[rank], v);
 }
 
-std::string gather_all(const LocalWorld& world, Memory memory, const std::vector<std::size_t>& counts,
+std::string gather_all(const Setting& setting, const std::vector<std::size_t>& counts,
                        const std::vector<DType>& types) {
-    std::string all;
-    for (const auto& complaint : run_ranks(world, [&](Context& context) {
-             RankMemory place(context, memory);
-             std::string wrong;
-             for (const std::size_t count : counts) {
-                 for (const DType type : types) {
-                     for (const bool in_place : {false, true}) {
-                         const Counts even(static_cast<std::size_t>(world.size()), count);
-                         wrong += gather(context, place, even, type, false, in_place);
-                         wrong += gather(context, place, uneven_counts(world.size(), count), type, true, in_place);
-                     }
-                 }
-             }
-             return wrong;
-         })) {
-        all += complaint;
-    }
-    return all;
+    return complaints(setting, [&](Context& context, RankMemory& place) {
+        std::string wrong;
+        for (const std::size_t count : counts) {
+            for (const DType type : types) {
+                for (const bool in_place : {false, true}) {
+                    wrong += gather(context, place, Counts(setting.size(), count), type, false, in_place);
+                    wrong += gather(context, place, uneven_counts(context.world_size(), count), type, true, in_place);
+                }
+            }
+        }
+        return wrong;
+    });
 }
 
 }  // namespace
 
 TEST_CASE("all_gather gives everybody everybody's part", "[native][unit]") {
-    const auto shape = GENERATE(
-        values<std::vector<int>>({{1}, {2}, {3}, {4}, {5}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {1, 6}, {3, 3, 3}}));
-    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
-    const LocalWorld world{.ranks_per_node = shape};
-    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), static_cast<int>(memory));
-    const auto size = static_cast<std::size_t>(world.size());
-    CHECK(gather_all(world, memory, {0, 1, size - 1, size, size + 1, 1001},
-                     {DType::u8, DType::f16, DType::i32, DType::f64}) == "");
+    const Setting setting = GENERATE(from_range(all_settings()));
+    CAPTURE(setting.text());
+    CHECK(gather_all(setting, awkward_counts(setting.size(), 1001), {DType::u8, DType::f16, DType::i32, DType::f64}) ==
+          "");
 }
 
 TEST_CASE("all_gather of counts that take several rounds", "[native][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{3}, {2, 1}, {1, 2, 1}}));
-    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
-    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), static_cast<int>(memory));
-    CHECK(gather_all(LocalWorld{.ranks_per_node = shape}, memory, {150'001}, {DType::f64}) == "");
+    const Setting setting = GENERATE(from_range(settings({{3}, {2, 1}, {1, 2, 1}})));
+    CAPTURE(setting.text());
+    CHECK(gather_all(setting, {150'001}, {DType::f64}) == "");
 }

@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/rank_memory.hpp"
 #include "tests/unit/worker_lib/reduction_cases.hpp"
+#include "tests/unit/worker_lib/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -21,53 +20,41 @@ using namespace ddp::testing;
 namespace {
 
 /// Runs all cases in one world, each rank at its own pace; what was wrong on any rank, or nothing.
-std::string run_cases(const LocalWorld& world, const std::vector<Case>& cases, Memory memory) {
-    std::vector<std::vector<Bytes>> inputs;  // by case and rank
-    std::vector<Bytes> expected;
-    for (const Case& one : cases) {
-        auto& of_case = inputs.emplace_back();
-        for (int rank = 0; rank < world.size(); ++rank) of_case.push_back(make_input(one.count, one.type, rank));
-        expected.push_back(reference_all_reduce(of_case, world.ranks_per_node, one.type, one.op));
-    }
-    const auto complaints = run_ranks(world, [&](Context& context) -> std::string {
-        RankMemory place(context, memory);
+std::string run_cases(const Setting& setting, const std::vector<Case>& cases) {
+    std::vector<Inputs> inputs;  // by case
+    for (const Case& one : cases) inputs.push_back(make_inputs(one, one.count, setting.world.ranks_per_node));
+    return complaints(setting, [&](Context& context, RankMemory& place) -> std::string {
         for (std::size_t i = 0; i < cases.size(); ++i) {
             const Case& one = cases[i];
             const std::size_t bytes = one.count * size_of(one.type);
-            const Bytes own = repeat(inputs[i][static_cast<std::size_t>(context.rank())], bytes);
+            const Bytes own = repeat(inputs[i].of_rank[static_cast<std::size_t>(context.rank())], bytes);
             std::byte* const data = place.copy_of(own);
             context.world().all_reduce({data, one.count, one.type}, one.op).wait();
-            const auto where = first_difference(Bytes(data, data + bytes), repeat(expected[i], bytes), one.type);
+            const auto where = first_difference(Bytes(data, data + bytes), repeat(inputs[i].reduced, bytes), one.type);
             if (where >= 0) return fmt::format("rank {}: {} differs at element {}", context.rank(), one.text(), where);
         }
         return {};
     });
-    std::string all;
-    for (const auto& complaint : complaints) all += complaint;
-    return all;
 }
 
 }  // namespace
 
 TEST_CASE("all types, reductions and awkward counts, in worlds of all shapes", "[native][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{1}, {2}, {3}, {4}, {8}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}}));
-    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
-    const LocalWorld world{.ranks_per_node = shape};
-    CAPTURE(name_of(shape), static_cast<int>(memory));
-    const auto size = static_cast<std::size_t>(world.size());
-    CHECK(run_cases(world, all_types_and_ops({0, 1, size - 1, size, size + 1, 257}), memory) == "");
+    const Setting setting =
+        GENERATE(from_range(settings({{1}, {2}, {3}, {4}, {8}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}})));
+    CAPTURE(setting.text());
+    CHECK(run_cases(setting, all_types_and_ops(awkward_counts(setting.size(), 257))) == "");
 }
 
 TEST_CASE("counts that take several pieces", "[native][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{3}, {2, 1}, {2, 2, 2}}));
-    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
-    CAPTURE(name_of(shape), static_cast<int>(memory));
+    const Setting setting = GENERATE(from_range(settings({{3}, {2, 1}, {2, 2, 2}})));
+    CAPTURE(setting.text());
     // Two pieces of 4 MiB, which pass between nodes, or five of 1 MiB; exactly one of the latter; two; two.
     const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, 600'001},
                                   {DType::f32, ReduceOp::Avg, 1u << 18},
                                   {DType::bf16, ReduceOp::Sum, 600'001},
                                   {DType::i8, ReduceOp::Sum, 1'100'001}};
-    CHECK(run_cases(LocalWorld{.ranks_per_node = shape}, cases, memory) == "");
+    CHECK(run_cases(setting, cases) == "");
 }
 
 TEST_CASE("sums of n floats are within n units of rounding of the exact sum", "[native][unit]") {

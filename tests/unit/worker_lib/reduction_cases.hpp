@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,20 @@ struct Case {
     std::string text() const { return fmt::format("{} {}[{}]", to_string(op), to_string(type), count); }
 };
 
+/// What the ranks give, `count` elements each, and what that reduces to: of each the first period.
+struct Inputs {
+    std::vector<Bytes> of_rank;
+    Bytes reduced;
+};
+
+inline Inputs make_inputs(const Case& one, std::size_t count, const std::vector<int>& ranks_per_node) {
+    Inputs inputs;
+    const int ranks = std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0);
+    for (int rank = 0; rank < ranks; ++rank) inputs.of_rank.push_back(make_input(count, one.type, rank));
+    inputs.reduced = reference_all_reduce(inputs.of_rank, ranks_per_node, one.type, one.op);
+    return inputs;
+}
+
 inline std::vector<Case> all_types_and_ops(const std::vector<std::size_t>& counts) {
     std::vector<Case> cases;
     for (int type = 0; type <= static_cast<int>(DType::f64); ++type) {
@@ -58,7 +73,5 @@ inline std::vector<Case> all_types_and_ops(const std::vector<std::size_t>& count
     }
     return cases;
 }
-
-inline std::string name_of(const std::vector<int>& shape) { return fmt::format("{}", fmt::join(shape, "+")); }
 
 }  // namespace ddp::testing

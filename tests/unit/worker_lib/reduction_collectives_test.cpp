@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/rank_memory.hpp"
 #include "tests/unit/worker_lib/reduction_cases.hpp"
+#include "tests/unit/worker_lib/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -69,32 +68,21 @@ private:
     const Bytes& reduced_;
 };
 
-std::string run_cases(const LocalWorld& world, const std::vector<Case>& cases, Form form, Memory memory) {
-    const auto ranks = static_cast<std::size_t>(world.size());
-    std::vector<std::vector<Bytes>> inputs;
-    std::vector<Bytes> reduced;
-    for (const Case& one : cases) {
-        const std::size_t count = is_scatter(form) ? one.count * ranks : one.count;
-        auto& of_case = inputs.emplace_back();
-        for (int rank = 0; rank < world.size(); ++rank) of_case.push_back(make_input(count, one.type, rank));
-        reduced.push_back(reference_all_reduce(of_case, world.ranks_per_node, one.type, one.op));
-    }
-    std::string all;
-    for (const auto& complaint : run_ranks(world, [&](Context& context) {
-             std::string wrong;
-             RankMemory place(context, memory);
-             for (std::size_t i = 0; i < cases.size() && wrong.empty(); ++i) {
-                 const std::size_t count = is_scatter(form) ? cases[i].count * ranks : cases[i].count;
-                 const std::size_t bytes = count * size_of(cases[i].type);
-                 const Bytes input = repeat(inputs[i][static_cast<std::size_t>(context.rank())], bytes);
-                 const Bytes whole = repeat(reduced[i], bytes);
-                 wrong = Call(context, place, cases[i], form, input, whole).run(static_cast<int>(i % ranks));
-             }
-             return wrong;
-         })) {
-        all += complaint;
-    }
-    return all;
+std::string run_cases(const Setting& setting, const std::vector<Case>& cases, Form form) {
+    const std::size_t ranks = setting.size();
+    const auto whole_count = [&](const Case& one) { return is_scatter(form) ? one.count * ranks : one.count; };
+    std::vector<Inputs> inputs;  // by case
+    for (const Case& one : cases) inputs.push_back(make_inputs(one, whole_count(one), setting.world.ranks_per_node));
+    return complaints(setting, [&](Context& context, RankMemory& place) {
+        std::string wrong;
+        for (std::size_t i = 0; i < cases.size() && wrong.empty(); ++i) {
+            const std::size_t bytes = whole_count(cases[i]) * size_of(cases[i].type);
+            const Bytes input = repeat(inputs[i].of_rank[static_cast<std::size_t>(context.rank())], bytes);
+            const Bytes whole = repeat(inputs[i].reduced, bytes);
+            wrong = Call(context, place, cases[i], form, input, whole).run(static_cast<int>(i % ranks));
+        }
+        return wrong;
+    });
 }
 
 const auto kForms = {Form::kAllReduce, Form::kReduce, Form::kReduceInPlace, Form::kReduceScatter,
@@ -103,26 +91,19 @@ const auto kForms = {Form::kAllReduce, Form::kReduce, Form::kReduceInPlace, Form
 }  // namespace
 
 TEST_CASE("reductions into other buffers, to one rank and to parts, in worlds of all shapes", "[native][unit]") {
-    const auto shape =
-        GENERATE(values<std::vector<int>>({{1}, {2}, {3}, {6}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {4, 4}}));
+    const Setting setting =
+        GENERATE(from_range(settings({{1}, {2}, {3}, {6}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {4, 4}})));
     const auto form = GENERATE(values<Form>(kForms));
-    const LocalWorld world{.ranks_per_node = shape};
-    CAPTURE(name_of(shape), static_cast<int>(form));
-    const auto size = static_cast<std::size_t>(world.size());
-    for (const auto memory : {Memory::kArena, Memory::kForeign, Memory::kMixed}) {
-        CAPTURE(static_cast<int>(memory));
-        const std::vector<std::size_t> counts = memory == Memory::kMixed
-                                                    ? std::vector<std::size_t>{0, 1, size - 1, size, size + 1, 57}
-                                                    : std::vector<std::size_t>{1, 57};
-        CHECK(run_cases(world, all_types_and_ops(counts), form, memory) == "");
-    }
+    CAPTURE(setting.text(), static_cast<int>(form));
+    auto counts = awkward_counts(setting.size(), 57);
+    if (setting.memory != Memory::kMixed || !kThorough) counts = {1, 57};
+    CHECK(run_cases(setting, all_types_and_ops(counts), form) == "");
 }
 
 TEST_CASE("reductions of counts that take several pieces", "[native][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{2}, {2, 1}, {1, 2, 2}}));
+    const Setting setting = GENERATE(from_range(settings({{2}, {2, 1}, {1, 2, 2}})));
     const auto form = GENERATE(values<Form>(kForms));
-    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
-    CAPTURE(name_of(shape), static_cast<int>(form), static_cast<int>(memory));
+    CAPTURE(setting.text(), static_cast<int>(form));
     const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, is_scatter(form) ? 100'001u : 600'001u}};
-    CHECK(run_cases(LocalWorld{.ranks_per_node = shape}, cases, form, memory) == "");
+    CHECK(run_cases(setting, cases, form) == "");
 }

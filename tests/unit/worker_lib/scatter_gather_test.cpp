@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/moved_bytes.hpp"
-#include "tests/unit/worker_lib/rank_memory.hpp"
+#include "tests/unit/worker_lib/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -68,46 +67,37 @@ std::string scatter(Context& context, RankMemory& place, const Case& one) {
     return wrong.empty() ? "" : fmt::format("scatter: rank {}: {}\n", rank, wrong);
 }
 
-std::string run_all(const LocalWorld& world, Memory memory, const std::vector<std::size_t>& counts, DType type) {
-    std::string all;
-    for (const auto& complaint : run_ranks(world, [&](Context& context) {
-             RankMemory place(context, memory);
-             std::string wrong;
-             for (const std::size_t count : counts) {
-                 for (int root = 0; root<world.size(); root += count> 1000 ? 2 : 1) {  // the big ones take time
-                     for (const bool in_place : {false, true}) {
-                         const Counts even(static_cast<std::size_t>(world.size()), count);
-                         const Case plain{even, type, root, false, in_place};
-                         const Case uneven{uneven_counts(world.size(), count), type, root, true, in_place};
-                         wrong += gather(context, place, plain) + scatter(context, place, plain);
-                         wrong += scatter(context, place, uneven) + gather(context, place, uneven);
-                     }
-                 }
-             }
-             return wrong;
-         })) {
-        all += complaint;
-    }
-    return all;
+std::string run_all(const Setting& setting, const std::vector<std::size_t>& counts, DType type) {
+    return complaints(setting, [&](Context& context, RankMemory& place) {
+        const int size = context.world_size();
+        std::string wrong;
+        for (const std::size_t count : counts) {
+            const int step = count > 1000 || !kThorough ? 2 : 1;  // the big ones take time
+            for (int root = 0; root < size; root += step) {
+                for (const bool in_place : {false, true}) {
+                    const Case plain{Counts(setting.size(), count), type, root, false, in_place};
+                    const Case uneven{uneven_counts(size, count), type, root, true, in_place};
+                    wrong += gather(context, place, plain) + scatter(context, place, plain);
+                    wrong += scatter(context, place, uneven) + gather(context, place, uneven);
+                }
+            }
+        }
+        return wrong;
+    });
 }
 
 }  // namespace
 
 TEST_CASE("gather brings all parts to the root, scatter takes them back", "[native][unit]") {
-    const auto shape = GENERATE(
-        values<std::vector<int>>({{1}, {2}, {3}, {4}, {5}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {1, 6}, {3, 3, 3}}));
-    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
-    const LocalWorld world{.ranks_per_node = shape};
-    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), static_cast<int>(memory));
-    const auto size = static_cast<std::size_t>(world.size());
+    const Setting setting = GENERATE(from_range(all_settings()));
+    CAPTURE(setting.text());
     for (const DType type : {DType::i8, DType::bf16, DType::i64}) {
-        CHECK(run_all(world, memory, {0, 1, size - 1, size, size + 1, 101}, type) == "");
+        CHECK(run_all(setting, awkward_counts(setting.size(), 101), type) == "");
     }
 }
 
 TEST_CASE("gather and scatter of counts that take several rounds", "[native][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{2}, {2, 1}, {1, 2}}));
-    const auto memory = GENERATE(Memory::kArena, Memory::kForeign, Memory::kMixed);
-    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), static_cast<int>(memory));
-    CHECK(run_all(LocalWorld{.ranks_per_node = shape}, memory, {300'001}, DType::f32) == "");
+    const Setting setting = GENERATE(from_range(settings({{2}, {2, 1}, {1, 2}})));
+    CAPTURE(setting.text());
+    CHECK(run_all(setting, {300'001}, DType::f32) == "");
 }
