@@ -122,6 +122,12 @@ void EpollServer::finish_reading(Connection& connection) {
             const auto applied = engine_.apply(connection.id, **part, connection.output);
             if (!applied) return refuse(connection, applied.error().message);
             set_reading(connection, (*part)->has_more_keys);
+            // No part waits here until the one before it is sent.
+            if (const std::size_t most = options_.limits.reply_bytes; connection.output.size() > most) {
+                return refuse(connection, fmt::format("MULTI_GET of more than {} bytes, which a MULTI_SET cannot wait "
+                                                      "for",
+                                                      most));
+            }
         }
     } catch (const std::bad_alloc&) {
         return refuse(connection, "out of memory");

@@ -283,6 +283,25 @@ TEST_CASE("server: R9, a MULTI_GET that is under way sees all of a MULTI_SET or 
     CHECK(server.server->statistics().buffer_bytes < 10'000);
 }
 
+TEST_CASE("server: R9, who reads more than a reply may hold does not hold up a MULTI_SET, nor fill the memory") {
+    const CapturedLog log;
+    Limits limits;
+    limits.reply_bytes = 4u << 20;
+    Server server(limits);
+    RawPeer reader = server.connect();
+    RawPeer writer = server.connect();
+    writer.send(request(kSet, "/a", std::string(2000, 'a')));
+    server.settle();
+    const std::string gets = request(kMultiGet, Keys(20'000, "/a"));
+    send_large(server, reader, gets);
+    CHECK(server.server->statistics().connections == 2);
+    writer.send(request(kMultiSet, Pairs{{"/a", "1"}, {"/b", "2"}}) + request(kGetNumKeys));
+    server.settle();
+    CHECK(writer.receive(8) == number(2));
+    CHECK(server.server->statistics().connections == 1);
+    CHECK(log.text().find("MULTI_GET of more than 4194304 bytes") != std::string::npos);
+}
+
 TEST_CASE("server: requests behind a full output are served in order once it is taken, without another byte") {
     Limits limits;
     limits.output_bytes = 1000;
