@@ -7,6 +7,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <optional>
@@ -38,6 +39,8 @@ using namespace std::chrono_literals;
 
 /// How long a finished job waits for a slow file system to take the rest of its log files.
 constexpr std::chrono::seconds kLogFlush{8};
+/// How long signals, messages and heartbeats wait at most while workers are started.
+constexpr std::chrono::milliseconds kStartSlice{100};
 
 coordinator::Join join_of(const AgentConfig& config) {
     coordinator::Join join;
@@ -66,6 +69,8 @@ private:
     void arm_deadline();
     void take_name(const coordinator::Welcome& welcome);
 
+    void start_some();
+
     // The actions.
     void perform(const StartWorkers& action);
     void perform(const SignalGroup& action) { workers_->signal_group(action.signal); }
@@ -87,6 +92,7 @@ private:
     State state_;
     std::optional<Assignment> assignment_;    ///< of the latest group
     std::optional<WorkerProcesses> workers_;  ///< of the latest group
+    LocalRank next_to_start_{};
     SignalSource signals_;
     asio::posix::stream_descriptor guard_;
     std::array<char, 1> guard_byte_{};
@@ -174,10 +180,21 @@ void Agent::perform(const StartWorkers& action) {
                                                          events_.push(WorkerExited{rank, status, unasked});
                                                      },
                                                      [this] { events_.push(GroupGone{}); }});
-    for (int i = 0; i < config_.slots; ++i) {
-        const LocalRank rank{i};
-        if (const Result<void> started = workers_->start(recipe_.make(action.assignment, run_id_, rank)); !started) {
-            events_.push(SpawnFailed{rank, started.error()});
+    next_to_start_ = LocalRank{0};
+    start_some();
+}
+
+/// Starts workers for as long as everything else can wait, then goes on behind what has happened meanwhile: hundreds of
+/// them take longer than the daemon waits for a sign of life.
+void Agent::start_some() {
+    const TimePoint pause_at = Clock::now() + kStartSlice;
+    for (; number(next_to_start_) < config_.slots; next_to_start_ = LocalRank{number(next_to_start_) + 1}) {
+        if (Clock::now() >= pause_at) return asio::post(io_, [this] { start_some(); });
+        const bool wanted = state_.phase == Phase::kRunning;
+        const Result<void> started = wanted ? workers_->start(recipe_.make(*assignment_, run_id_, next_to_start_))
+                                            : Error{Errc::kClosed, "the group is being stopped"};
+        if (!started) {
+            events_.push(SpawnFailed{next_to_start_, started.error()});
             break;
         }
     }

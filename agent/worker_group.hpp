@@ -34,7 +34,8 @@ struct WorkerExited {
     ExitStatus status;
     bool unasked = false;  ///< it had not been told to, or a SIGKILL ended it that is not ours
 };
-/// Worker `rank` could not be started; those before it were, those after it were not tried.
+/// Worker `rank` could not be started, or was not any more because the group is being stopped; those before it were,
+/// those after it were not tried.
 struct SpawnFailed {
     LocalRank rank{};
     Error error;

@@ -20,7 +20,7 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr std::size_t kMaxChildren = 4096;      // per look; the next look sees the others
+constexpr std::size_t kMaxChildren = 8192;      // per look; the next look sees the others
 constexpr std::size_t kMaxMessageBytes = 4096;  // of an error file's message
 /// While the group is stopping: a stray whose own parent ended gives us no SIGCHLD when it becomes ours.
 constexpr std::chrono::milliseconds kSweepEvery{10};
@@ -96,10 +96,12 @@ std::vector<pid_t> WorkerProcesses::strays() const {
     std::vector<pid_t> children(kMaxChildren);
     children.resize(
         static_cast<std::size_t>(std::max(0, list_children(children.data(), static_cast<int>(kMaxChildren)))));
-    std::erase_if(children, [&](pid_t child) {
-        return std::ranges::any_of(workers_,
-                                   [&](const auto& worker) { return worker->process && worker->pid == child; });
-    });
+    std::vector<pid_t> own;  // sorted: a look that takes the square of thousands of workers would be too slow
+    for (const auto& worker : workers_) {
+        if (worker->process) own.push_back(worker->pid);
+    }
+    std::ranges::sort(own);
+    std::erase_if(children, [&](pid_t child) { return std::ranges::binary_search(own, child); });
     return children;
 }
 

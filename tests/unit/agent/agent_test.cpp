@@ -86,6 +86,23 @@ TEST_CASE("an abort is followed by a new generation", "[agent]") {
     CHECK(agent.mark().none_left());
 }
 
+TEST_CASE("an abort stops the start of many workers", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"wait"});
+    c.slots = 300;
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    Assignment many = assignment(1);
+    many.world_size = 302;
+    daemon.send(many);
+    daemon.send(Abort{Generation{1}, "a test"});
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    CHECK(agent.mark().processes().empty());
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
+    CHECK(agent.mark().none_left());
+}
+
 TEST_CASE("a program that cannot be executed is a failure with the shell's code", "[agent]") {
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {});
