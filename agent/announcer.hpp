@@ -23,7 +23,8 @@ public:
     /// Both outlive this object. The name in `config` may change: the job gives this node its own.
     Announcer(boost::asio::io_context& io, const AgentConfig& config, Console& console);
 
-    /// The reason of a step, unless it is empty. What the end of a stop will tell again is said only if that takes long.
+    /// The reason of a step, unless it is empty. What the end of a stop will tell again is said only if that takes
+    /// long.
     void tell_reason(const Event& event, const State& after, const std::string& reason);
     void tell_wait(const coordinator::Waiting& waiting);
     /// Workers are about to be started.
@@ -43,8 +44,8 @@ private:
     Console& console_;
     DelayedLine waiting_line_;
     DelayedLine stop_line_;
-    std::string place_;                      ///< as it was told last
-    std::optional<NodeRank> node_rank_;      ///< in the latest group
+    std::string place_;                  ///< as it was told last
+    std::optional<NodeRank> node_rank_;  ///< in the latest group
 };
 
 }  // namespace ddprun::agent

@@ -71,8 +71,7 @@ asio::awaitable<void> DaemonLink::converse() {
         auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
         if (closed_) co_return;
         if (!connected) {
-            lose(broken.empty() ? connected.error().message
-                                : fmt::format("{}; it could not be reached again: {}", broken, connected.error().message));
+            lose(broken.empty() ? connected.error().message : broken + ", and it could not be reached again");
             co_return;
         }
         const bool first = broken.empty();
@@ -82,7 +81,7 @@ asio::awaitable<void> DaemonLink::converse() {
         const std::string why = co_await listen();
         if (closed_) co_return;  // and somebody may be waiting for the goodbye of this client
         client_.reset();
-        broken = fmt::format("lost the rendezvous daemon at {}: {}", to_string(endpoint_), why);
+        broken = "lost " + why;
         if (!may_connect_again()) break;
         if (std::exchange(refused_for_now_, false)) {
             asio::steady_timer pause(io_, kAskAgain);

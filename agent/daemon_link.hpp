@@ -41,7 +41,7 @@ public:
 
 private:
     boost::asio::awaitable<void> converse();
-    /// Until the connection ends; returns why.
+    /// Until the connection ends; returns why: "the rendezvous daemon at …: …".
     boost::asio::awaitable<std::string> listen();
     boost::asio::awaitable<void> keep_alive();
     void introduce();

@@ -75,7 +75,7 @@ private:
         pid_t pid = -1;
         std::optional<ChildProcess> process;  ///< empty once reaped
         std::optional<ExitStatus> status;
-        bool told = false;                    ///< it got the group's signal while it ran
+        bool told = false;  ///< it got the group's signal while it ran
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
         std::optional<ErrorFile> error_file;

@@ -65,8 +65,7 @@ ProcessLimits process_limits() {
 }
 
 Result<void> check_limits(const Demand& demand, const ProcessLimits& limits) {
-    const long files =
-        demand.workers * (kFilesPerWorker + (demand.log_files ? kLogFilesPerWorker : 0)) + kFilesOfAgent;
+    const long files = demand.workers * (kFilesPerWorker + (demand.log_files ? kLogFilesPerWorker : 0)) + kFilesOfAgent;
     if (limits.open_files && files > *limits.open_files) {
         return too_little(demand, files, "open files", *limits.open_files, "Raise `ulimit -n`");
     }

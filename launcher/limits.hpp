@@ -1,6 +1,6 @@
 #pragma once
-// Whether this machine lets one ddprun have as many workers as it was asked for: looked at before any is started. A look
-// is no promise: what runs out all the same is said by the agent, which stops what it has started.
+// Whether this machine lets one ddprun have as many workers as it was asked for: looked at before any is started. A
+// look is no promise: what runs out all the same is said by the agent, which stops what it has started.
 
 #include <optional>
 

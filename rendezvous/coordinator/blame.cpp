@@ -32,15 +32,16 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 
 bool says_that_a_peer_is_gone(std::string_view text) {
     const auto same = [](char spoken, char known) { return lower(spoken) == known; };
-    return std::ranges::any_of(
-        kPeerIsGone, [&](std::string_view words) { return !std::ranges::search(text, words, same).empty(); });
+    return std::ranges::any_of(kPeerIsGone,
+                               [&](std::string_view words) { return !std::ranges::search(text, words, same).empty(); });
 }
 
 }  // namespace
 
 bool lost_a_peer(const FailureReport& failure) {
     return says_that_a_peer_is_gone(failure.message) ||
-           std::ranges::any_of(failure.last_lines, [](const std::string& line) { return says_that_a_peer_is_gone(line); });
+           std::ranges::any_of(failure.last_lines,
+                               [](const std::string& line) { return says_that_a_peer_is_gone(line); });
 }
 
 bool explains(const TimedFailure& later, const TimedFailure& first) {

@@ -92,8 +92,8 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
     const Node& node = state.nodes.at(id);
     const bool of_this_group = message.generation == state.group.generation && node.busy == message.generation;
     if (of_this_group && !is_of(state, id, message.failure.rank)) {
-        return t.say(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own", node.join.host,
-                                 number(message.failure.rank)));
+        return t.say(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own",
+                                 node.join.host, number(message.failure.rank)));
     }
     if (of_this_group && explains_the_cause(state, message.failure)) {
         t.say(fmt::format("{}, which explains: {}", describe(message.failure), state.cause.reason));

@@ -35,11 +35,12 @@ TEST_CASE("the rank that raised is the culprit, not the peers that failed of it 
     std::vector<std::string> argv{(e2e::bin() / "ddprun").string()};
     argv.insert(argv.end(), shape.begin(), shape.end());
     argv.push_back("train.py");
-    const auto outcome =
-        e2e::run(sandbox, {.argv = argv, .env = {{"LAST_WORDS", words}}, .directory = sandbox.path()}, e2e::Seconds(60));
+    const auto outcome = e2e::run(sandbox, {.argv = argv, .env = {{"LAST_WORDS", words}}, .directory = sandbox.path()},
+                                  e2e::Seconds(60));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 1);
-    const std::string box = outcome.err.substr(std::min(outcome.err.find("train.py (python3) FAILED"), outcome.err.size()));
+    const std::string box =
+        outcome.err.substr(std::min(outcome.err.find("train.py (python3) FAILED"), outcome.err.size()));
     CHECK_THAT(box, Contains("rank 2 on ") && Contains("rank        : 2 (") && Contains("ValueError: loss is nan"));
     CHECK_THAT(box, Contains("exited with code 1"));
     CHECK(sandbox.leftovers() == "");

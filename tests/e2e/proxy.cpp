@@ -80,7 +80,8 @@ void Proxy::run() {
         const std::lock_guard lock(mutex_);
         // Descriptors may have been closed meanwhile: recv() is asked, not the answer of poll().
         std::erase_if(connections_, [](const Connection& c) {
-            for (const auto& [from, to] : {std::pair(c.near.get(), c.far.get()), std::pair(c.far.get(), c.near.get())}) {
+            for (const auto& [from, to] :
+                 {std::pair(c.near.get(), c.far.get()), std::pair(c.far.get(), c.near.get())}) {
                 pollfd source{from, POLLIN, 0};
                 if (::poll(&source, 1, 0) > 0 && !pass_on(from, to)) return true;
             }

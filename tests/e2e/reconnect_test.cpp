@@ -21,7 +21,8 @@ TEST_CASE("a node whose connection to the daemon is cut goes on when it can conn
     const e2e::Sandbox sandbox("reconnect");
     const auto port = static_cast<std::uint16_t>(e2e::free_port());
     e2e::Proxy proxy(port);
-    const std::string script = "echo generation $DDPRUN_GENERATION; while [ ! -e end ]; do sleep 0.05; done; exit $CODE";
+    const std::string script =
+        "echo generation $DDPRUN_GENERATION; while [ ! -e end ]; do sleep 0.05; done; exit $CODE";
     const int code = GENERATE(0, 3);
     CAPTURE(code);
     const auto node = [&](std::uint16_t at, const std::string& conf) {
@@ -40,7 +41,8 @@ TEST_CASE("a node whose connection to the daemon is cut goes on when it can conn
         REQUIRE(e2e::eventually(e2e::Seconds(20), [&] {
             std::size_t count = 0;
             const std::string text = second.err();
-            for (std::size_t at = 0; (at = text.find("rendezvous daemon again", at)) != std::string::npos; ++at) ++count;
+            for (std::size_t at = 0; (at = text.find("rendezvous daemon again", at)) != std::string::npos; ++at)
+                ++count;
             return count == static_cast<std::size_t>(cut);
         }));
     }

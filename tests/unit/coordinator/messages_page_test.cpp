@@ -16,22 +16,18 @@ namespace {
 
 /// With every member that a message may have, so that none is left out of its text.
 std::vector<std::string> all_messages() {
-    const FailureReport failure{Rank{1},    LocalRank{1}, NodeRank{0}, "h", 7, {}, "why", {"last"}, "rank-1.err",
-                                std::chrono::milliseconds(20)};
+    const FailureReport failure{Rank{1}, LocalRank{1}, NodeRank{0}, "h",          7,
+                                {},      "why",        {"last"},    "rank-1.err", std::chrono::milliseconds(20)};
     Join join;
     join.run_id = "run";
     join.node_rank = 1;
-    const std::vector<AgentMessage> from_agents{join,
-                                                Heartbeat{},
-                                                WorkerFailed{Generation{1}, failure},
-                                                WorkerFinished{},
-                                                GroupStopped{},
-                                                GroupSucceeded{},
-                                                Leave{15}};
+    const std::vector<AgentMessage> from_agents{
+        join,     Heartbeat{}, WorkerFailed{Generation{1}, failure}, WorkerFinished{}, GroupStopped{}, GroupSucceeded{},
+        Leave{15}};
     const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1"};
     const Verdict verdict{Outcome::kWorkerFailed, 1, "why", failure, 0};
-    const std::vector<DaemonMessage> from_daemon{welcome, Heartbeat{},       Waiting{},      Assignment{},
-                                                 Abort{}, Finished{verdict}, Rejected{"why", true}};
+    const std::vector<DaemonMessage> from_daemon{
+        welcome, Heartbeat{}, Waiting{}, Assignment{}, Abort{}, Finished{verdict}, Rejected{"why", true}};
     // A message that was added stands here too.
     REQUIRE(from_agents.size() == std::variant_size_v<AgentMessage>);
     REQUIRE(from_daemon.size() == std::variant_size_v<DaemonMessage>);

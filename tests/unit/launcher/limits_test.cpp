@@ -6,7 +6,8 @@ using namespace ddprun;
 using namespace ddprun::launcher;
 using Catch::Contains;
 
-TEST_CASE("more workers than the limits allow are refused with the limit, the need and the remedy", "[launcher][unit]") {
+TEST_CASE("more workers than the limits allow are refused with the limit, the need and the remedy",
+          "[launcher][unit]") {
     const auto problem = [](const Demand& demand, const ProcessLimits& limits) {
         const auto checked = check_limits(demand, limits);
         return checked ? std::string() : checked.error().message;
