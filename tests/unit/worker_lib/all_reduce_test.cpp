@@ -47,7 +47,7 @@ TEST_CASE("all types, reductions and awkward counts, in worlds of all shapes", "
 }
 
 TEST_CASE("counts that take several pieces", "[native][unit]") {
-    const Setting setting = GENERATE(from_range(settings({{3}, {2, 1}, {2, 2, 2}})));
+    const Setting setting = GENERATE(from_range(long_settings({{3}, {2, 1}, {2, 2, 2}})));
     CAPTURE(setting.text());
     // Two pieces of 4 MiB, which pass between nodes, or five of 1 MiB; exactly one of the latter; two; two.
     const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, 600'001},

@@ -101,7 +101,7 @@ TEST_CASE("reductions into other buffers, to one rank and to parts, in worlds of
 }
 
 TEST_CASE("reductions of counts that take several pieces", "[native][unit]") {
-    const Setting setting = GENERATE(from_range(settings({{2}, {2, 1}, {1, 2, 2}})));
+    const Setting setting = GENERATE(from_range(long_settings({{2}, {2, 1}, {1, 2, 2}})));
     const auto form = GENERATE(values<Form>(kForms));
     CAPTURE(setting.text(), static_cast<int>(form));
     const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, is_scatter(form) ? 100'001u : 600'001u}};

@@ -48,6 +48,14 @@ inline std::vector<Setting> all_settings() {
     return settings({{1}, {2}, {3}, {4}, {5}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {1, 6}, {3, 3, 3}});
 }
 
+/// For counts so long that they pass in several rounds. Under a sanitizer with mixed memory only: that is every case,
+/// if not in every combination.
+inline std::vector<Setting> long_settings(const std::vector<Shape>& shapes) {
+    std::vector<Setting> all = settings(shapes);
+    if (!kThorough) std::erase_if(all, [](const Setting& setting) { return setting.memory != Memory::kMixed; });
+    return all;
+}
+
 /// Small counts around those that divide evenly among the ranks, and an odd one of some size.
 inline std::vector<std::size_t> awkward_counts(std::size_t ranks, std::size_t odd) {
     if (!kThorough) return {0, ranks + 1, odd};
