@@ -70,6 +70,7 @@ void WorkState::then(Callback callback) {
 }
 
 void WorkState::wait() {
+    help();
     const auto latest = deadline_ < ddprun::TimePoint::max() - kGrace ? deadline_ + kGrace : ddprun::TimePoint::max();
     if (!wait_until(latest)) throw_late(seq_, "at its deadline: it is still queued, or its thread is stuck");
 }
@@ -78,7 +79,11 @@ void WorkState::wait() {
 
 namespace ddp {
 
-bool Work::done() const { return !state_ || state_->done(); }
+bool Work::done() const {
+    if (!state_ || state_->done()) return true;
+    state_->hurry();
+    return false;
+}
 
 void Work::wait() {
     if (state_) state_->wait();
@@ -92,6 +97,7 @@ void Work::wait_host(std::chrono::milliseconds timeout) {
                     fmt::format("wait_host: the timeout is {} ms. Pass 0 to wait until the operation's own deadline",
                                 timeout.count()));
     }
+    state_->hurry();
     if (!state_->wait_until(detail::deadline_in(timeout))) {
         detail::throw_late(state_->seq(), fmt::format("after {} ms of waiting; it goes on", timeout.count()));
     }
@@ -100,6 +106,7 @@ void Work::wait_host(std::chrono::milliseconds timeout) {
 void Work::then(std::function<void(std::exception_ptr)> callback) {
     if (state_) {
         state_->then(std::move(callback));
+        state_->hurry();
     } else {
         detail::run(callback, nullptr);
     }

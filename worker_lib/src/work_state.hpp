@@ -31,6 +31,11 @@ public:
     /// What Work::wait means on this backend; the default blocks the host.
     virtual void wait();
 
+    /// Somebody is about to wait: the backend may have its thread do the work.
+    virtual void help() {}
+    /// Somebody wants it done, but does not wait, or not for as long as it takes.
+    virtual void hurry() {}
+
 private:
     const std::uint64_t seq_;
     const ddprun::TimePoint deadline_;

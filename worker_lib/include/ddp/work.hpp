@@ -26,7 +26,8 @@ public:
     /// Always blocks the host. `timeout` 0: until the operation's own deadline. Throws Error{Timeout} when it passes;
     /// the operation itself goes on. Throws Error{InvalidArgument} for a negative one.
     void wait_host(std::chrono::milliseconds timeout = {});
-    /// Calls `callback` once, with the error or null, on the group's progress thread, or at once if the work is done.
+    /// Calls `callback` once, with the error or null, on the thread that runs the operation (the group's, or one that
+    /// waits), or at once if the work is done.
     /// Until it returns the group does nothing else; it must not wait for the group's work, nor destroy the group.
     void then(std::function<void(std::exception_ptr)> callback);
     /// The operation's number in its group, from 1.

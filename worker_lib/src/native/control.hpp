@@ -32,7 +32,20 @@ struct Announcement {
     ddprun::TimePoint deadline;  ///< by the clock of this machine, which its processes share
 };
 
+/// How many meetings a rank may have opened that a peer is not through with.
+inline constexpr std::size_t kAhead = 4;
+/// What fits beside an announcement.
+inline constexpr std::size_t kInlineBytes = 8u << 10;
+
+struct Meeting {
+    alignas(kSeparation) Announcement announcement;
+    alignas(kSeparation) std::array<std::byte, kInlineBytes> data;
+};
+
 struct Control {
+    /// Meetings that this rank has opened, and those with whose announcements it is through. Owner writes.
+    alignas(kSeparation) std::atomic<std::uint64_t> opened{0};
+    alignas(kSeparation) std::atomic<std::uint64_t> through{0};
     /// Barriers at which this rank has arrived. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> arrived{0};
     /// Not kPresent: the owner has left the group, and will arrive nowhere any more. Owner writes.
@@ -50,8 +63,8 @@ struct Control {
     /// 0, or 1 + local index of the rank that made the group unusable: its `failure` says why. Any peer writes, the
     /// first wins.
     alignas(kSeparation) std::atomic<std::uint32_t> poisoned_by{0};
-    /// By parity of the operation's number: a rank may announce the next one while a slow peer still reads this one.
-    alignas(kSeparation) std::array<Announcement, 2> announcements;
+    /// By the meeting's number, modulo kAhead.
+    std::array<Meeting, kAhead> meetings;
     /// Written once by the owner, before it sets any poisoned_by.
     FailureNote failure;
 };

@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "worker_lib/src/native/one_shot.hpp"
 #include "worker_lib/src/native/quiet_thread.hpp"
 
 namespace ddp::detail {
@@ -13,7 +14,8 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
       rank_(spec.rank),
       topology_(std::move(connected.topology)),
       arena_(std::move(connected.segment)),
-      node_(spec.name, std::move(connected.local), topology_.own_index) {
+      node_(spec.name, std::move(connected.local), topology_.own_index),
+      handle_(std::make_shared<BackendHandle>(*this)) {
     if (!connected.links.empty())
         links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
@@ -28,6 +30,7 @@ NativeBackend::~NativeBackend() {
     end(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by rank {} with work in flight", name_, rank_)),
         false);
     thread_.join();
+    handle_->shut();
     if (!failure && !node_.stopped()) failure = failure_;
     const Absence departure = node_.own_absence(how);
     const bool goodbye_said = failure_ && !node_.stopped();
@@ -37,13 +40,45 @@ NativeBackend::~NativeBackend() {
 }
 
 std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
-    auto work = std::make_shared<WorkState>(operation.seq, operation.deadline);
+    auto work = std::make_shared<NativeWork>(operation.seq, operation.deadline, handle_);
+    const bool opened = open(operation);
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({std::move(operation), work, opened});
+    if (!opened) {
+        wanted_ = true;
+        changed_.notify_one();
+    }
+    return work;
+}
+
+/// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened.
+/// GroupImpl calls submit() from one thread at a time, so that nothing comes in between.
+bool NativeBackend::open(const Operation& operation) {
+    if (!is_one_shot(topology_, operation)) return false;
+    const std::unique_lock running(running_, std::try_to_lock);
+    if (!running || failure_) return false;
     {
         const std::lock_guard lock(mutex_);
-        jobs_.push_back({std::move(operation), work});
+        if (wanted_ || stopping_ || aborted_) return false;
     }
+    return node_.try_open(operation, {}, one_shot_data(topology_, operation));
+}
+
+void NativeBackend::help(const WorkState& work) {
+    const std::unique_lock running(running_, std::try_to_lock);
+    if (!running) return hurry();  // whoever is at it may stop short of this work
+    while (!work.done()) {
+        const auto job = next_job();
+        if (!job) return;
+        perform(*job);
+    }
+}
+
+void NativeBackend::hurry() {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.empty()) return;
+    wanted_ = true;
     changed_.notify_one();
-    return work;
 }
 
 void NativeBackend::abort(std::string_view reason) {
@@ -67,32 +102,39 @@ void NativeBackend::end(const Error& failure, bool tell_peers) {
 }
 
 std::optional<NativeBackend::Job> NativeBackend::next_job() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !jobs_.empty() || stopping_ || (aborted_ && !failure_); });
-    if (jobs_.empty()) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    if (jobs_.empty()) {
+        wanted_ = false;
+        return std::nullopt;
+    }
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     return job;
 }
 
+/// The progress thread.
 void NativeBackend::run() {
     for (;;) {
-        if (const auto job = next_job()) {
-            perform(*job);
-            continue;
-        }
         bool stopping = false;
-        bool aborted = false;
         {
-            const std::lock_guard lock(mutex_);
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return wanted_ || stopping_ || aborted_; });
             stopping = stopping_;
-            aborted = aborted_;
         }
-        if (aborted && !failure_) {  // while there was nothing to do: peers on other nodes learn it now
-            if (const auto failure = node_.failure()) fail(*failure);
-        }
+        run_all();
         if (stopping) return;
     }
+}
+
+void NativeBackend::run_all() {
+    const std::lock_guard running(running_);
+    while (const auto job = next_job()) perform(*job);
+    const bool aborted = [this] {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(aborted_, false);
+    }();
+    if (!aborted || failure_) return;
+    if (const auto failure = node_.failure()) fail(*failure);  // there was nothing to do: peers on other nodes learn it
 }
 
 OwnBuffer NativeBackend::own_buffer(const Buffer& buffer) const {
@@ -100,6 +142,28 @@ OwnBuffer NativeBackend::own_buffer(const Buffer& buffer) const {
             .bytes = buffer.bytes(),
             .heap_offset = arena_.offset_of(buffer.data, buffer.bytes())};
 }
+
+namespace {
+
+void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own) {
+    switch (operation.kind) {
+        case OpKind::kAllReduce:
+        case OpKind::kReduce: all_reduce(team, operation, own); break;
+        case OpKind::kReduceScatter: reduce_scatter(team, operation, own); break;
+        case OpKind::kAllGather:
+        case OpKind::kAllGatherV:
+        case OpKind::kGather:
+        case OpKind::kGatherV:
+        case OpKind::kScatter:
+        case OpKind::kScatterV:
+        case OpKind::kAllToAll:
+        case OpKind::kAllToAllV: move_blocks(team, operation, own); break;
+        case OpKind::kBroadcast: broadcast(team, operation, own.input); break;
+        case OpKind::kBarrier: barrier(team, operation); break;
+    }
+}
+
+}  // namespace
 
 void NativeBackend::perform(const Job& job) {
     try {
@@ -111,24 +175,15 @@ void NativeBackend::perform(const Job& job) {
         }
         const Operation& operation = job.operation;
         node_.begin(operation);
-        node_.check_poison(operation);
+        if (!job.opened) node_.check_poison(operation);  // one that all have opened is done everywhere, or nowhere
         const OwnBuffers own{.input = own_buffer(operation.buffer), .output = own_buffer(operation.result())};
         const Team team{
             .topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr, .scratch = scratch_};
-        switch (operation.kind) {
-            case OpKind::kAllReduce:
-            case OpKind::kReduce: all_reduce(team, operation, own); break;
-            case OpKind::kReduceScatter: reduce_scatter(team, operation, own); break;
-            case OpKind::kAllGather:
-            case OpKind::kAllGatherV:
-            case OpKind::kGather:
-            case OpKind::kGatherV:
-            case OpKind::kScatter:
-            case OpKind::kScatterV:
-            case OpKind::kAllToAll:
-            case OpKind::kAllToAllV: move_blocks(team, operation, own); break;
-            case OpKind::kBroadcast: broadcast(team, operation, own.input); break;
-            case OpKind::kBarrier: barrier(team, operation); break;
+        if (is_one_shot(topology_, operation)) {
+            if (!job.opened) node_.open(operation, {}, one_shot_data(topology_, operation));
+            finish_one_shot(team, operation);
+        } else {
+            run_collective(team, operation, own);
         }
         node_.done(operation);
     } catch (const Error& error) {
@@ -153,6 +208,16 @@ void NativeBackend::fail(const Error& failure) {
     if (!links_) return;
     links_->finish_messages();  // while the buffers of the operation are still ours
     if (!node_.stopped()) links_->say_goodbye(failure);
+}
+
+void NativeWork::help() {
+    if (done()) return;
+    backend_->with([this](NativeBackend& backend) { backend.help(*this); });
+}
+
+void NativeWork::hurry() {
+    if (done()) return;
+    backend_->with([](NativeBackend& backend) { backend.hurry(); });
 }
 
 std::unique_ptr<BackendImpl> make_native_backend(const GroupSpec& spec) {

@@ -1,5 +1,10 @@
 #pragma once
-// NativeBackend: the queue and progress thread of one group on CPUs. submit() and abort() from any thread.
+// NativeBackend: the queue of one group on CPUs, and those who run it: its progress thread, or a thread that waits for
+// a work and finds nobody at it. Whoever holds `running_` runs operations, in their order. submit() and abort() from
+// any thread.
+//
+// Small operations inside a node are opened by submit() itself: peers need nothing more of us, so the progress thread
+// is not woken for them. Only when somebody neither waits nor goes away it has to be (hurry()).
 
 #include <condition_variable>
 #include <deque>
@@ -16,6 +21,7 @@
 #include "worker_lib/src/native/collectives.hpp"
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/member.hpp"
+#include "worker_lib/src/native/native_work.hpp"
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/watch.hpp"
 
@@ -43,13 +49,21 @@ public:
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
 
+    /// Runs operations until `work` is done; if somebody else runs, sees to it that they go on, and comes back.
+    void help(const WorkState& work);
+    /// What has been opened only shall be finished by the progress thread.
+    void hurry();
+
 private:
     struct Job {
         Operation operation;
         std::shared_ptr<WorkState> work;
+        bool opened = false;  ///< by submit()
     };
 
     void run();
+    void run_all();
+    [[nodiscard]] bool open(const Operation& operation);
     [[nodiscard]] std::optional<Job> next_job();
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
     void perform(const Job& job);
@@ -63,14 +77,17 @@ private:
     Node node_;
     std::optional<Links> links_;
     std::optional<Watch> watch_;
-    NetworkScratch scratch_;        ///< progress thread only
-    std::optional<Error> failure_;  ///< progress thread only
+    std::mutex running_;            ///< taken before mutex_
+    NetworkScratch scratch_;        ///< who holds running_ only, as node_'s and links_'s operations
+    std::optional<Error> failure_;  ///< who holds running_ only
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Job> jobs_;
+    bool wanted_ = false;  ///< the progress thread has to look after `jobs_`
     bool stopping_ = false;
-    bool aborted_ = false;
+    bool aborted_ = false;  ///< and the peers may not know yet
+    const std::shared_ptr<BackendHandle> handle_;
     std::thread thread_;  ///< last: it uses all of the above
 };
 

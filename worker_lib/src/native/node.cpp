@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "worker_lib/src/exchange.hpp"
@@ -24,8 +25,6 @@ bool has_ended(const ddprun::UniqueFd& process) {
 
 Node::Node(std::string group, std::vector<LocalRank> ranks, int own_index)
     : group_(std::move(group)), ranks_(std::move(ranks)), own_index_(own_index), waiter_(own(), size()) {}
-
-const Announcement& Node::announced(int index) const { return control(index).announcements[seq_ % 2]; }
 
 bool Node::any_foreign(Side side) const {
     for (int i = 0; i < size(); ++i) {
@@ -60,39 +59,78 @@ void Node::begin(const Operation& operation) {
     own().begun.store(operation.seq, std::memory_order_release);
 }
 
-void Node::meet(const Operation& operation, const Places& places) {
-    seq_ = operation.seq;
-    own().announcements[seq_ % 2] = {signature_of(operation), places, operation.deadline};
-    arrive(operation);
+/// Whether the rank at `index` is through with the meeting whose place our next one takes.
+bool Node::has_room_for_us(int index) const {
+    return control(index).through.load(std::memory_order_seq_cst) + kAhead > opened_;
+}
+
+void Node::open(const Operation& operation, const Places& places, std::span<const std::byte> data) {
+    wait_for_all(operation, [this](int i) { return has_room_for_us(i); });
+    announce(operation, places, data);
+}
+
+bool Node::try_open(const Operation& operation, const Places& places, std::span<const std::byte> data) {
+    for (int i = 0; i < size(); ++i) {
+        if (!has_room_for_us(i)) return false;
+    }
+    if (poisoned()) return false;
+    announce(operation, places, data);
+    return true;
+}
+
+void Node::announce(const Operation& operation, const Places& places, std::span<const std::byte> data) {
+    ++opened_;
+    Meeting& meeting = own().meetings[opened_ % kAhead];
+    meeting.announcement = {signature_of(operation), places, operation.deadline};
+    if (!data.empty()) std::memcpy(meeting.data.data(), data.data(), data.size());
+    own().opened.store(opened_, std::memory_order_seq_cst);
+    wake_all();
+}
+
+void Node::join(const Operation& operation) {
+    ++joined_;
+    wait_for_all(operation, [this](int i) { return control(i).opened.load(std::memory_order_seq_cst) >= joined_; });
     compare(operation);
     for (int i = 0; i < size(); ++i) deadline_ = std::min(deadline_, announced(i).deadline);
 }
 
-void Node::barrier(const Operation& operation) { arrive(operation); }
+void Node::done(const Operation& operation) {
+    own().done.store(operation.seq, std::memory_order_release);
+    own().through.store(joined_, std::memory_order_seq_cst);
+    wake_all();
+}
 
-void Node::arrive(const Operation& operation) {
+void Node::barrier(const Operation& operation) {
     ++barriers_;
     own().arrived.store(barriers_, std::memory_order_seq_cst);
     wake_all();
-    int next = 0;  // all before it have arrived
+    wait_for_all(operation, [this](int i) { return control(i).arrived.load(std::memory_order_seq_cst) >= barriers_; });
+}
+
+/// `has_come` of a local index: what it looks at must be stored with sequential consistency before the peer calls
+/// wake_all(). Once true, it stays so.
+template <typename HasCome>
+void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
+    int next = 0;  // all before it have come
     const auto ready = [&] {
-        while (next < size() && control(next).arrived.load(std::memory_order_seq_cst) >= barriers_) ++next;
+        while (next < size() && has_come(next)) ++next;
         return next == size() || poisoned();
     };
     Silence silence;
-    waiter_.wait(ready, [&] { check_progress(operation, silence); });
+    waiter_.wait(ready, [&] { check_progress(operation, silence, has_come); });
     // Whoever failed has not come. If all have come, the failure is about something later.
     if (next < size()) check_poison(operation);
 }
 
-void Node::check_progress(const Operation& operation, Silence& silence) const {
+template <typename HasCome>
+void Node::check_progress(const Operation& operation, Silence& silence, HasCome has_come) const {
     silence.look(*this);
     std::vector<int> absent;
     std::vector<int> silent;  // of those
     for (int i = 0; i < size(); ++i) {
         const auto gone = absence(i);
-        // Looked at after its end: whoever arrived and then ended is no reason to worry now.
-        if (control(i).arrived.load(std::memory_order_seq_cst) >= barriers_) continue;
+        // Looked at after its end: whoever came and then ended is no reason to worry now.
+        if (has_come(i)) continue;
         if (gone) {
             check_poison(operation);  // whoever leaves because of a failure has told of it before
             throw cannot_finish(group_, rank_at(own_index_), describe(operation), gone->error);

@@ -1,7 +1,7 @@
 #pragma once
 // Node: the ranks of a group that share a machine, seen from one of them: their memory, barriers between them, and how
-// one that fails takes the others along. The progress thread owns it; poison(), relay(), and all const functions but
-// those of an operation may come from any thread.
+// one that fails takes the others along. Whoever runs the group's operations owns it; poison(), relay(), and all const
+// functions but those of an operation may come from any thread.
 
 #include <sys/types.h>
 
@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,9 +51,20 @@ public:
     [[nodiscard]] const std::string& group() const { return group_; }
     [[nodiscard]] int rank_at(int index) const { return at(index).rank; }
 
-    /// The first barrier of an operation: announces it and the places of its buffers, waits for all, compares. After it
-    /// announced() is valid until the next meet(). Throws Mismatch naming both sides, and as barrier().
-    void meet(const Operation& operation, const Places& places);
+    /// The first step of an operation: announces it, where its buffers lie, and up to kInlineBytes of `data`. Waits for
+    /// nobody but a peer that is kAhead meetings behind. Throws as barrier().
+    void open(const Operation& operation, const Places& places, std::span<const std::byte> data = {});
+    /// The same, unless it would have to wait: then nothing has happened.
+    [[nodiscard]] bool try_open(const Operation& operation, const Places& places, std::span<const std::byte> data);
+    /// The second step: waits until all ranks of the node have opened the operation, and compares. Until done() after
+    /// it, what they have announced is valid here. Throws Mismatch naming both sides, and as barrier().
+    void join(const Operation& operation);
+    void meet(const Operation& operation, const Places& places) {
+        open(operation, places);
+        join(operation);
+    }
+    /// What a rank has announced beside it.
+    [[nodiscard]] const std::byte* data(int index) const { return meeting(index).data.data(); }
     /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
     /// the culprits, or the failure of whoever poisoned the node. When it gives up is in deadlines.hpp.
     void barrier(const Operation& operation);
@@ -87,7 +99,7 @@ public:
 
     /// Around every operation: how far we are.
     void begin(const Operation& operation);
-    void done(const Operation& operation) { own().done.store(operation.seq, std::memory_order_release); }
+    void done(const Operation& operation);
     [[nodiscard]] std::uint64_t last_done() const { return own().done.load(std::memory_order_acquire); }
     /// The deadline of the operation in hand: the earliest of all ranks of the node once they have met, so that none
     /// gives up for one that may wait longer.
@@ -105,14 +117,20 @@ private:
     [[nodiscard]] const LocalRank& at(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
     [[nodiscard]] Control& control(int index) const { return at(index).segment->control(); }
     [[nodiscard]] Control& own() const { return control(own_index_); }
-    [[nodiscard]] const Announcement& announced(int index) const;
+    /// Of the meeting that we have joined last.
+    [[nodiscard]] const Meeting& meeting(int index) const { return control(index).meetings[joined_ % kAhead]; }
+    [[nodiscard]] const Announcement& announced(int index) const { return meeting(index).announcement; }
     [[nodiscard]] std::uint64_t place_of(int index, Side side) const {
         const Places& places = announced(index).places;
         return side == Side::kInput ? places.input : places.output;
     }
     class Silence;
-    void arrive(const Operation& operation);
-    void check_progress(const Operation& operation, Silence& silence) const;
+    [[nodiscard]] bool has_room_for_us(int index) const;
+    void announce(const Operation& operation, const Places& places, std::span<const std::byte> data);
+    template <typename HasCome>
+    void wait_for_all(const Operation& operation, HasCome has_come) const;
+    template <typename HasCome>
+    void check_progress(const Operation& operation, Silence& silence, HasCome has_come) const;
     void compare(const Operation& operation) const;
     void wake_all() const;
     [[nodiscard]] bool note(const Error& failure, Wording wording);
@@ -123,8 +141,9 @@ private:
     const std::vector<LocalRank> ranks_;
     const int own_index_;
     const Waiter waiter_;
+    std::uint64_t opened_ = 0;    ///< meetings
+    std::uint64_t joined_ = 0;    ///< meetings, of those
     std::uint64_t barriers_ = 0;  ///< at which we have arrived
-    std::uint64_t seq_ = 0;       ///< of the operation announced last
     ddprun::TimePoint deadline_;
     std::mutex poison_mutex_;
     bool noted_ = false;
