@@ -1,7 +1,7 @@
 #include <set>
 
+#include "ddp/bucket_plan.hpp"
 #include "ddp/error.hpp"
-#include "ddp/reducer.hpp"
 #include "tests/catch.hpp"
 
 using ddp::BucketPlan;
@@ -39,7 +39,7 @@ TEST_CASE("30 linear layers get the buckets that DDP gives them", "[plan]") {
 }
 
 TEST_CASE("the tensor that crosses the limit is inside, and one that hits it closes the bucket", "[plan]") {
-    const ddp::ReducerOptions options{.bucket_cap_bytes = 256, .first_bucket_cap_bytes = 256, .align_bytes = 128};
+    const ddp::BucketLimits options{.bucket_cap_bytes = 256, .first_bucket_cap_bytes = 256, .align_bytes = 128};
     const std::vector<ParamSpec> params{{"d", 1}, {"c", 32}, {"b", 33}, {"a", 1}};  // 128, 128, 256, 128 bytes, padded
     CHECK(sizes(plan_buckets(params, options)) == std::vector<std::size_t>{384, 256});
 }
@@ -56,7 +56,7 @@ TEST_CASE("gradients are padded and never overlap", "[plan]") {
 }
 
 TEST_CASE("a bucket holds one type; each type walks the limits by itself", "[plan]") {
-    const ddp::ReducerOptions options{.bucket_cap_bytes = 1024, .first_bucket_cap_bytes = 128, .align_bytes = 128};
+    const ddp::BucketLimits options{.bucket_cap_bytes = 1024, .first_bucket_cap_bytes = 128, .align_bytes = 128};
     std::vector<ParamSpec> params;
     for (int i = 0; i < 6; ++i) params.push_back({"p", 64, i % 2 ? DType::f16 : DType::f32});  // 128 and 256 bytes
     const BucketPlan plan = plan_buckets(params, options);
@@ -102,4 +102,70 @@ TEST_CASE("what has no gradient, or no sound alignment, is refused by name", "[p
     CHECK_THROWS_WITH(plan_buckets(params, {}), Contains("'steps'") && Contains("i64"));
     CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = 0}), Contains("align_bytes"));
     CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = 12}), Contains("align_bytes"));
+}
+
+TEST_CASE("a ready order decides what shares a bucket, and which bucket comes first", "[plan]") {
+    const std::vector<ParamSpec> params{{"a", 32}, {"b", 32}, {"c", 32, DType::f64}, {"d", 32}};
+    const ddp::BucketLimits limits{.bucket_cap_bytes = 256, .first_bucket_cap_bytes = 256};
+    const std::vector<std::size_t> order{1, 3, 2, 0};
+    const BucketPlan plan = plan_buckets(params, limits, order);
+    REQUIRE(plan.buckets.size() == 3);
+    CHECK(params_of(plan.buckets[0]) == std::vector<std::size_t>{1, 3});
+    CHECK(params_of(plan.buckets[1]) == std::vector<std::size_t>{2});
+    CHECK(params_of(plan.buckets[2]) == std::vector<std::size_t>{0});
+
+    using Catch::Contains;
+    for (const std::vector<std::size_t>& bad :
+         {std::vector<std::size_t>{1, 3, 2}, {1, 3, 2, 2}, {1, 3, 2, 4}, {0, 1, 2, 3, 4}})
+        CHECK_THROWS_WITH(plan_buckets(params, limits, bad), Contains("each of the 4 parameters once"));
+}
+
+TEST_CASE("a plan survives its way through numbers, and broken numbers are refused", "[plan]") {
+    using Catch::Contains;
+    const std::vector<ParamSpec> params{{"a", 100}, {"b", 3, DType::bf16}, {"c", 50, DType::f64}};
+    const BucketPlan plan = plan_buckets(params, {});
+    const auto words = plan.words();
+    CHECK(BucketPlan::from_words(words) == plan);
+    CHECK(BucketPlan::from_words(BucketPlan{}.words()) == BucketPlan{});
+    for (std::size_t length = 0; length < words.size(); ++length)
+        CHECK_THROWS_WITH(BucketPlan::from_words(std::span(words).first(length)), Contains("in the middle"));
+    auto longer = words;
+    longer.push_back(1);
+    CHECK_THROWS_WITH(BucketPlan::from_words(longer), Contains("1 numbers follow"));
+    auto other = words;
+    other[0] = 7;
+    CHECK_THROWS_WITH(BucketPlan::from_words(other), Contains("begin with 7"));
+    other = words;
+    other[2] = 200;
+    CHECK_THROWS_WITH(BucketPlan::from_words(other), Contains("no type 200"));
+    other = words;
+    other[1] = ~std::uint64_t{0};  // believed, this would fill the memory
+    CHECK_THROWS_WITH(BucketPlan::from_words(other), Contains("in the middle"));
+}
+
+TEST_CASE("a plan that does not fit the parameters is refused, with the reason", "[plan]") {
+    using Catch::Contains;
+    const std::vector<ParamSpec> params{{"a", 32}, {"b", 32}};
+    const BucketPlan good = plan_buckets(params, {});
+    CHECK_NOTHROW(check_plan(good, params));
+    const auto broken = [&](auto change) {
+        BucketPlan plan = good;
+        change(plan.buckets.front());
+        return plan;
+    };
+    using Bucket = BucketPlan::Bucket;
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots.pop_back(); }), params),
+                      Contains("'a'") && Contains("not in it"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[0].param = 0; }), params),
+                      Contains("'a'") && Contains("twice"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[0].param = 9; }), params), Contains("parameter 9"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.dtype = DType::f64; }), params), Contains("another type"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 128; }), params), Contains("no place"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 255; }), params), Contains("255 bytes"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = 64; }), params),
+                      Contains("no place"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = 132; }), params),
+                      Contains("no place"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = ~std::size_t{7}; }), params),
+                      Contains("no place"));
 }

@@ -18,7 +18,7 @@ using ddp::testing::try_ranks;
 
 namespace {
 
-constexpr ddp::ReducerOptions kSmallBuckets{.bucket_cap_bytes = 512, .first_bucket_cap_bytes = 256};
+const ddp::ReducerOptions kSmallBuckets{.limits = {.bucket_cap_bytes = 512, .first_bucket_cap_bytes = 256}};
 
 std::vector<ParamSpec> ten_params() {
     std::vector<ParamSpec> params;
@@ -309,7 +309,7 @@ TEST_CASE("one parameter more, or other bucket limits, are differences too", "[r
     CHECK(more[0].text() == more[1].text());
     const auto limits = try_ranks(world, [](Context& context) {
         GradientReducer reducer(context.world(), ten_params(),
-                                {.bucket_cap_bytes = context.rank() == 0 ? 1000u : 2000u});
+                                {.limits = {.bucket_cap_bytes = context.rank() == 0 ? 1000u : 2000u}});
     });
     CHECK_THAT(limits[1].text(), Contains("1000 bytes") && Contains("2000 bytes"));
 }

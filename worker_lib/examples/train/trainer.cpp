@@ -23,7 +23,7 @@ using Network = Model<float>;
 using Tensors = std::vector<std::span<float>>;  // one per parameter of the network
 
 // The model is small (16 MB), so its buckets are too: else all of it would travel at the end.
-constexpr ddp::ReducerOptions kBuckets{.bucket_cap_bytes = 4 << 20, .first_bucket_cap_bytes = 1 << 19};
+constexpr ddp::BucketLimits kBuckets{.bucket_cap_bytes = 4 << 20, .first_bucket_cap_bytes = 1 << 19};
 
 Tensors parameters_of(Network& network) {
     Tensors tensors;
@@ -106,7 +106,7 @@ Summary train(const Options& options, ddp::Context& context) {
     // 3. Everybody holds the whole model and starts with rank 0's numbers.
     Network network(options.shape, options.seed);
     const Tensors parameters = parameters_of(network);
-    ddp::GradientReducer reducer(context.world(), specs_of(parameters), kBuckets);
+    ddp::GradientReducer reducer(context.world(), specs_of(parameters), {.limits = kBuckets});
     reducer.sync_parameters(buffers(parameters));
     const Tensors gradients = gradients_of(reducer);
     Sgd sgd(parameters);

@@ -1,9 +1,12 @@
 #pragma once
 // ddp: data-parallel training in C++. One include for a trainer; see worker_lib/examples/train for the tutorial.
 
+#include "ddp/bucket_plan.hpp"
 #include "ddp/checkpoint.hpp"
+#include "ddp/comm_hook.hpp"
 #include "ddp/context.hpp"
 #include "ddp/error.hpp"
+#include "ddp/join.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/reducer.hpp"
 #include "ddp/sampler.hpp"

@@ -10,57 +10,69 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "ddp/bucket_plan.hpp"
+#include "ddp/comm_hook.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/types.hpp"
 
 namespace ddp {
 
-struct ParamSpec {
-    std::string name;       ///< shown in errors
-    std::size_t count = 0;  ///< elements
-    DType dtype = DType::f32;
+/// Where the sum is divided by the number of ranks. With a hook the hook divides, and this is not looked at.
+enum class Average : std::uint8_t {
+    Auto,      ///< InReduce
+    Pre,       ///< each rank divides before it sends: no overflow in types of little range, but rounded once more
+    Post,      ///< after the exchange
+    InReduce,  ///< in the pass that adds: f16 and bf16 are divided in f32 and rounded once
+};
+
+/// What a gradient is that nobody marked before finish_backward.
+enum class UnusedPolicy : std::uint8_t {
+    Error,  ///< a mistake: finish_backward names every one
+    Zero,   ///< unused: as if mark_unused had been called
 };
 
 struct ReducerOptions {
-    std::size_t bucket_cap_bytes = 25u << 20;
-    std::size_t first_bucket_cap_bytes = 1u << 20;  ///< small, so that communication starts early
-    std::size_t align_bytes = 128;                  ///< of every gradient inside its bucket; a multiple of 8
+    BucketLimits limits = {};
+    /// A plan of an earlier run (plan()), instead of one made from `limits`. Not rebuilt.
+    std::optional<BucketPlan> plan = std::nullopt;
+    /// After the first synchronised step, plans anew by the order in which rank 0's gradients became ready, if that is
+    /// another one. The views then move, once, inside the begin_backward that follows: call grad(i) in every step.
+    /// (Off, as a view kept from before would be written without effect. Bound buffers stay where they are.)
+    bool rebuild = false;
+    Average average = Average::Auto;
+    UnusedPolicy unused = UnusedPolicy::Error;
+    /// Finds out in each step which gradients no rank has used (Step::used): one small all_reduce more.
+    bool find_unused = false;
+    /// Compares in each begin_backward what all ranks are about to do; a difference is Error{Mismatch} at once, not
+    /// at the deadline. For debugging: costs a round trip.
+    bool check_every_step = false;
+    std::shared_ptr<CommHook> hook = nullptr;  ///< in the place of the plain all_reduce
+    /// Called with each bucket that holds averages, in launch order, on a thread of the reducer's while backward goes
+    /// on: update its parameters here, and the optimiser is overlapped as well. What it throws ends the backward.
+    std::function<void(const GradBucket&)> on_bucket_done = nullptr;
 };
-
-/// Which gradient lies where. The same on all ranks, checked by hash.
-struct BucketPlan {
-    struct Slot {
-        std::size_t param = 0;
-        std::size_t offset_bytes = 0;
-    };
-    struct Bucket {
-        DType dtype = DType::f32;
-        std::size_t bytes = 0;
-        std::vector<Slot> slots;
-    };
-    std::vector<Bucket> buckets;  ///< in launch order: the bucket over the last parameters first
-    [[nodiscard]] std::uint64_t hash() const;
-};
-
-/// DDP's assignment for gradients that become ready last layer first: parameters in reverse registration order fill
-/// buckets, one at a time per dtype, until a limit is crossed (the crossing tensor is inside); the limits are
-/// [first_bucket_cap, bucket_cap, bucket_cap, …]. Pure. Throws Error{InvalidArgument} for a dtype without gradients or
-/// a bad alignment. Source: c10d compute_bucket_assignment_by_size, as DDP calls it for the rebuilt plan; unlike it,
-/// every gradient is padded to align_bytes. (DDP's first plan walks forward and reverses the list: then the small
-/// bucket would start last.)
-[[nodiscard]] BucketPlan plan_buckets(std::span<const ParamSpec> params, const ReducerOptions& options);
 
 struct ReducerStats {
     std::uint64_t steps = 0;
     std::uint64_t bytes_reduced = 0;
     std::chrono::nanoseconds backward{};  ///< begin_backward to finish_backward's return, summed; without sync too
     std::chrono::nanoseconds exposed{};   ///< of that: waited in finish_backward for communication
-    std::size_t buckets_done = 0;         ///< of the backward under way, or the last one: already reduced
+    std::size_t buckets_done = 0;         ///< of the backward under way, or the last one: already exchanged
+    std::uint64_t out_of_order = 0;  ///< buckets that were complete before their turn: many mean that `rebuild` pays
+};
+
+/// What a backward has come to.
+struct Step {
+    bool synchronised = false;
+    /// With ReducerOptions::find_unused, by parameter: whether any rank has used it since the synchronised backward
+    /// before. The gradient of one that nobody has used is zero; an optimiser with momentum should skip it.
+    std::vector<bool> used = {};
 };
 
 class GradientReducer {
@@ -73,11 +85,16 @@ public:
 
     /// Where to write gradient i: params[i].count elements, a view into its bucket.
     [[nodiscard]] Buffer grad(std::size_t i);
-    /// sync = false: nothing is sent in this backward (gradient accumulation); the same choice on all ranks. The views
-    /// keep their contents from one backward to the next, so accumulating is the caller's: write into grad(i) in the
-    /// first backward after a synchronised one, add to it in the following ones, and scale by the number of them.
+    /// For gradients that live elsewhere: `external`, of the parameter's count and type, is copied into the bucket when
+    /// it is marked ready, and the average is copied back. Between backwards; it has to stay valid from then on.
+    void bind(std::size_t i, Buffer external);
+
+    /// sync = false: nothing is sent in this backward (gradient accumulation); the same choice on all ranks. Views keep
+    /// their contents from one backward to the next, so accumulating is the caller's: write into grad(i) in the first
+    /// backward after a synchronised one, add to it in the following ones, and scale by the number of them.
     void begin_backward(bool sync = true);
-    /// Gradient i is complete. Launches its bucket when it is the next one and full. Twice in one backward: an error.
+    /// Gradient i is complete (with ParamSpec::uses = k: at the k-th call). Launches its bucket when it is the next one
+    /// and full. Once too often in one backward: an error.
     void mark_ready(std::size_t i);
     /// Gradient i takes no part in this backward: its view is set to zero, or keeps what earlier backwards without sync
     /// added.
@@ -85,15 +102,32 @@ public:
     /// Waits for all buckets. Throws Error{InvalidArgument} naming every parameter that was not marked. After an error
     /// the reducer is unusable, here and (with Error{Aborted} or {PeerLost}) on the peers, which would wait for ever
     /// otherwise.
-    void finish_backward();
+    Step finish_backward();
+
+    /// While the guard lives, begin_backward() means begin_backward(false). The same on all ranks.
+    class NoSync {
+    public:
+        explicit NoSync(GradientReducer& reducer);
+        ~NoSync();
+        NoSync(const NoSync&) = delete;
+        NoSync& operator=(const NoSync&) = delete;
+
+    private:
+        GradientReducer& reducer_;
+    };
+    [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
     /// Broadcasts root's values: call once before training, with the parameters.
     void sync_parameters(std::span<const Buffer> params, int root = 0);
+    /// Error{Mismatch} unless `params`, one buffer for each parameter, hold the same bits on all ranks: it names the
+    /// first parameter that differs and the ranks. Collective; costs a pass over the memory and one small all_reduce.
+    void verify_parameters(std::span<const Buffer> params);
 
     [[nodiscard]] const BucketPlan& plan() const;
     [[nodiscard]] ReducerStats stats() const;
 
 private:
+    friend class Join;
     class Impl;
     std::unique_ptr<Impl> impl_;
 };

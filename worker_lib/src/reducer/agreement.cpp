@@ -53,7 +53,8 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
 }
 
 /// Throws. Collective, as every rank has seen the same verdict that the lists are not equal.
-[[noreturn]] void explain(ProcessGroup& group, std::string_view what, std::span<const std::string> items) {
+[[noreturn]] void explain(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
+                          std::string_view advice) {
     const auto counts = gather(group, items.size());
     const std::size_t longest = *std::max_element(counts.begin(), counts.end());
     std::vector<std::uint64_t> hashes(longest, 0);  // 0: this rank's list has ended
@@ -76,15 +77,16 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
     throw Error(ErrorCode::Mismatch,
                 "the ranks disagree on " + std::string(what) + ": rank 0 has " + reference + ", but rank " +
                     std::to_string(differing.front()) + " has " + other + " (different from rank 0: " +
-                    name_ranks(differing) + "). Build the same model with the same options on every rank.",
+                    name_ranks(differing) + "). " + std::string(advice),
                 differing);
 }
 
 }  // namespace
 
-void require_agreement(ProcessGroup& group, std::string_view what, std::span<const std::string> items) {
+void require_agreement(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
+                       std::string_view advice) {
     const std::array<std::uint64_t, 1> hash{hash_of(items)};
-    if (!same_everywhere(group, hash).front()) explain(group, what, items);
+    if (!same_everywhere(group, hash).front()) explain(group, what, items, advice);
 }
 
 }  // namespace ddp::detail

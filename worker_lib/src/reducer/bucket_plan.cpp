@@ -1,19 +1,25 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 
+#include "ddp/bucket_plan.hpp"
 #include "ddp/error.hpp"
-#include "ddp/reducer.hpp"
 #include "worker_lib/src/fnv.hpp"
 
 namespace ddp {
 namespace {
 
+constexpr std::uint64_t kWordsVersion = 0x6464702d706c616e;  // "ddp-plan"
+
+[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, "bucket plan: " + text); }
+
+std::size_t bytes_of(const ParamSpec& param) { return param.count * size_of(param.dtype); }
+
 void check(const ParamSpec& param, std::size_t index) {
     if (is_float(param.dtype)) return;
-    throw Error(ErrorCode::InvalidArgument, "parameter " + std::to_string(index) + " ('" + param.name +
-                                                "') is of type " + std::string(to_string(param.dtype)) +
-                                                ": only f16, bf16, f32 and f64 have gradients to average");
+    refuse("parameter " + std::to_string(index) + " ('" + param.name + "') is of type " +
+           std::string(to_string(param.dtype)) + ": only f16, bf16, f32 and f64 have gradients to average");
 }
 
 std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -24,38 +30,65 @@ struct Filling {
     std::size_t closed = 0;
 };
 
-std::size_t limit_bytes(const Filling& filling, const ReducerOptions& options) {
-    return filling.closed == 0 ? options.first_bucket_cap_bytes : options.bucket_cap_bytes;
+std::size_t limit_bytes(const Filling& filling, const BucketLimits& limits) {
+    return filling.closed == 0 ? limits.first_bucket_cap_bytes : limits.bucket_cap_bytes;
+}
+
+void check(const BucketLimits& limits) {
+    if (limits.align_bytes != 0 && limits.align_bytes % sizeof(double) == 0) return;
+    refuse("align_bytes is " + std::to_string(limits.align_bytes) + ", it must be a positive multiple of " +
+           std::to_string(sizeof(double)));
+}
+
+/// `order`, or the last registered first where there is none. Throws when it does not name each of `params` once.
+std::vector<std::size_t> complete(std::span<const std::size_t> order, std::size_t params) {
+    std::vector<std::size_t> whole(order.begin(), order.end());
+    if (whole.empty()) {
+        whole.resize(params);
+        std::iota(whole.rbegin(), whole.rend(), std::size_t{0});
+        return whole;
+    }
+    std::vector<std::size_t> sorted = whole;
+    std::ranges::sort(sorted);
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+        if (sorted[i] != i || sorted.size() != params)
+            refuse("the ready order must name each of the " + std::to_string(params) + " parameters once");
+    }
+    return whole;
+}
+
+std::string named(std::span<const ParamSpec> params, std::size_t i) {
+    return "parameter " + std::to_string(i) + " ('" + params[i].name + "')";
 }
 
 }  // namespace
 
-BucketPlan plan_buckets(std::span<const ParamSpec> params, const ReducerOptions& options) {
-    if (options.align_bytes == 0 || options.align_bytes % sizeof(double) != 0) {
-        throw Error(ErrorCode::InvalidArgument,
-                    "ReducerOptions: align_bytes is " + std::to_string(options.align_bytes) +
-                        ", it must be a positive multiple of " + std::to_string(sizeof(double)));
-    }
+BucketPlan plan_buckets(std::span<const ParamSpec> params, const BucketLimits& limits,
+                        std::span<const std::size_t> ready_order) {
+    check(limits);
+    const std::vector<std::size_t> order = complete(ready_order, params.size());
     BucketPlan plan;
     std::map<DType, Filling> filling;
     const auto close = [&plan](Filling& f) {
         plan.buckets.push_back(std::move(f.bucket));
         f = {.bucket = {}, .closed = f.closed + 1};
     };
-    for (std::size_t i = params.size(); i-- > 0;) {
+    for (const std::size_t i : order) {
         check(params[i], i);
         Filling& f = filling[params[i].dtype];
         f.bucket.dtype = params[i].dtype;
         f.bucket.slots.push_back({.param = i, .offset_bytes = f.bucket.bytes});
-        f.bucket.bytes += round_up(params[i].count * size_of(params[i].dtype), options.align_bytes);
-        if (f.bucket.bytes >= limit_bytes(f, options)) close(f);
+        f.bucket.bytes += round_up(bytes_of(params[i]), limits.align_bytes);
+        if (f.bucket.bytes >= limit_bytes(f, limits)) close(f);
     }
     for (auto& [dtype, f] : filling) {
         if (!f.bucket.slots.empty()) close(f);
     }
-    // A bucket is complete when its first-registered parameter is ready, the last of its slots: that orders the types.
-    std::ranges::sort(plan.buckets, std::ranges::greater{},
-                      [](const BucketPlan::Bucket& bucket) { return bucket.slots.back().param; });
+    // A bucket is complete when the last of its slots is ready: that orders the types.
+    std::vector<std::size_t> position(order.size());
+    for (std::size_t k = 0; k < order.size(); ++k) position[order[k]] = k;
+    std::ranges::sort(plan.buckets, {},
+                      [&](const BucketPlan::Bucket& bucket) { return position[bucket.slots.back().param]; });
     return plan;
 }
 
@@ -72,6 +105,62 @@ std::uint64_t BucketPlan::hash() const {
         }
     }
     return fnv.value();
+}
+
+std::vector<std::uint64_t> BucketPlan::words() const {
+    std::vector<std::uint64_t> words{kWordsVersion, buckets.size()};
+    for (const Bucket& bucket : buckets) {
+        words.insert(words.end(), {static_cast<std::uint64_t>(bucket.dtype), bucket.bytes, bucket.slots.size()});
+        for (const Slot& slot : bucket.slots) words.insert(words.end(), {slot.param, slot.offset_bytes});
+    }
+    return words;
+}
+
+BucketPlan BucketPlan::from_words(std::span<const std::uint64_t> words) {
+    std::size_t at = 0;
+    const auto next = [&] {
+        if (at == words.size()) refuse("the numbers end after " + std::to_string(at) + ", in the middle of the plan");
+        return words[at++];
+    };
+    if (const auto version = next(); version != kWordsVersion)
+        refuse("the numbers begin with " + std::to_string(version) + ", not with " + std::to_string(kWordsVersion));
+    BucketPlan plan;
+    for (auto left = next(); left > 0; --left) {
+        Bucket& bucket = plan.buckets.emplace_back();
+        const std::uint64_t dtype = next();
+        if (dtype > static_cast<std::uint64_t>(DType::f64)) refuse("there is no type " + std::to_string(dtype));
+        bucket.dtype = static_cast<DType>(dtype);
+        bucket.bytes = next();
+        for (auto slots = next(); slots > 0; --slots) {
+            const std::uint64_t param = next();
+            bucket.slots.push_back({.param = param, .offset_bytes = next()});
+        }
+    }
+    if (at != words.size()) refuse(std::to_string(words.size() - at) + " numbers follow the end of the plan");
+    return plan;
+}
+
+void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params) {
+    std::vector<bool> seen(params.size(), false);
+    for (const BucketPlan::Bucket& bucket : plan.buckets) {
+        if (bucket.bytes % sizeof(double) != 0) refuse("a bucket of " + std::to_string(bucket.bytes) + " bytes");
+        std::size_t end = 0;
+        for (const BucketPlan::Slot& slot : bucket.slots) {
+            if (slot.param >= params.size()) refuse("it has a parameter " + std::to_string(slot.param));
+            const ParamSpec& param = params[slot.param];
+            check(param, slot.param);
+            if (seen[slot.param]) refuse(named(params, slot.param) + " is in it twice");
+            if (param.dtype != bucket.dtype) refuse(named(params, slot.param) + " is of another type than its bucket");
+            const bool inside =
+                slot.offset_bytes <= bucket.bytes && bytes_of(param) <= bucket.bytes - slot.offset_bytes;
+            if (!inside || slot.offset_bytes < end || slot.offset_bytes % sizeof(double) != 0)
+                refuse(named(params, slot.param) + " has no place of its own in its bucket");
+            end = slot.offset_bytes + bytes_of(param);
+            seen[slot.param] = true;
+        }
+    }
+    const auto missing = std::ranges::find(seen, false);
+    if (missing != seen.end()) refuse(named(params, std::size_t(missing - seen.begin())) + " is not in it");
 }
 
 }  // namespace ddp

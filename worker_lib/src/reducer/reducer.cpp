@@ -1,227 +1,249 @@
+// The backward: begin, mark, launch, finish. What is around it stands in reducer_setup.cpp.
 #include "ddp/reducer.hpp"
 
-#include <cstring>
 #include <exception>
-#include <mutex>
 #include <utility>
 
-#include "common/clock.hpp"
-#include "worker_lib/src/reducer/agreement.hpp"
-#include "worker_lib/src/reducer/broadcast.hpp"
+#include "worker_lib/src/reducer/reducer_impl.hpp"
+#include "worker_lib/src/reducer/values.hpp"
 
 namespace ddp {
 namespace {
-
-std::vector<std::string> describe(const std::vector<ParamSpec>& params, const ReducerOptions& options) {
-    std::vector<std::string> items;
-    items.reserve(params.size() + 1);
-    items.push_back("bucket limits of " + std::to_string(options.first_bucket_cap_bytes) + " and " +
-                    std::to_string(options.bucket_cap_bytes) + " bytes, alignment " +
-                    std::to_string(options.align_bytes));
-    for (std::size_t i = 0; i < params.size(); ++i) {
-        items.push_back("parameter " + std::to_string(i) + " '" + params[i].name + "' " +
-                        std::string(to_string(params[i].dtype)) + "[" + std::to_string(params[i].count) + "]");
-    }
-    return items;
-}
 
 [[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, text); }
 
 }  // namespace
 
-/// The state of one backward. `mutex_` guards everything that mark() touches, as that runs on any thread; it also makes
-/// the launches one sequence, the same on all ranks: bucket k starts only after bucket k - 1 has started.
-class GradientReducer::Impl {
-public:
-    Impl(ProcessGroup& parent, std::vector<ParamSpec> params, const ReducerOptions& options)
-        : specs_(std::move(params)) {
-        if (parent.backend() != Backend::Native) {
-            refuse(
-                "GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to "
-                "init_from_env");
-        }
-        group_ = parent.split(0, parent.rank(), "reducer");
-        detail::require_agreement(*group_, "the parameters", describe(specs_, options));
-        plan_ = plan_buckets(specs_, options);
-        // Equal inputs, so this differs only if the nodes run different versions of this library.
-        const std::vector<std::string> plan{"bucket plan " + std::to_string(plan_.hash())};
-        detail::require_agreement(*group_, "the bucket plan", plan);
-        allocate();
-    }
+void GradientReducer::Impl::refuse_if_failed() const {
+    if (phase_ == Phase::kFailed) throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
+}
 
-    Buffer grad(std::size_t i) {
-        check_index(i);
-        return {params_[i].data, specs_[i].count, specs_[i].dtype, Device::Cpu};
-    }
-
-    void begin(bool sync) {
+void GradientReducer::Impl::begin(bool sync) {
+    sync = sync && no_sync_guards_ == 0;
+    {
         const std::lock_guard lock(mutex_);
-        if (phase_ == Phase::kFailed)
-            throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
+        refuse_if_failed();
         if (phase_ != Phase::kIdle) refuse("begin_backward: the backward before was not ended by finish_backward");
-        for (Param& param : params_) param.marked = false;
-        for (Bucket& bucket : buckets_) bucket.pending = bucket.slots;
-        next_bucket_ = 0;
-        phase_ = sync ? Phase::kSyncing : Phase::kAccumulating;
-        began_ = ddprun::Clock::now();
     }
+    if (options_.check_every_step) agree_on_step(sync);
+    if (may_rebuild_ && stats_.steps > 0) rebuild();
 
-    void mark(std::size_t i, bool unused) {
-        check_index(i);
-        const std::lock_guard lock(mutex_);
-        if (phase_ != Phase::kSyncing && phase_ != Phase::kAccumulating) {
-            refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
-        }
-        if (std::exchange(params_[i].marked, true)) {
-            refuse("parameter '" + specs_[i].name +
-                   "' was marked twice in one backward. Mark a gradient once, when it is " +
-                   "complete: if layers share it, after the last of them");
-        }
-        // What earlier backwards without sync have added up here must survive.
-        if (unused && !has_accumulated_) std::memset(params_[i].data, 0, specs_[i].count * size_of(specs_[i].dtype));
-        if (phase_ == Phase::kAccumulating) return;
-        --buckets_[params_[i].bucket].pending;
-        launch_complete_buckets();
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+        params_[i].uses_left = specs_[i].uses;
+        params_[i].complete = false;
+        if (!has_accumulated_) params_[i].used = false;
     }
+    for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].pending = plan().buckets[b].slots.size();
+    ready_order_.clear();
+    next_bucket_ = 0;
+    phase_ = sync ? Phase::kSyncing : Phase::kAccumulating;
+    began_ = ddprun::Clock::now();
+}
 
-    void finish() {
-        const bool sync = end_marking();
-        const auto wait_began = ddprun::Clock::now();
-        if (sync) wait_for_buckets();
-        const auto now = ddprun::Clock::now();
-        const std::lock_guard lock(mutex_);
-        phase_ = Phase::kIdle;
-        has_accumulated_ = !sync;
-        stats_.backward += now - began_;
-        if (!sync) return;
-        ++stats_.steps;
-        stats_.exposed += now - wait_began;
-        for (const BucketPlan::Bucket& bucket : plan_.buckets) stats_.bytes_reduced += bucket.bytes;
+void GradientReducer::Impl::mark(std::size_t i, bool unused) {
+    check_index(i);
+    const Fill fill = claim(i, unused);
+    if (fill == Fill::kNotYet) return;
+    fill_in(i, fill);
+    complete(i);
+}
+
+/// What the caller has to do for the gradient, which is complete with this mark unless its layers share it.
+GradientReducer::Impl::Fill GradientReducer::Impl::claim(std::size_t i, bool unused) {
+    const std::lock_guard lock(mutex_);
+    refuse_if_failed();
+    if (!in_backward())
+        refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
+    Param& param = params_[i];
+    const int uses = specs_[i].uses;
+    if (param.uses_left == 0) {
+        refuse("parameter '" + specs_[i].name + "' was marked " +
+               (uses == 1 ? "twice" : "more than " + std::to_string(uses) + " times") +
+               " in one backward. Mark a gradient once, when it is complete: if layers share it, after the last of "
+               "them, or say how many there are by ParamSpec::uses");
     }
+    if (unused && param.uses_left != uses)
+        refuse("parameter '" + specs_[i].name + "' was marked unused after it had been marked ready");
+    param.uses_left = unused ? 0 : param.uses_left - 1;
+    if (!unused) param.used = true;
+    return param.uses_left > 0 ? Fill::kNotYet : how_to_fill(unused);
+}
 
-    void sync_parameters(std::span<const Buffer> params, int root) {
-        detail::broadcast_in_pieces(*group_, params, root, "parameters");
-    }
+GradientReducer::Impl::Fill GradientReducer::Impl::how_to_fill(bool unused) const {
+    if (unused && !has_accumulated_) return Fill::kZero;  // what earlier backwards without sync have added must survive
+    return phase_ == Phase::kSyncing ? Fill::kCopy : Fill::kNothing;
+}
 
-    [[nodiscard]] const BucketPlan& plan() const { return plan_; }
-    [[nodiscard]] ReducerStats stats() const {
-        const std::lock_guard lock(mutex_);
-        ReducerStats stats = stats_;
-        for (std::size_t b = 0; b < next_bucket_; ++b) stats.buckets_done += buckets_[b].work.done() ? 1 : 0;
-        return stats;
-    }
+void GradientReducer::Impl::fill_in(std::size_t i, Fill how) const {
+    if (how == Fill::kZero) storage_->zero(i);
+    if (how == Fill::kCopy) storage_->copy_in(i);
+}
 
-private:
-    enum class Phase { kIdle, kSyncing, kAccumulating, kFailed };
-    struct Param {
-        std::size_t bucket = 0;
-        std::byte* data = nullptr;
-        bool marked = false;
-    };
-    struct Bucket {
-        Buffer buffer;
-        std::size_t slots = 0;
-        std::size_t pending = 0;  ///< gradients of this backward that are not complete yet
-        std::string tag;
-        Work work;
-    };
+void GradientReducer::Impl::complete(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    params_[i].complete = true;
+    if (phase_ != Phase::kSyncing) return;
+    ready_order_.push_back(i);
+    const std::size_t b = storage_->bucket_of(i);
+    if (--buckets_[b].pending == 0 && b != next_bucket_) ++stats_.out_of_order;
+    launch_complete_buckets();
+}
 
-    void allocate() {
-        params_.resize(specs_.size());
-        buckets_.resize(plan_.buckets.size());
-        for (std::size_t b = 0; b < buckets_.size(); ++b) {
-            const BucketPlan::Bucket& planned = plan_.buckets[b];
-            auto* memory = static_cast<std::byte*>(group_->arena().allocate(planned.bytes));
-            buckets_[b].buffer = {memory, planned.bytes / size_of(planned.dtype), planned.dtype, Device::Cpu};
-            buckets_[b].slots = planned.slots.size();
-            buckets_[b].tag = "bucket " + std::to_string(b);
-            for (const BucketPlan::Slot& slot : planned.slots)
-                params_[slot.param] = {b, memory + slot.offset_bytes, false};
-        }
-    }
-
-    void check_index(std::size_t i) const {
-        if (i >= specs_.size()) {
-            refuse("there is no parameter " + std::to_string(i) + ": " + std::to_string(specs_.size()) +
-                   " were registered");
-        }
-    }
-
-    void launch_complete_buckets() {
-        while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
-            Bucket& bucket = buckets_[next_bucket_++];
-            try {
-                bucket.work = group_->all_reduce(bucket.buffer, ReduceOp::Avg, {}, {.timeout = {}, .tag = bucket.tag});
-            } catch (const std::exception& error) {
-                fail(error.what());  // else a caller that drops this exception would finish with unreduced gradients
-                throw;
-            }
-        }
-    }
-
-    /// Whether this backward synchronises. Throws when a gradient is missing.
-    bool end_marking() {
-        const std::lock_guard lock(mutex_);
-        if (phase_ == Phase::kFailed)
-            throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
-        if (phase_ != Phase::kSyncing && phase_ != Phase::kAccumulating) {
-            refuse("finish_backward was called without begin_backward");
-        }
-        std::string missing;
-        for (std::size_t i = 0; i < params_.size(); ++i) {
-            if (!params_[i].marked) missing += (missing.empty() ? "'" : ", '") + specs_[i].name + "'";
-        }
-        if (missing.empty()) return phase_ == Phase::kSyncing;
-        fail("finish_backward: these parameters were not marked ready: " + missing +
-             ". Call mark_ready for each gradient, or mark_unused for those that took no part");
-        refuse(failure_);
-    }
-
-    /// The peers would wait until their deadline for buckets that never come: tell them at once.
-    void fail(const std::string& why) {
-        failure_ = why;
-        phase_ = Phase::kFailed;
-        group_->abort(why);
-    }
-
-    void wait_for_buckets() {
+void GradientReducer::Impl::launch_complete_buckets() {
+    while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
+        const std::size_t b = next_bucket_++;
         try {
-            for (Bucket& bucket : buckets_) bucket.work.wait();
+            buckets_[b].work = launch(b);
         } catch (const std::exception& error) {
-            const std::lock_guard lock(mutex_);
-            fail(error.what());
+            fail(error.what());  // else a caller that drops this exception would finish with unreduced gradients
             throw;
         }
+        if (finisher_) finisher_->add();
     }
+}
 
-    const std::vector<ParamSpec> specs_;
-    std::unique_ptr<ProcessGroup> group_;
-    BucketPlan plan_;
+Work GradientReducer::Impl::launch(std::size_t b) {
+    const GradBucket bucket = storage_->bucket(b);
+    const auto launched = ddprun::Clock::now();
+    Work work;
+    if (options_.hook) {
+        work = options_.hook->launch(bucket);
+    } else {
+        detail::scale(bucket.buffer, factor_before());
+        work = group_->all_reduce(bucket.buffer, op(), {}, {.timeout = {}, .tag = buckets_[b].tag});
+    }
+    if (timeline_) {
+        work.then([timeline = timeline_, step = stats_.steps, b, bytes = bucket.buffer.bytes(), launched](auto) {
+            timeline->bucket(step, b, bytes, launched, ddprun::Clock::now());
+        });
+    }
+    return work;
+}
 
-    mutable std::mutex mutex_;
-    Phase phase_ = Phase::kIdle;
-    std::string failure_;
-    std::vector<Param> params_;
-    std::vector<Bucket> buckets_;
-    std::size_t next_bucket_ = 0;
-    bool has_accumulated_ = false;
-    ddprun::TimePoint began_;
-    ReducerStats stats_;
-};
+Step GradientReducer::Impl::finish() {
+    if (options_.unused == UnusedPolicy::Zero) mark_the_rest();
+    const bool sync = end_marking();
+    const auto wait_began = ddprun::Clock::now();
+    Step step{.synchronised = sync};
+    if (sync) {
+        wait_for_buckets();
+        if (options_.find_unused) step.used = used_anywhere();
+    }
+    const auto now = ddprun::Clock::now();
+    if (timeline_) {
+        timeline_->span(sync ? "backward" : "backward without sync", began_, wait_began);
+        if (sync) timeline_->span("wait", wait_began, now);
+        timeline_->flush();
+    }
+    const std::lock_guard lock(mutex_);
+    phase_ = Phase::kIdle;
+    has_accumulated_ = !sync;
+    stats_.backward += now - began_;
+    if (!sync) return step;
+    ++stats_.steps;
+    stats_.exposed += now - wait_began;
+    for (const BucketPlan::Bucket& bucket : plan().buckets) stats_.bytes_reduced += bucket.bytes;
+    return step;
+}
+
+/// UnusedPolicy::Zero. A gradient of which only some uses were marked is complete.
+void GradientReducer::Impl::mark_the_rest() {
+    std::vector<std::pair<std::size_t, Fill>> rest;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!in_backward()) return;  // end_marking() says why
+        for (std::size_t i = 0; i < params_.size(); ++i) {
+            const bool unused = params_[i].uses_left == specs_[i].uses;
+            if (std::exchange(params_[i].uses_left, 0) > 0) rest.emplace_back(i, how_to_fill(unused));
+        }
+    }
+    for (const auto& [i, fill] : rest) {
+        fill_in(i, fill);
+        complete(i);
+    }
+}
+
+/// Whether this backward synchronises. Throws when a gradient is missing.
+bool GradientReducer::Impl::end_marking() {
+    const std::lock_guard lock(mutex_);
+    refuse_if_failed();
+    if (!in_backward()) refuse("finish_backward was called without begin_backward");
+    std::string missing;
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+        if (!params_[i].complete) missing += (missing.empty() ? "'" : ", '") + specs_[i].name + "'";
+    }
+    if (missing.empty()) return phase_ == Phase::kSyncing;
+    fail("finish_backward: these parameters were not marked ready: " + missing +
+         ". Call mark_ready for each gradient, or mark_unused for those that took no part, or set "
+         "ReducerOptions::unused to UnusedPolicy::Zero");
+    refuse(failure_);
+}
+
+/// Everything that turns a bucket that has been exchanged into averages where the caller wants them.
+void GradientReducer::Impl::finish_bucket(std::size_t b) {
+    buckets_[b].work.wait();
+    const GradBucket bucket = storage_->bucket(b);
+    if (options_.hook) options_.hook->complete(bucket);
+    detail::scale(bucket.buffer, factor_after());
+    storage_->copy_out(b);
+    if (options_.on_bucket_done) options_.on_bucket_done(bucket);
+}
+
+void GradientReducer::Impl::wait_for_buckets() {
+    try {
+        if (finisher_) {
+            finisher_->wait();
+        } else {
+            for (std::size_t b = 0; b < buckets_.size(); ++b) finish_bucket(b);
+        }
+    } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        fail(error.what());
+        throw;
+    }
+}
+
+/// The peers would wait until their deadline for buckets that never come: tell them at once.
+void GradientReducer::Impl::fail(const std::string& why) {
+    failure_ = why;
+    phase_ = Phase::kFailed;
+    group_->abort(why);
+}
+
+// Averaging. A hook, and a reduction by Avg, divide by all ranks of the group; when the divisor is another one (Join),
+// a factor corrects it.
+
+ReduceOp GradientReducer::Impl::op() const {
+    const bool in_reduce = options_.average == Average::Auto || options_.average == Average::InReduce;
+    return in_reduce ? ReduceOp::Avg : ReduceOp::Sum;
+}
+
+double GradientReducer::Impl::factor_before() const { return options_.average == Average::Pre ? 1.0 / divisor_ : 1.0; }
+
+double GradientReducer::Impl::factor_after() const {
+    if (options_.hook || op() == ReduceOp::Avg) return static_cast<double>(group_->size()) / divisor_;
+    return options_.average == Average::Post ? 1.0 / divisor_ : 1.0;
+}
+
+GradientReducer::NoSync::NoSync(GradientReducer& reducer) : reducer_(reducer) { reducer_.impl_->set_no_sync(+1); }
+GradientReducer::NoSync::~NoSync() { reducer_.impl_->set_no_sync(-1); }
 
 GradientReducer::GradientReducer(ProcessGroup& group, std::vector<ParamSpec> params, ReducerOptions options)
-    : impl_(std::make_unique<Impl>(group, std::move(params), options)) {}
+    : impl_(std::make_unique<Impl>(group, std::move(params), std::move(options))) {}
 GradientReducer::~GradientReducer() = default;
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
 
 Buffer GradientReducer::grad(std::size_t i) { return impl_->grad(i); }
+void GradientReducer::bind(std::size_t i, Buffer external) { impl_->bind(i, external); }
 void GradientReducer::begin_backward(bool sync) { impl_->begin(sync); }
 void GradientReducer::mark_ready(std::size_t i) { impl_->mark(i, false); }
 void GradientReducer::mark_unused(std::size_t i) { impl_->mark(i, true); }
-void GradientReducer::finish_backward() { impl_->finish(); }
+Step GradientReducer::finish_backward() { return impl_->finish(); }
 void GradientReducer::sync_parameters(std::span<const Buffer> params, int root) {
     impl_->sync_parameters(params, root);
 }
+void GradientReducer::verify_parameters(std::span<const Buffer> params) { impl_->verify_parameters(params); }
 const BucketPlan& GradientReducer::plan() const { return impl_->plan(); }
 ReducerStats GradientReducer::stats() const { return impl_->stats(); }
 

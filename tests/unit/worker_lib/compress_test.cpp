@@ -1,0 +1,200 @@
+#include <cmath>
+#include <random>
+
+#include "ddp/ddp.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/reducer_world.hpp"
+#include "worker_lib/src/native/half.hpp"
+
+using Catch::Contains;
+using ddp::Context;
+using ddp::DType;
+using ddp::GradientReducer;
+using ddp::testing::run_ranks;
+using ddp::testing::run_step;
+using ddp::testing::values;
+
+namespace {
+
+float rounded(float value, DType type) {
+    return type == DType::f16 ? ddp::detail::to_float(ddp::detail::to_half(value))
+                              : ddp::detail::to_float(ddp::detail::to_bfloat16(value));
+}
+
+/// Rank r's gradient, by element: nothing that 16 bits hold exactly.
+float gradient(int rank, std::size_t element) {
+    return 0.1f + 0.37f * static_cast<float>(rank) + 0.0113f * static_cast<float>(element);
+}
+
+}  // namespace
+
+TEST_CASE("compressed gradients are rounded by each rank, summed in f32 and rounded once", "[reducer][compress]") {
+    const auto type = GENERATE(DType::f16, DType::bf16);
+    const auto nodes = GENERATE(std::vector<int>{3}, std::vector<int>{2, 1});
+    CAPTURE(to_string(type), nodes);
+    constexpr std::size_t kCount = 1500;  // more than one block of the conversion
+    const auto wrong = run_ranks({.ranks_per_node = nodes}, [&](Context& context) {
+        GradientReducer reducer(
+            context.world(), {{"small", 3}, {"a", kCount}, {"wide", 5, DType::f64}},
+            {.limits = {.bucket_cap_bytes = 4000, .first_bucket_cap_bytes = 64}, .hook = ddp::compress(type)});
+        int mistakes = 0;
+        for (int step = 0; step < 2; ++step) {
+            reducer.begin_backward();
+            auto* wide = static_cast<double*>(reducer.grad(2).data);
+            std::fill_n(wide, 5, 1e-17 * context.rank());
+            reducer.mark_ready(2);
+            for (const std::size_t i : {1u, 0u}) {
+                const auto view = values(reducer, i);
+                for (std::size_t j = 0; j < view.size(); ++j) view[j] = gradient(context.rank(), j);
+                reducer.mark_ready(i);
+            }
+            reducer.finish_backward();
+            const auto view = values(reducer, 1);
+            for (std::size_t j = 0; j < kCount; ++j) {
+                float sum = 0;
+                for (int rank = 0; rank < 3; ++rank) sum += rounded(gradient(rank, j), type);
+                if (view[j] != rounded(sum * (1.0f / 3.0f), type)) ++mistakes;
+            }
+            if (wide[4] != Approx(1e-17)) ++mistakes;  // f64 travels as it is
+        }
+        return mistakes;
+    });
+    CHECK(wrong == std::vector<int>(3, 0));
+}
+
+TEST_CASE("the sum of large gradients does not overflow in f16", "[reducer][compress]") {
+    const auto average = run_ranks({.ranks_per_node = {4}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}}, {.hook = ddp::compress(DType::f16)});
+        run_step(reducer, 1, 60000);
+        return values(reducer, 0)[0];
+    });
+    CHECK(average == std::vector<float>(4, 60000));
+}
+
+TEST_CASE("error feedback gives later steps what rounding took from earlier ones", "[reducer][compress]") {
+    const bool feedback = GENERATE(false, true);
+    CAPTURE(feedback);
+    constexpr int kSteps = 256;
+    constexpr float kGradient = 1.0f + 1.0f / 512;  // halfway between 1 and the next bf16 is 1 + 1/256: rounds to 1
+    const auto sums = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 40}, {"b", 7}},
+                                {.hook = ddp::compress(DType::bf16, {.error_feedback = feedback})});
+        double sum = 0;
+        for (int step = 0; step < kSteps; ++step) {
+            run_step(reducer, 2, kGradient);
+            sum += values(reducer, 1)[6];
+        }
+        return sum;
+    });
+    const double exact = double{kGradient} * kSteps;
+    for (const double sum : sums) {
+        if (feedback)
+            CHECK(std::abs(sum - exact) <= 1.0 / 128);  // never more than one rounding away
+        else
+            CHECK(sum == kSteps);
+    }
+}
+
+TEST_CASE("error feedback survives a plan that is made anew, and forgets what is infinite", "[reducer][compress]") {
+    const auto outcomes = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 3}, {"b", 3}},
+                                {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1},
+                                 .rebuild = true,
+                                 .hook = ddp::compress(DType::f16, {.error_feedback = true})});
+        const auto step = [&](float a, float b) {
+            reducer.begin_backward();
+            std::ranges::fill(values(reducer, 0), a);
+            std::ranges::fill(values(reducer, 1), b);
+            reducer.mark_ready(0);  // the other order than that of the first plan
+            reducer.mark_ready(1);
+            reducer.finish_backward();
+            return std::pair{values(reducer, 0)[2], values(reducer, 1)[2]};
+        };
+        const auto first = step(2049, 1e30f);  // f16 has 2048 and 2050 there, and nothing near 1e30
+        const auto second = step(2048, 3);
+        return std::tuple{first, second, reducer.plan().buckets.front().slots.front().param};
+    });
+    for (const auto& [first, second, front] : outcomes) {
+        CHECK(front == 0);
+        CHECK(first.first == 2048);
+        CHECK(std::isinf(first.second));
+        CHECK(second.first == 2048);  // 2048 + 1, rounded to even: the 1 is still owed
+        CHECK(second.second == 3);    // and not infinite for ever
+    }
+}
+
+TEST_CASE("only 16-bit types compress", "[compress]") {
+    CHECK_THROWS_WITH(ddp::compress(DType::f32), Contains("f16 or bf16") && Contains("f32"));
+}
+
+namespace {
+
+/// What a user may write: counts, then leaves the work to another hook.
+class CountingHook final : public ddp::CommHook {
+public:
+    CountingHook(std::shared_ptr<ddp::CommHook> inner, int& prepared, int& launched, int& completed)
+        : inner_(std::move(inner)), prepared_(prepared), launched_(launched), completed_(completed) {}
+    void prepare(ddp::ProcessGroup& group, const ddp::BucketPlan& plan) override {
+        ++prepared_;
+        inner_->prepare(group, plan);
+    }
+    ddp::Work launch(const ddp::GradBucket& bucket) override {
+        ++launched_;
+        return inner_->launch(bucket);
+    }
+    void complete(const ddp::GradBucket& bucket) override {
+        ++completed_;
+        inner_->complete(bucket);
+    }
+
+private:
+    std::shared_ptr<ddp::CommHook> inner_;
+    int& prepared_;
+    int& launched_;
+    int& completed_;
+};
+
+class FailingHook final : public ddp::CommHook {
+public:
+    explicit FailingHook(bool fails) : fails_(fails) {}
+    void prepare(ddp::ProcessGroup& group, const ddp::BucketPlan&) override { group_ = &group; }
+    ddp::Work launch(const ddp::GradBucket& bucket) override {
+        if (fails_) throw std::runtime_error("no such codec");
+        return group_->all_reduce(bucket.buffer, ddp::ReduceOp::Avg);
+    }
+    void complete(const ddp::GradBucket&) override {}
+
+private:
+    const bool fails_;
+    ddp::ProcessGroup* group_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("hooks can be put around hooks", "[reducer][compress]") {
+    const auto outcomes = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        int prepared = 0;
+        int launched = 0;
+        int completed = 0;
+        GradientReducer reducer(
+            context.world(), {{"a", 1}, {"b", 1}},
+            {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1},
+             .hook = std::make_shared<CountingHook>(ddp::compress(DType::bf16), prepared, launched, completed)});
+        for (int i = 0; i < 3; ++i) run_step(reducer, 2, static_cast<float>(context.rank()));
+        return std::tuple{prepared, launched, completed, values(reducer, 0)[0]};
+    });
+    CHECK(outcomes == std::vector(2, std::tuple{1, 6, 6, 0.5f}));
+}
+
+TEST_CASE("a hook that fails ends the backward on all ranks, with its text", "[reducer][compress]") {
+    const auto outcomes =
+        ddp::testing::try_ranks({.ranks_per_node = {2}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
+            GradientReducer reducer(context.world(), {{"a", 1}},
+                                    {.hook = std::make_shared<FailingHook>(context.rank() == 0)});
+            run_step(reducer, 1, 1);
+        });
+    REQUIRE(outcomes[0].error);
+    CHECK_THROWS_WITH(std::rethrow_exception(outcomes[0].error), "no such codec");
+    CHECK_THAT(outcomes[1].text(), Contains("no such codec") && Contains("rank 0"));
+}

@@ -1,0 +1,113 @@
+#include <numeric>
+
+#include "ddp/ddp.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/reducer_world.hpp"
+
+using Catch::Contains;
+using ddp::Context;
+using ddp::GradientReducer;
+using ddp::Join;
+using ddp::JoinOptions;
+using ddp::testing::run_ranks;
+using ddp::testing::try_ranks;
+using ddp::testing::values;
+
+namespace {
+
+/// Rank r has r + 1 batches, each with a gradient of 12.
+struct Epoch {
+    std::vector<float> averages;  ///< of the steps that this rank made itself
+    float shadowed = 0;           ///< what its gradient was at the end
+    int last_active = -1;
+    bool operator==(const Epoch&) const = default;
+};
+
+Epoch run_epoch(Context& context, JoinOptions options) {
+    GradientReducer reducer(context.world(), {{"a", 3}, {"b", 1}},
+                            {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1}});
+    Epoch epoch;
+    Join join(context.world(), reducer, options);
+    for (int batches = context.rank() + 1; join.more(batches > 0); --batches) {
+        ddp::testing::run_step(reducer, 2, 12);
+        epoch.averages.push_back(values(reducer, 0)[2]);
+    }
+    epoch.shadowed = values(reducer, 1)[0];
+    epoch.last_active = join.last_active();
+    return epoch;
+}
+
+}  // namespace
+
+TEST_CASE("ranks with fewer batches shadow the others until all have ended", "[join]") {
+    const auto nodes = GENERATE(std::vector<int>{3}, std::vector<int>{1, 2});
+    CAPTURE(nodes);
+    SECTION("divided by all ranks") {
+        const auto epochs = run_ranks({.ranks_per_node = nodes}, [](Context& c) { return run_epoch(c, {}); });
+        CHECK(epochs[0] == Epoch{{12}, 4, 2});
+        CHECK(epochs[1] == Epoch{{12, 8}, 4, 2});
+        CHECK(epochs[2] == Epoch{{12, 8, 4}, 4, 2});
+    }
+    SECTION("divided by the ranks that have batches") {
+        const auto epochs =
+            run_ranks({.ranks_per_node = nodes}, [](Context& c) { return run_epoch(c, {.divide_by_initial = false}); });
+        CHECK(epochs[2] == Epoch{{12, 12, 12}, 12, 2});
+    }
+}
+
+TEST_CASE("with Early::Throw all ranks stop together and say who has ended", "[join]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2, 1}}, [](Context& context) {
+        return run_epoch(context, {.early = JoinOptions::Early::Throw});
+    });
+    for (const auto& outcome : outcomes) {
+        REQUIRE(outcome.ddp_error());
+        CHECK(outcome.ddp_error()->culprits() == std::vector<int>{0});
+        CHECK_THAT(outcome.text(), Contains("rank 0 has none left"));
+    }
+}
+
+TEST_CASE("steps without sync are shadowed without sync, and what a rank had gathered is not lost", "[join]") {
+    // Rank 0 has one batch, rank 1 has two; only every second step synchronises.
+    const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        Join join(context.world(), reducer);
+        float average = 0;
+        int step = 0;
+        const int batches = context.rank() == 0 ? 1 : 2;
+        while (join.more(step < batches, step % 2 == 1)) {
+            reducer.begin_backward(step % 2 == 1);
+            if (step % 2 == 0) values(reducer, 0)[0] = 0;
+            values(reducer, 0)[0] += context.rank() == 0 ? 100.0f : 1.0f;
+            reducer.mark_ready(0);
+            reducer.finish_backward();
+            ++step;
+        }
+        average = values(reducer, 0)[0];
+        return average;
+    });
+    CHECK(averages == std::vector<float>{51, 51});
+}
+
+TEST_CASE("after an epoch the reducer divides by all ranks again, and a new one can begin", "[join]") {
+    const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        for (int epoch = 0; epoch < 2; ++epoch) {
+            Join join(context.world(), reducer, {.divide_by_initial = false});
+            for (int batches = context.rank() + epoch; join.more(batches > 0); --batches)
+                ddp::testing::run_step(reducer, 1, 6);
+        }
+        ddp::testing::run_step(reducer, 1, context.rank() == 0 ? 2.0f : 4.0f);
+        return values(reducer, 0)[0];
+    });
+    CHECK(averages == std::vector<float>{3, 3});
+}
+
+TEST_CASE("nobody has a batch: the epoch is over at once", "[join]") {
+    const auto outcomes = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        Join join(context.world(), reducer);
+        return std::pair{join.more(false), join.last_active()};
+    });
+    CHECK(outcomes == std::vector(2, std::pair{false, -1}));
+}

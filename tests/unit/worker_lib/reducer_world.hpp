@@ -1,0 +1,26 @@
+#pragma once
+// What the tests of the reducer share.
+
+#include <span>
+
+#include "ddp/reducer.hpp"
+
+namespace ddp::testing {
+
+/// Gradient i, which is of f32.
+inline std::span<float> values(GradientReducer& reducer, std::size_t i) {
+    const Buffer view = reducer.grad(i);
+    return {static_cast<float*>(view.data), view.count};
+}
+
+/// One synchronised backward of gradients that are `mine` all over, marked last parameter first. What came of it.
+inline Step run_step(GradientReducer& reducer, std::size_t params, float mine) {
+    reducer.begin_backward();
+    for (std::size_t i = params; i-- > 0;) {
+        for (float& value : values(reducer, i)) value = mine;
+        reducer.mark_ready(i);
+    }
+    return reducer.finish_backward();
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,90 @@
+#include "worker_lib/src/reducer/timeline.hpp"
+
+#include <boost/json.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "ddp/ddp.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/reducer_world.hpp"
+
+using Catch::Contains;
+using ddp::detail::timeline_file;
+using ddp::testing::LocalWorld;
+
+namespace {
+
+class TimelineVariable {
+public:
+    explicit TimelineVariable(const std::string& value) { ::setenv("DDP_TIMELINE", value.c_str(), 1); }
+    ~TimelineVariable() { ::unsetenv("DDP_TIMELINE"); }
+};
+
+class TemporaryDirectory {
+public:
+    TemporaryDirectory() {
+        std::string name = (std::filesystem::temp_directory_path() / "ddp-timeline-XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+        path = name;
+    }
+    ~TemporaryDirectory() { std::filesystem::remove_all(path); }
+    std::filesystem::path path;
+};
+
+/// The events of a file; the array is left open there.
+boost::json::array events_of(const std::filesystem::path& file) {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf() << "]";
+    return boost::json::parse(text.str()).as_array();
+}
+
+}  // namespace
+
+TEST_CASE("the rank stands before the extension", "[timeline]") {
+    CHECK(timeline_file("trace.json", 3) == "trace.rank-3.json");
+    CHECK(timeline_file("/tmp/run.1/trace", 12) == "/tmp/run.1/trace.rank-12");
+}
+
+TEST_CASE("DDP_TIMELINE shows each backward, its wait and its buckets", "[timeline]") {
+    const TemporaryDirectory directory;
+    const TimelineVariable variable((directory.path / "trace.json").string());
+    const LocalWorld world{.ranks_per_node = {2}};
+    ddp::testing::run_ranks(world, [](ddp::Context& context) {
+        ddp::GradientReducer reducer(context.world(), {{"a", 8}, {"b", 8}},
+                                     {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1}});
+        ddp::GradientReducer other(context.world(), {{"c", 8}});  // shares the file
+        for (int step = 0; step < 2; ++step) ddp::testing::run_step(reducer, 2, 1);
+        other.begin_backward(false);
+        other.mark_ready(0);
+        other.finish_backward();
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+        std::map<std::string, int> seen;
+        for (const auto& event : events_of(timeline_file(directory.path / "trace.json", rank))) {
+            const auto& fields = event.as_object();
+            CHECK(fields.at("pid").as_int64() == rank);
+            ++seen[std::string(fields.at("ph").as_string()) + " " + std::string(fields.at("name").as_string())];
+            if (fields.contains("dur")) CHECK(fields.at("dur").as_double() >= 0);
+        }
+        CHECK(seen == std::map<std::string, int>{{"M process_name", 1},
+                                                 {"X backward", 2},
+                                                 {"X wait", 2},
+                                                 {"X backward without sync", 1},
+                                                 {"b bucket 0", 2},
+                                                 {"e bucket 0", 2},
+                                                 {"b bucket 1", 2},
+                                                 {"e bucket 1", 2}});
+    }
+}
+
+TEST_CASE("a timeline that cannot be written is refused by name", "[timeline]") {
+    const TimelineVariable variable("/nonexistent/trace.json");
+    const auto outcomes = ddp::testing::try_ranks({}, [](ddp::Context& context) {
+        ddp::GradientReducer(context.world(), {{"a", 1}});
+    });
+    CHECK_THAT(outcomes[0].text(), Contains("DDP_TIMELINE") && Contains("/nonexistent/trace.rank-0.json") &&
+                                       Contains("No such file") && Contains("unset"));
+}

@@ -1,0 +1,113 @@
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ddp/comm_hook.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/reducer/values.hpp"
+
+namespace ddp {
+namespace {
+
+class Compression final : public CommHook {
+public:
+    Compression(DType wire_type, CompressOptions options) : wire_type_(wire_type), options_(options) {}
+
+    void prepare(ProcessGroup& group, const BucketPlan& plan) override {
+        group_ = &group;
+        allocate_wires(plan);
+    }
+
+    Work launch(const GradBucket& bucket) override {
+        const OpOptions tagged{.timeout = {}, .tag = tags_[bucket.index]};
+        if (!narrows(bucket)) return group_->all_reduce(bucket.buffer, ReduceOp::Avg, {}, tagged);
+        const Buffer wire = wire_of(bucket);
+        if (options_.error_feedback) add_residuals(bucket);
+        detail::narrow(bucket.buffer, wire);
+        if (options_.error_feedback) keep_residuals(bucket, wire);
+        return group_->all_reduce(wire, ReduceOp::Avg, {}, tagged);
+    }
+
+    void complete(const GradBucket& bucket) override {
+        if (narrows(bucket)) detail::widen(wire_of(bucket), bucket.buffer);
+    }
+
+private:
+    static bool narrows(const GradBucket& bucket) { return bucket.buffer.dtype == DType::f32; }
+
+    /// A plan that is made anew has the same gradients in other buckets: their wires then need little more memory than
+    /// before, if any, and an arena frees nothing. So they are cut from one block that is kept.
+    void allocate_wires(const BucketPlan& plan) {
+        std::size_t needed = 0;
+        offsets_.clear();
+        tags_.clear();
+        for (const BucketPlan::Bucket& bucket : plan.buckets) {
+            tags_.push_back("bucket " + std::to_string(tags_.size()));
+            offsets_.push_back(needed);
+            needed += bucket.bytes / 2 + kAlignBytes - bucket.bytes / 2 % kAlignBytes;
+        }
+        if (needed <= room_) return;
+        memory_ = static_cast<std::byte*>(group_->arena().allocate(needed));
+        room_ = needed;
+    }
+
+    [[nodiscard]] Buffer wire_of(const GradBucket& bucket) const {
+        return {memory_ + offsets_[bucket.index], bucket.buffer.count, wire_type_, Device::Cpu};
+    }
+
+    std::vector<float>& residual_of(const GradBucket::Gradient& gradient) {
+        if (gradient.param >= residuals_.size()) residuals_.resize(gradient.param + 1);
+        auto& residual = residuals_[gradient.param];
+        if (residual.empty()) residual.resize(gradient.values.count, 0.0f);
+        return residual;
+    }
+
+    void add_residuals(const GradBucket& bucket) {
+        for (const auto& gradient : bucket.gradients) {
+            auto* values = static_cast<float*>(gradient.values.data);
+            const std::vector<float>& residual = residual_of(gradient);
+            for (std::size_t i = 0; i < residual.size(); ++i) values[i] += residual[i];
+        }
+    }
+
+    void keep_residuals(const GradBucket& bucket, const Buffer& wire) {
+        const auto* begin = static_cast<const std::byte*>(bucket.buffer.data);
+        for (const auto& gradient : bucket.gradients) {
+            const auto* values = static_cast<const float*>(gradient.values.data);
+            const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(gradient.values.data) - begin);
+            std::vector<float>& residual = residual_of(gradient);
+            const Buffer sent{static_cast<std::byte*>(wire.data) + offset / 2, residual.size(), wire.dtype,
+                              Device::Cpu};
+            detail::widen(sent, buffer(std::span(residual)));
+            for (std::size_t i = 0; i < residual.size(); ++i) residual[i] = lost(values[i], residual[i]);
+        }
+    }
+
+    /// What could not be sent at all (it became infinite, or was no number) must not come back for ever.
+    static float lost(float value, float sent) {
+        const float difference = value - sent;
+        return difference - difference == 0 ? difference : 0;
+    }
+
+    static constexpr std::size_t kAlignBytes = 128;
+    const DType wire_type_;
+    const CompressOptions options_;
+    ProcessGroup* group_ = nullptr;
+    std::byte* memory_ = nullptr;
+    std::size_t room_ = 0;                       ///< bytes
+    std::vector<std::size_t> offsets_;           ///< by bucket
+    std::vector<std::string> tags_;              ///< by bucket
+    std::vector<std::vector<float>> residuals_;  ///< by parameter: a plan made anew does not lose them
+};
+
+}  // namespace
+
+std::shared_ptr<CommHook> compress(DType wire_type, CompressOptions options) {
+    if (wire_type != DType::f16 && wire_type != DType::bf16) {
+        throw Error(ErrorCode::InvalidArgument,
+                    "compress: gradients can travel as f16 or bf16, not as " + std::string(to_string(wire_type)));
+    }
+    return std::make_shared<Compression>(wire_type, options);
+}
+
+}  // namespace ddp

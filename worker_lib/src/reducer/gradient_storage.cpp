@@ -1,0 +1,81 @@
+#include "worker_lib/src/reducer/gradient_storage.hpp"
+
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+constexpr std::size_t kBucketAlignBytes = 128;
+
+std::size_t padded(std::size_t bytes) {
+    return (bytes + kBucketAlignBytes - 1) / kBucketAlignBytes * kBucketAlignBytes;
+}
+
+std::size_t bytes_of(const BucketPlan& plan) {
+    std::size_t bytes = 0;
+    for (const BucketPlan::Bucket& bucket : plan.buckets) bytes += padded(bucket.bytes);
+    return bytes;
+}
+
+}  // namespace
+
+GradientStorage::GradientStorage(Arena& arena, std::span<const ParamSpec> params, BucketPlan plan,
+                                 std::size_t align_bytes)
+    : params_(params.size()) {
+    // At worst each gradient has a bucket to itself.
+    for (std::size_t i = 0; i < params.size(); ++i) {
+        params_[i].view = {nullptr, params[i].count, params[i].dtype, Device::Cpu};
+        capacity_ += padded(params_[i].view.bytes() + align_bytes);
+    }
+    capacity_ = std::max(capacity_, bytes_of(plan));  // one from elsewhere may have gaps
+    memory_ = static_cast<std::byte*>(arena.allocate(capacity_));
+    lay_out(std::move(plan));
+}
+
+void GradientStorage::lay_out(BucketPlan plan) {
+    assert(bytes_of(plan) <= capacity_);
+    plan_ = std::move(plan);
+    buckets_.clear();
+    gradients_.assign(plan_.buckets.size(), {});
+    std::byte* at = memory_;
+    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+        const BucketPlan::Bucket& planned = plan_.buckets[b];
+        buckets_.push_back({at, planned.bytes / size_of(planned.dtype), planned.dtype, Device::Cpu});
+        std::memset(at, 0, planned.bytes);
+        for (const BucketPlan::Slot& slot : planned.slots) {
+            Param& param = params_[slot.param];
+            param.view.data = at + slot.offset_bytes;
+            param.bucket = b;
+            gradients_[b].push_back({.param = slot.param, .values = param.view});
+        }
+        at += padded(planned.bytes);
+    }
+}
+
+GradBucket GradientStorage::bucket(std::size_t index) const {
+    return {.index = index,
+            .last = index + 1 == buckets_.size(),
+            .buffer = buckets_[index],
+            .gradients = gradients_[index]};
+}
+
+void GradientStorage::copy_in(std::size_t param) const {
+    const auto& [view, bucket, external] = params_[param];
+    if (external && view.count > 0) std::memcpy(view.data, external->data, view.bytes());
+}
+
+void GradientStorage::copy_out(std::size_t bucket) const {
+    for (const GradBucket::Gradient& gradient : gradients_[bucket]) {
+        const auto& external = params_[gradient.param].external;
+        if (external && external->count > 0) std::memcpy(external->data, gradient.values.data, external->bytes());
+    }
+}
+
+void GradientStorage::zero(std::size_t param) const {
+    const Buffer& view = params_[param].view;
+    if (view.count > 0) std::memset(view.data, 0, view.bytes());
+}
+
+}  // namespace ddp::detail

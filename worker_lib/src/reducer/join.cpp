@@ -1,0 +1,56 @@
+#include "ddp/join.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddp/error.hpp"
+#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/reducer/reducer_impl.hpp"
+
+namespace ddp {
+namespace {
+
+// What a rank says of its next step.
+constexpr std::uint8_t kNoBatch = 0;
+constexpr std::uint8_t kBatch = 1;
+constexpr std::uint8_t kBatchWithSync = 2;
+
+[[noreturn]] void end_early(const std::vector<std::uint8_t>& plans) {
+    std::vector<int> ended;
+    for (std::size_t r = 0; r < plans.size(); ++r) {
+        if (plans[r] == kNoBatch) ended.push_back(static_cast<int>(r));
+    }
+    throw Error(ErrorCode::InvalidArgument,
+                "Join: the ranks have different numbers of batches: " + detail::name_ranks(ended) +
+                    (ended.size() == 1 ? " has" : " have") +
+                    " none left. Shard with DistributedSampler, or let JoinOptions::early be Shadow",
+                ended);
+}
+
+}  // namespace
+
+Join::Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options)
+    : group_(group.split(0, group.rank(), "join")), reducer_(reducer), options_(options) {}
+
+Join::~Join() { reducer_.impl_->divide_by(group_->size()); }
+
+bool Join::more(bool have_batch, bool sync) {
+    const std::uint8_t mine = !have_batch ? kNoBatch : sync ? kBatchWithSync : kBatch;
+    for (;;) {
+        std::vector<std::uint8_t> plans(static_cast<std::size_t>(group_->size()));
+        std::uint8_t own = mine;
+        group_->all_gather(buffer(own), buffer(std::span(plans)), {}, {.timeout = {}, .tag = "join"}).wait();
+        const auto first = std::ranges::find_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
+        if (first == plans.end()) return false;
+        last_active_ = static_cast<int>(first - plans.begin());
+        const auto active = std::ranges::count_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
+        if (active < group_->size() && options_.early == JoinOptions::Early::Throw) end_early(plans);
+        reducer_.impl_->divide_by(options_.divide_by_initial ? group_->size() : static_cast<int>(active));
+        if (have_batch) return true;
+        reducer_.impl_->shadow(*first == kBatchWithSync);
+    }
+}
+
+}  // namespace ddp

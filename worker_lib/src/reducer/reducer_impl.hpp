@@ -1,0 +1,109 @@
+#pragma once
+// GradientReducer::Impl: the state of one backward after another.
+//
+// `mutex_` guards everything that marking touches, as that runs on any thread; it also makes the launches one sequence,
+// the same on all ranks: bucket k starts only after bucket k - 1 has started. Gradients are copied and cleared outside
+// of it, by the one thread that has claimed them.
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "ddp/reducer.hpp"
+#include "worker_lib/src/reducer/bucket_finisher.hpp"
+#include "worker_lib/src/reducer/gradient_storage.hpp"
+#include "worker_lib/src/reducer/timeline.hpp"
+
+namespace ddp {
+
+class GradientReducer::Impl {
+public:
+    Impl(ProcessGroup& parent, std::vector<ParamSpec> params, ReducerOptions options);
+    ~Impl();
+
+    [[nodiscard]] Buffer grad(std::size_t i) const;
+    void bind(std::size_t i, Buffer external);
+    void begin(bool sync);
+    void mark(std::size_t i, bool unused);
+    Step finish();
+    void set_no_sync(int change);
+
+    /// A backward in which this rank has nothing to say.
+    void shadow(bool sync);
+    /// From the next backward on, averages are sums divided by `ranks`, of which the group may have more.
+    void divide_by(int ranks);
+
+    void sync_parameters(std::span<const Buffer> params, int root);
+    void verify_parameters(std::span<const Buffer> params);
+    [[nodiscard]] const BucketPlan& plan() const { return storage_->plan(); }
+    [[nodiscard]] ReducerStats stats() const;
+
+private:
+    enum class Phase { kIdle, kSyncing, kAccumulating, kFailed };
+    struct Param {
+        int uses_left = 0;  ///< in this backward
+        bool complete = false;
+        bool used = false;  ///< since the last synchronised backward
+    };
+    struct Bucket {
+        std::size_t pending = 0;  ///< gradients of this backward that are not complete yet
+        std::string tag;
+        Work work;
+    };
+
+    void check_index(std::size_t i) const;
+    [[nodiscard]] bool in_backward() const { return phase_ == Phase::kSyncing || phase_ == Phase::kAccumulating; }
+    void refuse_if_failed() const;
+
+    // begin
+    void make_buckets();
+    void rebuild();
+    void agree_on_step(bool sync);
+
+    // mark: claim() and complete() take the lock, fill_in() does not
+    enum class Fill { kNotYet, kNothing, kZero, kCopy };
+    [[nodiscard]] Fill claim(std::size_t i, bool unused);
+    [[nodiscard]] Fill how_to_fill(bool unused) const;
+    void fill_in(std::size_t i, Fill how) const;
+    void complete(std::size_t i);
+    void launch_complete_buckets();
+    [[nodiscard]] Work launch(std::size_t b);
+
+    // finish
+    void mark_the_rest();
+    [[nodiscard]] bool end_marking();
+    void finish_bucket(std::size_t b);
+    void wait_for_buckets();
+    [[nodiscard]] std::vector<bool> used_anywhere();
+    void fail(const std::string& why);
+
+    // how a sum becomes an average
+    [[nodiscard]] ReduceOp op() const;
+    [[nodiscard]] double factor_before() const;
+    [[nodiscard]] double factor_after() const;
+
+    const std::vector<ParamSpec> specs_;
+    const ReducerOptions options_;
+    const std::shared_ptr<detail::Timeline> timeline_;  ///< null: not asked for
+    std::unique_ptr<ProcessGroup> group_;
+    std::optional<detail::GradientStorage> storage_;
+    int divisor_ = 1;
+    int no_sync_guards_ = 0;
+    bool may_rebuild_ = false;  ///< until the order of the first synchronised step has been looked at
+
+    mutable std::mutex mutex_;
+    Phase phase_ = Phase::kIdle;
+    std::string failure_;
+    std::vector<Param> params_;
+    std::vector<Bucket> buckets_;
+    std::vector<std::size_t> ready_order_;  ///< of this backward
+    std::size_t next_bucket_ = 0;
+    bool has_accumulated_ = false;
+    ddprun::TimePoint began_;
+    ReducerStats stats_;
+    std::optional<detail::BucketFinisher> finisher_;  ///< if there is a hook or a callback; last: it uses the above
+};
+
+}  // namespace ddp

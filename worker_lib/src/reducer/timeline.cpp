@@ -1,0 +1,85 @@
+#include "worker_lib/src/reducer/timeline.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+
+#include "common/error.hpp"
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+namespace {
+
+double to_us(auto time) { return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count(); }
+
+}  // namespace
+
+std::filesystem::path timeline_file(const std::filesystem::path& file, int rank) {
+    std::filesystem::path name = file.stem();
+    name += fmt::format(".rank-{}", rank);
+    name += file.extension();
+    return file.parent_path() / name;
+}
+
+std::shared_ptr<Timeline> Timeline::from_environment(int rank) {
+    const char* file = std::getenv("DDP_TIMELINE");
+    if (file == nullptr || *file == '\0') return nullptr;
+    static std::mutex mutex;
+    static std::map<std::filesystem::path, std::weak_ptr<Timeline>> open;  // the reducers of a process share one
+    const std::filesystem::path own = timeline_file(file, rank);
+    const std::lock_guard lock(mutex);
+    auto timeline = open[own].lock();
+    if (!timeline) open[own] = timeline = std::make_shared<Timeline>(own, rank);
+    return timeline;
+}
+
+Timeline::Timeline(const std::filesystem::path& file, int rank)
+    : rank_(rank),
+      offset_us_(to_us(std::chrono::system_clock::now()) - to_us(ddprun::Clock::now())),
+      file_(std::fopen(file.c_str(), "we"), &std::fclose) {
+    if (!file_) {
+        const auto error = ddprun::system_error(fmt::format("DDP_TIMELINE: cannot write '{}'", file.string()), errno);
+        throw Error(ErrorCode::System,
+                    error.message + ". Name a file in a directory that exists and is writable, or unset the variable");
+    }
+    // The format allows an array without its end, so that the file can be read at any time.
+    write(fmt::format(R"([{{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank_, rank_));
+}
+
+void Timeline::span(std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end) {
+    const double start = microseconds(begin);
+    write(
+        fmt::format(",\n"
+                    R"({{"ph":"X","name":"{}","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f}}})",
+                    name, rank_, start, microseconds(end) - start));
+}
+
+void Timeline::bucket(std::uint64_t step, std::size_t index, std::size_t bytes, ddprun::TimePoint begin,
+                      ddprun::TimePoint end) {
+    const auto half = [&](char phase, ddprun::TimePoint time) {
+        return fmt::format(
+            ",\n"
+            R"({{"ph":"{}","cat":"bucket","name":"bucket {}","id":"{}.{}","pid":{},"tid":0,"ts":{:.3f},)"
+            R"("args":{{"step":{},"bytes":{}}}}})",
+            phase, index, step, index, rank_, microseconds(time), step, bytes);
+    };
+    write(half('b', begin) + half('e', end));
+}
+
+void Timeline::flush() {
+    const std::lock_guard lock(mutex_);
+    std::fflush(file_.get());
+}
+
+double Timeline::microseconds(ddprun::TimePoint time) const { return to_us(time) + offset_us_; }
+
+/// A disk that is full ends the timeline, not the training.
+void Timeline::write(const std::string& event) {
+    const std::lock_guard lock(mutex_);
+    std::fwrite(event.data(), 1, event.size(), file_.get());
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,44 @@
+#pragma once
+// Timeline: what the reducer did and when, for chrome://tracing or ui.perfetto.dev. Asked for by DDP_TIMELINE=FILE;
+// each rank writes FILE with ".rank-N" before its extension, anew in every generation. Thread-safe.
+//
+// One row shows the backwards and the waits at their ends, and each bucket has an arrow of its own from its launch to
+// the end of its exchange. Times are of the host's clock, so that the files of ranks on one host fit together.
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "common/clock.hpp"
+
+namespace ddp::detail {
+
+class Timeline {
+public:
+    /// Null when DDP_TIMELINE is not set. Throws Error{System} naming the file that cannot be written.
+    [[nodiscard]] static std::shared_ptr<Timeline> from_environment(int rank);
+    Timeline(const std::filesystem::path& file, int rank);
+
+    void span(std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end);
+    void bucket(std::uint64_t step, std::size_t index, std::size_t bytes, ddprun::TimePoint begin,
+                ddprun::TimePoint end);
+    /// Everything so far is in the file after it: a rank that is killed later loses nothing of it.
+    void flush();
+
+private:
+    [[nodiscard]] double microseconds(ddprun::TimePoint time) const;
+    void write(const std::string& event);
+
+    const int rank_;
+    const double offset_us_;  ///< of the host's clock to ours
+    std::mutex mutex_;
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+};
+
+/// trace.json of rank 3: trace.rank-3.json.
+[[nodiscard]] std::filesystem::path timeline_file(const std::filesystem::path& file, int rank);
+
+}  // namespace ddp::detail
