@@ -1,0 +1,50 @@
+// How far apart the first two CPUs are: nanoseconds for a word to go from one to the other and back. Virtual CPUs may
+// share a cache at one moment and not at the next, and everything in shared memory takes another time then.
+#include <pthread.h>
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+namespace {
+
+constexpr int kRounds = 20'000;
+
+struct alignas(128) Word {
+    std::atomic<int> value{0};
+};
+
+void run_on(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    ::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);  // where it is not allowed, the kernel chooses
+}
+
+}  // namespace
+
+int main() {
+    Word there;
+    Word back;
+    std::thread other([&] {
+        run_on(1);
+        for (int i = 1; i <= kRounds; ++i) {
+            while (there.value.load(std::memory_order_acquire) != i) {
+            }
+            back.value.store(i, std::memory_order_release);
+        }
+    });
+    run_on(0);
+    auto began = std::chrono::steady_clock::now();
+    for (int i = 1; i <= kRounds; ++i) {
+        if (i == kRounds / 10) began = std::chrono::steady_clock::now();  // the other one runs by now
+        there.value.store(i, std::memory_order_release);
+        while (back.value.load(std::memory_order_acquire) != i) {
+        }
+    }
+    const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - began;
+    other.join();
+    std::printf("%.1f\n", taken.count() / (kRounds - kRounds / 10));
+}

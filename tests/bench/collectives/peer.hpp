@@ -1,0 +1,89 @@
+#pragma once
+// Peer: one way to do collectives, and the loop that times it. Each way is a program of its own, started by the
+// launcher that goes with it; all run the same loop, so that only the collectives differ. Standard library only.
+//
+//     PROGRAM OP:BYTES:CALLS …        for example all_reduce:1048576:50 barrier:0:10000
+//
+// Rank 0 prints a line for each: "OP BYTES MEDIAN_US P999_US", of the slowest rank.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace ddprun::bench {
+
+class Peer {
+public:
+    virtual ~Peer() = default;
+    [[nodiscard]] virtual int rank() const = 0;
+    virtual void barrier() = 0;
+    [[nodiscard]] virtual double largest(double value) = 0;  ///< over all ranks
+    /// The kind of memory that this way works best with, or the kind that is to be measured.
+    [[nodiscard]] virtual float* allocate(std::size_t count) = 0;
+    virtual void all_reduce(float* values, std::size_t count) = 0;  ///< sum, in place
+    virtual void broadcast(float* values, std::size_t count) = 0;   ///< from rank 0
+};
+
+struct Cell {
+    std::string op;
+    std::size_t bytes = 0;
+    std::size_t calls = 0;
+};
+
+inline Cell parse_cell(const std::string& text) {
+    const auto first = text.find(':');
+    const auto second = text.find(':', first + 1);
+    if (second == std::string::npos) throw std::invalid_argument("not OP:BYTES:CALLS: " + text);
+    return {text.substr(0, first), std::stoul(text.substr(first + 1, second)), std::stoul(text.substr(second + 1))};
+}
+
+inline void call(Peer& peer, const Cell& cell, float* values) {
+    if (cell.op == "all_reduce") return peer.all_reduce(values, cell.bytes / sizeof(float));
+    if (cell.op == "broadcast") return peer.broadcast(values, cell.bytes / sizeof(float));
+    if (cell.op == "barrier") return peer.barrier();
+    throw std::invalid_argument("no collective is called " + cell.op);
+}
+
+/// Microseconds of each call. Large buffers are written anew by their rank before each, as gradients are; small ones
+/// are called back to back, for a barrier between them would cost more than they do.
+inline std::vector<double> time_calls(Peer& peer, const Cell& cell, float* values) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::size_t kLarge = 256 << 10;
+    std::vector<double> us(cell.calls);
+    for (std::size_t i = 0; i < cell.calls; ++i) {
+        if (cell.bytes >= kLarge) {
+            std::fill_n(values, cell.bytes / sizeof(float), static_cast<float>(peer.rank() + 1));
+            peer.barrier();
+        }
+        const auto began = Clock::now();
+        call(peer, cell, values);
+        us[i] = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
+    }
+    return us;
+}
+
+inline void run_cell(Peer& peer, const Cell& cell) {
+    float* values = peer.allocate(cell.bytes / sizeof(float) + 1);
+    std::fill_n(values, cell.bytes / sizeof(float) + 1, 1.0f);
+    for (int i = 0; i < 5; ++i) call(peer, cell, values);  // connections, first page faults
+    std::fill_n(values, cell.bytes / sizeof(float) + 1, 1.0f);
+    peer.barrier();
+    auto us = time_calls(peer, cell, values);
+    std::sort(us.begin(), us.end());
+    const double median = peer.largest(us[us.size() / 2]);
+    const double late = peer.largest(us[std::min(us.size() - 1, us.size() * 999 / 1000)]);
+    if (peer.rank() == 0) std::printf("%s %zu %.4f %.4f\n", cell.op.c_str(), cell.bytes, median, late);
+    std::fflush(stdout);
+}
+
+inline int run_cells(Peer& peer, int argc, char** argv, int first = 1) {
+    for (int i = first; i < argc; ++i) run_cell(peer, parse_cell(argv[i]));
+    return EXIT_SUCCESS;
+}
+
+}  // namespace ddprun::bench

@@ -1,0 +1,41 @@
+// Ours. usage: bench_peer_ddp arena|foreign CELL…
+#include <cstring>
+#include <memory>
+
+#include "ddp/ddp.hpp"
+#include "tests/bench/collectives/peer.hpp"
+
+namespace {
+
+class DdpPeer final : public ddprun::bench::Peer {
+public:
+    DdpPeer(ddp::ProcessGroup& group, bool foreign) : group_(group), foreign_(foreign) {}
+    int rank() const override { return group_.rank(); }
+    void barrier() override { group_.barrier().wait(); }
+    double largest(double value) override {
+        group_.all_reduce(ddp::buffer(value), ddp::ReduceOp::Max).wait();
+        return value;
+    }
+    float* allocate(std::size_t count) override {
+        if (!foreign_) return static_cast<float*>(group_.arena().allocate(count * sizeof(float)));
+        own_.push_back(std::make_unique<float[]>(count));
+        return own_.back().get();
+    }
+    void all_reduce(float* values, std::size_t count) override {
+        group_.all_reduce({values, count}, ddp::ReduceOp::Sum).wait();
+    }
+    void broadcast(float* values, std::size_t count) override { group_.broadcast({values, count}, 0).wait(); }
+
+private:
+    ddp::ProcessGroup& group_;
+    const bool foreign_;
+    std::vector<std::unique_ptr<float[]>> own_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
+    DdpPeer peer(context.world(), argc > 1 && std::strcmp(argv[1], "foreign") == 0);
+    return ddprun::bench::run_cells(peer, argc, argv, 2);
+}

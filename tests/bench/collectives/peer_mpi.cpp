@@ -1,0 +1,46 @@
+// MPI, compiled once for each implementation.
+#include <mpi.h>
+
+#include <memory>
+
+#include "tests/bench/collectives/peer.hpp"
+
+namespace {
+
+class MpiPeer final : public ddprun::bench::Peer {
+public:
+    MpiPeer() { MPI_Comm_rank(MPI_COMM_WORLD, &rank_); }
+    int rank() const override { return rank_; }
+    void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
+    double largest(double value) override {
+        MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        return value;
+    }
+    float* allocate(std::size_t count) override {
+        own_.push_back(std::make_unique<float[]>(count));
+        return own_.back().get();
+    }
+    void all_reduce(float* values, std::size_t count) override {
+        MPI_Allreduce(MPI_IN_PLACE, values, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    }
+    void broadcast(float* values, std::size_t count) override {
+        MPI_Bcast(values, static_cast<int>(count), MPI_FLOAT, 0, MPI_COMM_WORLD);
+    }
+
+private:
+    int rank_ = 0;
+    std::vector<std::unique_ptr<float[]>> own_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    int result = 0;
+    {
+        MpiPeer peer;
+        result = ddprun::bench::run_cells(peer, argc, argv);
+    }
+    MPI_Finalize();
+    return result;
+}

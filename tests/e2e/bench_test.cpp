@@ -1,0 +1,43 @@
+// ddp-bench as a user runs it.
+
+#include <boost/json.hpp>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+namespace {
+
+using Catch::Contains;
+
+e2e::Command bench(std::vector<std::string> words) {
+    std::vector<std::string> argv{(e2e::bin() / "ddprun").string(), "--nnodes", "2",         "--nproc-per-node", "2",
+                                  "--local-nodes",                  (e2e::bin() / "ddp-bench").string()};
+    argv.insert(argv.end(), words.begin(), words.end());
+    return {.argv = std::move(argv)};
+}
+
+}  // namespace
+
+TEST_CASE("ddp-bench measures every collective on two nodes and finds nothing wrong", "[e2e]") {
+    const e2e::Sandbox sandbox("bench");
+    const std::string file = (sandbox.path() / "figures.json").string();
+    const auto outcome =
+        e2e::run(sandbox, bench({"-c", "all", "-b", "0", "-e", "256k", "-f", "64", "-n", "3", "--json", file}));
+    CHECK(outcome.err == "");
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK_THAT(outcome.out, Contains("# all_to_all: 4 ranks, native backend") && Contains("# wrong values: 0;"));
+    const auto rows = boost::json::parse(e2e::read_file(file)).as_object().at("rows").as_array();
+    CHECK(rows.size() == 8 * 5);  // 0, 1, 64, 4096 and 262144 bytes
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("ddp-bench says once what is wrong with its command line", "[e2e]") {
+    const e2e::Sandbox sandbox("bench-input");
+    const auto unknown = e2e::run(sandbox, bench({"-c", "all_reduced"}));
+    CHECK(unknown.status.exit_code() == 2);
+    CHECK_THAT(unknown.err, Contains("there is no 'all_reduced'; there are all, all_reduce, broadcast"));
+    const auto root = e2e::run(sandbox, bench({"--root", "4"}));
+    CHECK(root.status.exit_code() == 2);
+    CHECK_THAT(root.err, Contains("--root 4: the ranks are 0 to 3") && Contains("rank 0 on"));
+    CHECK(sandbox.leftovers() == "");
+}

@@ -1,0 +1,150 @@
+#include "worker_lib/bench/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddp::bench {
+namespace {
+
+constexpr int kMostCalls = 100'000'000;
+const std::vector kTypes{DType::i8,  DType::u8,  DType::i32,  DType::u32, DType::i64,
+                         DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
+const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,  ReduceOp::Min, ReduceOp::Max,
+                       ReduceOp::Product, ReduceOp::BAnd, ReduceOp::BOr, ReduceOp::BXor};
+const std::vector kBackends{Backend::Auto, Backend::Native, Backend::Nccl};
+
+/// The value of that name; CLI11's own conversion of enumerations does not get along with a to_string() of theirs.
+template <typename Value>
+Value named(const std::string& name, const std::vector<Value>& values) {
+    for (const Value value : values) {
+        if (name == to_string(value)) return value;
+    }
+    throw CLI::ValidationError(name, "unknown");  // IsMember has let it pass: it cannot happen
+}
+
+template <typename Value>
+CLI::IsMember one_of(const std::vector<Value>& values) {
+    std::vector<std::string> names;
+    for (const Value value : values) names.emplace_back(to_string(value));
+    return CLI::IsMember(names);
+}
+
+std::map<std::string, std::size_t> size_units() {
+    return {{"k", std::size_t{1} << 10}, {"m", std::size_t{1} << 20}, {"g", std::size_t{1} << 30}};
+}
+
+/// "all", or names with commas between them.
+std::vector<Collective> parse_collectives(const std::string& text) {
+    std::vector<Collective> collectives;
+    for (const std::string& name : CLI::detail::split(text, ',')) {
+        bool found = name == "all";
+        for (const Collective collective : kAllCollectives) {
+            if (name != "all" && name != name_of(collective)) continue;
+            collectives.push_back(collective);
+            found = true;
+        }
+        if (found) continue;
+        std::string known = "all";
+        for (const Collective collective : kAllCollectives) known += fmt::format(", {}", name_of(collective));
+        throw CLI::ValidationError("--collective", fmt::format("there is no '{}'; there are {}", name, known));
+    }
+    return collectives;
+}
+
+void check(const Options& options) {
+    const auto refuse = [](const char* option, const std::string& why) { throw CLI::ValidationError(option, why); };
+    if (options.max_bytes < options.min_bytes)
+        refuse("--max-bytes", fmt::format("{} is less than --min-bytes, {}", options.max_bytes, options.min_bytes));
+    const bool bitwise = options.reduce_op == ReduceOp::BAnd || options.reduce_op == ReduceOp::BOr ||
+                         options.reduce_op == ReduceOp::BXor;
+    if (bitwise && is_float(options.dtype))
+        refuse("--redop",
+               fmt::format("{} is for integers, not for {}", to_string(options.reduce_op), to_string(options.dtype)));
+    if (options.reduce_op == ReduceOp::Avg && !is_float(options.dtype))
+        refuse("--redop", fmt::format("avg is for floats, not for {}", to_string(options.dtype)));
+}
+
+/// Between CLI11 and Options.
+struct Texts {
+    std::string collectives = "all_reduce";
+    std::string type = "f32";
+    std::string reduce_op = "sum";
+    std::string backend = "auto";
+};
+
+void add_what(CLI::App& app, Options& options, Texts& texts) {
+    const auto bytes = CLI::AsNumberWithUnit(size_units(), CLI::AsNumberWithUnit::CASE_INSENSITIVE, "BYTES");
+    app.add_option("-c,--collective", texts.collectives, "all, or names with commas between them")
+        ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option("-b,--min-bytes", options.min_bytes, "Smallest size; k, m and g are 1024, 1024^2, 1024^3")
+        ->transform(bytes)
+        ->capture_default_str();
+    app.add_option("-e,--max-bytes", options.max_bytes, "Largest size")->transform(bytes)->capture_default_str();
+    app.add_option("-f,--factor", options.factor, "From one size to the next")
+        ->check(CLI::Range(1.01, 1e9))
+        ->capture_default_str();
+    app.add_option("-d,--type", texts.type, "Of the elements")->check(one_of(kTypes))->capture_default_str();
+    app.add_option("-o,--redop", texts.reduce_op, "Of what reduces")->check(one_of(kOps))->capture_default_str();
+    app.add_option("-r,--root", options.root, "Of broadcast, reduce, gather and scatter")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+}
+
+void add_how(CLI::App& app, Options& options, Texts& texts) {
+    app.add_option("-n,--iterations", options.iterations, "Timed calls of each row")
+        ->check(CLI::Range(1, kMostCalls))
+        ->capture_default_str();
+    app.add_option("-w,--warm-up", options.warm_up, "Calls before them")
+        ->check(CLI::Range(0, kMostCalls))
+        ->capture_default_str();
+    app.add_flag("--check,!--no-check", options.check, "Look at every element of every result (default: yes)");
+    app.add_flag("--foreign", options.foreign, "Buffers of our own, instead of the group's arena");
+    app.add_flag("--rewrite", options.rewrite, "Write the input anew before each call, as backward does");
+    app.add_option("--backend", texts.backend, "How the ranks talk")->check(one_of(kBackends))->capture_default_str();
+    app.add_option("--json", options.json_file, "Write the figures there as JSON; - is stdout, without the table")
+        ->type_name("FILE");
+}
+
+}  // namespace
+
+std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& options) {
+    CLI::App app(
+        "Measures the collectives of ddp::ddp, in the terms of nccl-tests. Run it under a launcher:\n"
+        "  ddprun --nproc_per_node 4 ddp-bench --collective all\n"
+        "Times are those of the slowest rank; algbw is size / time, busbw what the busiest link has carried.",
+        "ddp-bench");
+    Texts texts;
+    add_what(app, options, texts);
+    add_how(app, options, texts);
+    try {
+        app.parse(argc, argv);
+        options.collectives = parse_collectives(texts.collectives);
+        options.dtype = named(texts.type, kTypes);
+        options.reduce_op = named(texts.reduce_op, kOps);
+        options.backend = named(texts.backend, kBackends);
+        check(options);
+        return std::nullopt;
+    } catch (const CLI::CallForHelp&) {
+        if (speaks) fmt::print("{}", app.help());
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", error.what());
+        return 2;
+    }
+}
+
+std::vector<std::size_t> sizes(const Options& options) {
+    std::vector<std::size_t> sizes;
+    for (auto size = static_cast<double>(options.min_bytes); size <= static_cast<double>(options.max_bytes);
+         size = std::max(size * options.factor, 1.0))
+        sizes.push_back(static_cast<std::size_t>(size));
+    return sizes;
+}
+
+}  // namespace ddp::bench

@@ -1,0 +1,115 @@
+#include "worker_lib/bench/pattern.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "worker_lib/src/native/half.hpp"
+
+namespace ddp::bench {
+namespace {
+
+/// Element i of what rank r gives. Products of many ranks must stay small: mostly ones.
+std::int64_t given(const Call& call, int rank, std::size_t i) {
+    const auto mixed = static_cast<std::int64_t>((static_cast<std::size_t>(rank) * 7 + i) % 11);
+    if (call.op == ReduceOp::Product && reduces(call.collective)) return mixed == 0 ? 2 : 1;
+    return mixed;
+}
+
+std::int64_t combine(ReduceOp op, std::int64_t a, std::int64_t b) {
+    switch (op) {
+        case ReduceOp::Sum:
+        case ReduceOp::Avg: return a + b;
+        case ReduceOp::Product: return a * b;
+        case ReduceOp::Min: return std::min(a, b);
+        case ReduceOp::Max: return std::max(a, b);
+        case ReduceOp::BAnd: return a & b;
+        case ReduceOp::BOr: return a | b;
+        case ReduceOp::BXor: return a ^ b;
+    }
+    return 0;
+}
+
+/// Element i of the reduction of all ranks' inputs.
+double reduced(const Call& call, std::size_t i) {
+    std::int64_t value = given(call, 0, i);
+    for (int r = 1; r < call.ranks; ++r) value = combine(call.op, value, given(call, r, i));
+    return call.op == ReduceOp::Avg ? static_cast<double>(value) / call.ranks : static_cast<double>(value);
+}
+
+/// Element i of this rank's output.
+double expected(const Call& call, std::size_t i) {
+    const std::size_t part = call.part();
+    const auto own = static_cast<std::size_t>(call.rank);
+    switch (call.collective) {
+        case Collective::kAllReduce:
+        case Collective::kReduce: return reduced(call, i);
+        case Collective::kReduceScatter: return reduced(call, own * part + i);
+        case Collective::kBroadcast: return static_cast<double>(given(call, call.root, i));
+        case Collective::kScatter: return static_cast<double>(given(call, call.root, own * part + i));
+        case Collective::kAllGather:
+        case Collective::kGather: return static_cast<double>(given(call, static_cast<int>(i / part), i % part));
+        case Collective::kAllToAll: {
+            return static_cast<double>(given(call, static_cast<int>(i / part), own * part + i % part));
+        }
+    }
+    return 0;
+}
+
+/// Calls use(pointer to the elements, in their C++ type).
+template <typename Use>
+auto with_type(const Buffer& buffer, Use use) {
+    switch (buffer.dtype) {
+        case DType::i8: return use(static_cast<std::int8_t*>(buffer.data));
+        case DType::u8: return use(static_cast<std::uint8_t*>(buffer.data));
+        case DType::i32: return use(static_cast<std::int32_t*>(buffer.data));
+        case DType::u32: return use(static_cast<std::uint32_t*>(buffer.data));
+        case DType::i64: return use(static_cast<std::int64_t*>(buffer.data));
+        case DType::u64: return use(static_cast<std::uint64_t*>(buffer.data));
+        case DType::f16: return use(static_cast<detail::Half*>(buffer.data));
+        case DType::bf16: return use(static_cast<detail::Bfloat16*>(buffer.data));
+        case DType::f64: return use(static_cast<double*>(buffer.data));
+        case DType::f32: break;
+    }
+    return use(static_cast<float*>(buffer.data));
+}
+
+template <typename T>
+void store(T& to, std::int64_t value) {
+    to = static_cast<T>(value);
+}
+void store(detail::Half& to, std::int64_t value) { to = detail::to_half(static_cast<float>(value)); }
+void store(detail::Bfloat16& to, std::int64_t value) { to = detail::to_bfloat16(static_cast<float>(value)); }
+
+/// Averages are rounded to the type; sums beyond what a small type holds wrap or are rounded as well.
+template <typename T>
+bool is(T got, double wanted) {
+    if constexpr (std::is_integral_v<T>)
+        return got == static_cast<T>(static_cast<std::int64_t>(wanted));
+    else
+        return std::abs(static_cast<double>(got) - wanted) <= 1e-6 * std::abs(wanted);
+}
+bool is(detail::Half got, double wanted) {
+    return std::abs(detail::to_float(got) - wanted) <= 0x1p-10 * std::abs(wanted);
+}
+bool is(detail::Bfloat16 got, double wanted) {
+    return std::abs(detail::to_float(got) - wanted) <= 0x1p-7 * std::abs(wanted);
+}
+
+}  // namespace
+
+void fill_input(const Call& call, const Buffer& in) {
+    with_type(in, [&](auto* elements) {
+        for (std::size_t i = 0; i < in.count; ++i) store(elements[i], given(call, call.rank, i));
+    });
+}
+
+std::size_t count_wrong(const Call& call, const Buffer& out) {
+    return with_type(out, [&](const auto* elements) {
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < out.count; ++i) wrong += is(elements[i], expected(call, i)) ? 0 : 1;
+        return wrong;
+    });
+}
+
+}  // namespace ddp::bench

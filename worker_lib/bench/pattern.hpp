@@ -1,0 +1,16 @@
+#pragma once
+// What ranks send, and what has to arrive: small whole numbers, of which every type holds the sums exactly.
+
+#include <cstddef>
+
+#include "worker_lib/bench/collective.hpp"
+
+namespace ddp::bench {
+
+/// Fills the input of `call.rank`.
+void fill_input(const Call& call, const Buffer& in);
+
+/// How many elements of the output are not what the collective has to give. Looks at every one.
+[[nodiscard]] std::size_t count_wrong(const Call& call, const Buffer& out);
+
+}  // namespace ddp::bench
