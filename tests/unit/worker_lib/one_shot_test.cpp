@@ -1,6 +1,7 @@
 // Small operations inside a node: who runs them, and how they mix with large ones.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -177,6 +178,37 @@ TEST_CASE("abort ends the wait of a thread that runs the operation itself", "[on
     REQUIRE(outcomes[0].ddp_error());
     CHECK(outcomes[0].ddp_error()->code() == ddp::ErrorCode::Aborted);
     CHECK_THAT(outcomes[0].text(), Contains("enough"));
+}
+
+TEST_CASE("a wait ends at its own deadline although an operation before it has a later one", "[one-shot]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        const auto began = std::chrono::steady_clock::now();
+        if (context.rank() == 1) {
+            static_cast<void>(context.store().get("over", std::chrono::seconds(30)));
+            return std::pair{std::string(), began - began};
+        }
+        std::array<int, 2> values{1, 1};  // they outlive the operations: abort() ends those before this returns
+        auto& world = context.world();
+        Work patient =
+            world.all_reduce(ddp::buffer(values[0]), ReduceOp::Sum, {}, {.timeout = std::chrono::seconds(15)});
+        Work hasty =
+            world.all_reduce(ddp::buffer(values[1]), ReduceOp::Sum, {}, {.timeout = std::chrono::milliseconds(100)});
+        std::string text;
+        try {
+            hasty.wait();
+        } catch (const ddp::Error& error) {
+            text = error.what();
+        }
+        const auto waited = std::chrono::steady_clock::now() - began;
+        context.store().set("over", "1");
+        world.abort("enough");
+        eventually([&] { return patient.done() && hasty.done(); });
+        return std::pair{text, waited};
+    });
+    REQUIRE(outcomes[0].value);
+    const auto& [text, waited] = *outcomes[0].value;
+    CHECK_THAT(text, Contains("operation #2 is not done at its deadline"));
+    CHECK(waited < std::chrono::seconds(10));
 }
 
 TEST_CASE("the deadline of a small operation names who has not come", "[one-shot]") {

@@ -68,7 +68,7 @@ void NativeBackend::help(const WorkState& work) {
     const std::unique_lock running(running_, std::try_to_lock);
     if (!running) return hurry();  // whoever is at it may stop short of this work
     while (!work.done()) {
-        const auto job = next_job();
+        const auto job = next_job(work.deadline());
         if (!job) return;
         perform(*job);
     }
@@ -101,10 +101,16 @@ void NativeBackend::end(const Error& failure, bool tell_peers) {
     changed_.notify_one();
 }
 
-std::optional<NativeBackend::Job> NativeBackend::next_job() {
+/// One that may wait longer than `latest` is left to the progress thread: a helper has a deadline of its own to keep.
+std::optional<NativeBackend::Job> NativeBackend::next_job(ddprun::TimePoint latest) {
     const std::lock_guard lock(mutex_);
     if (jobs_.empty()) {
         wanted_ = false;
+        return std::nullopt;
+    }
+    if (jobs_.front().operation.deadline > latest) {
+        wanted_ = true;
+        changed_.notify_one();
         return std::nullopt;
     }
     Job job = std::move(jobs_.front());

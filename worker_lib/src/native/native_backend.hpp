@@ -49,7 +49,8 @@ public:
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
 
-    /// Runs operations until `work` is done; if somebody else runs, sees to it that they go on, and comes back.
+    /// Runs operations until `work` is done. If somebody else runs, or one before it has a later deadline, sees to it
+    /// that the progress thread goes on, and comes back.
     void help(const WorkState& work);
     /// What has been opened only shall be finished by the progress thread.
     void hurry();
@@ -64,7 +65,7 @@ private:
     void run();
     void run_all();
     [[nodiscard]] bool open(const Operation& operation);
-    [[nodiscard]] std::optional<Job> next_job();
+    [[nodiscard]] std::optional<Job> next_job(ddprun::TimePoint latest = ddprun::TimePoint::max());
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
     void perform(const Job& job);
     void fail(const Error& failure);
