@@ -1,6 +1,6 @@
 #pragma once
-// Control: the first page of a rank's segment, through which the ranks of a node speak. Plain shared memory and atomics
-// that are free of locks; whoever dies in between leaves nothing locked. Each word says who writes it.
+// Control: the first pages of a rank's segment, through which the ranks of a node speak. Plain shared memory and
+// atomics that are free of locks; whoever dies in between leaves nothing locked. Each word says who writes it.
 
 #include <array>
 #include <atomic>

@@ -112,14 +112,15 @@ void Node::barrier(const Operation& operation) {
 template <typename HasCome>
 void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
     int next = 0;  // all before it have come
-    const auto ready = [&] {
+    const auto all_have_come = [&] {
         while (next < size() && has_come(next)) ++next;
-        return next == size() || poisoned();
+        return next == size();
     };
     Silence silence;
-    waiter_.wait(ready, [&] { check_progress(operation, silence, has_come); });
-    // Whoever failed has not come. If all have come, the failure is about something later.
-    if (next < size()) check_poison(operation);
+    waiter_.wait([&] { return all_have_come() || poisoned(); }, [&] { check_progress(operation, silence, has_come); });
+    // If all have come, the failure is about something later. Looked at once more: the last may have come and failed
+    // between our looks at it and at the failure.
+    if (!all_have_come()) check_poison(operation);
 }
 
 template <typename HasCome>
