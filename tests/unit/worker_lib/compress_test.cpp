@@ -198,3 +198,14 @@ TEST_CASE("a hook that fails ends the backward on all ranks, with its text", "[r
     CHECK_THROWS_WITH(std::rethrow_exception(outcomes[0].error), "no such codec");
     CHECK_THAT(outcomes[1].text(), Contains("no such codec") && Contains("rank 0"));
 }
+
+TEST_CASE("one hook for two reducers is refused", "[compress]") {
+    const auto outcomes = ddp::testing::try_ranks({.ranks_per_node = {2}}, [](ddp::Context& context) {
+        const auto hook = ddp::compress(ddp::DType::bf16);
+        const ddp::GradientReducer first(context.world(), {{"a", 1}}, {.hook = hook});
+        const ddp::GradientReducer second(context.world(), {{"b", 1}}, {.hook = hook});
+    });
+    REQUIRE(outcomes[0].ddp_error());
+    CHECK(outcomes[0].ddp_error()->code() == ddp::ErrorCode::InvalidArgument);
+    CHECK_THAT(outcomes[0].text(), Catch::Contains("one hook"));
+}

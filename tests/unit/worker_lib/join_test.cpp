@@ -111,3 +111,50 @@ TEST_CASE("nobody has a batch: the epoch is over at once", "[join]") {
     });
     CHECK(outcomes == std::vector(2, std::pair{false, -1}));
 }
+
+TEST_CASE("a bound gradient of a rank without batches counts as zero, not as the average before", "[join]") {
+    // Rank 1 has the first step only; the others are two without sync and one with it.
+    const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        std::vector<float> bound(1);
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        reducer.bind(0, ddp::buffer(std::span(bound)));
+        Join join(context.world(), reducer);
+        const int batches = context.rank() == 0 ? 3 : 1;
+        int step = 0;
+        while (join.more(step < batches, step != 1)) {
+            reducer.begin_backward(step != 1);
+            if (step < 2) bound[0] = 0;
+            bound[0] += 4;
+            reducer.mark_ready(0);
+            reducer.finish_backward();
+            ++step;
+        }
+        return bound[0];
+    });
+    CHECK(averages == std::vector<float>{4, 4});  // (4 + 4 + 0) / 2
+}
+
+TEST_CASE("ranks that disagree on synchronising are told before the step", "[join]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {3}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        Join join(context.world(), reducer);
+        return join.more(context.rank() != 0, context.rank() == 1);
+    });
+    for (const auto& outcome : outcomes) {
+        REQUIRE(outcome.ddp_error());
+        CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Mismatch);
+        CHECK(outcome.ddp_error()->culprits() == std::vector<int>{2});
+        CHECK_THAT(outcome.text(), Contains("rank 1") && Contains("with sync") && Contains("rank 2"));
+    }
+}
+
+TEST_CASE("a group that is smaller than the reducer's is refused", "[join]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        const auto alone = context.world().split(context.rank(), 0, "alone");
+        Join join(*alone, reducer);
+    });
+    REQUIRE(outcomes[0].ddp_error());
+    CHECK(outcomes[0].ddp_error()->code() == ddp::ErrorCode::InvalidArgument);
+    CHECK_THAT(outcomes[0].text(), Contains("1") && Contains("2"));
+}

@@ -166,10 +166,10 @@ TEST_CASE("bound gradients are copied in when they are ready, and their averages
             reducer.mark_ready(0);
             reducer.finish_backward();
         }
-        const bool accumulated = all_are(outside, 3) && all_are(unused, 5) && all_are(values(reducer, 0), 0.5f);
+        const bool accumulated = all_are(outside, 3) && all_are(unused, 0) && all_are(values(reducer, 0), 0.5f);
 
         reducer.begin_backward();
-        std::ranges::fill(outside, 2 * mine);
+        std::ranges::fill(values(reducer, 1), 2 * mine);  // where the bound gradient is
         for (std::size_t i = 0; i < 2; ++i) reducer.mark_ready(i);
         reducer.mark_unused(2);
         reducer.finish_backward();
@@ -242,6 +242,50 @@ TEST_CASE("rebuild follows the order in which rank 0's gradients became ready", 
         CHECK(right == std::vector<bool>(12, true));
     }
     CHECK(std::get<3>(outcomes[0]) == 2);  // of the first step: c and a wait for d. In the new plan nobody waits.
+}
+
+namespace {
+
+/// Exchanges like the plain reducer; on rank 1 it cannot be prepared for a second plan.
+class UnpreparedHook final : public ddp::CommHook {
+public:
+    void prepare(ddp::ProcessGroup& group, const BucketPlan&) override {
+        if (group_ != nullptr && group.rank() == 1) throw std::runtime_error("no memory for the new plan");
+        group_ = &group;
+    }
+    ddp::Work launch(const ddp::GradBucket& bucket) override {
+        return group_->all_reduce(bucket.buffer, ddp::ReduceOp::Avg);
+    }
+    void complete(const ddp::GradBucket&) override {}
+
+private:
+    ddp::ProcessGroup* group_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a rebuild that fails on one rank ends the reducer on all", "[reducer]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}},
+                                {.limits = kOneEach, .rebuild = true, .hook = std::make_shared<UnpreparedHook>()});
+        const auto step = [&] {
+            reducer.begin_backward();
+            for (const std::size_t i : {0u, 1u}) reducer.mark_ready(i);
+            reducer.finish_backward();
+        };
+        step();
+        try {
+            step();
+        } catch (const std::runtime_error&) {
+            if (context.rank() == 0) throw;
+            step();  // still unusable
+        }
+    });
+    for (const auto& outcome : outcomes) {
+        REQUIRE(outcome.ddp_error());
+        CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Aborted);
+        CHECK_THAT(outcome.text(), Contains("no memory for the new plan"));
+    }
 }
 
 TEST_CASE("a plan is taken from an earlier run, if it fits", "[reducer]") {

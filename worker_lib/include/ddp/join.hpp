@@ -27,7 +27,7 @@ struct JoinOptions {
 /// rank without batches would not make them.
 class Join {
 public:
-    /// Collective.
+    /// Collective. `group` is the one that the reducer was made with; Error{InvalidArgument} if it has another size.
     Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options = {});
     ~Join();
     Join(const Join&) = delete;
@@ -35,8 +35,8 @@ public:
 
     /// Before each step: has this rank a batch for it? Returns true when it has; one rank that has none shadows the
     /// steps of the others inside this call, and returns false on all ranks together, when nobody has any. `sync`:
-    /// whether the step's backward will be synchronised, the same on all ranks that have a batch. Costs one small
-    /// exchange per step.
+    /// whether the step's backward will be synchronised, the same on all ranks that have a batch: else all throw
+    /// Error{Mismatch}. Costs one small exchange per step.
     [[nodiscard]] bool more(bool have_batch, bool sync = true);
     /// The lowest of the ranks that made the last step, from which the final model has to come. -1 before any step.
     [[nodiscard]] int last_active() const { return last_active_; }

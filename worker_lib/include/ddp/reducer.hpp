@@ -83,7 +83,7 @@ public:
     ~GradientReducer();
     GradientReducer(GradientReducer&&) noexcept;
 
-    /// Where to write gradient i: params[i].count elements, a view into its bucket.
+    /// Where to write gradient i: params[i].count elements, a view into its bucket, or the buffer bound in its place.
     [[nodiscard]] Buffer grad(std::size_t i);
     /// For gradients that live elsewhere: `external`, of the parameter's count and type, is copied into the bucket when
     /// it is marked ready, and the average is copied back. Between backwards; it has to stay valid from then on.
@@ -96,8 +96,8 @@ public:
     /// Gradient i is complete (with ParamSpec::uses = k: at the k-th call). Launches its bucket when it is the next one
     /// and full. Once too often in one backward: an error.
     void mark_ready(std::size_t i);
-    /// Gradient i takes no part in this backward: its view is set to zero, or keeps what earlier backwards without sync
-    /// added.
+    /// Gradient i takes no part in this backward: its view (and a bound buffer) is set to zero, or keeps what earlier
+    /// backwards without sync added.
     void mark_unused(std::size_t i);
     /// Waits for all buckets. Throws Error{InvalidArgument} naming every parameter that was not marked. After an error
     /// the reducer is unusable, here and (with Error{Aborted} or {PeerLost}) on the peers, which would wait for ever

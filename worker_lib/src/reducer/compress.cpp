@@ -14,6 +14,12 @@ public:
     Compression(DType wire_type, CompressOptions options) : wire_type_(wire_type), options_(options) {}
 
     void prepare(ProcessGroup& group, const BucketPlan& plan) override {
+        if (group_name_.empty()) group_name_ = group.name();
+        if (group_name_ != group.name()) {  // its buffers lie in the first group's arena
+            throw Error(ErrorCode::InvalidArgument, "compress: one hook was given to two reducers, of the groups '" +
+                                                        group_name_ + "' and '" + group.name() +
+                                                        "'. Make one for each");
+        }
         group_ = &group;
         allocate_wires(plan);
     }
@@ -93,6 +99,7 @@ private:
     const DType wire_type_;
     const CompressOptions options_;
     ProcessGroup* group_ = nullptr;
+    std::string group_name_;
     std::byte* memory_ = nullptr;
     std::size_t room_ = 0;                       ///< bytes
     std::vector<std::size_t> offsets_;           ///< by bucket

@@ -74,8 +74,10 @@ void GradientStorage::copy_out(std::size_t bucket) const {
 }
 
 void GradientStorage::zero(std::size_t param) const {
-    const Buffer& view = params_[param].view;
-    if (view.count > 0) std::memset(view.data, 0, view.bytes());
+    const auto& [view, bucket, external] = params_[param];
+    if (view.count == 0) return;
+    std::memset(view.data, 0, view.bytes());
+    if (external) std::memset(external->data, 0, external->bytes());
 }
 
 }  // namespace ddp::detail

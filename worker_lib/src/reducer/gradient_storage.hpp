@@ -23,6 +23,10 @@ public:
 
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
     [[nodiscard]] const Buffer& view(std::size_t param) const { return params_[param].view; }
+    /// Where the caller has it: the bound buffer, or the view.
+    [[nodiscard]] const Buffer& gradient(std::size_t param) const {
+        return params_[param].external ? *params_[param].external : params_[param].view;
+    }
     [[nodiscard]] std::size_t bucket_of(std::size_t param) const { return params_[param].bucket; }
     [[nodiscard]] GradBucket bucket(std::size_t index) const;
 
@@ -32,6 +36,7 @@ public:
     void copy_in(std::size_t param) const;
     /// From a bucket into the bound buffers.
     void copy_out(std::size_t bucket) const;
+    /// In the bucket, and in the bound buffer.
     void zero(std::size_t param) const;
 
 private:

@@ -29,10 +29,31 @@ constexpr std::uint8_t kBatchWithSync = 2;
                 ended);
 }
 
+/// Each rank would wait for what the others do not do.
+[[noreturn]] void end_for_sync(const std::vector<std::uint8_t>& plans, int first) {
+    std::vector<int> others;
+    const std::uint8_t plan = plans[static_cast<std::size_t>(first)];
+    for (std::size_t r = 0; r < plans.size(); ++r) {
+        if (plans[r] != kNoBatch && plans[r] != plan) others.push_back(static_cast<int>(r));
+    }
+    const bool sync = plan == kBatchWithSync;
+    throw Error(ErrorCode::Mismatch,
+                "Join: the ranks are about to make different steps: rank " + std::to_string(first) + " one with" +
+                    (sync ? "" : "out") + " sync, but " + detail::name_ranks(others) + " one with" +
+                    (sync ? "out" : "") + " sync. Pass the same `sync` to more() on every rank",
+                others);
+}
+
 }  // namespace
 
 Join::Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options)
-    : group_(group.split(0, group.rank(), "join")), reducer_(reducer), options_(options) {}
+    : group_(group.split(0, group.rank(), "join")), reducer_(reducer), options_(options) {
+    const int ranks = reducer_.impl_->ranks();
+    if (group_->size() == ranks) return;
+    throw Error(ErrorCode::InvalidArgument, "Join: the group has " + std::to_string(group_->size()) +
+                                                " ranks, the reducer's has " + std::to_string(ranks) +
+                                                ". Pass the group that the reducer was made with");
+}
 
 Join::~Join() { reducer_.impl_->divide_by(group_->size()); }
 
@@ -45,6 +66,8 @@ bool Join::more(bool have_batch, bool sync) {
         const auto first = std::ranges::find_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
         if (first == plans.end()) return false;
         last_active_ = static_cast<int>(first - plans.begin());
+        const bool alike = std::ranges::all_of(plans, [&](std::uint8_t p) { return p == kNoBatch || p == *first; });
+        if (!alike) end_for_sync(plans, last_active_);
         const auto active = std::ranges::count_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
         if (active < group_->size() && options_.early == JoinOptions::Early::Throw) end_early(plans);
         reducer_.impl_->divide_by(options_.divide_by_initial ? group_->size() : static_cast<int>(active));

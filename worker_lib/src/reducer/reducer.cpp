@@ -18,6 +18,18 @@ void GradientReducer::Impl::refuse_if_failed() const {
     if (phase_ == Phase::kFailed) throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
 }
 
+/// What the peers take part in, too: if it throws, the reducer has failed. Not under the lock.
+template <typename Action>
+void GradientReducer::Impl::or_fail(Action action) {
+    try {
+        action();
+    } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        fail(error.what());
+        throw;
+    }
+}
+
 void GradientReducer::Impl::begin(bool sync) {
     sync = sync && no_sync_guards_ == 0;
     {
@@ -26,7 +38,7 @@ void GradientReducer::Impl::begin(bool sync) {
         if (phase_ != Phase::kIdle) refuse("begin_backward: the backward before was not ended by finish_backward");
     }
     if (options_.check_every_step) agree_on_step(sync);
-    if (may_rebuild_ && stats_.steps > 0) rebuild();
+    if (may_rebuild_ && stats_.steps > 0) or_fail([this] { rebuild(); });
 
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < params_.size(); ++i) {
@@ -127,8 +139,10 @@ Step GradientReducer::Impl::finish() {
     const auto wait_began = ddprun::Clock::now();
     Step step{.synchronised = sync};
     if (sync) {
-        wait_for_buckets();
-        if (options_.find_unused) step.used = used_anywhere();
+        or_fail([&] {
+            wait_for_buckets();
+            if (options_.find_unused) step.used = used_anywhere();
+        });
     }
     const auto now = ddprun::Clock::now();
     if (timeline_) {
@@ -191,16 +205,10 @@ void GradientReducer::Impl::finish_bucket(std::size_t b) {
 }
 
 void GradientReducer::Impl::wait_for_buckets() {
-    try {
-        if (finisher_) {
-            finisher_->wait();
-        } else {
-            for (std::size_t b = 0; b < buckets_.size(); ++b) finish_bucket(b);
-        }
-    } catch (const std::exception& error) {
-        const std::lock_guard lock(mutex_);
-        fail(error.what());
-        throw;
+    if (finisher_) {
+        finisher_->wait();
+    } else {
+        for (std::size_t b = 0; b < buckets_.size(); ++b) finish_bucket(b);
     }
 }
 

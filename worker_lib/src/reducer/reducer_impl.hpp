@@ -34,6 +34,7 @@ public:
     void shadow(bool sync);
     /// From the next backward on, averages are sums divided by `ranks`, of which the group may have more.
     void divide_by(int ranks);
+    [[nodiscard]] int ranks() const { return group_->size(); }
 
     void sync_parameters(std::span<const Buffer> params, int root);
     void verify_parameters(std::span<const Buffer> params);
@@ -78,6 +79,8 @@ private:
     void wait_for_buckets();
     [[nodiscard]] std::vector<bool> used_anywhere();
     void fail(const std::string& why);
+    template <typename Action>
+    void or_fail(Action action);
 
     // how a sum becomes an average
     [[nodiscard]] ReduceOp op() const;

@@ -26,10 +26,10 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
     items.push_back("bucket limits of " + std::to_string(options.limits.first_bucket_cap_bytes) + " and " +
                     std::to_string(options.limits.bucket_cap_bytes) + " bytes, alignment " +
                     std::to_string(options.limits.align_bytes));
-    items.push_back(std::string(options.hook ? "a hook" : "no hook") + ", average " +
-                    std::to_string(static_cast<int>(options.average)) + (options.rebuild ? ", rebuild" : "") +
-                    (options.find_unused ? ", find_unused" : "") +
-                    (options.check_every_step ? ", check_every_step" : ""));
+    items.push_back(
+        std::string(options.hook ? "a hook" : "no hook") + ", average " +
+        std::to_string(static_cast<int>(options.average)) + (options.rebuild && !options.plan ? ", rebuild" : "") +
+        (options.find_unused ? ", find_unused" : "") + (options.check_every_step ? ", check_every_step" : ""));
     for (std::size_t i = 0; i < params.size(); ++i) items.push_back(describe(i, params[i]));
     return items;
 }
@@ -79,6 +79,7 @@ GradientReducer::Impl::~Impl() {
 
 void GradientReducer::Impl::make_buckets() {
     buckets_.assign(plan().buckets.size(), {});
+    next_bucket_ = 0;
     for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].tag = "bucket " + std::to_string(b);
     if (options_.hook) options_.hook->prepare(*group_, plan());
 }
@@ -102,7 +103,7 @@ void GradientReducer::Impl::agree_on_step(bool sync) {
 
 Buffer GradientReducer::Impl::grad(std::size_t i) const {
     check_index(i);
-    return storage_->view(i);
+    return storage_->gradient(i);
 }
 
 void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
