@@ -28,6 +28,7 @@ public:
     /// what peers have stored with sequential consistency before they called wake().
     template <typename Ready, typename Check>
     void wait(Ready ready, Check check) const {
+        auto enough = ddprun::TimePoint::max();
         for (int i = 0; i < kYields; ++i) {
             for (int j = 0; j < pauses_; ++j) {
                 if (ready()) return;
@@ -35,6 +36,9 @@ public:
             }
             if (ready()) return;
             yield();
+            const auto now = ddprun::Clock::now();
+            if (i == 0) enough = now + kYielding;
+            if (now > enough) break;
         }
         while (!nap_until(ready)) check();
     }
@@ -46,6 +50,8 @@ public:
 
 private:
     static constexpr int kYields = 200;
+    /// On a busy machine each yield lasts for the others' time slices: 200 took seconds, past deadlines.
+    static constexpr auto kYielding = std::chrono::milliseconds(10);
 
     template <typename Ready>
     bool nap_until(Ready ready) const {
