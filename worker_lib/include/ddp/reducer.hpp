@@ -34,7 +34,7 @@ enum class Average : std::uint8_t {
 /// What a gradient is that nobody marked before finish_backward.
 enum class UnusedPolicy : std::uint8_t {
     Error,  ///< a mistake: finish_backward names every one
-    Zero,   ///< unused: as if mark_unused had been called
+    Zero,   ///< unused: as if mark_unused had been called; if only some of its uses were marked, complete
 };
 
 struct ReducerOptions {
