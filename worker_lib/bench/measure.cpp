@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <span>
 #include <vector>
@@ -16,6 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kAlignBytes = 128;
+constexpr int kJunk = 0x5a;  // so that a call that does nothing cannot pass on what the one before it left
 
 void call_once(ProcessGroup& group, const Call& call, const Buffers& buffers) {
     start(group, call, buffers).wait_host();
@@ -24,6 +26,7 @@ void call_once(ProcessGroup& group, const Call& call, const Buffers& buffers) {
 /// In place an all_reduce adds up again and again what it wrote: only the first call after filling can be checked.
 std::size_t count_wrong_of_all(ProcessGroup& group, const Call& call, const Buffers& buffers) {
     fill_input(call, buffers.in);
+    if (!call.in_place && buffers.out.count > 0) std::memset(buffers.out.data, kJunk, buffers.out.bytes());
     call_once(group, call, buffers);
     std::uint64_t wrong = count_wrong(call, call.collective == Collective::kBroadcast ? buffers.in : buffers.out);
     group.all_reduce(buffer(wrong), ReduceOp::Sum).wait();

@@ -79,6 +79,10 @@ void WorkState::wait() {
 
 namespace ddp {
 
+Work::~Work() {
+    if (state_ && !state_->done()) state_->hurry();  // nobody will wait for it, maybe
+}
+
 bool Work::done() const {
     if (!state_ || state_->done()) return true;
     state_->hurry();

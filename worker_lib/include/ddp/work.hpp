@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace ddp {
 
@@ -17,6 +18,12 @@ class Work {
 public:
     Work() = default;  ///< done from the start
     explicit Work(std::shared_ptr<detail::WorkState> state) : state_(std::move(state)) {}
+    Work(const Work&) = default;
+    Work& operator=(const Work&) = default;
+    Work(Work&&) noexcept = default;
+    Work& operator=(Work&&) noexcept = default;
+    /// The operation goes on, and its buffers are the library's until it has ended.
+    ~Work();
 
     /// True once the operation has ended, well or badly.
     [[nodiscard]] bool done() const;
