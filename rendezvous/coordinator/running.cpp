@@ -122,6 +122,7 @@ void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& mess
     Group& group = t.state.group;
     const auto member = group.members.find(id);
     if (message.generation != group.generation || member == group.members.end()) return;
+    if (t.state.nodes.at(id).busy != message.generation) return;  // repeated after a reconnect: its node has ended
     if (is_of(t.state, id, message.rank)) group.finished.emplace(message.rank, t.state.now);
 }
 

@@ -298,6 +298,20 @@ TEST_CASE("a whole node that had finished is named by its ranks", "[coordinator]
                Contains("ranks 2-3, 5 had already exited with code 0, the first 0 ms before"));
 }
 
+TEST_CASE("a finished worker that is told of again after its node has finished counts once", "[coordinator]") {
+    Job job({.slots = 2});
+    job.start({"n1", "n2"});
+    const WorkerFinished finished{job.state.generation, Rank{3}};
+    job.say("n2", finished);
+    job.succeeded("n2");
+    job.disconnect("n2");
+    job.join("n2");
+    job.say("n2", finished);
+    job.succeeded("n2");
+    job.fail("n1", failure(0, "n1", {ExitStatus::Kind::kExited, 7, false}));
+    CHECK_THAT(job.sent<Abort>().at("n1").reason, Contains("; ranks 2-3 had already exited with code 0"));
+}
+
 TEST_CASE("what a node could not start for want of its own is no failure of the program", "[coordinator]") {
     const int code = GENERATE(69, 70);
     Job job;
