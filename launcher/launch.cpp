@@ -33,7 +33,7 @@ namespace {
 constexpr std::chrono::seconds kLingerAlone{5};
 constexpr std::chrono::seconds kLingerShared{10};
 // The daemon says goodbye to all agents and ends when it has given its verdict; ddprun ends after it if that is soon.
-constexpr std::chrono::seconds kGoodbye{1};
+constexpr std::chrono::seconds kGoodbye{2};  // the daemon may wait a second for a node that was cut off at the end
 
 /// All that was found out before the first process is started.
 struct Plan {

@@ -86,6 +86,7 @@ awaitable<void> Daemon::tick() {
     while (!exit_code_) {
         const TimePoint now = Clock::now();
         apply(coordinator::Tick{now});
+        if (state_.verdict && !verdict_is_missed(now)) end(exit_code::kSuccess);
         if (!exit_code_ && deserted(now)) end(exit_code::kInfrastructure);
         if (exit_code_) co_return;
         tick_timer_.expires_at(now + kTickInterval);
@@ -101,6 +102,15 @@ bool Daemon::deserted(TimePoint now) {
     return true;
 }
 
+/// Whether a node that was cut off for a moment when the job ended may still come back and ask.
+bool Daemon::verdict_is_missed(TimePoint now) const {
+    return std::ranges::any_of(state_.nodes, [&](const auto& entry) {
+        const coordinator::Node& node = entry.second;
+        return node.link == coordinator::Link::kDisconnected && node.vanished_at <= finished_at_ &&
+               now < node.vanished_at + config_.job.reconnect_grace;
+    });
+}
+
 void Daemon::end(int exit_code) {
     if (exit_code_) return;
     exit_code_ = exit_code;
@@ -109,6 +119,7 @@ void Daemon::end(int exit_code) {
 
 void Daemon::stop(int signal) {
     if (exit_code_) return;
+    if (state_.verdict) return end(exit_code::kSuccess);  // all that are connected have heard it
     coordinator::Verdict verdict;
     verdict.outcome = coordinator::Outcome::kStopped;
     verdict.exit_code = exit_code::kSignalBase + signal;
@@ -187,6 +198,9 @@ void Daemon::perform(const coordinator::Disconnect& action) {
     agents_.erase(agent);
 }
 
-void Daemon::perform(const coordinator::FinishJob&) { end(exit_code::kSuccess); }
+void Daemon::perform(const coordinator::FinishJob&) {
+    finished_at_ = state_.now;
+    if (!verdict_is_missed(finished_at_)) end(exit_code::kSuccess);  // else tick() does
+}
 
 }  // namespace ddprun::daemon

@@ -76,6 +76,7 @@ private:
     void perform(const coordinator::FinishJob& action);
     void log_step(const std::string& reason, Generation before);
     [[nodiscard]] bool deserted(TimePoint now);
+    [[nodiscard]] bool verdict_is_missed(TimePoint now) const;
     void end(int exit_code);
 
     tcp::acceptor acceptor_;
@@ -90,6 +91,7 @@ private:
     std::optional<int> exit_code_;  ///< set: run() comes to its end
     boost::asio::steady_timer tick_timer_;
     TimePoint alone_since_;
+    TimePoint finished_at_;  ///< once the coordinator has given its verdict
     int strangers_ = 0;
     int closing_ = 0;                   ///< channels whose goodbye is under way
     boost::asio::steady_timer closed_;  ///< never expires; cancelled when `closing_` falls to 0

@@ -156,6 +156,32 @@ TEST_CASE("every node hears the verdict, and the daemon ends with it", "[daemon]
     REQUIRE(run(fixture.io, test()));
 }
 
+TEST_CASE("a node whose connection is broken when the job ends hears the verdict when it is back", "[daemon][unit]") {
+    daemon::DaemonConfig config = quick_config();
+    config.job.reconnect_grace = 20s;  // as long as the test may take
+    DaemonFixture fixture(std::move(config));
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1"));
+        const auto n2 = fixture.agent(join_as("n2"));  // a spare
+        co_await n1->join();
+        co_await n2->join();
+        co_await n1->expect<Assignment>();
+        n2->crash();
+        co_await pause(50ms);  // one thread: what the crash did to the socket is handled by then
+        n1->send(GroupSucceeded{Generation{1}});
+        const auto told = co_await n1->expect<Finished>();
+        CHECK(told.verdict.outcome == Outcome::kSucceeded);
+        const auto again = fixture.agent(join_as("n2"));
+        co_await again->join();
+        const auto told_again = co_await again->expect<Finished>();
+        CHECK(told_again.verdict == told.verdict);
+        const bool ended = co_await fixture.has_ended();
+        CHECK(ended);
+        CHECK(fixture.exit_code == exit_code::kSuccess);
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
 TEST_CASE("a job that failed is a job that the daemon has finished", "[daemon][unit]") {
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
