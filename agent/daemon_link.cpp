@@ -20,8 +20,8 @@ using namespace asio::experimental::awaitable_operators;
 using namespace coordinator;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAskAgain{200};  // a daemon that has not noticed yet that our last connection broke
-constexpr milliseconds kGoodbye{2000};  // a daemon that does not answer must not keep a finished node
+constexpr milliseconds kDialEvery{200};  // at most, also when each new connection ends at once
+constexpr milliseconds kGoodbye{2000};   // a daemon that does not answer must not keep a finished node
 
 /// What other nodes had a part in (host names, messages), fit for a terminal.
 std::string words_of(const std::string& reason) { return printable(reason, reason.size()); }
@@ -68,6 +68,7 @@ void DaemonLink::lose(std::string why) {
 asio::awaitable<void> DaemonLink::converse() {
     std::string broken;  // why the last connection ended
     for (TimePoint deadline = Clock::now() + lost_after_; !closed_; deadline = heard_ + lost_after_) {
+        const TimePoint dialed_at = Clock::now();
         auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
         if (closed_) co_return;
         if (!connected) {
@@ -83,12 +84,11 @@ asio::awaitable<void> DaemonLink::converse() {
         client_.reset();
         broken = "lost " + why;
         if (!may_connect_again()) break;
-        if (std::exchange(refused_for_now_, false)) {
-            asio::steady_timer pause(io_, kAskAgain);
-            co_await pause.async_wait(asio::use_awaitable);
-        } else if (!std::exchange(interrupted_, true)) {
+        const bool refused = std::exchange(refused_for_now_, false);
+        if (!refused && !std::exchange(interrupted_, true))
             callbacks_.notice(fmt::format("{}; connecting again", broken));
-        }
+        asio::steady_timer pause(io_, dialed_at + kDialEvery);
+        co_await pause.async_wait(asio::use_awaitable);
     }
     lose(std::move(broken));
 }
@@ -143,43 +143,45 @@ void DaemonLink::forget_reports_before(Generation generation) {
 }
 
 void DaemonLink::take(DaemonMessage message) {
-    std::visit(
-        Overloaded{
-            [this](const Welcome& welcome) {
-                heartbeat_interval_ = welcome.heartbeat_interval;
-                lost_after_ = welcome.lost_after;
-                timer_.cancel();  // the first heartbeat may be due earlier than we thought
-                welcomed_ = true;
-                if (std::exchange(interrupted_, false)) callbacks_.notice("connected to the rendezvous daemon again");
-                callbacks_.welcomed(welcome);
-            },
-            [](const Heartbeat&) {},
-            [this](const Waiting& waiting) {
-                Waiting clean = waiting;
-                clean.reason = words_of(waiting.reason);
-                callbacks_.waiting(clean);
-            },
-            [this](const Assignment& assignment) {
-                forget_reports_before(assignment.generation);
-                callbacks_.event(Assigned{assignment});
-            },
-            [this](const Abort& abort) {
-                callbacks_.event(AbortReceived{abort.generation, words_of(abort.reason)});
-            },
-            [this](const Finished& finished) {
-                over_ = true;
-                callbacks_.event(JobFinished{finished.verdict});
-            },
-            [this](const Rejected& rejected) {
-                refused_for_now_ = rejected.try_again && welcomed_;
-                if (refused_for_now_) return;
-                over_ = true;
-                callbacks_.event(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node: {}",
-                                                        to_string(endpoint_), words_of(rejected.reason)),
-                                            exit_code::kUsage});
-            },
-        },
-        message);
+    std::visit(Overloaded{
+                   [this](const Welcome& welcome) {
+                       heartbeat_interval_ = welcome.heartbeat_interval;
+                       lost_after_ = welcome.lost_after;
+                       timer_.cancel();  // the first heartbeat may be due earlier than we thought
+                       welcomed_ = true;
+                       if (!welcome.session.empty()) join_.session = welcome.session;
+                       if (std::exchange(interrupted_, false))
+                           callbacks_.notice("connected to the rendezvous daemon again");
+                       callbacks_.welcomed(welcome);
+                   },
+                   [](const Heartbeat&) {},
+                   [this](const Waiting& waiting) {
+                       Waiting clean = waiting;
+                       clean.reason = words_of(waiting.reason);
+                       callbacks_.waiting(clean);
+                   },
+                   [this](const Assignment& assignment) {
+                       forget_reports_before(assignment.generation);
+                       callbacks_.event(Assigned{assignment});
+                   },
+                   [this](const Abort& abort) {
+                       callbacks_.event(AbortReceived{abort.generation, words_of(abort.reason)});
+                   },
+                   [this](const Finished& finished) {
+                       over_ = true;
+                       callbacks_.event(JobFinished{finished.verdict});
+                   },
+                   [this](const Rejected& rejected) {
+                       refused_for_now_ = rejected.try_again && welcomed_;
+                       if (refused_for_now_) return;
+                       over_ = true;
+                       callbacks_.event(DaemonLost{
+                           fmt::format("the rendezvous daemon at {} does not take this node{}: {}",
+                                       to_string(endpoint_), welcomed_ ? " again" : "", words_of(rejected.reason)),
+                           welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
+                   },
+               },
+               message);
 }
 
 }  // namespace ddprun::agent

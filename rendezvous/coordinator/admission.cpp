@@ -54,6 +54,9 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
             "nodes",
             kProtocolVersion, join.protocol);
     }
+    if (join.session && *join.session != state.config.session) {
+        return "the daemon that its job began with is gone, and this is another one; start the job again";
+    }
     if (join.run_id && *join.run_id != state.config.run_id) {
         return fmt::format(
             "this daemon serves run '{}', this node was started for run '{}': pass the same --rdzv-id on all nodes, or "

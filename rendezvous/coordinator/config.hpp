@@ -10,6 +10,7 @@ namespace ddprun::coordinator {
 
 struct Config {
     std::string run_id;
+    std::string session = {};  ///< of this daemon alone: what another one has begun, it cannot go on with
     std::chrono::milliseconds heartbeat_interval{1'000};
     std::chrono::milliseconds lost_after{3'000};       ///< silence after which a node is lost
     std::chrono::milliseconds reconnect_grace{1'000};  ///< from the end of a connection to the loss of its node

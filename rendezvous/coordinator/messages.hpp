@@ -67,6 +67,7 @@ struct Join {
     int max_restarts = 0;
     std::optional<std::string> run_id;     ///< absent: any job that this daemon serves
     std::optional<int> node_rank;          ///< the place asked for (--node-rank, SLURM_NODEID)
+    std::optional<std::string> session = {};  ///< of an earlier Welcome, which only the same daemon can go on with
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -117,6 +118,7 @@ struct Welcome {
     std::chrono::milliseconds heartbeat_interval{1000};  ///< how often each side speaks at least
     std::chrono::milliseconds lost_after{3000};          ///< silence after which a side counts as lost
     std::string node_name = {};  ///< what the job calls this node: its host's name, with "#2" … if another node has that one
+    std::string session = {};    ///< drawn by the daemon when it began; empty: it does not say
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

@@ -182,6 +182,7 @@ Join read_join(Fields& in) {
     join.max_restarts = in.small("max_restarts", 0);
     if (in.has("run_id")) join.run_id = in.text("run_id");
     if (in.has("node_rank")) join.node_rank = in.small("node_rank", 0);
+    if (in.has("session")) join.session = in.text("session");
     return join;
 }
 
@@ -191,6 +192,7 @@ Welcome read_welcome(Fields& in) {
     welcome.heartbeat_interval = std::chrono::milliseconds(in.integer("heartbeat_interval_ms", 1, kMaxMilliseconds));
     welcome.lost_after = std::chrono::milliseconds(in.integer("lost_after_ms", 1, kMaxMilliseconds));
     if (in.has("node_name")) welcome.node_name = in.text("node_name");
+    if (in.has("session")) welcome.session = in.text("session");
     return welcome;
 }
 

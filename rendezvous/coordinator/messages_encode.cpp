@@ -81,6 +81,7 @@ json::object fields(const Join& m) {
                         {"max_restarts", m.max_restarts}};
     if (m.run_id) result["run_id"] = text(*m.run_id);
     if (m.node_rank) result["node_rank"] = *m.node_rank;
+    if (m.session) result["session"] = text(*m.session);
     return result;
 }
 
@@ -108,6 +109,7 @@ json::object fields(const Welcome& m) {
                         {"heartbeat_interval_ms", m.heartbeat_interval.count()},
                         {"lost_after_ms", m.lost_after.count()}};
     if (!m.node_name.empty()) result["node_name"] = text(m.node_name);
+    if (!m.session.empty()) result["session"] = text(m.session);
     return result;
 }
 

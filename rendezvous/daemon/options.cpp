@@ -196,6 +196,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     }
     options.daemon.bind = boost::asio::ip::make_address(bind);
     if (job.run_id.empty()) job.run_id = random_id();
+    job.session = random_id();
     return options;
 }
 

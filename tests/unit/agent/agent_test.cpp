@@ -10,6 +10,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/clock.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/agent_job.hpp"
 
@@ -195,14 +196,17 @@ TEST_CASE("a daemon that is not there in time is an infrastructure failure that 
 TEST_CASE("an agent whose connection breaks connects again and tells what the daemon may have missed", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
-    const Join join = daemon.welcome();
+    Join join = daemon.welcome();
+    CHECK_FALSE(join.session);
+    join.session = FakeDaemon::kSession;
     daemon.send(assignment(1));
     REQUIRE(read_line(agent.out_.read_end.get()) == "up");
     REQUIRE(read_line(agent.out_.read_end.get()) == "up");
     daemon.drop();
     SECTION("the workers go on") {
-        CHECK(daemon.refuse_for_now() == join);
-        CHECK(daemon.refuse_for_now() == join);
+        const Rejected not_yet{"a node with that id is connected already", true};
+        CHECK(daemon.refuse(not_yet) == join);
+        CHECK(daemon.refuse(not_yet) == join);
         CHECK(daemon.welcome() == join);
         daemon.send(assignment(1));  // repeated
         daemon.expect_heartbeat();
@@ -230,6 +234,33 @@ TEST_CASE("an agent whose connection breaks connects again and tells what the da
     CHECK(agent.end().exit_code() == 143);
     CHECK_THAT(agent.err(), Contains("connecting again") && Contains("connected to the rendezvous daemon again"));
     CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("an agent that is not taken again ends, and its command was not wrong", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    daemon.drop();
+    daemon.refuse(Rejected{"the daemon that its job began with is gone"});
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("does not take this node again: the daemon that its job began with is gone"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("an agent whose connections break again and again does not make new ones without a pause", "[agent]") {
+    FakeDaemon daemon;
+    const TimePoint begin = Clock::now();
+    AgentProcess agent(config(daemon, {"wait"}));
+    for (int i = 0; i < 5; ++i) {
+        daemon.welcome();
+        daemon.drop();
+    }
+    daemon.welcome();
+    CHECK(Clock::now() - begin >= 1s);  // five times 200 ms
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
 }
 
 TEST_CASE("an agent that leaves says so again on the next connection", "[agent]") {
@@ -274,10 +305,9 @@ TEST_CASE("a daemon that says nothing counts as lost after the agreed time", "[a
 TEST_CASE("a rejected agent passes on the reason and ends as after wrong usage", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));
-    daemon.welcome();
-    daemon.send(Rejected{"this daemon serves the job 'other'"});
+    daemon.refuse(Rejected{"this daemon serves the job 'other'"});
     CHECK(agent.end().exit_code() == 2);
-    CHECK_THAT(agent.err(), Contains("serves the job 'other'"));
+    CHECK_THAT(agent.err(), Contains("does not take this node: this daemon serves the job 'other'"));
 }
 
 TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {

@@ -45,9 +45,9 @@ Join FakeDaemon::accept() {
     return expect<Join>();
 }
 
-Join FakeDaemon::refuse_for_now() {
+Join FakeDaemon::refuse(const Rejected& answer) {
     const Join join = accept();
-    send(Rejected{"a node with that id is connected already", true});
+    send(answer);
     drop();
     return join;
 }
@@ -58,6 +58,7 @@ Join FakeDaemon::welcome(std::chrono::milliseconds lost_after) {
     welcome.run_id = "run";
     welcome.heartbeat_interval = 50ms;
     welcome.lost_after = lost_after;
+    welcome.session = kSession;
     send(welcome);
     return join;
 }

@@ -21,13 +21,15 @@ namespace agent_test {
 
 class FakeDaemon {
 public:
+    static constexpr const char* kSession = "session";  ///< that its welcomes name
+
     FakeDaemon();
 
     [[nodiscard]] ddprun::Endpoint endpoint() const;
     /// Takes the next connection; returns its Join and answers with a Welcome of short times.
     ddprun::coordinator::Join welcome(std::chrono::milliseconds lost_after = std::chrono::seconds(20));
-    /// The same, but answers that its older connection has not ended yet, and closes.
-    ddprun::coordinator::Join refuse_for_now();
+    /// The same, but answers that it does not take this node, and closes.
+    ddprun::coordinator::Join refuse(const ddprun::coordinator::Rejected& answer);
     void send(const ddprun::coordinator::DaemonMessage& message);
     /// The next message that is neither a heartbeat nor a worker's success, of which there may be any number.
     ddprun::coordinator::AgentMessage next();

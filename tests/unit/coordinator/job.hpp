@@ -124,7 +124,7 @@ public:
                                     : Verdict{.exit_code = -1, .reason = "no verdict", .culprit = {}};
     }
 
-    State state{Config{.run_id = "mnist"}};
+    State state{Config{.run_id = "mnist", .session = "session"}};
     std::vector<Action> actions;
     std::string reason;
     TimePoint now{100s};

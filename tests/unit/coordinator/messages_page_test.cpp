@@ -21,10 +21,11 @@ std::vector<std::string> all_messages() {
     Join join;
     join.run_id = "run";
     join.node_rank = 1;
+    join.session = "session";
     const std::vector<AgentMessage> from_agents{
         join,     Heartbeat{}, WorkerFailed{Generation{1}, failure}, WorkerFinished{}, GroupStopped{}, GroupSucceeded{},
         Leave{15}};
-    const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1"};
+    const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1", "session"};
     const Verdict verdict{Outcome::kWorkerFailed, 1, "why", failure, 0};
     const std::vector<DaemonMessage> from_daemon{
         welcome, Heartbeat{}, Waiting{}, Assignment{}, Abort{}, Finished{verdict}, Rejected{"why", true}};

@@ -34,7 +34,7 @@ public:
         switch (number(0, 6)) {
             case 0:
                 return Welcome{text(), std::chrono::milliseconds(number(1, 1 << 30)),
-                               std::chrono::milliseconds(number(1, 1 << 30)), text()};
+                               std::chrono::milliseconds(number(1, 1 << 30)), text(), text()};
             case 1: return Heartbeat{};
             case 2: return Waiting{texts(), any(), any(), std::chrono::milliseconds(number(0, 1 << 30)), text()};
             case 3:
@@ -76,6 +76,7 @@ private:
         join.max_restarts = any();
         if (number(0, 1)) join.run_id = text();
         if (number(0, 1)) join.node_rank = any();
+        if (number(0, 1)) join.session = text();
         return join;
     }
     FailureReport failure() {
