@@ -2,6 +2,8 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
+
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
 
@@ -39,5 +41,37 @@ TEST_CASE("ddp-bench says once what is wrong with its command line", "[e2e]") {
     const auto root = e2e::run(sandbox, bench({"--root", "4"}));
     CHECK(root.status.exit_code() == 2);
     CHECK_THAT(root.err, Contains("--root 4: the ranks are 0 to 3") && Contains("rank 0 on"));
+    const auto size = e2e::run(sandbox, bench({"--max-bytes", "abc"}));
+    CHECK(size.status.exit_code() == 2);
+    CHECK_THAT(size.err, Contains("--max-bytes: abc is no size: a number, or one with k, m or g"));
+    const auto json = e2e::run(sandbox, bench({"--json", "/nope/x"}));
+    CHECK(json.status.exit_code() == 2);
+    CHECK(json.out == "");  // nothing was measured
+    CHECK_THAT(json.err, Contains("cannot write --json '/nope/x': No such file or directory. Pass a file"));
     CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("figures of ddp-bench that do not arrive are said to be lost", "[e2e]") {
+    const e2e::Sandbox sandbox("bench-full");
+    const std::string program = (e2e::bin() / "ddp-bench").string();
+    for (const std::string options : {"--help", "-e 64", "-e 64 --json -"}) {
+        const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", program + " " + options + " >/dev/full"}});
+        CAPTURE(options, outcome.err);
+        CHECK(outcome.status.exit_code() == 1);
+        CHECK_THAT(outcome.err, Catch::StartsWith("ddp-bench: cannot write to stdout: No space left on device; "));
+        CHECK(std::ranges::count(outcome.err, '\n') == 1);
+    }
+    const auto json = e2e::run(sandbox, {.argv = {program, "-e", "64", "--json", "/dev/full"}});
+    CHECK(json.status.exit_code() == 1);
+    CHECK_THAT(json.err, Contains("cannot write --json '/dev/full': No space left on device"));
+}
+
+TEST_CASE("an old file of figures is replaced, not added to", "[e2e]") {
+    const e2e::Sandbox sandbox("bench-json");
+    const auto file = sandbox.path() / "figures.json";
+    e2e::write_file(file, "what was there before");
+    const auto outcome = e2e::run(
+        sandbox, {.argv = {(e2e::bin() / "ddp-bench").string(), "-e", "64", "--json", file.string()}});
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(boost::json::parse(e2e::read_file(file)).as_object().contains("rows"));
 }

@@ -5,19 +5,22 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <string>
 #include <string_view>
 #include <thread>
 
 #include "ddp/ddp.hpp"
 #include "worker_lib/bench/measure.hpp"
 #include "worker_lib/bench/options.hpp"
+#include "worker_lib/bench/output.hpp"
 #include "worker_lib/bench/report.hpp"
 
 namespace {
 
 using ddp::bench::Call;
+using ddp::bench::JsonFile;
 using ddp::bench::Options;
+using ddp::bench::Output;
 using ddp::bench::Row;
 
 constexpr int kUsage = 2;
@@ -53,12 +56,12 @@ std::size_t count_of(ddp::bench::Collective collective, std::size_t bytes, const
     return whole ? count : count / static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks);
 }
 
-std::vector<Row> run(ddp::ProcessGroup& group, const Options& options) {
+std::vector<Row> run(ddp::ProcessGroup& group, const Options& options, Output& output) {
     const bool prints = group.rank() == 0 && options.json_file != "-";
     const ddp::bench::Memory memory(group, options.max_bytes, options.foreign);
     std::vector<Row> rows;
     for (const auto collective : options.collectives) {
-        if (prints) fmt::print("{}", table_head(collective, describe(options, group)));
+        if (prints) output.write(table_head(collective, describe(options, group)));
         for (const std::size_t bytes : sizes(options)) {
             const Call call{.collective = collective,
                             .count = count_of(collective, bytes, options, group.size()),
@@ -69,15 +72,15 @@ std::vector<Row> run(ddp::ProcessGroup& group, const Options& options) {
                             .rank = group.rank(),
                             .ranks = group.size()};
             rows.push_back(measure_row(group, memory, options, call));
-            if (prints) fmt::print("{}", table_row(rows.back()));
-            std::fflush(stdout);
+            if (prints) output.write(table_row(rows.back()));
         }
     }
-    if (prints) fmt::print("{}", table_foot(rows));
+    if (prints) output.write(table_foot(rows));
     return rows;
 }
 
-/// Every rank comes here. The others leave when they see that rank 0 is gone.
+/// Every rank comes here. The others leave some time after they see that rank 0 is gone; the launcher stops them
+/// sooner.
 [[noreturn]] void refuse_root(ddp::ProcessGroup& group, int root) {
     if (group.rank() == 0) {
         fmt::print(stderr, "ddp-bench: --root {}: the ranks are 0 to {}\n", root, group.size() - 1);
@@ -86,20 +89,23 @@ std::vector<Row> run(ddp::ProcessGroup& group, const Options& options) {
     try {
         group.barrier({.timeout = kTimeForRank0, .tag = "leaving"}).wait();
     } catch (const ddp::Error&) {
+        std::this_thread::sleep_for(kTimeForRank0);  // on another node the news of this exit could be the faster one
     }
     std::_Exit(kUsage);
 }
 
-/// Whether it could be written.
-bool write_json(const std::string& file, const std::string& text) {
-    if (file.empty()) return true;
-    if (file == "-") return fmt::print("{}", text), std::fflush(stdout) == 0;
-    std::ofstream stream(file);
-    stream << text;
-    stream.close();
-    if (stream) return true;
-    fmt::print(stderr, "ddp-bench: cannot write --json '{}'; the table above has the figures\n", file);
-    return false;
+bool is_file(const std::string& json_file) { return !json_file.empty() && json_file != "-"; }
+
+/// Rank 0, with what all have measured. The exit code.
+int report(const std::vector<Row>& rows, const std::string& about, const Options& options, Output& output,
+           JsonFile& file) {
+    std::string problem;
+    if (options.json_file == "-") output.write(to_json(rows, about));
+    if (is_file(options.json_file)) problem = file.write(to_json(rows, about));
+    if (!problem.empty())
+        fmt::print(stderr, "ddp-bench: cannot write --json '{}': {}. {}\n", options.json_file, problem,
+                   output.failed() ? "The figures are lost" : "The table on stdout has the figures");
+    return problem.empty() && !output.failed() && ddp::bench::wrong_values(rows) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
@@ -111,14 +117,23 @@ int main(int argc, char** argv) {
         if (*exit_code != 0 && !is_rank_0()) std::this_thread::sleep_for(kTimeForRank0);
         return *exit_code;
     }
+    Output output;
+    JsonFile json_file;
+    if (is_rank_0() && is_file(options.json_file)) {
+        if (const std::string problem = json_file.open(options.json_file); !problem.empty()) {
+            fmt::print(stderr,
+                       "ddp-bench: cannot write --json '{}': {}. Pass a file that can be written, or - for stdout\n",
+                       options.json_file, problem);
+            return kUsage;  // the other ranks wait for this one, and the launcher stops them
+        }
+    }
     try {
         ddp::Context context = ddp::init_from_env({.backend = options.backend});
         ddp::ProcessGroup& group = context.world();
         if (options.root >= group.size()) refuse_root(group, options.root);
-        const std::vector<Row> rows = run(group, options);
+        const std::vector<Row> rows = run(group, options, output);
         if (group.rank() != 0) return EXIT_SUCCESS;
-        const bool written = write_json(options.json_file, to_json(rows, describe(options, group)));
-        return written && ddp::bench::wrong_values(rows) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+        return report(rows, describe(options, group), options, output, json_file);
     } catch (const std::exception& error) {
         fmt::print(stderr, "ddp-bench: {}\n", error.what());
         return EXIT_FAILURE;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "worker_lib/bench/output.hpp"
+
 namespace ddp::bench {
 namespace {
 
@@ -36,6 +38,20 @@ CLI::IsMember one_of(const std::vector<Value>& values) {
 
 std::map<std::string, std::size_t> size_units() {
     return {{"k", std::size_t{1} << 10}, {"m", std::size_t{1} << 20}, {"g", std::size_t{1} << 30}};
+}
+
+/// Makes "64k" 65536.
+CLI::Validator size_in_bytes() {
+    const CLI::AsNumberWithUnit convert(size_units(), CLI::AsNumberWithUnit::CASE_INSENSITIVE, "BYTES");
+    return {[convert](std::string& text) -> std::string {
+                const std::string typed = text;
+                try {
+                    if (convert(text).empty()) return {};
+                } catch (const CLI::ValidationError&) {  // in words about units
+                }
+                return fmt::format("{} is no size: a number, or one with k, m or g", typed);
+            },
+            "BYTES"};
 }
 
 /// "all", or names with commas between them.
@@ -78,7 +94,7 @@ struct Texts {
 };
 
 void add_what(CLI::App& app, Options& options, Texts& texts) {
-    const auto bytes = CLI::AsNumberWithUnit(size_units(), CLI::AsNumberWithUnit::CASE_INSENSITIVE, "BYTES");
+    const CLI::Validator bytes = size_in_bytes();
     app.add_option("-c,--collective", texts.collectives, "all, or names with commas between them")
         ->type_name("NAME")
         ->capture_default_str();
@@ -131,8 +147,9 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& op
         check(options);
         return std::nullopt;
     } catch (const CLI::CallForHelp&) {
-        if (speaks) fmt::print("{}", app.help());
-        return 0;
+        Output output;
+        if (speaks) output.write(app.help());
+        return output.failed() ? 1 : 0;
     } catch (const CLI::ParseError& error) {
         if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", error.what());
         return 2;
