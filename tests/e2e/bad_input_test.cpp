@@ -134,12 +134,29 @@ TEST_CASE("the trainer refuses data that it cannot read, and a batch that does n
     const auto bad = GENERATE(values<BadInput>({
         {"missing", {"--data", "no-such-file.txt"}, exit_code::kUsage, {"no-such-file.txt", "No such file"}},
         {"a directory", {"--data", "/etc"}, exit_code::kUsage, {"/etc"}},
+        {"a device", {"--data", "/dev/zero"}, exit_code::kUsage, {"/dev/zero", "no regular file", "--data"}},
         {"empty", {"--data", "empty.txt"}, exit_code::kUsage, {"empty.txt"}},
         {"batch", {"--global-batch", "7"}, exit_code::kUsage, {"--global-batch", "7", "2"}},
     }));
     BadInput full = bad;
     full.arguments.insert(full.arguments.begin(), {"--standalone", "--nproc-per-node", "2", train});
     check(sandbox, full);
+}
+
+TEST_CASE("output of the trainer that stdout does not take is said to be lost", "[e2e]") {
+    const e2e::Sandbox sandbox("trainer-stdout");
+    const std::string train = (e2e::bin() / "train").string();
+    if (!std::filesystem::exists(train)) {
+        WARN("SKIPPED: the example trainer was not built");
+        return;
+    }
+    for (const std::string options : {"--help", "--steps 1 --global-batch 8 --progress none"}) {
+        const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", train + " " + options + " >/dev/full"}}, e2e::Seconds(60));
+        CAPTURE(options);
+        CHECK(outcome.status.exit_code() == 1);
+        CHECK(outcome.err ==
+              "train: cannot write to stdout: No space left on device; the result is lost. Send it where there is room\n");
+    }
 }
 
 TEST_CASE("no room for a checkpoint ends the job with the file, the reason and what to do", "[e2e]") {

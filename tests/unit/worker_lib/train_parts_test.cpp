@@ -1,4 +1,7 @@
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <limits>
 
@@ -79,6 +82,7 @@ TEST_CASE("bad options end the program with exit code 2, help with 0", "[train]"
     CHECK(parse({"--unknown"}, options) == 2);
     CHECK(parse({"stray"}, options) == 2);
     CHECK(parse({"--data"}, options) == 2);
+    CHECK(parse({"--checkpoint-every", "0"}, options) == std::nullopt);  // never: that needs no directory
     CHECK(parse({"--help"}, options) == 0);
 }
 
@@ -98,6 +102,12 @@ TEST_CASE("data that cannot be read is named, with the cause and what to do", "[
                       Contains("absent") && Contains("No such file") && Contains("--data"));
     CHECK_THROWS_WITH(train::read_text({directory.path()}), Contains("directory"));
     CHECK_THROWS_AS(train::read_text({directory.path()}), train::UserError);
+    const auto pipe = directory.path() / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    for (const auto& endless : {std::filesystem::path("/dev/zero"), pipe}) {
+        CHECK_THROWS_WITH(train::read_text({endless}),
+                          Contains(endless.string()) && Contains("no regular file") && Contains("--data"));
+    }
 }
 
 TEST_CASE("the default text exists and names no file twice", "[train]") {
@@ -126,6 +136,27 @@ TEST_CASE("a loss log continues behind the checkpoint and forgets what came afte
     CHECK(read_file(path).empty());
     CHECK_THROWS_WITH(train::LossLog(directory.path() / "no" / "where", 0),
                       Contains("No such file") && Contains("--loss-log"));
+}
+
+TEST_CASE("a loss log that is no regular file is written to, never read", "[train]") {
+    for (const char* device : {"/dev/zero", "/dev/null"}) {
+        train::LossLog log(device, 7);
+        CHECK_NOTHROW(log.write(8, 1.5));
+    }
+    train::LossLog full("/dev/full", 7);
+    CHECK_THROWS_WITH(full.write(8, 1.5), "cannot write loss log /dev/full: No space left on device. Make room there, "
+                                          "or pass another --loss-log");
+
+    const TemporaryDirectory directory;
+    const auto path = directory.path() / "pipe";
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(train::LossLog(path, 7), Contains("nobody reads this pipe") && Contains("Start its reader"));
+    const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+    REQUIRE(reader >= 0);
+    train::LossLog(path, 7).write(8, 1.5);
+    char line[16];
+    CHECK(std::string(line, static_cast<std::size_t>(::read(reader, line, sizeof line))) == "8 1.5\n");
+    ::close(reader);
 }
 
 TEST_CASE("progress says what a person wants to know", "[train]") {

@@ -1,5 +1,6 @@
 #include "train/loss_log.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -7,13 +8,21 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 #include "train/user_error.hpp"
 
 namespace train {
 namespace {
 
+[[noreturn]] void fail(const std::filesystem::path& path, const char* why, const char* remedy) {
+    throw UserError(fmt::format("cannot write loss log {}: {}. {}", path.string(), why, remedy));
+}
+
+/// Of a regular file: reading a pipe or a device may have no end.
 std::string lines_up_to(const std::filesystem::path& path, std::size_t last_step) {
+    std::error_code no_such_file;
+    if (last_step == 0 || !std::filesystem::is_regular_file(path, no_such_file)) return {};
     std::ifstream file(path);
     std::string kept;
     std::string line;
@@ -27,22 +36,31 @@ std::string lines_up_to(const std::filesystem::path& path, std::size_t last_step
     return kept;
 }
 
+/// Null with errno. A pipe that nobody reads is refused: opening it would wait for a reader, and all ranks with it.
+std::FILE* open_for_writing(const std::filesystem::path& path) {
+    std::error_code no_such_file;
+    if (std::filesystem::is_fifo(path, no_such_file)) {
+        const int pipe = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+        if (pipe < 0 && errno == ENXIO) fail(path, "nobody reads this pipe", "Start its reader before the job");
+        if (pipe < 0) return nullptr;
+        ::fcntl(pipe, F_SETFL, O_WRONLY);
+        return ::fdopen(pipe, "w");
+    }
+    return std::fopen(path.c_str(), "we");
+}
+
 }  // namespace
 
 LossLog::LossLog(const std::filesystem::path& path, std::size_t resumed_step) : path_(path) {
     const std::string kept = lines_up_to(path, resumed_step);
-    file_.reset(std::fopen(path.c_str(), "we"));
-    if (!file_ || std::fputs(kept.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0) {
-        throw UserError(
-            fmt::format("cannot write loss log {}: {}. Pass another --loss-log", path.string(), std::strerror(errno)));
-    }
+    file_.reset(open_for_writing(path));
+    if (!file_ || std::fputs(kept.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0)
+        fail(path, std::strerror(errno), "Pass another --loss-log");
 }
 
 void LossLog::write(std::size_t step, double loss) {
     fmt::print(file_.get(), "{} {:.17g}\n", step, loss);
-    if (std::fflush(file_.get()) != 0) {
-        throw UserError(fmt::format("cannot write loss log {}: {}", path_.string(), std::strerror(errno)));
-    }
+    if (std::fflush(file_.get()) != 0) fail(path_, std::strerror(errno), "Make room there, or pass another --loss-log");
 }
 
 }  // namespace train

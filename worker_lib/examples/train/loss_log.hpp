@@ -10,7 +10,8 @@ namespace train {
 
 class LossLog {
 public:
-    /// Keeps the lines of an earlier run up to `resumed_step` and drops what it wrote after that checkpoint.
+    /// Keeps the lines of an earlier run up to `resumed_step` and drops what it wrote after that checkpoint. What is
+    /// no regular file (/dev/null, a pipe) is not read, only written to.
     /// Throws UserError if the file cannot be written.
     LossLog(const std::filesystem::path& path, std::size_t resumed_step);
 

@@ -10,6 +10,7 @@
 
 #include "train/launcher_rank.hpp"
 #include "train/option_checks.hpp"
+#include "train/output.hpp"
 #include "train/user_error.hpp"
 
 namespace train {
@@ -96,7 +97,8 @@ std::string parse(CLI::App& app, std::vector<std::string> arguments) {
         for (const CLI::Option* option : app.get_options()) known.push_back("--" + option->get_single_name());
         return complain_about(leftover, known);
     }
-    if (app.count("--checkpoint-every") > 0 && app.count("--checkpoint-dir") == 0) {
+    const auto* const every = app.get_option("--checkpoint-every");
+    if (every->count() > 0 && every->as<std::size_t>() > 0 && app.count("--checkpoint-dir") == 0) {
         return "--checkpoint-every needs --checkpoint-dir DIR, where the checkpoints go";
     }
     return {};
@@ -121,8 +123,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
             return kUserErrorExitCode;
         }
     } catch (const CLI::CallForHelp&) {
-        if (launcher_rank() == "0") fmt::print("{}", app.help());
-        return 0;
+        return launcher_rank() == "0" ? print_result(app.help()) : 0;
     }
     if (app.count("--checkpoint-dir") > 0 && app.count("--checkpoint-every") == 0) {
         options.checkpoint_every = kDefaultCheckpointEvery;

@@ -27,7 +27,8 @@ struct Options {
     ProgressStyle progress = ProgressStyle::kAuto;
 };
 
-/// Fills `options`, or returns the exit code with which to end: 0 after --help, kUserErrorExitCode after a message.
+/// Fills `options`, or returns the exit code with which to end: 0 after --help (1 if stdout did not
+/// take it), kUserErrorExitCode after a message.
 /// Only the rank 0 that the environment names speaks.
 [[nodiscard]] std::optional<int> parse_options(int argc, const char* const* argv, Options& options);
 

@@ -26,6 +26,10 @@ void append_file(const std::filesystem::path& path, std::vector<std::uint8_t>& b
     };
     std::error_code error;
     if (std::filesystem::is_directory(path, error)) refuse("it is a directory");
+    // A pipe or a device may have no end, and gives each rank something else.
+    if (const auto status = std::filesystem::status(path, error);
+        std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+        refuse("it is no regular file");
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     if (!file) refuse(errno != 0 ? std::strerror(errno) : "it cannot be opened");
