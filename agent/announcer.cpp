@@ -56,14 +56,14 @@ void Announcer::tell_start(const Assignment& assignment) {
     node_rank_ = assignment.node_rank;
     const bool first = number(assignment.node_rank) == 0;
     waiting_line_.drop();
-    if (config_.emulated && !first) stop_line_.drop();  // one of them says it
-    stop_line_.flush();
+    stop_line_.drop();  // what this node knew of the cause; the daemon knows better by now
     tell_place(assignment);
-    if (assignment.restart_count == 0 || !first) return;
+    if (assignment.restart_count == 0 || (config_.emulated && !first)) return;
     const int workers = assignment.world_size;
     const int nodes = assignment.node_count;
-    spdlog::info("restart {}: {} worker{} on {} node{}", assignment.restart_count, workers, workers == 1 ? "" : "s",
-                 nodes, nodes == 1 ? "" : "s");
+    spdlog::info("restart {}: {} worker{} on {} node{}{}", assignment.restart_count, workers, workers == 1 ? "" : "s",
+                 nodes, nodes == 1 ? "" : "s",
+                 assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
 
 /// In a job of several terminals each is told which one it is, and told again when that has changed.

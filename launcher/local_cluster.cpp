@@ -169,10 +169,9 @@ private:
             const auto node = running_.find(pid);
             if (node == running_.end()) continue;  // an orphan that end_orphans() has killed
             ends_.push_back(exit_status_from_wait(status));
-            if (ends_.back().kind == ExitStatus::Kind::kSignaled) {
-                spdlog::warn("{} {}", local_node_name(node->second), to_string(ends_.back()));
-                killed_ = fmt::format("{} {}", local_node_name(node->second), to_string(ends_.back()));
-            }
+            std::string how = fmt::format("{} {}", local_node_name(node->second), to_string(ends_.back()));
+            if (ends_.back().kind == ExitStatus::Kind::kSignaled) spdlog::warn("{}", how);
+            if (!too_few_ && ends_.back().exit_code() != 0) gone_.push_back(std::move(how));
             running_.erase(node);
         }
         watch_for_too_few();
@@ -239,9 +238,13 @@ private:
         coordinator::Verdict verdict;
         verdict.outcome = coordinator::Outcome::kInfrastructure;
         verdict.exit_code = exit_code::kInfrastructure;
-        verdict.reason = fmt::format("{}{} of {} emulated nodes {} left, and --nnodes {}:{} needs {}",
-                                     killed_.empty() ? "" : killed_ + ": ", left_, cluster_.nodes,
-                                     left_ == 1 ? "is" : "are", cluster_.min_nodes, cluster_.nodes, cluster_.min_nodes);
+        const bool fixed = cluster_.min_nodes == cluster_.nodes;
+        verdict.reason = fmt::format(
+            "{}{} of {} emulated nodes {} left, --nnodes {} needs {}, and nobody takes the place of an emulated node",
+            gone_.empty() ? "" : fmt::format("{}; ", fmt::join(gone_, ", ")), left_, cluster_.nodes,
+            left_ == 1 ? "is" : "are",
+            fixed ? fmt::to_string(cluster_.nodes) : fmt::format("{}:{}", cluster_.min_nodes, cluster_.nodes),
+            cluster_.min_nodes);
         return agent::format_verdict(verdict, cluster_.program_name);
     }
 
@@ -262,7 +265,7 @@ private:
     std::map<pid_t, int> running_;  ///< pid of a node's first process → its index
     std::vector<ExitStatus> ends_;  ///< in the order in which nodes ended
     UniqueFd last_words_;
-    std::string killed_;             ///< the node that was killed last, and how
+    std::vector<std::string> gone_;  ///< nodes that ended before the others were told to, and how
     int told_to_end_ = 0;            ///< by this signal from outside
     std::size_t stopped_nodes_ = 0;  ///< how many there were then
     bool too_few_ = false;           ///< end_job() was called …

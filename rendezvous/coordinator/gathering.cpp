@@ -36,8 +36,8 @@ std::string not_to_be_replaced(const State& state, int here) {
                        state.cause.reason.empty() ? "a node was lost" : state.cause.reason, shape.min_nodes,
                        here == 1 ? "only 1 is" : fmt::format("only {} are", here), some_of(hosts_of(state, present)),
                        shape.max_restarts == 0
-                           ? "it is not to be restarted (--max-restarts 0). With --max-restarts 1 the others would "
-                             "wait for another node"
+                           ? "it is not to be restarted (--max-restarts 0). With --max-restarts 1 they would wait for "
+                             "a ddprun that takes its place (not one of --local-nodes)"
                            : fmt::format("no restart is left (--max-restarts {})", shape.max_restarts));
 }
 

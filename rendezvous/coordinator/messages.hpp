@@ -143,6 +143,7 @@ struct Assignment {
     int master_port = 0;
     int restart_count = 0;                 ///< the same on all nodes, +1 for every new worker group
     int max_restarts = 0;
+    std::string reason;                    ///< why the group before was stopped, one line for people; empty at first
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 

@@ -217,6 +217,7 @@ Assignment read_assignment(Fields& in) {
     assignment.master_port = in.small("master_port", 0, 65'535);
     assignment.restart_count = in.small("restart_count", 0);
     assignment.max_restarts = in.small("max_restarts", 0);
+    assignment.reason = in.text("reason");
     return assignment;
 }
 

@@ -132,7 +132,8 @@ json::object fields(const Assignment& m) {
             {"master_addr", text(m.master_addr)},
             {"master_port", m.master_port},
             {"restart_count", m.restart_count},
-            {"max_restarts", m.max_restarts}};
+            {"max_restarts", m.max_restarts},
+            {"reason", text(m.reason)}};
 }
 
 json::object fields(const Abort& m) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "tests/catch.hpp"
@@ -63,5 +64,25 @@ TEST_CASE("the same line typed in two terminals forms one job, the first of whic
     const std::string both = first.out() + second.out();
     CHECK(e2e::final_json(both).at("world_size").to_number<int>() == 4);
     CHECK(e2e::read_losses(training.losses).size() == 5);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a trainer started with closed standard streams keeps them out of its own files", "[e2e]") {
+    const e2e::Sandbox sandbox("closed-streams");
+    const std::string train = (e2e::bin() / "train").string();
+    const auto run = [&](const std::string& closed) {
+        return e2e::run(sandbox, {.argv = {"sh", "-c",
+                                           "DDP_TIMELINE=trace.json exec " + train +
+                                               " --steps 2 --progress plain --loss-log losses " + closed},
+                                  .directory = sandbox.path()});
+    };
+    for (const std::string closed : {"<&- >&- 2>&-", ">&-", ">&- 2>&-"}) {
+        CAPTURE(closed);
+        std::filesystem::remove(sandbox.path() / "losses");
+        CHECK(run(closed).status.exit_code() == 0);
+        const std::string losses = e2e::read_file(sandbox.path() / "losses");
+        CHECK(std::ranges::count(losses, '\n') == 2);
+        CHECK(e2e::read_file(sandbox.path() / "trace.rank-0.json").starts_with("[{\"ph\""));
+    }
     CHECK(sandbox.leftovers() == "");
 }

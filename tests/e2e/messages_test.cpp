@@ -140,9 +140,10 @@ sys.exit('no peer')
 TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2e]") {
     const e2e::Sandbox sandbox("node0-killed");
     const bool goes_on = GENERATE(false, true);
-    CAPTURE(goes_on);
+    const std::string restarts = GENERATE("0", "1");
+    CAPTURE(goes_on, restarts);
     e2e::Process process(sandbox,
-                         job({"--nnodes", goes_on ? "1:2" : "2", "--local-nodes"},
+                         job({"--nnodes", goes_on ? "1:2" : "2", "--local-nodes", "--max-restarts", restarts},
                              "echo $DDPRUN_NODE_NAME; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 9; exec sleep 1000"));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2; }));
     pid_t victim = -1;
@@ -158,6 +159,7 @@ TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2
     CAPTURE(process.err());
     CHECK_THAT(process.err(),
                Contains("was killed by SIGKILL") && Contains(goes_on ? "sh FAILED" : "INFRASTRUCTURE FAILURE"));
+    if (!goes_on) CHECK_THAT(process.err(), Contains("node0") && Contains("needs 2") && !Contains("2:2"));
     const std::string rule(78, '-');
     CHECK(process.err().find(rule) != std::string::npos);
     CHECK(process.err().find(rule) == process.err().rfind(rule));

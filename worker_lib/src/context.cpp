@@ -12,6 +12,7 @@
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/standard_streams.hpp"
 #include "worker_lib/src/store_adapter.hpp"
 #include "worker_lib/src/timeouts.hpp"
 
@@ -88,6 +89,7 @@ Context& Context::operator=(Context&&) noexcept = default;
 Context::~Context() = default;
 
 Context init_from_env(const InitOptions& options) {
+    detail::occupy_closed_standard_streams();
     check(options);
     const Environment environment = detail::read_environment(detail::process_variables());
     auto store = environment.master_port == 0 ? detail::make_local_store()

@@ -37,8 +37,9 @@ TEST_CASE("a closed connection is a lost node after the grace; survivors go on w
     job.stopped("n1");
     CHECK(job.opens(2));
     job.store_opens(4002);
-    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 4, "", 4002, 1, 0});
-    CHECK(job.sent<Assignment>().at("n3") == Assignment{Generation{2}, NodeRank{1}, 2, 2, 4, "", 4002, 1, 0});
+    const std::string why = "node n2 was lost: connection closed";
+    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 4, "", 4002, 1, 0, why});
+    CHECK(job.sent<Assignment>().at("n3") == Assignment{Generation{2}, NodeRank{1}, 2, 2, 4, "", 4002, 1, 0, why});
     job.succeeded("n1");
     job.succeeded("n3");
     CHECK(job.verdict().exit_code == 0);
@@ -124,7 +125,7 @@ TEST_CASE("with fewer than MIN survivors and no restart left the job ends as soo
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
     CHECK_THAT(job.verdict().reason,
                Contains("node n2 was lost: connection closed; the job needs 2 nodes and only 1 is left (n1), and") &&
-                   Contains(max_restarts == 0 ? "--max-restarts 1 the others would wait"
+                   Contains(max_restarts == 0 ? "--max-restarts 1 they would wait"
                                               : "no restart is left (--max-restarts 1)"));
 }
 
@@ -136,6 +137,21 @@ TEST_CASE("without a restart left a spare still takes the place of a lost node",
     job.join("n3");
     job.stopped("n1");
     CHECK(job.opens(2));
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n3").reason == "node n2 was lost: connection closed");
+}
+
+TEST_CASE("workers that had failed of a lost node are started again because of that node", "[coordinator]") {
+    Job job({.max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    CHECK(job.sent<Assignment>().at("n1").reason.empty());
+    job.disconnect("n2");
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n3");
+    job.pass(1s);
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n1").reason == "node n2 was lost: connection closed");
 }
 
 TEST_CASE("with fewer than MIN survivors and a restart left the job gathers again, says why, for how long and how to "

@@ -39,7 +39,7 @@ public:
             case 2: return Waiting{texts(), any(), any(), std::chrono::milliseconds(number(0, 1 << 30)), text()};
             case 3:
                 return Assignment{generation(), NodeRank{any()},   number(1, 9), any(), number(1, 9),
-                                  text(),       number(0, 65'535), any(),        any()};
+                                  text(),       number(0, 65'535), any(),        any(), text()};
             case 4: return Abort{generation(), text()};
             case 5: return Finished{verdict()};
             default: return Rejected{text(), number(0, 1) == 1};

@@ -50,6 +50,7 @@ TEST_CASE("a failure with a restart left starts everybody again, with the same r
     job.pass(30s);
     job.store_opens(4001);
     job.fail("n1", failure(0, "n1"));
+    const std::string why = job.sent<Abort>().at("n2").reason;
     job.stopped("n1");
     job.stopped("n2");
     REQUIRE(job.actions.size() == 2);
@@ -57,8 +58,8 @@ TEST_CASE("a failure with a restart left starts everybody again, with the same r
     CHECK(std::get<OpenStore>(job.actions.at(1)) == OpenStore{Generation{2}});
     CHECK_THAT(job.reason, Contains("restart 1 of 1"));
     job.store_opens(4002);
-    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 2, "", 4002, 1, 1});
-    CHECK(job.sent<Assignment>().at("n2") == Assignment{Generation{2}, NodeRank{1}, 2, 1, 2, "", 4002, 1, 1});
+    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 2, "", 4002, 1, 1, why});
+    CHECK(job.sent<Assignment>().at("n2") == Assignment{Generation{2}, NodeRank{1}, 2, 1, 2, "", 4002, 1, 1, why});
 
     job.fail("n2", failure(1, "n2", {ExitStatus::Kind::kExited, 3, false}));
     job.stopped("n1");

@@ -34,10 +34,10 @@ public:
     std::filesystem::path path;
 };
 
-/// The events of a file; the array is left open there.
+/// The events of a file whose reducers have ended.
 boost::json::array events_of(const std::filesystem::path& file) {
     std::ostringstream text;
-    text << std::ifstream(file).rdbuf() << "]";
+    text << std::ifstream(file).rdbuf();
     return boost::json::parse(text.str()).as_array();
 }
 

@@ -45,9 +45,11 @@ Timeline::Timeline(const std::filesystem::path& file, int rank)
         throw Error(ErrorCode::System,
                     error.message + ". Name a file in a directory that exists and is writable, or unset the variable");
     }
-    // The format allows an array without its end, so that the file can be read at any time.
+    // Viewers take an array without its end, so that the file of a rank that was killed can be read, too.
     write(fmt::format(R"([{{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank_, rank_));
 }
+
+Timeline::~Timeline() { write("\n]\n"); }
 
 void Timeline::span(std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end) {
     const double start = microseconds(begin);

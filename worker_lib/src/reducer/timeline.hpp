@@ -21,6 +21,9 @@ public:
     /// Null when DDP_TIMELINE is not set. Throws Error{System} naming the file that cannot be written.
     [[nodiscard]] static std::shared_ptr<Timeline> from_environment(int rank);
     Timeline(const std::filesystem::path& file, int rank);
+    ~Timeline();
+    Timeline(const Timeline&) = delete;
+    Timeline& operator=(const Timeline&) = delete;
 
     void span(std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end);
     void bucket(std::uint64_t step, std::size_t index, std::size_t bytes, ddprun::TimePoint begin,
