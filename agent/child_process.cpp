@@ -17,6 +17,8 @@
 #include <csignal>
 #include <utility>
 
+#include "common/signals_blocked.hpp"
+
 namespace ddprun::agent {
 namespace {
 
@@ -25,22 +27,6 @@ using boost::system::error_code;
 
 /// Marks an errno, on its way through the launcher's pipe, as one of a call before the exec.
 constexpr int kBeforeExec = 1 << 16;
-
-/// Blocks every signal while it lives: between fork and exec the child must not run our handlers.
-class SignalsBlocked {
-public:
-    SignalsBlocked() {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::sigprocmask(SIG_SETMASK, &all, &before_);
-    }
-    ~SignalsBlocked() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
-private:
-    sigset_t before_;
-};
 
 /// Asio makes its reactor anew in the child and may throw there: nothing of ours may run in a second process.
 struct StaysInParent {
@@ -166,7 +152,7 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
     process::posix::default_launcher launcher;
     error_code error;
     {
-        const SignalsBlocked blocked;
+        const SignalsBlocked blocked;  // between fork and exec the child must not run our handlers
         const StaysInParent only_here{::getpid()};
         // detach(): the handle would otherwise kill and reap by its own rules. Ours is the pid.
         launcher(io.get_executor(), error, boost::filesystem::path(spec.argv.at(0)), std::vector<std::string>{},

@@ -6,7 +6,6 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/signals_blocked.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -130,20 +130,15 @@ LogWriter::~LogWriter() {
 }
 
 bool LogWriter::start() {
-    sigset_t all, before;  // signals are for the agent's own thread
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    int refused = 0;
     try {
+        const SignalsBlocked blocked;  // signals are for the agent's own thread
         std::thread([shared = shared_] { shared->run(); }).detach();
+        return true;
     } catch (const std::system_error& error) {
-        refused = error.code().value();
+        shared_->complain(system_error("cannot start a thread to write log files", error.code().value()).message +
+                          "; the job goes on without them");
+        return false;
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (refused == 0) return true;
-    shared_->complain(system_error("cannot start a thread to write log files", refused).message +
-                      "; the job goes on without them");
-    return false;
 }
 
 LogFile LogWriter::take(UniqueFd fd, std::string path) {

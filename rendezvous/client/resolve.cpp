@@ -8,7 +8,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "common/signals_blocked.hpp"
 
 namespace ddprun::client {
 namespace {
@@ -60,19 +61,15 @@ void answer(const std::shared_ptr<Question>& question, Result<Addresses> address
 
 /// Errors: no thread is to be had.
 Result<void> ask(std::shared_ptr<Question> question, Endpoint endpoint, LookUp look_up) {
-    sigset_t all, before;  // signals are for the thread of the io_context
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    Result<void> asked;
     try {
+        const SignalsBlocked blocked;  // signals are for the thread of the io_context
         std::thread([question = std::move(question), endpoint = std::move(endpoint), look_up = std::move(look_up)] {
             answer(question, look_up(endpoint));
         }).detach();
     } catch (const std::system_error& error) {
-        asked = system_error("cannot start a thread to ask a name server", error.code().value());
+        return system_error("cannot start a thread to ask a name server", error.code().value());
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return asked;
+    return {};
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +13,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "common/signals_blocked.hpp"
 
 namespace ddprun::store {
 namespace {
@@ -49,18 +50,12 @@ using Question = std::packaged_task<Result<Addresses>()>;
 
 /// Answers it on a thread that nobody waits for.
 void ask(const std::shared_ptr<Question>& question) {
-    sigset_t all;
-    sigset_t before;  // signals are for the program's own threads
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = true;
     try {
+        const SignalsBlocked blocked;  // signals are for the program's own threads
         std::thread([question] { (*question)(); }).detach();
     } catch (const std::system_error&) {
-        started = false;
+        (*question)();  // no thread is to be had: better late than never
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!started) (*question)();  // no thread is to be had: better late than never
 }
 
 }  // namespace

@@ -1,9 +1,6 @@
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <numeric>
-#include <random>
-#include <set>
 #include <thread>
 
 #include "ddp/ddp.hpp"
@@ -14,28 +11,17 @@
 
 using Catch::Contains;
 using ddp::Average;
-using ddp::BucketPlan;
 using ddp::Context;
 using ddp::DType;
 using ddp::GradientReducer;
 using ddp::ParamSpec;
-using ddp::ReducerOptions;
 using ddp::UnusedPolicy;
-using ddp::testing::LocalWorld;
+using ddp::testing::all_are;
+using ddp::testing::kOneEach;
 using ddp::testing::run_ranks;
 using ddp::testing::run_step;
 using ddp::testing::try_ranks;
 using ddp::testing::values;
-
-namespace {
-
-constexpr ddp::BucketLimits kOneEach{.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1};  // a bucket per gradient
-
-bool all_are(std::span<const float> values, float wanted) {
-    return std::ranges::all_of(values, [=](float value) { return value == wanted; });
-}
-
-}  // namespace
 
 TEST_CASE("the sum may be divided before, in or after the reduction", "[reducer]") {
     const auto average = GENERATE(Average::Auto, Average::Pre, Average::Post, Average::InReduce);
@@ -208,107 +194,6 @@ TEST_CASE("only memory of the parameter's size and type can be bound, and not in
     CHECK_THAT(texts[2], Contains("no memory"));
     CHECK(texts[3] == "accepted");
     CHECK_THAT(texts[4], Contains("in the middle of a backward"));
-}
-
-TEST_CASE("rebuild follows the order in which rank 0's gradients became ready", "[reducer]") {
-    const std::vector<std::size_t> order{2, 0, 3, 1};
-    const auto outcomes = run_ranks({.ranks_per_node = {2, 1}}, [&](Context& context) {
-        const auto mine = static_cast<float>(context.rank());
-        GradientReducer reducer(context.world(), {{"a", 8}, {"b", 8}, {"c", 8}, {"d", 8}},
-                                {.limits = kOneEach, .rebuild = true});
-        const auto first_of_buckets = [&] {
-            std::vector<std::size_t> params;
-            for (const auto& bucket : reducer.plan().buckets) params.push_back(bucket.slots.front().param);
-            return params;
-        };
-        const auto before = first_of_buckets();
-        std::vector<bool> right;
-        for (int step = 0; step < 3; ++step) {
-            reducer.begin_backward();
-            auto mark_order = order;
-            if (context.rank() != 0) std::ranges::reverse(mark_order);
-            for (const std::size_t i : mark_order) {
-                std::ranges::fill(values(reducer, i), mine + static_cast<float>(i));
-                reducer.mark_ready(i);
-            }
-            reducer.finish_backward();
-            for (std::size_t i = 0; i < 4; ++i) right.push_back(all_are(values(reducer, i), 1 + static_cast<float>(i)));
-        }
-        return std::tuple{before, first_of_buckets(), right, reducer.stats().out_of_order};
-    });
-    for (const auto& [before, after, right, out_of_order] : outcomes) {
-        CHECK(before == std::vector<std::size_t>{3, 2, 1, 0});
-        CHECK(after == order);
-        CHECK(right == std::vector<bool>(12, true));
-    }
-    CHECK(std::get<3>(outcomes[0]) == 2);  // of the first step: c and a wait for d. In the new plan nobody waits.
-}
-
-namespace {
-
-/// Exchanges like the plain reducer; on rank 1 it cannot be prepared for a second plan.
-class UnpreparedHook final : public ddp::CommHook {
-public:
-    void prepare(ddp::ProcessGroup& group, const BucketPlan&) override {
-        if (group_ != nullptr && group.rank() == 1) throw std::runtime_error("no memory for the new plan");
-        group_ = &group;
-    }
-    ddp::Work launch(const ddp::GradBucket& bucket) override {
-        return group_->all_reduce(bucket.buffer, ddp::ReduceOp::Avg);
-    }
-    void complete(const ddp::GradBucket&) override {}
-
-private:
-    ddp::ProcessGroup* group_ = nullptr;
-};
-
-}  // namespace
-
-TEST_CASE("a rebuild that fails on one rank ends the reducer on all", "[reducer]") {
-    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}},
-                                {.limits = kOneEach, .rebuild = true, .hook = std::make_shared<UnpreparedHook>()});
-        const auto step = [&] {
-            reducer.begin_backward();
-            for (const std::size_t i : {0u, 1u}) reducer.mark_ready(i);
-            reducer.finish_backward();
-        };
-        step();
-        try {
-            step();
-        } catch (const std::runtime_error&) {
-            if (context.rank() == 0) throw;
-            step();  // still unusable
-        }
-    });
-    for (const auto& outcome : outcomes) {
-        REQUIRE(outcome.ddp_error());
-        CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Aborted);
-        CHECK_THAT(outcome.text(), Contains("no memory for the new plan"));
-    }
-}
-
-TEST_CASE("a plan is taken from an earlier run, if it fits", "[reducer]") {
-    const std::vector<ParamSpec> specs{{"a", 3}, {"b", 4}};
-    const std::vector<std::size_t> order{0, 1};
-    const BucketPlan saved = BucketPlan::from_words(plan_buckets(specs, kOneEach, order).words());
-    const auto plans = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
-        GradientReducer reducer(context.world(), specs, {.plan = saved});
-        run_step(reducer, 2, static_cast<float>(context.rank()));
-        return std::pair{reducer.plan(), values(reducer, 1)[3]};
-    });
-    CHECK(plans == std::vector(2, std::pair{saved, 0.5f}));
-
-    const auto misfit = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
-        GradientReducer(context.world(), {{"a", 3}, {"b", 400}}, {.plan = saved});
-    });
-    CHECK_THAT(misfit[0].text(), Contains("'b'") && Contains("no place of its own"));
-    const auto different = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
-        ReducerOptions options;
-        if (context.rank() == 1) options.plan = saved;
-        GradientReducer(context.world(), specs, options);
-    });
-    CHECK_THAT(different[1].text(), Contains("disagree on the bucket plan"));
 }
 
 TEST_CASE("no_sync is a backward without sync while it lives", "[reducer]") {

@@ -1,6 +1,7 @@
 #pragma once
 // What the tests of the reducer share.
 
+#include <algorithm>
 #include <span>
 
 #include "ddp/reducer.hpp"
@@ -11,6 +12,12 @@ namespace ddp::testing {
 inline std::span<float> values(GradientReducer& reducer, std::size_t i) {
     const Buffer view = reducer.grad(i);
     return {static_cast<float*>(view.data), view.count};
+}
+
+inline constexpr BucketLimits kOneEach{.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1};  // a bucket per gradient
+
+inline bool all_are(std::span<const float> values, float wanted) {
+    return std::ranges::all_of(values, [=](float value) { return value == wanted; });
 }
 
 /// One synchronised backward of gradients that are `mine` all over, marked last parameter first. What came of it.

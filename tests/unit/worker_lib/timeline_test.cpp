@@ -2,14 +2,13 @@
 
 #include <boost/json.hpp>
 #include <cstdlib>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/reducer_world.hpp"
+#include "tests/unit/worker_lib/temporary_directory.hpp"
 
 using Catch::Contains;
 using ddp::detail::timeline_file;
@@ -23,22 +22,9 @@ public:
     ~TimelineVariable() { ::unsetenv("DDP_TIMELINE"); }
 };
 
-class TemporaryDirectory {
-public:
-    TemporaryDirectory() {
-        std::string name = (std::filesystem::temp_directory_path() / "ddp-timeline-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-        path = name;
-    }
-    ~TemporaryDirectory() { std::filesystem::remove_all(path); }
-    std::filesystem::path path;
-};
-
 /// The events of a file whose reducers have ended.
 boost::json::array events_of(const std::filesystem::path& file) {
-    std::ostringstream text;
-    text << std::ifstream(file).rdbuf();
-    return boost::json::parse(text.str()).as_array();
+    return boost::json::parse(read_file(file)).as_array();
 }
 
 }  // namespace
@@ -50,7 +36,7 @@ TEST_CASE("the rank stands before the extension", "[timeline]") {
 
 TEST_CASE("DDP_TIMELINE shows each backward, its wait and its buckets", "[timeline]") {
     const TemporaryDirectory directory;
-    const TimelineVariable variable((directory.path / "trace.json").string());
+    const TimelineVariable variable((directory.path() / "trace.json").string());
     const LocalWorld world{.ranks_per_node = {2}};
     ddp::testing::run_ranks(world, [](ddp::Context& context) {
         ddp::GradientReducer reducer(context.world(), {{"a", 8}, {"b", 8}},
@@ -63,7 +49,7 @@ TEST_CASE("DDP_TIMELINE shows each backward, its wait and its buckets", "[timeli
     });
     for (int rank = 0; rank < 2; ++rank) {
         std::map<std::string, int> seen;
-        for (const auto& event : events_of(timeline_file(directory.path / "trace.json", rank))) {
+        for (const auto& event : events_of(timeline_file(directory.path() / "trace.json", rank))) {
             const auto& fields = event.as_object();
             CHECK(fields.at("pid").as_int64() == rank);
             ++seen[std::string(fields.at("ph").as_string()) + " " + std::string(fields.at("name").as_string())];
