@@ -1,0 +1,73 @@
+#pragma once
+// What all_reduce and reduce do alike inside a node (all_reduce.cpp) and between nodes (all_reduce_network.cpp): they
+// pass foreign buffers through the staging slots, and know from where to take elements and whom to give them.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "worker_lib/src/native/collectives.hpp"
+#include "worker_lib/src/native/reduce.hpp"
+
+namespace ddp::detail {
+
+class AllReduceParts {
+public:
+    AllReduceParts(const Team& team, const Operation& operation, const OwnBuffers& own);
+
+    /// Calls reduce(first, size) for pieces of `staged_piece` elements, or for all at once where that is allowed and
+    /// nothing is staged. Once for no elements at all, too.
+    template <typename Reduce>
+    void in_pieces(std::size_t staged_piece, bool only_if_staged, Reduce reduce) const;
+
+    /// Everybody's elements from `begin` on, counted from `first`, as the list that the kernels take.
+    [[nodiscard]] std::vector<const void*> sources(std::size_t first, std::size_t begin) const;
+    /// To all of this node who get the result.
+    void store(const std::byte* elements, std::size_t first, std::size_t begin, std::size_t size) const;
+
+    [[nodiscard]] bool gets_result(int rank) const {
+        return operation.kind != OpKind::kReduce || rank == operation.root;
+    }
+
+    const Team& team;
+    const Operation& operation;
+    const OwnBuffers& own;
+    const Reduction& reduction;
+    const std::size_t width;  ///< bytes of an element
+    const std::size_t grain;  ///< elements of a pair of cache lines
+    const double scale;       ///< of the sum
+
+private:
+    void stage(std::size_t first, std::size_t size) const;
+
+    const bool receives_;
+    std::vector<int> receivers_;  ///< local indices of those who get the result
+};
+
+template <typename Reduce>
+void AllReduceParts::in_pieces(std::size_t staged_piece, bool only_if_staged, Reduce reduce) const {
+    const std::size_t count = operation.buffer.count;
+    if (own.input.is_foreign()) stage(0, std::min(count, staged_piece));
+    team.node.meet(operation, {.input = own.input.place(), .output = receives_ ? own.output.place() : Places::kNone});
+    const bool staged = team.node.any_foreign(Side::kInput) || team.node.any_foreign(Side::kOutput);
+    const std::size_t piece = staged || !only_if_staged ? staged_piece : std::max<std::size_t>(count, 1);
+
+    std::size_t first = 0;
+    do {  // once for no elements at all, too: leaders on other nodes expect to hear from ours
+        const std::size_t size = std::min(piece, count - first);
+        if (first > 0 && staged) {
+            if (own.input.is_foreign()) stage(first, size);
+            team.node.barrier(operation);
+        }
+        reduce(first, size);
+        if (staged || first + size == count) team.node.barrier(operation);
+        if (receives_ && own.output.is_foreign())
+            own.output.copy_in_from(team.node.staging(team.node.own_index()), first * width, size * width);
+        first += size;
+    } while (first < count);
+}
+
+/// Between nodes: all_reduce() of a team of several.
+void all_reduce_across(const Team& team, const Operation& operation, const OwnBuffers& own);
+
+}  // namespace ddp::detail
