@@ -1,5 +1,5 @@
-// Gloo over TCP on loopback. usage: bench_peer_gloo DIRECTORY CELL…, with RANK and WORLD_SIZE; the ranks meet in the
-// directory, which is empty at first.
+// Gloo over TCP, on loopback or on the interface of BENCH_ADDRESS. usage: bench_peer_gloo DIRECTORY CELL…, with RANK
+// and WORLD_SIZE; the ranks meet in the directory, which is empty at first.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
@@ -18,7 +18,8 @@ class GlooPeer final : public ddprun::bench::Peer {
 public:
     GlooPeer(const std::string& directory, int rank, int size) {
         gloo::transport::tcp::attr where;
-        where.hostname = "127.0.0.1";
+        const char* const address = std::getenv("BENCH_ADDRESS");
+        where.hostname = address == nullptr ? "127.0.0.1" : address;
         gloo::rendezvous::FileStore store(directory);
         auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
         std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(where);

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Collectives between two virtual hosts, beside others': ddp::ddp, Gloo, Open MPI over TCP, and a bare stream.
+
+The hosts are network namespaces made by the cluster tools (DDPRUN_CLUSTER_TOOLS), with the link between them as fast as it
+gets ("unshaped") or shaped. One run: in every round each takes its turn. Figures are medians over the rounds of the
+slowest rank's median; ratios are theirs to ours, more is better for us. `stream` sends what an all-reduce must and adds
+nothing up: what the network gives. Needs root; without the tools it says so and ends with 77.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+CELLS = ["all_reduce:8:500", "barrier:0:500", "all_reduce:4096:500", "all_reduce:65536:200", "all_reduce:1048576:30",
+         "all_reduce:26214400:7", "broadcast:26214400:7"]
+HOSTS = ["n1", "n2"]
+
+
+class Hosts:
+    """Two virtual hosts that exist as long as the `with` block."""
+
+    def __init__(self, tool, directory):
+        self.tool, self.environment = tool, {**os.environ, "DDPRUN_CLUSTER_DIR": str(directory)}
+
+    def __enter__(self):
+        self.call("up", *HOSTS)
+        self.facts = json.loads(self.call("status", "--json"))["hosts"]
+        return self
+
+    def __exit__(self, *_):
+        self.call("down")
+
+    def call(self, *words):
+        return subprocess.run([self.tool, *words], env=self.environment, check=True, capture_output=True,
+                              text=True).stdout
+
+    def set_rate(self, rate):
+        for host in HOSTS:
+            self.call("rate", host, rate)
+
+    def address(self, host):
+        return self.facts[host]["ip"]
+
+    def on(self, host, words):
+        return [self.tool, "exec", host, "--", *words]
+
+    def in_network_of(self, host, words):
+        """Outside the host's processes, so that the program may start others on both."""
+        init = f"/proc/{self.facts[host]['init']}/ns"
+        return ["nsenter", f"--net={init}/net", f"--uts={init}/uts", "--", *words]
+
+
+def ddprun_job(build, ranks, words):
+    line = [str(build / "bin" / "ddprun"), "--nnodes", "2", "--nproc_per_node", str(ranks), "--rdzv-endpoint",
+            "n1:29400", *words]
+    return lambda hosts, directory: [
+        hosts.on(host, ["env", f"BENCH_ADDRESS={hosts.address(host)}"] + [word.format(directory=directory)
+                                                                       for word in line]) for host in HOSTS]
+
+
+def mpi_job(mpirun, ranks, btl, program):
+    def job(hosts, directory):
+        agent = Path(directory) / "agent"  # how mpirun starts its daemon on a host
+        agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec {hosts.tool} exec "$host" -- sh -c "$*"\n')
+        agent.chmod(0o755)
+        settings = {"btl": btl, "plm_rsh_agent": str(agent), "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0",
+                    "orte_keep_fqdn_hostnames": "1"}
+        words = [word for name, value in settings.items() for word in ("--mca", name, value)]
+        where = ",".join(f"{host}:{ranks}" for host in HOSTS)
+        return [hosts.in_network_of("n1", [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(2 * ranks), "-H",
+                                           where, *words, program])]
+    return job
+
+
+def peers(build, ranks):
+    """name -> function(hosts, directory) that gives the commands to run at once, for what is installed."""
+    bench = build / "bench"
+    found = {"ours": ddprun_job(build, ranks, [str(bench / "bench_peer_ddp"), "arena"]),
+             "foreign": ddprun_job(build, ranks, [str(bench / "bench_peer_ddp"), "foreign"]),
+             "stream": ddprun_job(build, ranks, [str(bench / "bench_peer_stream"), "{directory}"])}
+    if (bench / "bench_peer_gloo").exists():
+        found["gloo"] = ddprun_job(build, ranks, [str(bench / "bench_peer_gloo"), "{directory}"])
+    mpirun = shutil.which("mpirun.openmpi")
+    if mpirun and (bench / "bench_peer_openmpi").exists():
+        program = str(bench / "bench_peer_openmpi")
+        found["openmpi-tcp"] = mpi_job(mpirun, ranks, "tcp,self", program)
+        if ranks > 1:
+            found["openmpi-vader"] = mpi_job(mpirun, ranks, "vader,tcp,self", program)
+    return found
+
+
+def run_peer(hosts, job, cells, seconds):
+    """cell -> (median us, p99.9 us)"""
+    with tempfile.TemporaryDirectory(prefix="bench-between-hosts-") as directory:
+        running = [subprocess.Popen(words + cells, env=hosts.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                    text=True) for words in job(hosts, directory)]
+        try:
+            said = [process.communicate(timeout=seconds) for process in running]
+        finally:
+            for process in running:
+                process.kill()
+    if any(process.returncode != 0 for process in running):
+        raise RuntimeError("\n".join(f"ended with {p.returncode}: {err[-1500:]}"
+                                     for p, (_, err) in zip(running, said)))
+    figures = {}
+    for line in "".join(out for out, _ in said).splitlines():
+        op, size, median, late = line.split()
+        figures[f"{op} {int(size)}"] = (float(median), float(late))
+    return figures
+
+
+def measure(hosts, build, ranks, cells, options):
+    """cell -> peer -> samples; prints what failed, once."""
+    samples, failed = defaultdict(lambda: defaultdict(list)), set()
+    everybody = {name: job for name, job in peers(build, ranks).items() if not options.only or name in options.only}
+    names = list(everybody)
+    for number in range(options.rounds):
+        for name in names[number % len(names):] + names[:number % len(names)]:
+            if name in failed:
+                continue
+            try:
+                for cell, figure in run_peer(hosts, everybody[name], cells, options.timeout).items():
+                    samples[cell][name].append(figure)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                failed.add(name)
+                print(f"{name} is left out: {error}", file=sys.stderr)
+        print(f"2 hosts x {ranks}: round {number + 1} of {options.rounds} done", file=sys.stderr)
+    return samples
+
+
+def table(samples, title, rate_bits):
+    names = [n for n in ("ours", "foreign", "stream", "gloo", "openmpi-tcp", "openmpi-vader")
+             if any(n in row for row in samples.values())]
+    lines = [f"\n**{title}**: median µs; in brackets: times ours\n",
+             "| | " + " | ".join(names) + (" | least by the rate | share of it |" if rate_bits else " |"),
+             "|---" * (len(names) + 1 + (2 if rate_bits else 0)) + "|"]
+    for cell, row in samples.items():
+        median = {n: statistics.median(f[0] for f in row[n]) for n in names if row.get(n)}
+        ours = median.get("ours")
+        fields = [f"{median[n]:.5g}" + (f" ({median[n] / ours:.2f})" if ours and n != "ours" else "")
+                  if n in median else "-" for n in names]
+        line = f"| {cell} | " + " | ".join(fields) + " |"
+        if rate_bits:  # two hosts: what all-reduce and broadcast must put through each NIC is the buffer, once
+            least = int(cell.split()[1]) * 8 / rate_bits * 1e6
+            line += f" {least:.0f} | {100 * least / ours:.1f} % |" if ours and least else " - | - |"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True, help="for example build/release")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="per host")
+    parser.add_argument("--rates", type=int, nargs="+", default=[0, 1000], help="Mbit/s of the link; 0: unshaped")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cells", nargs="+", default=CELLS, help="OP:BYTES:CALLS")
+    parser.add_argument("--only", nargs="+", help="these columns")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for one program")
+    parser.add_argument("--json", type=Path, help="all samples")
+    options = parser.parse_args()
+    tool = Path(os.environ.get("DDPRUN_CLUSTER_TOOLS", "")) / "hosts"
+    if not os.environ.get("DDPRUN_CLUSTER_TOOLS") or not tool.exists() or os.geteuid() != 0:
+        print("SKIPPED: no tools for virtual hosts (set DDPRUN_CLUSTER_TOOLS), or not root", file=sys.stderr)
+        sys.exit(77)
+    everything = {}
+    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as directory, Hosts(str(tool), directory) as hosts:
+        for rate in options.rates:
+            hosts.set_rate(f"{rate}mbit" if rate else "off")
+            for ranks in options.ranks:
+                title = f"2 hosts x {ranks} ranks, " + (f"{rate} Mbit/s" if rate else "unshaped")
+                everything[title] = measure(hosts, options.build.resolve(), ranks, options.cells, options)
+                print(table(everything[title], title, rate * 1e6), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(everything, indent=1))
+
+
+if __name__ == "__main__":
+    main()
