@@ -14,11 +14,9 @@ namespace {
 /// From here on memory comes from the kernel by the page: growing moves no bytes, and what is freed is free at once.
 constexpr std::size_t kMappedBytes = std::size_t{256} << 10;
 constexpr std::size_t kPageBytes = 4096;
-/// Above this huge pages are asked for: a fault for each 2 MiB instead of 512.
-constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
 
 /// Only pages from here to there are kept for the next large value.
-constexpr std::size_t kSmallestSpareBytes = kHugeBytes;
+constexpr std::size_t kSmallestSpareBytes = std::size_t{4} << 20;
 constexpr std::size_t kLargestSpareBytes = (std::size_t{64} << 20) + kPageBytes;
 
 bool mapped(std::size_t bytes) { return bytes >= kMappedBytes; }
@@ -94,8 +92,6 @@ void Block::reserve(std::size_t capacity) {
         std::memcpy(memory, header_, sizeof(Header) + size());
         give_back(header_, before);
     }
-    // Only a hint; a page that is never written to stays unallocated either way.
-    if (after >= kHugeBytes && before < kHugeBytes) ::madvise(memory, after, MADV_HUGEPAGE);
     header_ = static_cast<Header*>(memory);
     header_->capacity = after - sizeof(Header);
     if (header_->memory) header_->memory->bytes += after - before;
