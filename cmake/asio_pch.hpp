@@ -2,6 +2,7 @@
 // Precompiled for every target that runs on Asio: parsing these headers takes longer than our own code.
 #include <boost/asio.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <fmt/format.h>
 #include <chrono>
 #include <functional>
 #include <map>

@@ -12,7 +12,7 @@ find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)
 add_library(ddprun_asio STATIC cmake/asio_impl.cpp cmake/asio_pch.cpp)
 target_compile_definitions(ddprun_asio PUBLIC
     BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
-target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE ddprun_settings)
+target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE fmt::fmt ddprun_settings)
 target_compile_features(ddprun_asio PUBLIC cxx_std_20)
 target_precompile_headers(ddprun_asio PRIVATE cmake/asio_pch.hpp)
 ddprun_quick_to_sanitize(ddprun_asio)
