@@ -14,6 +14,7 @@
 #include "ddp/process_group.hpp"
 #include "ddp/store.hpp"
 #include "ddp/types.hpp"
+#include "worker_lib/src/transfer.hpp"
 #include "worker_lib/src/work_state.hpp"
 
 namespace ddp::detail {
@@ -83,13 +84,24 @@ struct GroupSpec {
     int device = -1;
 };
 
+/// What a backend knows of a rank besides its own.
+struct RankState {
+    bool gone = false;  ///< it will never do anything any more
+    std::string text;   ///< in words that begin with its name; empty: nothing is known
+};
+
 class BackendImpl {
 public:
     virtual ~BackendImpl() = default;
     [[nodiscard]] virtual Backend kind() const = 0;
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation operation) = 0;
+    /// Starts sends and receives, which run beside the operations. The default throws Error{Unavailable}.
+    [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch);
     [[nodiscard]] virtual Arena& arena() = 0;
     virtual void abort(std::string_view reason) = 0;
+    /// "rank 3 (host a, pid 71)", or less. Any thread, as the next one; both work after a failure, too.
+    [[nodiscard]] virtual std::string name_of(int rank) const;
+    [[nodiscard]] virtual RankState state_of(int rank) const;
 };
 
 /// Collective over spec.members: returns when all of them are connected. Throws Error{Timeout} naming the absent ranks.

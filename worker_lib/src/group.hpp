@@ -2,9 +2,12 @@
 // GroupImpl: what is behind a ProcessGroup, whatever its backend: argument checks, numbers, deadlines, splitting.
 // Operations may be queued from any thread, one at a time in the sense of the group's order; abort() from any.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string_view>
 
 #include "worker_lib/src/backend.hpp"
 
@@ -19,14 +22,23 @@ public:
 
     /// Checks and numbers the operation, then queues it. Throws Error{InvalidArgument}, which costs no number.
     [[nodiscard]] Work submit(Operation operation, const OpOptions& options);
+    /// The same for sends and receives, which have numbers of their own.
+    [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
+    [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
+    void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
 
 private:
+    [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options) const;
+
     const GroupSpec spec_;
     const std::unique_ptr<BackendImpl> backend_;
     std::mutex mutex_;  ///< numbering and queueing are one step
     std::uint64_t last_seq_ = 0;
+    std::uint64_t last_transfer_ = 0;
     std::uint64_t splits_ = 0;
+    std::uint64_t shrinks_ = 0;
+    std::uint64_t monitored_ = 0;
 };
 
 /// Collective over spec.members. `kind` is Native or Nccl.

@@ -16,19 +16,6 @@ std::size_t most_elements(DType type) {
     return static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type);
 }
 
-std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backend backend) {
-    const std::size_t width = size_of(buffer.dtype);
-    if (width == 0) return fmt::format("unknown element type {}", static_cast<int>(buffer.dtype));
-    if (buffer.count > most_elements(buffer.dtype)) return "the count is too large for memory";
-    if (buffer.count > 0 && buffer.data == nullptr) return fmt::format("the {} is null", name);
-    if (reinterpret_cast<std::uintptr_t>(buffer.data) % width != 0) {
-        return fmt::format("the {} is not aligned to its elements of {} bytes", name, width);
-    }
-    if (backend == Backend::Native && buffer.device != Device::Cpu) return "the native backend takes host memory only";
-    if (backend == Backend::Nccl && buffer.device != Device::Cuda) return "the NCCL backend takes CUDA memory only";
-    return {};
-}
-
 std::string reduction_complaint(DType type, ReduceOp op, Backend backend) {
     if (static_cast<int>(op) > static_cast<int>(ReduceOp::BXor)) return "unknown reduction";
     if (op == ReduceOp::Avg && !is_float(type)) return "avg is defined for floats only";
@@ -174,6 +161,19 @@ private:
 };
 
 }  // namespace
+
+std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backend backend) {
+    const std::size_t width = size_of(buffer.dtype);
+    if (width == 0) return fmt::format("unknown element type {}", static_cast<int>(buffer.dtype));
+    if (buffer.count > most_elements(buffer.dtype)) return "the count is too large for memory";
+    if (buffer.count > 0 && buffer.data == nullptr) return fmt::format("the {} is null", name);
+    if (reinterpret_cast<std::uintptr_t>(buffer.data) % width != 0) {
+        return fmt::format("the {} is not aligned to its elements of {} bytes", name, width);
+    }
+    if (backend == Backend::Native && buffer.device != Device::Cpu) return "the native backend takes host memory only";
+    if (backend == Backend::Nccl && buffer.device != Device::Cuda) return "the NCCL backend takes CUDA memory only";
+    return {};
+}
 
 std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend) {
     if (operation.kind == OpKind::kBarrier) return {};

@@ -27,6 +27,10 @@ Wish parse_wish(const std::string& text) {
     return {std::stoi(text.substr(0, first)), std::stoi(text.substr(first + 1, second)), text.substr(second + 1)};
 }
 
+std::string timeout_complaint(const OpOptions& options) {
+    return fmt::format("OpOptions::timeout is {} ms. Pass 0 for the default of the group", options.timeout.count());
+}
+
 }  // namespace
 
 GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
@@ -35,20 +39,38 @@ GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
 Work GroupImpl::submit(Operation operation, const OpOptions& options) {
     operation.tag = options.tag;
     std::string wrong = complaint(operation, spec_, backend_->kind());
-    if (options.timeout.count() < 0) {
-        wrong =
-            fmt::format("OpOptions::timeout is {} ms. Pass 0 for the default of the group", options.timeout.count());
-    }
+    if (options.timeout.count() < 0) wrong = timeout_complaint(options);
     const std::lock_guard lock(mutex_);
     operation.seq = last_seq_ + 1;
     if (!wrong.empty()) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
     }
-    const bool own = options.timeout.count() > 0;
-    operation.deadline = ddprun::Clock::now() + (own ? bounded(options.timeout) : spec_.default_timeout);
+    operation.deadline = deadline_of(options);
     Work work(backend_->submit(std::move(operation)));  // may refuse it, too
     ++last_seq_;
     return work;
+}
+
+Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
+    if (batch.transfers.empty()) return {};
+    batch.tag = options.tag;
+    batch.deadline = deadline_of(options);
+    const std::lock_guard lock(mutex_);
+    batch.seq = last_transfer_ + 1;
+    std::string wrong;
+    if (backend_->kind() == Backend::Native) wrong = complaint(batch, static_cast<int>(spec_.members.size()));
+    if (options.timeout.count() < 0) {
+        wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
+    }
+    if (!wrong.empty()) throw Error(ErrorCode::InvalidArgument, wrong);
+    Work work(backend_->transfer(std::move(batch)));  // may refuse it, too
+    ++last_transfer_;
+    return work;
+}
+
+ddprun::TimePoint GroupImpl::deadline_of(const OpOptions& options) const {
+    const bool own = options.timeout.count() > 0;
+    return ddprun::Clock::now() + (own ? bounded(options.timeout) : spec_.default_timeout);
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
@@ -82,6 +104,14 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     return make_group(std::move(spec), backend_->kind());
 }
 
+std::shared_ptr<WorkState> BackendImpl::transfer(TransferBatch batch) {
+    throw Error(ErrorCode::Unavailable, fmt::format("{}: the {} backend has no send and recv so far",
+                                                    describe(batch, batch.transfers.front()), to_string(kind())));
+}
+
+std::string BackendImpl::name_of(int rank) const { return fmt::format("rank {}", rank); }
+RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
+
 std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind) {
     auto backend = kind == Backend::Nccl ? make_nccl_backend(spec) : make_native_backend(spec);
     return std::make_unique<ProcessGroup>(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
@@ -105,6 +135,12 @@ void ProcessGroup::abort(std::string_view reason) { impl_->backend().abort(reaso
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {
     return impl_->split(color, key, name);
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::shrink(std::span<const int> exclude) { return impl_->shrink(exclude); }
+
+void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
+    impl_->monitored_barrier(timeout, where);
 }
 
 }  // namespace ddp

@@ -118,6 +118,16 @@ Work ProcessGroup::all_to_all_v(Buffer in, std::span<const std::size_t> send_cou
     return impl_->submit(std::move(operation), options);
 }
 
+Work ProcessGroup::send(Buffer buffer, int destination, int tag, Stream stream, OpOptions options) {
+    return batch().send(buffer, destination, tag).start(stream, options);
+}
+
+Work ProcessGroup::recv(Buffer buffer, int source, int tag, Stream stream, OpOptions options) {
+    return batch().recv(buffer, source, tag).start(stream, options);
+}
+
+Batch ProcessGroup::batch() { return Batch(*impl_); }
+
 Work ProcessGroup::barrier(OpOptions options) { return impl_->submit(Operation{}, options); }
 
 }  // namespace ddp

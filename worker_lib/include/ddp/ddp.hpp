@@ -1,6 +1,7 @@
 #pragma once
 // ddp: data-parallel training in C++. One include for a trainer; see worker_lib/examples/train for the tutorial.
 
+#include "ddp/batch.hpp"
 #include "ddp/bucket_plan.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/comm_hook.hpp"

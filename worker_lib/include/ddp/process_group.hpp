@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "ddp/batch.hpp"
 #include "ddp/error.hpp"
 #include "ddp/types.hpp"
 #include "ddp/work.hpp"
@@ -88,12 +89,41 @@ public:
     Work all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
                       std::span<const std::size_t> receive_counts, Stream stream = {}, OpOptions options = {});
 
+    // Messages between two ranks. The k-th send with some tag meets the k-th receive of that tag; different tags may be
+    // received in another order than sent. Both sides must name the same type and count: a difference is
+    // Error{Mismatch} with both. They have numbers of their own ("p2p #3") and run beside the collectives: neither
+    // waits for the other. A send of up to kEagerBytes is done without its receive, as long as what the receiver has
+    // not taken of this rank stays below kEagerWindow; any other one waits for it: nothing is stored without bound. So
+    // a program in which two ranks both wait in send before either calls recv is wrong; use batch(). A transfer that
+    // fails fails the group, as any operation does; one that has all come is received even if its sender is gone.
+
+    static constexpr std::size_t kEagerBytes = std::size_t{16} << 10;
+    static constexpr std::size_t kEagerWindow = std::size_t{256} << 10;
+
+    /// To `destination`, which may be this rank. tag >= 0. A buffer in the arena needs no copy inside a node.
+    Work send(Buffer buffer, int destination, int tag = 0, Stream stream = {}, OpOptions options = {});
+    Work recv(Buffer buffer, int source, int tag = 0, Stream stream = {}, OpOptions options = {});
+    /// Several of them as one Work, without an order between them. Must not outlive the group.
+    [[nodiscard]] Batch batch();
+
     /// Done when every rank has called it.
     Work barrier(OpOptions options = {});
+    /// A barrier that says who is missing; for places where ranks may come minutes apart, or not at all. Goes over the
+    /// store, waits for no operation in flight, and blocks. `timeout` 0: the group's default. When not all come, every
+    /// rank that did throws the same error, Timeout, at the deadline of the first that gives up: it names all missing
+    /// ranks, what their neighbours know of them, and `where`. The group stays usable; who comes later gets that error
+    /// at once. If a rank is known to be gone, the error is PeerLost, at once, and the group is of no use.
+    void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where = {});
 
     /// Collective over this group: ranks with equal `color` (>= 0) form a new group, ordered by (key, rank); a negative
     /// color gives nullptr. The new group has queues, connections and shared memory of its own.
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
+
+    /// Collective over those who stay, after a failure or without one: a new group of all ranks but `exclude`, in the
+    /// same order, with memory and connections of its own. The excluded need not be alive, and this group not usable.
+    /// Waits for the survivors as long as init_timeout. Throws InvalidArgument if it excludes this rank; Mismatch if
+    /// survivors exclude different ranks, PeerLost or Timeout if one of them does not come: then call it again.
+    [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
 
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.
     [[nodiscard]] Arena& arena();

@@ -24,10 +24,6 @@ UniqueFd succeed(ddprun::Result<UniqueFd> result) {
     return std::move(*result);
 }
 
-std::string name_of(int rank, const Member& member) {
-    return fmt::format("rank {} (host {}, pid {})", rank, member.hostname, member.pid);
-}
-
 /// Becomes readable when the process ends. None for our own process, for one in another pid namespace, or where pidfd
 /// does not exist or is forbidden: then only deadlines tell.
 UniqueFd watch(pid_t pid, int rank) {
@@ -92,6 +88,7 @@ Connected connect_members(const GroupSpec& spec) {
         alone.segment = result.segment;
         alone.name = name_of(0, self);
         result.local.push_back(std::move(alone));
+        result.members.push_back(std::move(self));
         return result;
     }
 
@@ -104,7 +101,9 @@ Connected connect_members(const GroupSpec& spec) {
     for (const std::string& text : exchange(spec, "member", encode(self))) members.push_back(decode_member(text));
 
     result.topology = make_topology(members, spec.rank);
-    const MeetingPlace place{.spec = spec, .members = members, .deadline = ddprun::Clock::now() + spec.init_timeout};
+    result.members = std::move(members);
+    const MeetingPlace place{
+        .spec = spec, .members = result.members, .deadline = ddprun::Clock::now() + spec.init_timeout};
     result.local = share_memory(place, result.topology, result.segment, local_listener.get());
     if (!result.topology.own_carries()) return result;
     const std::vector<int> counterparts = result.topology.counterparts();

@@ -44,6 +44,10 @@ Member decode_member(std::string_view text) {
     return member;
 }
 
+std::string name_of(int rank, const Member& member) {
+    return fmt::format("rank {} (host {}, pid {})", rank, member.hostname, member.pid);
+}
+
 Member describe_self(const GroupSpec& spec) {
     Member member;
     member.node = fmt::format("{}/{}", boot_id(), spec.node_rank);

@@ -26,6 +26,9 @@ struct Member {
 /// Throws Error{System} for text that encode() did not write.
 [[nodiscard]] Member decode_member(std::string_view text);
 
+/// For errors: "rank 3 (host a, pid 71)".
+[[nodiscard]] std::string name_of(int rank, const Member& member);
+
 /// node, hostname, pid, token and local_name of this process.
 [[nodiscard]] Member describe_self(const GroupSpec& spec);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "worker_lib/src/native/one_shot.hpp"
@@ -13,6 +14,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     : name_(spec.name),
       rank_(spec.rank),
       topology_(std::move(connected.topology)),
+      members_(std::move(connected.members)),
       arena_(std::move(connected.segment)),
       node_(spec.name, std::move(connected.local), topology_.own_index),
       handle_(std::make_shared<BackendHandle>(*this)) {
@@ -31,6 +33,7 @@ NativeBackend::~NativeBackend() {
         false);
     thread_.join();
     handle_->shut();
+    if (p2p_) p2p_->stop();
     if (!failure && !node_.stopped()) failure = failure_;
     const Absence departure = node_.own_absence(how);
     const bool goodbye_said = failure_ && !node_.stopped();
@@ -49,6 +52,24 @@ std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
         changed_.notify_one();
     }
     return work;
+}
+
+std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch batch) {
+    std::shared_ptr<P2p> p2p;
+    {
+        const std::lock_guard lock(p2p_mutex_);
+        if (!p2p_) {
+            p2p_ = std::make_shared<P2p>(P2pSetup{.group = name_,
+                                                  .rank = rank_,
+                                                  .topology = topology_,
+                                                  .members = members_,
+                                                  .node = node_,
+                                                  .arena = arena_,
+                                                  .on_failure = [this](const Error& failure) { end(failure, true); }});
+        }
+        p2p = p2p_;
+    }
+    return p2p->submit(std::move(batch));
 }
 
 /// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened.
@@ -84,6 +105,24 @@ void NativeBackend::hurry() {
 void NativeBackend::abort(std::string_view reason) {
     end(Error(ErrorCode::Aborted, fmt::format("group '{}' was aborted by rank {}: {}", name_, rank_, reason), {rank_}),
         true);
+    const std::lock_guard lock(p2p_mutex_);
+    if (p2p_) p2p_->interrupt();
+}
+
+std::string NativeBackend::name_of(int rank) const {
+    return detail::name_of(rank, members_[static_cast<std::size_t>(rank)]);
+}
+
+/// Of the ranks of this node; those of others are known there.
+RankState NativeBackend::state_of(int rank) const {
+    const auto& local = topology_.local();
+    const auto index = static_cast<int>(std::ranges::find(local, rank) - local.begin());
+    if (index == node_.size() || rank == rank_) return {};
+    if (const auto absence = node_.absence(index)) return {true, absence->error.what()};
+    const auto [begun, done] = node_.progress_of(index);
+    const std::string last = done == 0 ? "no operation so far" : fmt::format("operation #{} as the last", done);
+    if (begun > done) return {false, fmt::format("{} is alive, and in operation #{}", name_of(rank), begun)};
+    return {false, fmt::format("{} is alive, in no operation, and has done {}", name_of(rank), last)};
 }
 
 /// Ends every wait of the progress thread. Work fails there, where nobody touches its buffer any more.

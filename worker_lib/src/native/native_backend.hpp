@@ -23,6 +23,7 @@
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/native_work.hpp"
 #include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/native/p2p.hpp"
 #include "worker_lib/src/native/watch.hpp"
 
 namespace ddp::detail {
@@ -30,6 +31,7 @@ namespace ddp::detail {
 /// What meeting all peers has given.
 struct Connected {
     Topology topology;
+    std::vector<Member> members;       ///< by rank
     std::shared_ptr<Segment> segment;  ///< the own one
     std::vector<LocalRank> local;      ///< by local index
     std::map<int, Link> links;         ///< by rank
@@ -46,8 +48,11 @@ public:
 
     [[nodiscard]] Backend kind() const override { return Backend::Native; }
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation operation) override;
+    [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override;
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
+    [[nodiscard]] std::string name_of(int rank) const override;
+    [[nodiscard]] RankState state_of(int rank) const override;
 
     /// Runs operations until `work` is done. If somebody else runs, or one before it has a later deadline, sees to it
     /// that the progress thread goes on, and comes back.
@@ -74,6 +79,7 @@ private:
     const std::string name_;
     const int rank_;
     const Topology topology_;
+    const std::vector<Member> members_;
     HeapArena arena_;
     Node node_;
     std::optional<Links> links_;
@@ -89,7 +95,9 @@ private:
     bool stopping_ = false;
     bool aborted_ = false;  ///< and the peers may not know yet
     const std::shared_ptr<BackendHandle> handle_;
-    std::thread thread_;  ///< last: it uses all of the above
+    std::mutex p2p_mutex_;
+    std::shared_ptr<P2p> p2p_;  ///< from the first send or receive on
+    std::thread thread_;        ///< last: it uses all of the above
 };
 
 }  // namespace ddp::detail

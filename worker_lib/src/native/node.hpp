@@ -49,6 +49,7 @@ public:
     [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
     [[nodiscard]] int own_index() const { return own_index_; }
     [[nodiscard]] const std::string& group() const { return group_; }
+    [[nodiscard]] const LocalRank& local(int index) const { return at(index); }
     [[nodiscard]] int rank_at(int index) const { return at(index).rank; }
 
     /// The first step of an operation: announces it, where its buffers lie, and up to kInlineBytes of `data`. Waits for
@@ -109,6 +110,15 @@ public:
     /// Why the rank at `index` will come to no operation any more and after which one it left, if it is gone.
     [[nodiscard]] std::optional<Absence> absence(int index) const;
     [[nodiscard]] Absence own_absence(Departure how) const;
+    /// The operation that a rank has begun last, and the last that it has done.
+    struct OperationsOf {
+        std::uint64_t begun = 0;
+        std::uint64_t done = 0;
+    };
+    [[nodiscard]] OperationsOf progress_of(int index) const {
+        const std::uint64_t done = control(index).done.load(std::memory_order_acquire);
+        return {control(index).begun.load(std::memory_order_acquire), done};
+    }
     /// Whether a rank of this node has begun an operation later than number `seq`; any that it has not done.
     [[nodiscard]] bool any_beyond(std::uint64_t seq) const;
     [[nodiscard]] bool any_busy() const;

@@ -12,6 +12,10 @@
 
 namespace ddp::detail {
 
+struct PostPage;
+
+/// Bytes of the area for sends and receives: a PostPage, and lanes to the other ranks of the node.
+inline constexpr std::size_t kPostBytes = (4u << 20) - (64u << 10);
 /// Bytes of a staging slot, through which buffers outside the heap pass piece by piece.
 inline constexpr std::size_t kStagingBytes = 4u << 20;
 
@@ -28,6 +32,9 @@ public:
 
     [[nodiscard]] Control& control() const { return *reinterpret_cast<Control*>(base_); }
     [[nodiscard]] std::byte* staging() const { return base_ + kControlBytes; }
+    /// For sends and receives between neighbours.
+    [[nodiscard]] std::byte* post_area() const { return base_ + kPostOffset; }
+    [[nodiscard]] PostPage& post_page() const { return *reinterpret_cast<PostPage*>(post_area()); }
     [[nodiscard]] std::byte* heap() const { return base_ + kHeapOffset; }
     [[nodiscard]] std::size_t heap_bytes() const { return bytes_ - kHeapOffset; }
     /// Valid in the segment's creator only, as the next one: what decided the size of the heap, for errors.
@@ -41,7 +48,8 @@ public:
 private:
     static constexpr std::size_t kControlBytes = 64u << 10;
     static constexpr std::size_t kHeapOffset = 8u << 20;  // a huge page's boundary
-    static_assert(sizeof(Control) <= kControlBytes && kControlBytes + kStagingBytes <= kHeapOffset);
+    static constexpr std::size_t kPostOffset = kControlBytes + kStagingBytes;
+    static_assert(sizeof(Control) <= kControlBytes && kPostOffset + kPostBytes == kHeapOffset);
 
     Segment(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
     static std::shared_ptr<Segment> map(int fd, std::size_t bytes);

@@ -48,6 +48,9 @@ public:
         if (peer.asleep.load(std::memory_order_seq_cst) != 0) wake_sleeper(peer);
     }
 
+    static void pause();
+    static void yield();
+
 private:
     static constexpr int kYields = 200;
     /// On a busy machine each yield lasts for the others' time slices: 200 took seconds, past deadlines.
@@ -62,8 +65,6 @@ private:
         return ready();
     }
 
-    static void pause();
-    static void yield();
     static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected);
     static void wake_sleeper(Control& peer);
 

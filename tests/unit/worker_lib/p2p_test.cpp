@@ -1,0 +1,266 @@
+// Sends and receives: what arrives where, in every shape of world and from every kind of memory; order and tags; what
+// is refused.
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/rank_memory.hpp"
+#include "tests/unit/worker_lib/world_errors.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+namespace {
+
+using Values = std::vector<std::int32_t>;
+
+/// What `from` sends to `to`: every element is its own.
+std::int32_t element(int from, int to, std::size_t i) {
+    return static_cast<std::int32_t>(i) * 7 + from * 1000 + to * 100'000;
+}
+
+Values message(int from, int to, std::size_t count) {
+    Values values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = element(from, to, i);
+    return values;
+}
+
+bool right(const std::int32_t* got, int from, int to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (got[i] != element(from, to, i)) return false;
+    }
+    return true;
+}
+
+/// `count` integers in the arena, or outside.
+struct Place {
+    Place(ProcessGroup& group, std::size_t count, bool in_arena) : own(in_arena ? 0 : count) {
+        data = in_arena ? static_cast<std::int32_t*>(group.arena().allocate(count * sizeof(std::int32_t))) : own.data();
+        view = {data, count, DType::i32};
+    }
+    Values own;
+    std::int32_t* data;
+    Buffer view;
+};
+
+/// Everybody sends to everybody, itself included, in one batch.
+bool exchange_all(Context& context, std::size_t count, bool sender_in_arena, bool receiver_in_arena) {
+    ProcessGroup& world = context.world();
+    std::vector<Place> sent;
+    std::vector<Place> received;
+    sent.reserve(static_cast<std::size_t>(world.size()));
+    received.reserve(static_cast<std::size_t>(world.size()));
+    Batch batch = world.batch();
+    for (int peer = 0; peer < world.size(); ++peer) {
+        const Values values = message(world.rank(), peer, count);
+        std::copy_n(values.data(), count, sent.emplace_back(world, count, sender_in_arena).data);
+        received.emplace_back(world, count, receiver_in_arena);
+        batch.send(sent.back().view, peer, 3).recv(received.back().view, peer, 3);
+    }
+    batch.start().wait();
+    for (int peer = 0; peer < world.size(); ++peer) {
+        if (!right(received[static_cast<std::size_t>(peer)].data, peer, world.rank(), count)) return false;
+    }
+    return true;
+}
+
+constexpr std::size_t kEager = ProcessGroup::kEagerBytes / sizeof(std::int32_t);
+
+}  // namespace
+
+TEST_CASE("everybody sends to everybody: all counts, both kinds of memory", "[p2p][unit]") {
+    const int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8, 9);
+    const bool sender = GENERATE(true, false);
+    const bool receiver = GENERATE(true, false);
+    CAPTURE(ranks, sender, receiver);
+    const auto results = run_ranks({.ranks_per_node = {ranks}}, [&](Context& context) {
+        std::string wrong;
+        for (const std::size_t count :
+             {std::size_t{0}, std::size_t{1}, std::size_t{333}, kEager, kEager + 1, std::size_t{100'003}}) {
+            if (!exchange_all(context, count, sender, receiver)) wrong += std::to_string(count) + " ";
+        }
+        return wrong;
+    });
+    for (const auto& wrong : results) CHECK(wrong == "");
+}
+
+TEST_CASE("large messages arrive whole, while collectives run beside them", "[p2p][unit]") {
+    const bool sender = GENERATE(true, false);
+    const bool receiver = GENERATE(true, false);
+    const auto results = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        ProcessGroup& world = context.world();
+        constexpr std::size_t kCount = 3'000'001;
+        const int other = 1 - world.rank();
+        Place out(world, kCount, sender);
+        Place in(world, kCount, receiver);
+        for (std::size_t i = 0; i < kCount; ++i) out.data[i] = element(world.rank(), other, i);
+        Work received = world.recv(in.view, other);
+        Work sent = world.send(out.view, other);
+        float sum = 1;
+        for (int i = 0; i < 20; ++i) world.all_reduce(buffer(sum), ReduceOp::Max).wait();
+        received.wait();
+        sent.wait();
+        return right(in.data, other, world.rank(), kCount);
+    });
+    CHECK(results == std::vector<bool>{true, true});
+}
+
+TEST_CASE("messages of one tag come in order, those of others when they are asked for", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}}));
+    const std::size_t count = GENERATE(std::size_t{1}, kEager + 1);
+    const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
+        ProcessGroup& world = context.world();
+        std::vector<Values> messages;
+        std::vector<Work> works;
+        constexpr int kMessages = 30;
+        for (int i = 0; i < kMessages; ++i) messages.emplace_back(count, world.rank() == 0 ? i : -1);
+        std::string order;
+        if (world.rank() == 0) {
+            for (int i = 0; i < kMessages; ++i)
+                works.push_back(world.send(buffer(std::span(messages[static_cast<std::size_t>(i)])), 1, i % 3));
+            for (Work& work : works) work.wait();
+        } else {
+            for (const int tag : {2, 0, 1}) {
+                for (int i = 0; i < kMessages / 3; ++i) {
+                    Values& values = messages[static_cast<std::size_t>(i)];
+                    world.recv(buffer(std::span(values)), 0, tag).wait();
+                    if (values != Values(count, 3 * i + tag)) order += "wrong ";
+                }
+            }
+        }
+        return order;
+    });
+    CHECK(results[1] == "");
+}
+
+TEST_CASE("small sends need no receive, up to the window; then they wait for it", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}}));
+    const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
+        ProcessGroup& world = context.world();
+        std::vector<std::int32_t> value(kEager, 5);
+        const Buffer all = buffer(std::span(value));
+        constexpr std::size_t kFree = ProcessGroup::kEagerWindow / ProcessGroup::kEagerBytes - 1;
+        std::string text;
+        if (world.rank() == 0) {
+            std::vector<Work> works;
+            for (std::size_t i = 0; i < kFree + 5; ++i) works.push_back(world.send(all, 1));
+            for (std::size_t i = 0; i < kFree; ++i) works[i].wait();
+            text = works.back().done() ? "stored without bound" : "waits";
+            context.store().set("sent", "yes");
+            for (Work& work : works) work.wait();
+        } else {
+            (void)context.store().get("sent", std::chrono::seconds(20));
+            for (std::size_t i = 0; i < kFree + 5; ++i) world.recv(all, 0).wait();
+        }
+        // And again, now that all have been taken.
+        if (world.rank() == 0) world.send(all, 1).wait();
+        world.barrier().wait();
+        if (world.rank() == 1) world.recv(all, 0).wait();
+        return text;
+    });
+    CHECK(results[0] == "waits");
+}
+
+TEST_CASE("a rank that waits in recv does not stop its collectives, nor the other way round", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}}));
+    const std::size_t count = GENERATE(std::size_t{1}, std::size_t{100'000});
+    const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
+        ProcessGroup& world = context.world();
+        std::vector<float> sums(count, 1);
+        std::vector<float> sent(count, 2);
+        const Buffer reduced = buffer(std::span(sums));
+        const Buffer message = buffer(std::span(sent));
+        if (world.rank() == 0) {
+            Work earlier = world.all_reduce(reduced, ReduceOp::Sum);
+            world.recv(message, 1).wait();  // which rank 1 sends when the all_reduce is over
+            earlier.wait();
+            Work sending = world.send(message, 1, 1);
+            world.all_reduce(reduced, ReduceOp::Sum).wait();  // which rank 1 calls when it has received
+            sending.wait();
+        } else {
+            world.all_reduce(reduced, ReduceOp::Sum).wait();
+            world.send(message, 0).wait();
+            world.recv(message, 0, 1).wait();
+            world.all_reduce(reduced, ReduceOp::Sum).wait();
+        }
+        return sums.back();
+    });
+    CHECK(results == std::vector<float>{4, 4});
+}
+
+TEST_CASE("a group of a group has messages of its own", "[p2p][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {3}}, [](Context& context) {
+        const auto pair = context.world().split(context.rank() == 0 ? 0 : 1, -context.rank(), "pair");
+        if (context.rank() == 0) return 0;
+        std::int64_t got = 0;
+        std::int64_t mine = context.rank();  // rank 2 is rank 0 of the pair
+        std::int64_t outer = 10 * context.rank();
+        std::int64_t outer_got = 0;
+        const int other = 1 - pair->rank();
+        Work a = context.world().send(buffer(outer), 3 - context.rank());
+        Work b = pair->send(buffer(mine), other);
+        pair->recv(buffer(got), other).wait();
+        context.world().recv(buffer(outer_got), 3 - context.rank()).wait();
+        a.wait();
+        b.wait();
+        return static_cast<int>(outer_got + got);
+    });
+    CHECK(results == std::vector<int>{0, 22, 11});
+}
+
+TEST_CASE("callbacks of transfers may start others", "[p2p][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        ProcessGroup& world = context.world();
+        std::int64_t first = world.rank();
+        std::int64_t second = -1;
+        if (world.rank() == 0) {
+            world.send(buffer(first), 1).wait();
+            world.recv(buffer(second), 1).wait();
+        } else {
+            std::promise<Work> answered;
+            world.recv(buffer(first), 0).then([&](const std::exception_ptr&) {
+                answered.set_value(world.send(buffer(second = first + 7), 0));
+            });
+            answered.get_future().get().wait();
+        }
+        return second;
+    });
+    CHECK(results == std::vector<std::int64_t>{7, 7});
+}
+
+TEST_CASE("wrong transfers are refused at the call, and cost no number", "[p2p][unit]") {
+    const LocalWorld alone;
+    Context context(alone.environment(0), detail::make_local_store(), alone.options());
+    ProcessGroup& world = context.world();
+    std::vector<float> values(4, 2);
+    std::vector<float> other(4);
+    const Buffer good = buffer(std::span(values));
+    const auto refusal = [](auto call) -> std::string {
+        try {
+            call();
+        } catch (const Error& error) {
+            return (error.code() == ErrorCode::InvalidArgument ? "" : "wrong code: ") + std::string(error.what());
+        }
+        return "accepted";
+    };
+    CHECK(refusal([&] { world.send(good, 1); }) ==
+          "p2p #1 send f32[4] to rank 1, tag 0: there is no rank 1 in a group of 1");
+    CHECK_THAT(refusal([&] { world.recv(good, -1, 2); }), Catch::Contains("recv f32[4] from rank -1, tag 2"));
+    CHECK_THAT(refusal([&] { world.recv(good, 0, -2); }), Catch::Contains("tags are not negative"));
+    CHECK_THAT(refusal([&] { world.send({nullptr, 3}, 0); }), Catch::Contains("the buffer is null"));
+    CHECK_THAT(refusal([&] { world.send(good, 0, 0, {}, {.timeout = std::chrono::milliseconds(-1)}); }),
+               Catch::Contains("OpOptions::timeout is -1 ms"));
+    CHECK_THAT(refusal([&] { world.batch().recv(good, 0).send(buffer(std::span(values).subspan(2)), 0).start(); }),
+               Catch::Contains("recv f32[4] from rank 0, tag 0: its buffer overlaps that of p2p #1 send f32[2]"));
+    CHECK(world.batch().start().done());
+
+    Work work = world.batch().recv(buffer(std::span(other)), 0).send(good, 0).send(good, 0).start();
+    CHECK(work.seq() == 1);
+    world.recv(buffer(std::span(other)), 0).wait();
+    work.wait();
+    CHECK(other == values);
+}

@@ -1,0 +1,209 @@
+// Sends and receives that come to nothing: who is told what, in time, naming the right one.
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/world_errors.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using std::chrono::milliseconds;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Shape = std::vector<int>;
+
+constexpr std::size_t kLarge = 1'000'000;
+
+}  // namespace
+
+TEST_CASE("a send and a receive that differ are refused, naming both sides", "[p2p][unit]") {
+    const auto shape = GENERATE(values<Shape>({{2}}));
+    const bool large = GENERATE(false, true);
+    const bool count_differs = GENERATE(false, true);
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&](Context& context) {
+                                      std::vector<float> floats(kLarge);
+                                      std::vector<std::int32_t> integers(kLarge);
+                                      const std::size_t count = large ? kLarge : 10;
+                                      ProcessGroup& world = context.world();
+                                      const auto first = buffer(std::span(floats).first(count));
+                                      if (context.rank() == 0) {
+                                          world.send(first, 1, 5, {}, {.tag = "border"}).wait();
+                                          world.barrier().wait();
+                                      } else {
+                                          const auto other = count_differs ? buffer(std::span(floats).first(count - 1))
+                                                                           : buffer(std::span(integers).first(count));
+                                          world.recv(other, 0, 5).wait();
+                                      }
+                                  }));
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        INFO(error->what());
+        CHECK(error->code() == ErrorCode::Mismatch);
+        const std::string size = std::to_string(large ? kLarge : 10);
+        CHECK_THAT(error->what(), Catch::Contains("rank 0: p2p #1 send f32[" + size + "] to rank 1, tag 5 'border'") &&
+                                      Catch::Contains(count_differs ? "rank 1: p2p #1 recv f32["
+                                                                    : "rank 1: p2p #1 recv i32[" + size + "]"));
+    }
+}
+
+TEST_CASE("at its deadline a receive names who sent nothing, and so does a large send", "[p2p][unit]") {
+    const auto shape = GENERATE(values<Shape>({{3}}));
+    const bool sends = GENERATE(false, true);
+    Gate gate(3);
+    const auto began = Clock::now();
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&](Context& context) {
+                                      if (context.rank() != 0) return;
+                                      std::vector<float> values(kLarge);
+                                      const Buffer all = buffer(std::span(values));
+                                      const OpOptions options{.timeout = milliseconds(300), .tag = "halo"};
+                                      Batch batch = context.world().batch();
+                                      sends ? batch.send(all, 2, 7) : batch.recv(all, 2, 7);
+                                      batch.start({}, options).wait();
+                                  }));
+    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == ErrorCode::Timeout);
+    CHECK(errors[0]->culprits() == Culprits{2});
+    CHECK_THAT(errors[0]->what(), Catch::Contains("group 'world': rank 0 waited until its deadline for rank 2 in p2p "
+                                                  "#1 " +
+                                                  std::string(sends ? "send" : "recv") + " f32[1000000]") &&
+                                      Catch::Contains("tag 7 'halo'"));
+}
+
+TEST_CASE("in a chain of receives the silent rank is named, not one that waits itself", "[p2p][unit]") {
+    Gate gate(3);
+    const auto errors =
+        errors_of({.ranks_per_node = {3}}, behind(gate, [](Context& context) {
+                      if (context.rank() == 2) return;
+                      float value = 0;
+                      const auto timeout = milliseconds(context.rank() == 0 ? 600 : 700);
+                      context.world().recv(buffer(value), context.rank() + 1, 0, {}, {.timeout = timeout}).wait();
+                  }));
+    for (const std::size_t rank : {0, 1}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == ErrorCode::Timeout);
+        CHECK(errors[rank]->culprits() == Culprits{2});
+    }
+}
+
+TEST_CASE("who leaves is missed at once by who waits for its message, but what it sent before arrives", "[p2p][unit]") {
+    const auto shape = GENERATE(values<Shape>({{2}}));
+    const auto began = Clock::now();
+    float got = 0;
+    const auto results = errors_of({.ranks_per_node = shape}, [&](Context& context) {
+        float value = 3;
+        context.world().barrier().wait();
+        if (context.rank() == 1) return context.world().send(buffer(value), 0, 1).wait();
+        Work never = context.world().recv(buffer(value), 1, 2);
+        context.world().recv(buffer(got), 1, 1).wait();
+        never.wait();
+    });
+    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    CHECK(got == 3);
+    CHECK_FALSE(results[1]);
+    REQUIRE(results[0]);
+    INFO(results[0]->what());
+    CHECK(results[0]->code() == ErrorCode::PeerLost);
+    CHECK(results[0]->culprits() == Culprits{1});
+    CHECK_THAT(results[0]->what(), Catch::Contains("rank 0 cannot finish p2p #1 recv f32[1] from rank 1, tag 2") &&
+                                       Catch::Contains("rank 1 (host") && Catch::Contains("has left the group"));
+}
+
+TEST_CASE("abort ends sends and receives on all ranks, and a failed transfer the collectives", "[p2p][unit]") {
+    const auto shape = GENERATE(values<Shape>({{3}}));
+    const bool aborts = GENERATE(true, false);
+    Gate gate(3);
+    const auto began = Clock::now();
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&](Context& context) {
+                                      std::vector<float> values(kLarge);
+                                      const Buffer all = buffer(std::span(values));
+                                      ProcessGroup& world = context.world();
+                                      if (context.rank() == 1 && aborts) return world.abort("loss is NaN");
+                                      if (context.rank() == 1) {
+                                          world.recv(all, 0, 9, {}, {.timeout = milliseconds(200)}).wait();
+                                      } else if (context.rank() == 0) {
+                                          world.send(all, 2).wait();
+                                      } else {
+                                          world.all_reduce(all, ReduceOp::Sum).wait();
+                                      }
+                                  }));
+    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    for (const std::size_t rank : {0, 2}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == (aborts ? ErrorCode::Aborted : ErrorCode::Timeout));
+        CHECK_THAT(errors[rank]->what(), Catch::Contains(aborts ? "aborted by rank 1: loss is NaN"
+                                                                : "in p2p #1 recv f32[1000000] from rank 0, tag 9"));
+    }
+}
+
+TEST_CASE("after a failure sends and receives fail the same way", "[p2p][unit]") {
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {
+                                      if (context.rank() == 1) return;
+                                      float value = 0;
+                                      try {
+                                          context.world().barrier({.timeout = milliseconds(100)}).wait();
+                                      } catch (const Error&) {
+                                          context.world().send(buffer(value), 1).wait();
+                                      }
+                                  }));
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == ErrorCode::Timeout);
+    CHECK_THAT(errors[0]->what(),
+               Catch::Contains("p2p #1 send f32[1] to rank 1, tag 0") && Catch::Contains("#1 barrier"));
+}
+
+TEST_CASE("destroying a group fails its transfers in flight, and waits for nobody", "[p2p][unit]") {
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {
+                                      auto group = context.world().split(0, 0, "short-lived");
+                                      if (context.rank() == 1) return;
+                                      float value = 0;
+                                      Work work = group->recv(buffer(value), 1);
+                                      group.reset();
+                                      if (work.done()) work.wait();
+                                  }));
+    REQUIRE(errors[0]);
+    CHECK(errors[0]->code() == ErrorCode::Aborted);
+}
+
+TEST_CASE("threads that wait for different transfers all come through", "[p2p][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        ProcessGroup& world = context.world();
+        constexpr int kThreads = 4;
+        constexpr int kRounds = 200;
+        std::vector<std::thread> threads;
+        std::vector<int> wrong(kThreads);
+        for (int t = 0; t < kThreads; ++t) {
+            threads.emplace_back([&world, &wrong, t] {
+                for (int i = 0; i < kRounds; ++i) {
+                    std::int64_t value = world.rank() == 0 ? i : -1;
+                    if (world.rank() == 0) {
+                        world.send(buffer(value), 1, t).wait();
+                        world.recv(buffer(value), 1, t).wait();
+                        wrong[static_cast<std::size_t>(t)] += value != i + 1;
+                    } else {
+                        world.recv(buffer(value), 0, t).wait();
+                        ++value;
+                        world.send(buffer(value), 0, t).wait();
+                    }
+                }
+            });
+        }
+        for (auto& thread : threads) thread.join();
+        return wrong;
+    });
+    CHECK(results[0] == std::vector<int>(4));
+}

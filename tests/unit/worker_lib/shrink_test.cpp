@@ -1,0 +1,222 @@
+// shrink() and monitored_barrier(): who is told what, and what works afterwards.
+
+#include <chrono>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/world_errors.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using std::chrono::milliseconds;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// "sum/rank/size" of a group whose ranks add up their world ranks, from its arena.
+std::string add_up(Context& context, ProcessGroup& group) {
+    auto* value = static_cast<float*>(group.arena().allocate(50'000 * sizeof(float)));
+    std::fill_n(value, 50'000, static_cast<float>(context.rank()));
+    group.all_reduce({value, 50'000, DType::f32}, ReduceOp::Sum).wait();
+    return std::to_string(static_cast<int>(value[49'999])) + "/" + std::to_string(group.rank()) + "/" +
+           std::to_string(group.size());
+}
+
+}  // namespace
+
+TEST_CASE("the survivors of a failed group go on in a smaller one, in the same order", "[shrink][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{5}, {3, 2}, {2, 1, 2}}));
+    const LocalWorld world{.ranks_per_node = shape};
+    Gate left(5);
+    Gate gate(5);
+    const auto results = try_ranks(world, [&](Context& context) -> std::string {
+        std::string result;
+        context.world().barrier().wait();
+        if (context.rank() == 1) context.world().abort("no memory left");  // and comes no more
+        float value = 1;
+        try {
+            for (;;) context.world().all_reduce(buffer(value), ReduceOp::Max).wait();
+        } catch (const Error&) {
+        }
+        if (context.rank() != 1) {
+            const std::vector<int> exclude{1, 1};
+            const auto group = context.world().shrink(exclude);
+            result = group->name() + " " + add_up(context, *group);
+            left.pass();
+        } else {
+            left.pass();
+        }
+        gate.pass();
+        return result;
+    });
+    const std::vector<std::string> expected{"world/shrink1 9/0/4", "", "world/shrink1 9/1/4", "world/shrink1 9/2/4",
+                                            "world/shrink1 9/3/4"};
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+        CHECK(results[rank].text() == "");
+        CHECK(results[rank].value == expected[rank]);
+    }
+}
+
+TEST_CASE("a healthy group can be shrunk, again and again, down to one rank", "[shrink][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {4}}, [](Context& context) {
+        std::string result;
+        std::unique_ptr<ProcessGroup> group = context.world().shrink({});
+        while (group && group->size() > 1) {
+            const std::vector<int> last{group->size() - 1};
+            if (group->rank() == last[0]) return result;  // its old group goes, which disturbs nobody
+            group = group->shrink(last);
+            result += add_up(context, *group) + " ";
+        }
+        return result;
+    });
+    CHECK(results == std::vector<std::string>{"3/0/3 1/0/2 0/0/1 ", "3/1/3 1/1/2 ", "3/2/3 ", ""});
+}
+
+TEST_CASE("wrong exclusions are refused at the call", "[shrink][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        const auto refusal = [&](std::vector<int> exclude) -> std::string {
+            try {
+                (void)context.world().shrink(exclude);
+            } catch (const Error& error) {
+                return (error.code() == ErrorCode::InvalidArgument ? "" : "wrong code: ") + std::string(error.what());
+            }
+            return "accepted";
+        };
+        return std::vector<std::string>{refusal({context.rank()}), refusal({0, 1}), refusal({2}), refusal({-1})};
+    });
+    CHECK(results[1][0] == "shrink of group 'world': rank 1 excludes itself. Only those who stay call it");
+    CHECK_THAT(results[0][1], Catch::Contains("all ranks are excluded"));
+    CHECK_THAT(results[0][2], Catch::Contains("there is no rank 2 in a group of 2"));
+    CHECK_THAT(results[0][3], Catch::Contains("there is no rank -1"));
+}
+
+TEST_CASE("survivors that disagree are told so at once, also about somebody who never comes", "[shrink][unit]") {
+    Gate gate(4);
+    const auto began = Clock::now();
+    const auto errors = errors_of({.ranks_per_node = {4}}, behind(gate, [](Context& context) {
+                                      if (context.rank() == 3) return;
+                                      const std::vector<int> few{3};
+                                      const std::vector<int> many{2, 3};
+                                      (void)context.world().shrink(context.rank() == 0 ? many : few);
+                                  }));
+    CHECK(Clock::now() - began < std::chrono::seconds(10));
+    for (const std::size_t rank : {1, 2}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == ErrorCode::Mismatch);
+        CHECK(errors[rank]->culprits() == Culprits{0});
+        CHECK_THAT(errors[rank]->what(), Catch::Contains("excludes rank 3, rank 0 excludes ranks 2 3"));
+    }
+    REQUIRE(errors[0]);
+    CHECK(errors[0]->culprits() == Culprits{1});
+}
+
+TEST_CASE("a survivor that is gone, or does not come, is named", "[shrink][unit]") {
+    const bool gone = GENERATE(true, false);
+    Gate gate(gone ? 2 : 3);
+    const auto began = Clock::now();
+    const auto errors =
+        errors_of({.ranks_per_node = {3}, .init_timeout = milliseconds(gone ? 30'000 : 700)}, [&](Context& context) {
+            context.world().barrier().wait();
+            if (context.rank() == 2 && gone) return;
+            behind(gate, [](Context& mine) {
+                const std::vector<int> exclude{1};
+                if (mine.rank() == 0) (void)mine.world().shrink(exclude);
+            })(context);
+        });
+    CHECK(Clock::now() - began < std::chrono::seconds(10));
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == (gone ? ErrorCode::PeerLost : ErrorCode::Timeout));
+    CHECK(errors[0]->culprits() == Culprits{2});
+    CHECK_THAT(errors[0]->what(), Catch::Contains(gone ? "has left the group normally" : "for rank 2 to call it"));
+}
+
+TEST_CASE("a monitored barrier that all reach lets all pass, again and again", "[barrier][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{1}, {4}, {2, 2}, {1, 1, 1}}));
+    const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {
+        for (int i = 0; i < 5; ++i) context.world().monitored_barrier(milliseconds(10'000), "step");
+        return true;
+    });
+    CHECK(std::count(results.begin(), results.end(), true) == static_cast<std::ptrdiff_t>(results.size()));
+}
+
+TEST_CASE("all who came to a monitored barrier name all who did not, and can go on", "[barrier][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{5}, {3, 2}, {1, 2, 2}}));
+    const LocalWorld world{.ranks_per_node = shape};
+    const auto errors = try_ranks(world, [](Context& context) -> std::vector<std::string> {
+        ProcessGroup& group = context.world();
+        group.barrier().wait();
+        const bool late = context.rank() == 2 || context.rank() == 4;
+        if (late) {
+            for (const int rank : {0, 1, 3})
+                (void)context.store().get("failed/" + std::to_string(rank), milliseconds(20'000));
+        }
+        std::vector<std::string> texts;
+        try {
+            // The first that gives up speaks for all.
+            group.monitored_barrier(milliseconds(context.rank() == 1 ? 300 : 20'000), "checkpoint");
+        } catch (const Error& error) {
+            texts.emplace_back(error.what());
+            texts.emplace_back(error.culprits() == Culprits{2, 4} && error.code() == ErrorCode::Timeout ? "both"
+                                                                                                        : "no");
+        }
+        context.store().set("failed/" + std::to_string(context.rank()), "yes");
+        group.monitored_barrier(milliseconds(20'000), "second");
+        float value = 1;
+        group.all_reduce(buffer(value), ReduceOp::Sum).wait();
+        texts.push_back(std::to_string(static_cast<int>(value)));
+        return texts;
+    });
+    for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+        REQUIRE(errors[rank].value);
+        const auto& texts = *errors[rank].value;
+        REQUIRE(texts.size() == 3);
+        INFO(texts[0]);
+        CHECK_THAT(texts[0], Catch::Contains("group 'world': monitored_barrier 'checkpoint': ranks 2 and 4 of 5 did "
+                                             "not come within 0.") &&
+                                 Catch::Contains("The group stays usable"));
+        CHECK(texts[1] == "both");
+        CHECK(texts[2] == "5");
+        const bool late = rank == 2 || rank == 4;
+        CHECK((texts[0].find("it came after the others had given up") != std::string::npos) == late);
+        // Rank 2 always has a neighbour that came; rank 4 only where the shape says so.
+        if (shape.size() != 3) CHECK_THAT(texts[0], Catch::Contains("rank 2 (host") && Catch::Contains("is alive"));
+    }
+}
+
+TEST_CASE("a monitored barrier does not wait for who is gone", "[barrier][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}}));
+    const auto began = Clock::now();
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
+        context.world().barrier().wait();
+        if (context.rank() == 2) return;
+        behind(gate, [](Context& mine) { mine.world().monitored_barrier(milliseconds(30'000)); })(context);
+    });
+    CHECK(Clock::now() - began < std::chrono::seconds(10));
+    for (const std::size_t rank : {0, 1}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == ErrorCode::PeerLost);
+        CHECK(errors[rank]->culprits() == Culprits{2});
+        CHECK_THAT(errors[rank]->what(), Catch::Contains("rank 2 (host") &&
+                                             Catch::Contains("has left the group normally after operation #1") &&
+                                             Catch::Contains("shrink() it"));
+    }
+}
+
+TEST_CASE("a negative limit of a monitored barrier is refused", "[barrier][unit]") {
+    run_ranks({.ranks_per_node = {1}}, [](Context& context) {
+        try {
+            context.world().monitored_barrier(milliseconds(-1));
+        } catch (const Error& error) {
+            if (error.code() == ErrorCode::InvalidArgument) return;
+        }
+        throw std::runtime_error("accepted");
+    });
+}

@@ -1,0 +1,200 @@
+// monitored_barrier(): a barrier over the store, that ends in one verdict for all: everybody came, or these did not.
+//
+// Two phases, so that nobody blames somebody who waits as well. First every rank leaves its card and adds 1 to a
+// counter; who makes it full says "ok". A rank that gives up adds kClosed: the counter decides, once, whether the
+// barrier was full or is closed, and who closed it: the judge. It lists those without a card; then every rank that came
+// says what it knows of them, for only their neighbours know anything; the judge puts that into the verdict, which is
+// what everybody throws. Who comes late gets the verdict at once. So all stay in step, and the group is not touched.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/group.hpp"
+#include "worker_lib/src/timeouts.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::int64_t kClosed = std::int64_t{1} << 40;
+constexpr milliseconds kSlice{100};      ///< so often a waiting rank looks after the dead
+constexpr milliseconds kGlance{20};      ///< for a key that is there, or is not
+constexpr milliseconds kPatience{5000};  ///< for words that are under way
+constexpr milliseconds kReports{1000};   ///< for those of all who came
+
+class MonitoredBarrier {
+public:
+    MonitoredBarrier(const GroupSpec& spec, const BackendImpl& backend, std::uint64_t number, std::string_view where)
+        : spec_(spec),
+          backend_(backend),
+          prefix_(group_key(spec, fmt::format("monitored/{}", number))),
+          where_(where.empty() ? "" : fmt::format(" '{}'", where)),
+          began_(ddprun::Clock::now()) {}
+
+    void pass(ddprun::Duration timeout) {
+        const auto size = static_cast<std::int64_t>(spec_.members.size());
+        set(card(spec_.rank), backend_.name_of(spec_.rank));
+        const std::int64_t count = spec_.store->add(prefix_ + "/count", 1);
+        if (count == size) return set("state", "ok");
+        if (count > kClosed) return obey("it came after the others had given up: ");
+        if (wait_for_state(began_ + timeout)) return obey("");
+        const std::int64_t closed = spec_.store->add(prefix_ + "/count", kClosed);
+        if (closed / kClosed == 1 && closed % kClosed < size) return judge();
+        obey("");
+    }
+
+private:
+    static std::string card(int rank) { return fmt::format("here/{}", rank); }
+    void set(const std::string& key, const std::string& value) const {
+        spec_.store->set(fmt::format("{}/{}", prefix_, key), value);
+    }
+    /// Nothing: it is not there in time.
+    std::optional<std::string> get(const std::string& key, milliseconds patience) const {
+        try {
+            return spec_.store->get(fmt::format("{}/{}", prefix_, key), patience);
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::Timeout) throw;
+            return std::nullopt;
+        }
+    }
+
+    /// False: it is time to give up, because of the deadline or because somebody will never come.
+    bool wait_for_state(ddprun::TimePoint deadline) const {
+        for (;;) {
+            const auto left = std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now());
+            if (get("state", std::clamp(left, milliseconds(1), kSlice))) return true;
+            if (ddprun::Clock::now() >= deadline) return false;
+            for (int rank = 0; rank < static_cast<int>(spec_.members.size()); ++rank) {
+                if (rank != spec_.rank && backend_.state_of(rank).gone && !get(card(rank), kGlance)) return false;
+            }
+        }
+    }
+
+    /// Does as the others: passes, or says what it knows and throws the verdict.
+    void obey(const std::string& introduction) const {
+        const auto state = get("state", kPatience);
+        if (state == "ok") return;
+        if (state) report(*state);
+        const auto verdict = get("verdict", kPatience);
+        if (!verdict) {
+            throw Error(ErrorCode::Timeout,
+                        fmt::format("{} has failed, but the rank that found out has not said why. The group stays "
+                                    "usable if all ranks are alive",
+                                    title()));
+        }
+        raise(*verdict, introduction);
+    }
+
+    /// What this rank knows of the missing ones: "3 gone rank 3 (host a, pid 7) is gone: …", a line for each.
+    std::string knowledge(const std::string& missing) const {
+        std::string text;
+        std::istringstream words(missing);
+        for (int rank = 0; words >> rank;) {
+            const auto [gone, state] = backend_.state_of(rank);
+            if (!state.empty()) text += fmt::format("{} {} {}\n", rank, gone ? "gone" : "silent", state);
+        }
+        return text;
+    }
+    void report(const std::string& missing) const { set(fmt::format("report/{}", spec_.rank), knowledge(missing)); }
+
+    void judge() const {
+        std::vector<int> missing;
+        std::vector<int> came;
+        for (int rank = 0; rank < static_cast<int>(spec_.members.size()); ++rank) {
+            (get(card(rank), kGlance) ? came : missing).push_back(rank);
+        }
+        if (missing.empty()) return set("state", "ok");  // the last ones came just now
+        const std::string list = fmt::format("{}", fmt::join(missing, " "));
+        set("state", list);
+        std::string known = knowledge(list);
+        const auto enough = ddprun::Clock::now() + kReports;
+        for (const int rank : came) {
+            if (rank == spec_.rank) continue;
+            const auto left = std::chrono::ceil<milliseconds>(enough - ddprun::Clock::now());
+            known += get(fmt::format("report/{}", rank), std::max(left, milliseconds(1))).value_or("");
+        }
+        const std::string verdict = compose(missing, known);
+        set("verdict", verdict);
+        raise(verdict, "");
+    }
+
+    std::string title() const { return fmt::format("group '{}': monitored_barrier{}", spec_.name, where_); }
+
+    /// First line: the code and the culprits; then the text.
+    std::string compose(const std::vector<int>& missing, const std::string& known) const {
+        std::vector<int> gone;
+        std::vector<std::string> words(spec_.members.size());
+        std::istringstream lines(known);
+        for (std::string line; std::getline(lines, line);) {
+            std::istringstream parts(line);
+            int rank = -1;
+            std::string state;
+            parts >> rank >> state >> std::ws;
+            if (rank < 0 || rank >= static_cast<int>(words.size())) continue;
+            auto& word = words[static_cast<std::size_t>(rank)];
+            if (!word.empty()) continue;
+            std::getline(parts, word);
+            if (state == "gone") gone.push_back(rank);
+        }
+        std::ranges::sort(gone);
+        const auto seconds = std::chrono::duration<double>(ddprun::Clock::now() - began_).count();
+        std::string text = fmt::format("{}: {} of {} did not come within {:.1f} s", title(), name_ranks(missing),
+                                       spec_.members.size(), seconds);
+        for (const int rank : missing) {
+            const std::string& word = words[static_cast<std::size_t>(rank)];
+            text += fmt::format("; {}", word.empty() ? backend_.name_of(rank) +
+                                                           " is silent, and no rank of its node "
+                                                           "came that could tell more"
+                                                     : word);
+        }
+        text += gone.empty() ? ". The group stays usable: who still comes gets this error at once"
+                             : ". Without " + name_ranks(gone) + " the group is of no use: shrink() it";
+        const auto code = gone.empty() ? ErrorCode::Timeout : ErrorCode::PeerLost;
+        return fmt::format("{} {}\n{}", static_cast<int>(code), fmt::join(gone.empty() ? missing : gone, " "), text);
+    }
+
+    [[noreturn]] void raise(const std::string& verdict, const std::string& introduction) const {
+        const auto end = verdict.find('\n');
+        std::istringstream head(verdict.substr(0, end));
+        int code = 0;
+        head >> code;
+        std::vector<int> culprits;
+        for (int rank = 0; head >> rank;) culprits.push_back(rank);
+        const std::string who = introduction.empty() ? "" : fmt::format("rank {}: {}", spec_.rank, introduction);
+        throw Error(static_cast<ErrorCode>(code), who + verdict.substr(end + 1), culprits);
+    }
+
+    const GroupSpec& spec_;
+    const BackendImpl& backend_;
+    const std::string prefix_;
+    const std::string where_;
+    const ddprun::TimePoint began_;
+};
+
+}  // namespace
+
+void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
+    if (timeout.count() < 0) {
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("monitored_barrier of group '{}': the timeout is {} ms. Pass 0 for the default of the "
+                                "group",
+                                spec_.name, timeout.count()));
+    }
+    const auto number = [this] {
+        const std::lock_guard lock(mutex_);
+        return ++monitored_;
+    }();
+    MonitoredBarrier(spec_, *backend_, number, where)
+        .pass(timeout.count() == 0 ? spec_.default_timeout : bounded(timeout));
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,296 @@
+#include "worker_lib/src/native/p2p.hpp"
+
+#include <poll.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/native/deadlines.hpp"
+#include "worker_lib/src/native/quiet_thread.hpp"
+#include "worker_lib/src/native/waiter.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// As Waiter spins, for the same reasons; a turn also looks at all peers.
+constexpr int kPauses = 20;
+constexpr auto kSpinning = std::chrono::milliseconds(2);
+/// Where something moves all the time, deadlines are looked after, too.
+constexpr unsigned kTurnsBetweenLooks = 4096;
+/// After so many naps with nothing to do, the thread sleeps until it is woken.
+constexpr int kIdleNaps = 20;
+
+constexpr int kLastTurns = 100;
+
+constexpr std::size_t kLoopBytes = std::size_t{128} << 10;
+
+std::string bell_name(const Member& member) { return member.local_name + "-bell"; }
+
+}  // namespace
+
+void P2pWork::help() {
+    if (!done()) p2p_->help(*this);
+}
+
+P2p::P2p(P2pSetup setup)
+    : setup_(std::move(setup)),
+      bell_name_(bell_name(setup_.members[static_cast<std::size_t>(setup_.rank)])),
+      bell_(std::in_place, bell_name_),
+      page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
+      pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
+      owner_{setup_.rank, setup_.arena, {}} {}
+
+P2p::~P2p() { stop(); }
+
+std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
+    auto work = std::make_shared<P2pWork>(std::move(batch), shared_from_this());
+    {
+        const std::lock_guard lock(mutex_);
+        submitted_.push_back(work);
+        submitted_any_ = true;
+    }
+    serve_submitted();
+    return work;
+}
+
+/// Also after the lock was given up: somebody may have submitted meanwhile, and left it to us.
+void P2p::serve_submitted() {
+    while (submitted_any_.load(std::memory_order_seq_cst)) {
+        Running running(running_, std::try_to_lock);
+        if (!running) return interrupt();  // whoever is at it may sleep
+        while (guarded_pass()) deliver(running);
+        deliver(running);
+        if (busy()) start_thread();
+        settle();
+        deliver(running);
+    }
+}
+
+void P2p::help(const P2pWork& work) {
+    if (helped_.exchange(true)) return;
+    Running running(running_);
+    page_.asleep.store(0, std::memory_order_relaxed);
+    auto enough = ddprun::TimePoint::max();
+    int idle = 0;
+    for (unsigned turn = 1; !stopping_; ++turn) {
+        const bool moved = guarded_pass();
+        deliver(running);
+        if (work.done()) break;
+        if (turn % kTurnsBetweenLooks == 0) look_around();
+        if (moved) {
+            idle = 0;
+            enough = ddprun::TimePoint::max();
+            continue;
+        }
+        if (idle++ < pauses_) {
+            Waiter::pause();
+            continue;
+        }
+        idle = 0;
+        const auto now = ddprun::Clock::now();
+        if (enough == ddprun::TimePoint::max()) enough = now + kSpinning;
+        if (now < enough) {
+            running.unlock();  // for those who want to submit
+            Waiter::yield();
+            running.lock();
+            continue;
+        }
+        settle();
+        if (done_.empty()) sleep();
+        page_.asleep.store(0, std::memory_order_relaxed);
+        bell_->silence();
+        look_around();
+    }
+    settle();
+    deliver(running);
+    helped_ = false;
+    running.unlock();
+    serve_submitted();
+}
+
+/// The thread.
+void P2p::run() {
+    int idle = 0;
+    while (!stopping_) {
+        pollfd waiting{.fd = bell_->fd(), .events = POLLIN, .revents = 0};
+        const auto nap = std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap);
+        const int rung = ::poll(&waiting, 1, idle > kIdleNaps ? -1 : static_cast<int>(nap.count()));
+        Running running(running_, std::try_to_lock);
+        if (!running) {
+            if (rung <= 0) continue;  // a waiter is at it
+            running.lock();           // it takes the ring, and leaves, or waits longer than we should poll in vain
+        }
+        bell_->silence();
+        while (guarded_pass()) deliver(running);
+        look_around();
+        settle();
+        idle = busy() ? 0 : idle + 1;
+        deep_ = idle > kIdleNaps;
+        deliver(running);
+        running.unlock();
+        serve_submitted();
+    }
+}
+
+/// Until somebody rings or it is time to look around again.
+void P2p::sleep() const {
+    pollfd waiting{.fd = bell_->fd(), .events = POLLIN, .revents = 0};
+    const auto nap = std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap);
+    (void)::poll(&waiting, 1, static_cast<int>(nap.count()));  // interrupted: a nap cut short
+}
+
+bool P2p::pass() {
+    bool moved = false;
+    if (submitted_any_.load(std::memory_order_acquire)) take_submitted();
+    if (failure_) return false;
+    for (P2pPeer* one : peers_) {
+        const auto [some, concerned] = one->progress();
+        moved = moved || some;
+        if (!concerned) continue;
+        const auto found = std::ranges::find(neighbours_, one, &LocalPeer::peer);
+        if (found != neighbours_.end()) ring(*found);
+    }
+    collect_finished();
+    return moved;
+}
+
+void P2p::collect_finished() {
+    for (Pending& pending : owner_.finished) {
+        if (!pending.work->finish(pending.index)) continue;
+        in_flight_.erase(pending.work->seq());
+        done_.push_back({std::move(pending.work), nullptr});
+    }
+    owner_.finished.clear();
+}
+
+/// False also when it has failed.
+bool P2p::guarded_pass() {
+    if (failure_ && !submitted_any_.load(std::memory_order_acquire)) return false;
+    try {
+        return pass();
+    } catch (const Error& error) {
+        fail(error, nullptr, true);
+    } catch (const std::exception& error) {  // out of memory, most likely
+        fail(Error(ErrorCode::System, error.what()), nullptr, true);
+    }
+    return false;
+}
+
+void P2p::take_submitted() {
+    std::deque<std::shared_ptr<P2pWork>> taken;
+    {
+        const std::lock_guard lock(mutex_);
+        taken.swap(submitted_);
+        submitted_any_ = false;
+    }
+    for (auto& work : taken) in_flight_.emplace(work->seq(), work);
+    if (!failure_) failure_ = setup_.node.failure();
+    if (failure_) return fail(*failure_, nullptr, false);
+    for (const auto& work : taken) {
+        for (std::size_t i = 0; i < work->batch.transfers.size(); ++i) {
+            peer(work->batch.transfers[i].peer).post({work, i});
+        }
+    }
+}
+
+P2pPeer& P2p::peer(int rank) {
+    auto& slot = by_rank_[rank];
+    if (slot) return *slot;
+    const auto& local = setup_.topology.local();
+    const auto index = std::ranges::find(local, rank) - local.begin();
+    if (rank == setup_.rank) {
+        slot = connect_self();
+    } else if (index < static_cast<std::ptrdiff_t>(local.size())) {
+        slot = connect_neighbour(rank, static_cast<int>(index));
+    } else {
+        throw Error(ErrorCode::Unavailable, "no send and recv between nodes so far");
+    }
+    peers_.push_back(slot.get());
+    return *slot;
+}
+
+std::unique_ptr<P2pPeer> P2p::connect_self() {
+    loop_.resize(kLoopBytes + sizeof(LaneControl) + kSeparation);
+    void* begin = loop_.data();
+    std::size_t space = loop_.size();
+    std::align(kSeparation, kLoopBytes, begin, space);
+    auto* const control = new (begin) LaneControl;
+    const LaneMemory lane{control, reinterpret_cast<std::byte*>(control + 1), kLoopBytes};
+    const PeerMemory memory{.kind = PeerMemory::Kind::kOwn, .heap = nullptr, .heap_bytes = 0};
+    return std::make_unique<P2pPeer>(owner_, setup_.rank, memory, std::make_unique<LaneOutlet>(lane),
+                                     std::make_unique<LaneInlet>(lane));
+}
+
+std::unique_ptr<P2pPeer> P2p::connect_neighbour(int rank, int index) {
+    const Node& node = setup_.node;
+    const Segment& own = *node.local(node.own_index()).segment;
+    const Segment& theirs = *node.local(index).segment;
+    const PeerMemory memory{.kind = PeerMemory::Kind::kHeap, .heap = theirs.heap(), .heap_bytes = theirs.heap_bytes()};
+    const auto lane = [&](const Segment& from, int to) {
+        return lane_at(from.post_area(), kPostBytes, node.size(), to);
+    };
+    auto made = std::make_unique<P2pPeer>(owner_, rank, memory, std::make_unique<LaneOutlet>(lane(own, index)),
+                                          std::make_unique<LaneInlet>(lane(theirs, node.own_index())));
+    LocalPeer& neighbour = neighbours_.emplace_back();
+    neighbour.peer = made.get();
+    neighbour.index = index;
+    neighbour.page = &theirs.post_page();
+    neighbour.bell = bell_name(setup_.members[static_cast<std::size_t>(rank)]);
+    neighbour.since = ddprun::Clock::now();
+    return made;
+}
+
+/// Before the lock is given up, or we sleep: from now on peers ring when there is something for us.
+void P2p::settle() {
+    if (!busy()) return;
+    page_.asleep.store(1, std::memory_order_seq_cst);
+    while (guarded_pass()) {
+    }
+}
+
+void P2p::ring(const LocalPeer& neighbour) const {
+    auto& asleep = neighbour.page->asleep;
+    if (asleep.load(std::memory_order_seq_cst) == 0 || asleep.exchange(0, std::memory_order_seq_cst) == 0) return;
+    bell_->ring(neighbour.bell);
+}
+
+/// Ends works without the lock: their callbacks may send and receive.
+void P2p::deliver(Running& running) {
+    if (done_.empty()) return;
+    std::vector<Done> done;
+    done.swap(done_);
+    running.unlock();
+    for (const Done& one : done) one.work->complete(one.error);
+    running.lock();
+}
+
+void P2p::start_thread() {
+    if (stopping_) return;
+    if (!thread_.joinable()) {
+        thread_ = start_quiet_thread("ddp-p2p", [this] { run(); });
+    } else if (deep_) {
+        interrupt();
+    }
+    deep_ = false;
+}
+
+void P2p::stop() {
+    if (stopping_.exchange(true)) return;
+    interrupt();
+    if (thread_.joinable()) thread_.join();
+    Running running(running_);
+    for (int i = 0; i < kLastTurns && guarded_pass(); ++i) {  // what peers have to hear may have been out of room
+    }
+    fail(setup_.node.failure().value_or(Error(ErrorCode::Aborted, "the group is gone")), nullptr, false);
+    take_submitted();
+    deliver(running);
+    bell_.reset();
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,119 @@
+#pragma once
+// P2p: the sends and receives of one rank in its group. They run beside the collectives, with a lock and a thread of
+// their own; design in docs/design/009-point-to-point.md.
+//
+// Whoever holds `running_` makes progress for all of them: the thread that submits, for as long as something moves; a
+// thread that waits, which spins and then sleeps; and the thread "ddp-p2p" while nobody waits. It sleeps without the
+// lock, so that a waiter never has to wait for it.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker_lib/src/native/member.hpp"
+#include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/native/p2p_bell.hpp"
+#include "worker_lib/src/native/p2p_lane.hpp"
+#include "worker_lib/src/native/p2p_peer.hpp"
+
+namespace ddp::detail {
+
+struct P2pSetup {
+    std::string group;
+    int rank = 0;
+    const Topology& topology;            ///< outlives the P2p's stop(), as all that is not a value here
+    const std::vector<Member>& members;  ///< by rank
+    Node& node;
+    const HeapArena& arena;
+    std::function<void(const Error&)> on_failure;  ///< tells the group, once; any thread
+};
+
+class P2p : public std::enable_shared_from_this<P2p> {
+public:
+    /// Throws Error{System}.
+    explicit P2p(P2pSetup setup);
+    ~P2p();
+    P2p(const P2p&) = delete;
+    P2p& operator=(const P2p&) = delete;
+
+    [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch);
+    /// Makes progress until `work` is done; comes back at once if another thread is at it.
+    void help(const P2pWork& work);
+    /// Whoever sleeps looks at the state of the node. Any thread.
+    void interrupt() const { bell_->ring(bell_name_); }
+    /// Fails what is under way with the node's failure, which there must be. Nothing is touched afterwards.
+    void stop();
+
+private:
+    struct Done {
+        std::shared_ptr<P2pWork> work;
+        std::exception_ptr error;
+    };
+    struct LocalPeer {
+        P2pPeer* peer = nullptr;
+        int index = 0;  ///< local
+        PostPage* page = nullptr;
+        std::string bell;
+        std::uint64_t listening = 0;  ///< as last seen, and since when
+        ddprun::TimePoint since;
+    };
+
+    using Running = std::unique_lock<std::mutex>;
+
+    // Who holds `running_`:
+    [[nodiscard]] bool pass();
+    void collect_finished();
+    void take_submitted();
+    [[nodiscard]] P2pPeer& peer(int rank);
+    [[nodiscard]] std::unique_ptr<P2pPeer> connect_self();
+    [[nodiscard]] std::unique_ptr<P2pPeer> connect_neighbour(int rank, int index);
+    [[nodiscard]] bool guarded_pass();
+    void settle();
+    void look_around();
+    void look_for_absent();
+    void look_at_deadlines();
+    [[nodiscard]] bool is_listening(int rank) const;
+    void fail(const Error& failure, const P2pWork* about, bool tell);
+    void ring(const LocalPeer& neighbour) const;
+    void deliver(Running& running);
+    void start_thread();
+    [[nodiscard]] bool busy() const { return !in_flight_.empty(); }
+    void sleep() const;
+
+    void run();
+    void serve_submitted();
+
+    const P2pSetup setup_;
+    const std::string bell_name_;
+    std::optional<Bell> bell_;
+    PostPage& page_;
+    const int pauses_;
+
+    std::mutex running_;  ///< taken before mutex_
+    P2pOwner owner_;
+    std::map<int, std::unique_ptr<P2pPeer>> by_rank_;
+    std::vector<P2pPeer*> peers_;
+    std::vector<LocalPeer> neighbours_;
+    std::vector<std::byte> loop_;  ///< the lane to ourselves
+    std::map<std::uint64_t, std::shared_ptr<P2pWork>> in_flight_;
+    std::vector<Done> done_;
+    std::optional<Error> failure_;
+    bool deep_ = true;  ///< the thread sleeps without end, or there is none
+
+    std::atomic<bool> helped_{false};
+    std::atomic<bool> stopping_{false};
+    std::atomic<bool> submitted_any_{false};
+    std::mutex mutex_;
+    std::deque<std::shared_ptr<P2pWork>> submitted_;
+    std::thread thread_;  ///< last: it uses all of the above
+};
+
+}  // namespace ddp::detail

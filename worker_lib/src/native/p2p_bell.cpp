@@ -1,0 +1,46 @@
+#include "worker_lib/src/native/p2p_bell.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "worker_lib/src/native/system_error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+std::pair<sockaddr_un, socklen_t> address_of(std::string_view name) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
+    std::memcpy(address.sun_path + 1, name.data(), length);  // the zero byte before it makes it abstract
+    return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
+}
+
+}  // namespace
+
+Bell::Bell(std::string_view name) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    const auto [address, length] = address_of(name);
+    if (!socket_ || ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+        throw_errno("cannot open a socket for sends and receives", errno);
+    }
+}
+
+void Bell::silence() const {
+    std::array<char, 8> rings{};
+    while (::recv(socket_.get(), rings.data(), rings.size(), 0) >= 0) {
+    }
+}
+
+void Bell::ring(std::string_view name) const {
+    const auto [address, length] = address_of(name);
+    (void)::sendto(socket_.get(), "", 1, MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
+}
+
+}  // namespace ddp::detail

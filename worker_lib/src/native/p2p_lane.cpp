@@ -1,0 +1,84 @@
+#include "worker_lib/src/native/p2p_lane.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace ddp::detail {
+
+namespace {
+
+/// Both ends of a large message work at once: the receiver starts on what is there. With less than this in one go they
+/// would only pass cache lines to and fro.
+constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
+/// More than this would leave the second-level cache.
+constexpr std::size_t kMostCapacity = std::size_t{512} << 10;
+
+}  // namespace
+
+LaneMemory lane_at(std::byte* area, std::size_t area_bytes, int ranks, int to) {
+    const std::size_t share = (area_bytes - sizeof(PostPage)) / static_cast<std::size_t>(ranks);
+    const std::size_t capacity = std::min(kMostCapacity, std::bit_floor(share - sizeof(LaneControl)));
+    std::byte* const begin = area + sizeof(PostPage) + static_cast<std::size_t>(to) * (sizeof(LaneControl) + capacity);
+    return {reinterpret_cast<LaneControl*>(begin), begin + sizeof(LaneControl), capacity};
+}
+
+/// How many of `wanted` bytes fit now. When not one does, the receiver is asked to tell.
+std::size_t LaneOutlet::room(std::size_t wanted) {
+    const auto free = [this] { return memory_.capacity - static_cast<std::size_t>(written_ - read_); };
+    if (free() < wanted) read_ = memory_.control->read.load(std::memory_order_acquire);
+    if (free() == 0) {
+        memory_.control->starved.store(1, std::memory_order_seq_cst);
+        read_ = memory_.control->read.load(std::memory_order_seq_cst);
+    }
+    return std::min(wanted, free());
+}
+
+void LaneOutlet::store(std::uint64_t position, std::span<const std::byte> bytes) const {
+    const auto begin = static_cast<std::size_t>(position) & (memory_.capacity - 1);
+    const std::size_t first = std::min(bytes.size(), memory_.capacity - begin);
+    if (first > 0) std::memcpy(memory_.bytes + begin, bytes.data(), first);
+    if (first < bytes.size()) std::memcpy(memory_.bytes, bytes.data() + first, bytes.size() - first);
+}
+
+std::size_t LaneOutlet::push(std::span<const std::byte> head, std::span<const std::byte> body) {
+    std::size_t taken = 0;
+    while (taken < head.size() + body.size()) {
+        const std::size_t some = room(std::min(head.size() + body.size() - taken, kPieceBytes));
+        if (some == 0) break;
+        const std::size_t of_head = taken < head.size() ? std::min(some, head.size() - taken) : 0;
+        if (of_head > 0) store(written_, head.subspan(taken, of_head));
+        const std::size_t body_begin = std::max(taken, head.size()) - head.size();
+        store(written_ + of_head, body.subspan(body_begin, some - of_head));
+        taken += some;
+        written_ += some;
+        memory_.control->written.store(written_, std::memory_order_seq_cst);
+    }
+    return taken;
+}
+
+std::size_t LaneInlet::pull(std::span<std::byte> bytes) {
+    std::size_t got = 0;
+    while (got < bytes.size()) {
+        if (written_ == read_) written_ = memory_.control->written.load(std::memory_order_seq_cst);
+        const auto there = static_cast<std::size_t>(written_ - read_);
+        const auto begin = static_cast<std::size_t>(read_) & (memory_.capacity - 1);
+        const std::size_t some = std::min({there, bytes.size() - got, memory_.capacity - begin, kPieceBytes});
+        if (some == 0) break;
+        std::memcpy(bytes.data() + got, memory_.bytes + begin, some);
+        got += some;
+        read_ += some;
+        memory_.control->read.store(read_, std::memory_order_seq_cst);
+    }
+    pulled_ = pulled_ || got > 0;
+    return got;
+}
+
+bool LaneInlet::has_made_room() {
+    if (!pulled_) return false;
+    pulled_ = false;
+    return memory_.control->starved.load(std::memory_order_seq_cst) != 0 &&
+           memory_.control->starved.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+}  // namespace ddp::detail

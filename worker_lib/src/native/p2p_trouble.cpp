@@ -1,0 +1,115 @@
+// What can go wrong with sends and receives, and who is told what: poison, absent peers, deadlines.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/native/deadlines.hpp"
+#include "worker_lib/src/native/departure.hpp"
+#include "worker_lib/src/native/p2p.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// The first transfer of a work that is not done, in words.
+std::string unfinished_text(const P2pWork& work) {
+    for (std::size_t i = 0; i < work.batch.transfers.size(); ++i) {
+        if (!work.is_done(i)) return describe(work.batch, work.batch.transfers[i]);
+    }
+    return "p2p";
+}
+
+bool waits_for(const P2pWork& work, int rank) {
+    for (std::size_t i = 0; i < work.batch.transfers.size(); ++i) {
+        if (!work.is_done(i) && work.batch.transfers[i].peer == rank) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+void P2p::look_around() {
+    if (!busy() || failure_) return;
+    page_.listening.fetch_add(1, std::memory_order_relaxed);
+    const auto now = ddprun::Clock::now();
+    for (LocalPeer& neighbour : neighbours_) {
+        const auto count = neighbour.page->listening.load(std::memory_order_relaxed);
+        if (std::exchange(neighbour.listening, count) != count) neighbour.since = now;
+    }
+    if (const auto poison = setup_.node.failure()) return fail(*poison, nullptr, false);
+    look_for_absent();
+    if (!failure_) look_at_deadlines();
+}
+
+void P2p::look_for_absent() {
+    for (std::size_t i = 0; i < neighbours_.size(); ++i) {  // there may be more in the end
+        const auto gone = setup_.node.absence(neighbours_[i].index);
+        if (!gone) continue;
+        while (guarded_pass()) {  // what it sent before it went counts
+        }
+        if (failure_) return;
+        const int rank = neighbours_[i].peer->rank();
+        for (const auto& [seq, work] : in_flight_) {
+            if (!waits_for(*work, rank)) continue;
+            // Whoever leaves because of a failure has told of it before.
+            if (const auto poison = setup_.node.failure()) return fail(*poison, nullptr, false);
+            const auto about = work;
+            return fail(cannot_finish(setup_.group, setup_.rank, unfinished_text(*about), gone->error), about.get(),
+                        true);
+        }
+    }
+}
+
+/// Whether the peer says that it waits for messages itself. Of another node's ranks nothing is known: they may.
+bool P2p::is_listening(int rank) const {
+    if (rank == setup_.rank) return true;
+    const auto found = std::ranges::find(neighbours_, rank, [](const LocalPeer& one) { return one.peer->rank(); });
+    return found == neighbours_.end() || ddprun::Clock::now() - found->since < kSilence;
+}
+
+void P2p::look_at_deadlines() {
+    const auto now = ddprun::Clock::now();
+    for (const auto& [seq, work] : in_flight_) {
+        const TransferBatch& batch = work->batch;
+        if (now < batch.deadline) continue;
+        std::vector<int> absent;
+        std::vector<int> silent;
+        for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
+            const int rank = batch.transfers[i].peer;
+            if (work->is_done(i) || std::ranges::find(absent, rank) != absent.end()) continue;
+            absent.push_back(rank);
+            if (!is_listening(rank)) silent.push_back(rank);
+        }
+        if (silent.empty() && now < network_deadline(batch.deadline)) continue;
+        const auto& culprits = silent.empty() ? absent : silent;
+        const std::string hint = silent.empty() ? "; it waits for something else itself, or the tags differ" : "";
+        const auto about = work;
+        return fail(Error(ErrorCode::Timeout,
+                          fmt::format("group '{}': rank {} waited until its deadline for {} in {}{}", setup_.group,
+                                      setup_.rank, name_ranks(culprits), unfinished_text(*about), hint),
+                          culprits),
+                    about.get(), true);
+    }
+}
+
+/// Ends all that is under way. `about`: the work in whose words the failure is told. `tell`: the group does not know.
+void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
+    collect_finished();
+    const bool first = !failure_;
+    if (first) failure_ = failure;
+    for (P2pPeer* one : peers_) one->clear();
+    for (auto& [seq, work] : in_flight_) {
+        const Error own =
+            work.get() == about ? failure : cannot_finish(setup_.group, setup_.rank, unfinished_text(*work), failure);
+        done_.push_back({work, std::make_exception_ptr(own)});
+    }
+    in_flight_.clear();
+    if (!first || !tell) return;
+    setup_.on_failure(failure);
+    for (const LocalPeer& neighbour : neighbours_) ring(neighbour);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,47 @@
+#pragma once
+// P2pWork: the Work of a batch of sends and receives, which the waiting thread helps along; Pending: one of them.
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "worker_lib/src/transfer.hpp"
+#include "worker_lib/src/work_state.hpp"
+
+namespace ddp::detail {
+
+class P2p;
+
+class P2pWork final : public WorkState {
+public:
+    P2pWork(TransferBatch of, std::shared_ptr<P2p> p2p)
+        : WorkState(of.seq, of.deadline), batch(std::move(of)), done_(batch.transfers.size()), p2p_(std::move(p2p)) {}
+
+    void help() override;
+
+    const TransferBatch batch;
+
+    // Who holds P2p's lock for running only:
+    [[nodiscard]] bool is_done(std::size_t index) const { return done_[index]; }
+    /// True when it was the last one.
+    [[nodiscard]] bool finish(std::size_t index) {
+        done_[index] = true;
+        return ++finished_ == done_.size();
+    }
+
+private:
+    std::vector<bool> done_;
+    std::size_t finished_ = 0;
+    const std::shared_ptr<P2p> p2p_;
+};
+
+struct Pending {
+    std::shared_ptr<P2pWork> work;
+    std::size_t index = 0;
+
+    [[nodiscard]] const Transfer& transfer() const { return work->batch.transfers[index]; }
+    [[nodiscard]] std::string text() const { return describe(work->batch, transfer()); }
+};
+
+}  // namespace ddp::detail
