@@ -29,7 +29,7 @@ TEST_CASE("ddp-bench measures every collective on two nodes and finds nothing wr
     CHECK(outcome.status.exit_code() == 0);
     CHECK_THAT(outcome.out, Contains("# all_to_all: 4 ranks, native backend") && Contains("# wrong values: 0;"));
     const auto rows = boost::json::parse(e2e::read_file(file)).as_object().at("rows").as_array();
-    CHECK(rows.size() == 8 * 5);  // 0, 1, 64, 4096 and 262144 bytes
+    CHECK(rows.size() == 9 * 5);  // 0, 1, 64, 4096 and 262144 bytes
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -12,6 +12,7 @@ std::string_view name_of(Collective collective) {
         case Collective::kGather: return "gather";
         case Collective::kScatter: return "scatter";
         case Collective::kAllToAll: return "all_to_all";
+        case Collective::kSendRecv: return "sendrecv";
     }
     return "?";
 }
@@ -40,7 +41,8 @@ double bus_factor(Collective collective, int ranks) {
     switch (collective) {
         case Collective::kAllReduce: return 2 * (n - 1) / n;
         case Collective::kBroadcast:
-        case Collective::kReduce: return 1;
+        case Collective::kReduce:
+        case Collective::kSendRecv: return 1;
         default: return (n - 1) / n;
     }
 }
@@ -77,6 +79,11 @@ Work start(ProcessGroup& group, const Call& call, const Buffers& buffers) {
         case Collective::kGather: return group.gather(in, out, call.root);
         case Collective::kScatter: return group.scatter(in, out, call.root);
         case Collective::kAllToAll: return group.all_to_all(in, out);
+        case Collective::kSendRecv: {
+            Batch batch = group.batch();
+            batch.send(in, call.next()).recv(out, call.previous());
+            return batch.start();
+        }
     }
     return {};
 }

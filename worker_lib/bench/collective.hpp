@@ -19,10 +19,11 @@ enum class Collective : std::uint8_t {
     kGather,
     kScatter,
     kAllToAll,
+    kSendRecv,  ///< to the next rank, from the one before
 };
 inline constexpr std::array kAllCollectives{Collective::kAllReduce, Collective::kBroadcast,     Collective::kReduce,
                                             Collective::kAllGather, Collective::kReduceScatter, Collective::kGather,
-                                            Collective::kScatter,   Collective::kAllToAll};
+                                            Collective::kScatter,   Collective::kAllToAll,      Collective::kSendRecv};
 
 [[nodiscard]] std::string_view name_of(Collective collective);
 [[nodiscard]] constexpr bool reduces(Collective c) {
@@ -33,7 +34,14 @@ inline constexpr std::array kAllCollectives{Collective::kAllReduce, Collective::
            c == Collective::kScatter;
 }
 /// Whether the call has a form in which input and output are the same memory.
-[[nodiscard]] constexpr bool has_in_place(Collective c) { return c != Collective::kAllToAll; }
+[[nodiscard]] constexpr bool has_in_place(Collective c) {
+    return c != Collective::kAllToAll && c != Collective::kSendRecv;
+}
+/// Whether each rank has a part of the whole, so that counts are rounded to a whole number of parts.
+[[nodiscard]] constexpr bool has_parts(Collective c) {
+    return c != Collective::kAllReduce && c != Collective::kBroadcast && c != Collective::kReduce &&
+           c != Collective::kSendRecv;
+}
 /// And one in which they are not.
 [[nodiscard]] constexpr bool has_out_of_place(Collective c) { return c != Collective::kBroadcast; }
 
@@ -49,6 +57,8 @@ struct Call {
     int ranks = 1;
 
     [[nodiscard]] std::size_t part() const { return count / static_cast<std::size_t>(ranks); }
+    [[nodiscard]] int next() const { return (rank + 1) % ranks; }
+    [[nodiscard]] int previous() const { return (rank + ranks - 1) % ranks; }
     [[nodiscard]] std::size_t in_count() const;
     [[nodiscard]] std::size_t out_count() const;  ///< 0: this rank gets nothing
 };

@@ -50,10 +50,7 @@ Row measure_row(ddp::ProcessGroup& group, const ddp::bench::Memory& memory, cons
 /// A whole number of parts for all ranks, as nccl-tests rounds it.
 std::size_t count_of(ddp::bench::Collective collective, std::size_t bytes, const Options& options, int ranks) {
     const std::size_t count = bytes / ddp::size_of(options.dtype);
-    const bool whole = collective == ddp::bench::Collective::kAllReduce ||
-                       collective == ddp::bench::Collective::kBroadcast ||
-                       collective == ddp::bench::Collective::kReduce;
-    return whole ? count : count / static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks);
+    return !has_parts(collective) ? count : count / static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks);
 }
 
 std::vector<Row> run(ddp::ProcessGroup& group, const Options& options, Output& output) {

@@ -46,6 +46,7 @@ double expected(const Call& call, std::size_t i) {
         case Collective::kReduce: return reduced(call, i);
         case Collective::kReduceScatter: return reduced(call, own * part + i);
         case Collective::kBroadcast: return static_cast<double>(given(call, call.root, i));
+        case Collective::kSendRecv: return static_cast<double>(given(call, call.previous(), i));
         case Collective::kScatter: return static_cast<double>(given(call, call.root, own * part + i));
         case Collective::kAllGather:
         case Collective::kGather: return static_cast<double>(given(call, static_cast<int>(i / part), i % part));

@@ -115,6 +115,7 @@ TEST_CASE("bus bandwidth is nccl-tests'", "[bench]") {
     CHECK(bus_factor(Collective::kAllReduce, 4) == 1.5);
     CHECK(bus_factor(Collective::kBroadcast, 4) == 1);
     CHECK(bus_factor(Collective::kAllToAll, 4) == 0.75);
+    CHECK(bus_factor(Collective::kSendRecv, 4) == 1);
     Row row{.call = {.collective = Collective::kAllReduce,
                      .count = 250'000,
                      .dtype = DType::f32,

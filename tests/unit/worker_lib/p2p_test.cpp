@@ -73,11 +73,12 @@ constexpr std::size_t kEager = ProcessGroup::kEagerBytes / sizeof(std::int32_t);
 }  // namespace
 
 TEST_CASE("everybody sends to everybody: all counts, both kinds of memory", "[p2p][unit]") {
-    const int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8, 9);
+    const auto shape = GENERATE(
+        values<std::vector<int>>({{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {1, 1}, {2, 2}, {3, 1, 2}, {1, 4, 4}}));
     const bool sender = GENERATE(true, false);
     const bool receiver = GENERATE(true, false);
-    CAPTURE(ranks, sender, receiver);
-    const auto results = run_ranks({.ranks_per_node = {ranks}}, [&](Context& context) {
+    CAPTURE(shape, sender, receiver);
+    const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         std::string wrong;
         for (const std::size_t count :
              {std::size_t{0}, std::size_t{1}, std::size_t{333}, kEager, kEager + 1, std::size_t{100'003}}) {
@@ -91,7 +92,8 @@ TEST_CASE("everybody sends to everybody: all counts, both kinds of memory", "[p2
 TEST_CASE("large messages arrive whole, while collectives run beside them", "[p2p][unit]") {
     const bool sender = GENERATE(true, false);
     const bool receiver = GENERATE(true, false);
-    const auto results = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         ProcessGroup& world = context.world();
         constexpr std::size_t kCount = 3'000'001;
         const int other = 1 - world.rank();
@@ -110,7 +112,7 @@ TEST_CASE("large messages arrive whole, while collectives run beside them", "[p2
 }
 
 TEST_CASE("messages of one tag come in order, those of others when they are asked for", "[p2p][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{2}}));
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const std::size_t count = GENERATE(std::size_t{1}, kEager + 1);
     const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         ProcessGroup& world = context.world();
@@ -138,7 +140,7 @@ TEST_CASE("messages of one tag come in order, those of others when they are aske
 }
 
 TEST_CASE("small sends need no receive, up to the window; then they wait for it", "[p2p][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{2}}));
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         ProcessGroup& world = context.world();
         std::vector<std::int32_t> value(kEager, 5);
@@ -166,7 +168,7 @@ TEST_CASE("small sends need no receive, up to the window; then they wait for it"
 }
 
 TEST_CASE("a rank that waits in recv does not stop its collectives, nor the other way round", "[p2p][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{2}}));
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const std::size_t count = GENERATE(std::size_t{1}, std::size_t{100'000});
     const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         ProcessGroup& world = context.world();

@@ -24,7 +24,7 @@ constexpr std::size_t kLarge = 1'000'000;
 }  // namespace
 
 TEST_CASE("a send and a receive that differ are refused, naming both sides", "[p2p][unit]") {
-    const auto shape = GENERATE(values<Shape>({{2}}));
+    const auto shape = GENERATE(values<Shape>({{2}, {1, 1}}));
     const bool large = GENERATE(false, true);
     const bool count_differs = GENERATE(false, true);
     Gate gate(2);
@@ -55,7 +55,7 @@ TEST_CASE("a send and a receive that differ are refused, naming both sides", "[p
 }
 
 TEST_CASE("at its deadline a receive names who sent nothing, and so does a large send", "[p2p][unit]") {
-    const auto shape = GENERATE(values<Shape>({{3}}));
+    const auto shape = GENERATE(values<Shape>({{3}, {1, 2}, {1, 1, 1}}));
     const bool sends = GENERATE(false, true);
     Gate gate(3);
     const auto began = Clock::now();
@@ -97,7 +97,7 @@ TEST_CASE("in a chain of receives the silent rank is named, not one that waits i
 }
 
 TEST_CASE("who leaves is missed at once by who waits for its message, but what it sent before arrives", "[p2p][unit]") {
-    const auto shape = GENERATE(values<Shape>({{2}}));
+    const auto shape = GENERATE(values<Shape>({{2}, {1, 1}}));
     const auto began = Clock::now();
     float got = 0;
     const auto results = errors_of({.ranks_per_node = shape}, [&](Context& context) {
@@ -120,7 +120,7 @@ TEST_CASE("who leaves is missed at once by who waits for its message, but what i
 }
 
 TEST_CASE("abort ends sends and receives on all ranks, and a failed transfer the collectives", "[p2p][unit]") {
-    const auto shape = GENERATE(values<Shape>({{3}}));
+    const auto shape = GENERATE(values<Shape>({{3}, {1, 2}, {1, 1, 1}}));
     const bool aborts = GENERATE(true, false);
     Gate gate(3);
     const auto began = Clock::now();

@@ -2,6 +2,8 @@
 // Ranks that are real processes of this test: they can be killed and stopped. What a rank has to say it leaves in a
 // file; descriptors and mappings that outlive its Context are part of it.
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/unique_fd.hpp"
 #include "tests/unit/worker_lib/leaks.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/temporary_directory.hpp"
@@ -48,8 +51,13 @@ public:
             std::this_thread::sleep_for(milliseconds(1));
         }
     }
-    std::int64_t add(std::string_view, std::int64_t) override {
-        throw Error(ErrorCode::Unavailable, "no counters here");
+    std::int64_t add(std::string_view key, std::int64_t amount) override {
+        const ddprun::UniqueFd lock(::open((directory_ / "lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+        ::flock(lock.get(), LOCK_EX);
+        std::int64_t value = 0;
+        std::ifstream(path_of(key)) >> value;
+        set(key, std::to_string(value + amount));
+        return value + amount;
     }
     std::string local_address() const override { return "127.0.0.1"; }
 

@@ -97,6 +97,7 @@ Connected connect_members(const GroupSpec& spec) {
     self.address = spec.store->local_address();
     const UniqueFd listener = succeed(listen_tcp(self.address, self.port));
     const UniqueFd alarm_listener = succeed(listen_tcp(self.address, self.alarm_port));
+    UniqueFd p2p_listener = succeed(listen_tcp(self.address, self.p2p_port));
     std::vector<Member> members;
     for (const std::string& text : exchange(spec, "member", encode(self))) members.push_back(decode_member(text));
 
@@ -105,6 +106,8 @@ Connected connect_members(const GroupSpec& spec) {
     const MeetingPlace place{
         .spec = spec, .members = result.members, .deadline = ddprun::Clock::now() + spec.init_timeout};
     result.local = share_memory(place, result.topology, result.segment, local_listener.get());
+    result.hello = make_hello(spec, result.members);
+    if (result.topology.nodes.size() > 1) result.p2p_listener = std::move(p2p_listener);
     if (!result.topology.own_carries()) return result;
     const std::vector<int> counterparts = result.topology.counterparts();
     result.links = link(place, listener.get(), counterparts, &Member::port);

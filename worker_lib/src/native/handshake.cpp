@@ -27,24 +27,6 @@ using ddprun::UniqueFd;
 /// closed.
 constexpr std::size_t kMaxUnproven = 256;
 
-Hello make_hello(const MeetingPlace& place) {
-    Hello hello;
-    hello.rank = place.spec.rank;
-    hello.generation = place.spec.generation;
-    Fnv64 group;
-    group.add(place.spec.name);
-    hello.group = group.value();
-    const std::string& token = place.members.front().token;
-    std::copy_n(token.begin(), std::min(token.size(), hello.token.size()), hello.token.begin());
-    return hello;
-}
-
-/// Whether the sender of `theirs` is a member of our group in our generation.
-bool belongs(const Hello& theirs, const Hello& own) {
-    return theirs.magic == own.magic && theirs.version == own.version && theirs.generation == own.generation &&
-           theirs.group == own.group && theirs.token == own.token;
-}
-
 ucred credentials(int socket) {
     ucred peer{};
     socklen_t length = sizeof(peer);
@@ -71,7 +53,7 @@ struct Unproven {
 class Meeting {
 public:
     Meeting(const MeetingPlace& place, int descriptor)
-        : place_(place), descriptor_(descriptor), own_(make_hello(place)) {}
+        : place_(place), descriptor_(descriptor), own_(make_hello(place.spec, place.members)) {}
 
     using Connect = std::function<Result<UniqueFd>(const Member&)>;
 
@@ -207,6 +189,23 @@ private:
 };
 
 }  // namespace
+
+Hello make_hello(const GroupSpec& spec, const std::vector<Member>& members) {
+    Hello hello;
+    hello.rank = spec.rank;
+    hello.generation = spec.generation;
+    Fnv64 group;
+    group.add(spec.name);
+    hello.group = group.value();
+    const std::string& token = members.front().token;
+    std::copy_n(token.begin(), std::min(token.size(), hello.token.size()), hello.token.begin());
+    return hello;
+}
+
+bool belongs(const Hello& theirs, const Hello& own) {
+    return theirs.magic == own.magic && theirs.version == own.version && theirs.generation == own.generation &&
+           theirs.group == own.group && theirs.token == own.token;
+}
 
 std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener, const std::vector<int>& peers,
                                         int Member::*port) {

@@ -29,6 +29,11 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 64);
 
+/// What a rank of the group says. Its password is in rank 0's record.
+[[nodiscard]] Hello make_hello(const GroupSpec& spec, const std::vector<Member>& members);
+/// Whether the sender of `theirs` is a member of our group in our generation.
+[[nodiscard]] bool belongs(const Hello& theirs, const Hello& own);
+
 /// A connection to one peer.
 struct Connection {
     ddprun::UniqueFd socket;  ///< non-blocking

@@ -20,6 +20,7 @@ struct Member {
     std::string address;     ///< numeric
     int port = 0;
     int alarm_port = 0;  ///< for the watch of another node's leader
+    int p2p_port = 0;    ///< for sends and receives
 };
 
 [[nodiscard]] std::string encode(const Member& member);

@@ -21,6 +21,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     if (!connected.links.empty())
         links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
+    if (connected.p2p_listener) p2p_ = make_p2p(connected.hello, std::move(connected.p2p_listener));
     thread_ = start_quiet_thread("ddp-native", [this] { run(); });
 }
 
@@ -33,9 +34,9 @@ NativeBackend::~NativeBackend() {
         false);
     thread_.join();
     handle_->shut();
-    if (p2p_) p2p_->stop();
     if (!failure && !node_.stopped()) failure = failure_;
     const Absence departure = node_.own_absence(how);
+    if (p2p_) p2p_->stop(failure ? *failure : departure.error, failure.has_value());
     const bool goodbye_said = failure_ && !node_.stopped();
     if (links_ && !goodbye_said) failure ? links_->say_goodbye(*failure) : links_->say_goodbye(departure);
     node_.leave(how);
@@ -58,18 +59,22 @@ std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch batch) {
     std::shared_ptr<P2p> p2p;
     {
         const std::lock_guard lock(p2p_mutex_);
-        if (!p2p_) {
-            p2p_ = std::make_shared<P2p>(P2pSetup{.group = name_,
-                                                  .rank = rank_,
-                                                  .topology = topology_,
-                                                  .members = members_,
-                                                  .node = node_,
-                                                  .arena = arena_,
-                                                  .on_failure = [this](const Error& failure) { end(failure, true); }});
-        }
+        if (!p2p_) p2p_ = make_p2p({}, {});
         p2p = p2p_;
     }
     return p2p->submit(std::move(batch));
+}
+
+std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd listener) {
+    return std::make_shared<P2p>(P2pSetup{.group = name_,
+                                          .rank = rank_,
+                                          .topology = topology_,
+                                          .members = members_,
+                                          .node = node_,
+                                          .arena = arena_,
+                                          .hello = hello,
+                                          .listener = std::move(listener),
+                                          .on_failure = [this](const Error& failure) { end(failure, true); }});
 }
 
 /// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened.

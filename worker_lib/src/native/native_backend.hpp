@@ -35,6 +35,8 @@ struct Connected {
     std::shared_ptr<Segment> segment;  ///< the own one
     std::vector<LocalRank> local;      ///< by local index
     std::map<int, Link> links;         ///< by rank
+    Hello hello;                       ///< for connections that are made later
+    ddprun::UniqueFd p2p_listener;     ///< with several nodes: for sends and receives
     std::map<int, Link> leaders;       ///< if this rank leads its node: the other leaders, by rank
 };
 
@@ -75,6 +77,7 @@ private:
     void perform(const Job& job);
     void fail(const Error& failure);
     void end(const Error& failure, bool tell_peers);
+    [[nodiscard]] std::shared_ptr<P2p> make_p2p(Hello hello, ddprun::UniqueFd listener);
 
     const std::string name_;
     const int rank_;
@@ -96,7 +99,7 @@ private:
     bool aborted_ = false;  ///< and the peers may not know yet
     const std::shared_ptr<BackendHandle> handle_;
     std::mutex p2p_mutex_;
-    std::shared_ptr<P2p> p2p_;  ///< from the first send or receive on
+    std::shared_ptr<P2p> p2p_;  ///< with one node: from the first send or receive on
     std::thread thread_;        ///< last: it uses all of the above
 };
 

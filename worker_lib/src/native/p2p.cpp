@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -23,6 +24,9 @@ constexpr int kPauses = 20;
 constexpr auto kSpinning = std::chrono::milliseconds(2);
 /// Where something moves all the time, deadlines are looked after, too.
 constexpr unsigned kTurnsBetweenLooks = 4096;
+/// A look at a neighbour is a load; one at a connection is a system call.
+constexpr unsigned kTurnsBetweenSockets = 8;
+constexpr int kNapMs = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap).count());
 /// After so many naps with nothing to do, the thread sleeps until it is woken.
 constexpr int kIdleNaps = 20;
 
@@ -44,9 +48,14 @@ P2p::P2p(P2pSetup setup)
       bell_(std::in_place, bell_name_),
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
       pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
-      owner_{setup_.rank, setup_.arena, {}} {}
+      owner_{setup_.rank, setup_.arena, {}} {
+    if (!setup_.listener) return;
+    ready_.emplace();
+    door_.emplace(*ready_, setup_.hello, std::move(setup_.listener));
+    start_thread();  // peers may send before we do anything
+}
 
-P2p::~P2p() { stop(); }
+P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
 
 std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
     auto work = std::make_shared<P2pWork>(std::move(batch), shared_from_this());
@@ -78,8 +87,11 @@ void P2p::help(const P2pWork& work) {
     page_.asleep.store(0, std::memory_order_relaxed);
     auto enough = ddprun::TimePoint::max();
     int idle = 0;
+    bool moved = true;
     for (unsigned turn = 1; !stopping_; ++turn) {
-        const bool moved = guarded_pass();
+        look_at_network_ = moved || turn % kTurnsBetweenSockets == 0;
+        moved = guarded_pass();
+        look_at_network_ = true;
         deliver(running);
         if (work.done()) break;
         if (turn % kTurnsBetweenLooks == 0) look_around();
@@ -102,7 +114,7 @@ void P2p::help(const P2pWork& work) {
             continue;
         }
         settle();
-        if (done_.empty()) sleep();
+        if (done_.empty() && !failure_) (void)sleep(kNapMs, true);
         page_.asleep.store(0, std::memory_order_relaxed);
         bell_->silence();
         look_around();
@@ -117,19 +129,19 @@ void P2p::help(const P2pWork& work) {
 /// The thread.
 void P2p::run() {
     int idle = 0;
+    bool failed = false;
     while (!stopping_) {
-        pollfd waiting{.fd = bell_->fd(), .events = POLLIN, .revents = 0};
-        const auto nap = std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap);
-        const int rung = ::poll(&waiting, 1, idle > kIdleNaps ? -1 : static_cast<int>(nap.count()));
+        const bool rung = sleep(idle > kIdleNaps ? -1 : kNapMs, !failed);
         Running running(running_, std::try_to_lock);
         if (!running) {
-            if (rung <= 0) continue;  // a waiter is at it
-            running.lock();           // it takes the ring, and leaves, or waits longer than we should poll in vain
+            if (!rung) continue;  // a waiter is at it
+            running.lock();       // it takes the ring, and leaves, or waits longer than we should poll in vain
         }
         bell_->silence();
         while (guarded_pass()) deliver(running);
         look_around();
         settle();
+        failed = failure_.has_value();
         idle = busy() ? 0 : idle + 1;
         deep_ = idle > kIdleNaps;
         deliver(running);
@@ -138,18 +150,19 @@ void P2p::run() {
     }
 }
 
-/// Until somebody rings or it is time to look around again.
-void P2p::sleep() const {
-    pollfd waiting{.fd = bell_->fd(), .events = POLLIN, .revents = 0};
-    const auto nap = std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap);
-    (void)::poll(&waiting, 1, static_cast<int>(nap.count()));  // interrupted: a nap cut short
+bool P2p::sleep(int patience_ms, bool with_network) const {
+    std::array<pollfd, 2> waiting{{{.fd = bell_->fd(), .events = POLLIN, .revents = 0},
+                                   {.fd = ready_ && with_network ? ready_->fd() : -1, .events = POLLIN, .revents = 0}}};
+    return ::poll(waiting.data(), waiting.size(), patience_ms) > 0;  // interrupted: a nap cut short
 }
 
 bool P2p::pass() {
     bool moved = false;
     if (submitted_any_.load(std::memory_order_acquire)) take_submitted();
     if (failure_) return false;
+    if (door_ && look_at_network_) let_in();
     for (P2pPeer* one : peers_) {
+        if (!look_at_network_ && is_remote(one->rank())) continue;
         const auto [some, concerned] = one->progress();
         moved = moved || some;
         if (!concerned) continue;
@@ -209,7 +222,7 @@ P2pPeer& P2p::peer(int rank) {
     } else if (index < static_cast<std::ptrdiff_t>(local.size())) {
         slot = connect_neighbour(rank, static_cast<int>(index));
     } else {
-        throw Error(ErrorCode::Unavailable, "no send and recv between nodes so far");
+        slot = connect_remote(rank);
     }
     peers_.push_back(slot.get());
     return *slot;
@@ -246,6 +259,35 @@ std::unique_ptr<P2pPeer> P2p::connect_neighbour(int rank, int index) {
     return made;
 }
 
+std::unique_ptr<P2pPeer> P2p::connect_remote(int rank) {
+    const Member& member = setup_.members[static_cast<std::size_t>(rank)];
+    auto outlet = std::make_unique<SocketOutlet>(*ready_, setup_.hello, rank, member);
+    auto inlet = std::make_unique<SocketInlet>(*ready_);
+    RemotePeer& remote = remotes_.emplace_back();
+    remote.outlet = outlet.get();
+    remote.inlet = inlet.get();
+    auto made = std::make_unique<P2pPeer>(owner_, rank, PeerMemory{}, std::move(outlet), std::move(inlet));
+    remote.peer = made.get();
+    return made;
+}
+
+bool P2p::is_remote(int rank) const {
+    return std::ranges::any_of(remotes_, [rank](const RemotePeer& one) { return one.peer->rank() == rank; });
+}
+
+/// Those who have connected, whether or not we have anything to do with them so far.
+void P2p::let_in() {
+    door_->look([this](int rank, ddprun::UniqueFd socket) {
+        const auto& local = setup_.topology.local();
+        const bool known = rank >= 0 && rank < static_cast<int>(setup_.members.size());
+        if (!known || std::ranges::find(local, rank) != local.end()) return;
+        (void)peer(rank);
+        std::ranges::find(remotes_, rank, [](const RemotePeer& one) {
+            return one.peer->rank();
+        })->inlet->attach(std::move(socket));
+    });
+}
+
 /// Before the lock is given up, or we sleep: from now on peers ring when there is something for us.
 void P2p::settle() {
     if (!busy()) return;
@@ -280,16 +322,23 @@ void P2p::start_thread() {
     deep_ = false;
 }
 
-void P2p::stop() {
+void P2p::stop(const Error& goodbye, bool failed) {
     if (stopping_.exchange(true)) return;
     interrupt();
     if (thread_.joinable()) thread_.join();
     Running running(running_);
     for (int i = 0; i < kLastTurns && guarded_pass(); ++i) {  // what peers have to hear may have been out of room
     }
+    if (!failure_) say_goodbye(goodbye, failed);
     fail(setup_.node.failure().value_or(Error(ErrorCode::Aborted, "the group is gone")), nullptr, false);
     take_submitted();
     deliver(running);
+    remotes_.clear();
+    neighbours_.clear();
+    peers_.clear();
+    by_rank_.clear();
+    door_.reset();
+    ready_.reset();
     bell_.reset();
 }
 

@@ -22,6 +22,7 @@
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p_bell.hpp"
 #include "worker_lib/src/native/p2p_lane.hpp"
+#include "worker_lib/src/native/p2p_network.hpp"
 #include "worker_lib/src/native/p2p_peer.hpp"
 
 namespace ddp::detail {
@@ -33,6 +34,8 @@ struct P2pSetup {
     const std::vector<Member>& members;  ///< by rank
     Node& node;
     const HeapArena& arena;
+    Hello hello;                                   ///< on connections to other nodes
+    ddprun::UniqueFd listener;                     ///< for them; none with one node
     std::function<void(const Error&)> on_failure;  ///< tells the group, once; any thread
 };
 
@@ -49,8 +52,9 @@ public:
     void help(const P2pWork& work);
     /// Whoever sleeps looks at the state of the node. Any thread.
     void interrupt() const { bell_->ring(bell_name_); }
-    /// Fails what is under way with the node's failure, which there must be. Nothing is touched afterwards.
-    void stop();
+    /// Fails what is under way with the node's failure, which there must be, and tells other nodes the reason. Nothing
+    /// is touched afterwards.
+    void stop(const Error& goodbye, bool failed);
 
 private:
     struct Done {
@@ -66,6 +70,14 @@ private:
         ddprun::TimePoint since;
     };
 
+    struct RemotePeer {
+        P2pPeer* peer = nullptr;
+        SocketOutlet* outlet = nullptr;
+        SocketInlet* inlet = nullptr;
+        std::optional<std::string> gone;  ///< why, and since when
+        ddprun::TimePoint since;
+    };
+
     using Running = std::unique_lock<std::mutex>;
 
     // Who holds `running_`:
@@ -75,6 +87,12 @@ private:
     [[nodiscard]] P2pPeer& peer(int rank);
     [[nodiscard]] std::unique_ptr<P2pPeer> connect_self();
     [[nodiscard]] std::unique_ptr<P2pPeer> connect_neighbour(int rank, int index);
+    [[nodiscard]] std::unique_ptr<P2pPeer> connect_remote(int rank);
+    [[nodiscard]] bool is_remote(int rank) const;
+    void let_in();
+    void look_at_connections();
+    [[nodiscard]] bool fail_for(int rank, const Error& why);
+    void say_goodbye(const Error& why, bool failed);
     [[nodiscard]] bool guarded_pass();
     void settle();
     void look_around();
@@ -86,12 +104,15 @@ private:
     void deliver(Running& running);
     void start_thread();
     [[nodiscard]] bool busy() const { return !in_flight_.empty(); }
-    void sleep() const;
+    /// Until somebody rings, a connection is ready, or `patience` is over. Returns whether one of the former.
+    [[nodiscard]] bool sleep(int patience_ms, bool with_network) const;
 
     void run();
     void serve_submitted();
 
-    const P2pSetup setup_;
+    P2pSetup setup_;
+    std::optional<ReadySet> ready_;  ///< with several nodes
+    std::optional<SocketDoor> door_;
     const std::string bell_name_;
     std::optional<Bell> bell_;
     PostPage& page_;
@@ -102,6 +123,8 @@ private:
     std::map<int, std::unique_ptr<P2pPeer>> by_rank_;
     std::vector<P2pPeer*> peers_;
     std::vector<LocalPeer> neighbours_;
+    std::vector<RemotePeer> remotes_;
+    bool look_at_network_ = true;  ///< in the next pass: each look is a system call
     std::vector<std::byte> loop_;  ///< the lane to ourselves
     std::map<std::uint64_t, std::shared_ptr<P2pWork>> in_flight_;
     std::vector<Done> done_;

@@ -38,7 +38,8 @@ enum class FrameKind : std::uint8_t {
     kPlaced,   ///< sender: id
     kData,     ///< sender: payload, id
     kCredit,   ///< receiver: it has taken `count` of the bytes that the sender counts against its window
-    kGoodbye,  ///< payload: a FailureNote, why nothing follows
+    kGoodbye,  ///< payload: a FailureNote, why nothing follows; count: 1 if the group has failed, 0 if the sender
+               ///< leaves
 };
 
 struct Frame {

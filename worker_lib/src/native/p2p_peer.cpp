@@ -8,7 +8,6 @@
 
 #include "ddp/error.hpp"
 #include "ddp/process_group.hpp"
-#include "worker_lib/src/native/failure_note.hpp"
 
 namespace ddp::detail {
 
@@ -176,7 +175,9 @@ void P2pPeer::end_frame() {
         case FrameKind::kGoodbye: {
             FailureNote note;
             std::memcpy(&note, unclaimed_.data(), sizeof(note));
-            throw read_note(note);
+            if (frame_.count != 0) throw read_note(note);
+            departure_ = read_note(note);
+            break;
         }
         default: refuse("a message of an unknown kind");
     }
@@ -259,6 +260,16 @@ void P2pPeer::enqueue(FrameKind kind, std::uint64_t id, std::uint64_t place) {
     last.frame.kind = kind;
     last.frame.id = id;
     last.frame.place = place;
+}
+
+void P2pPeer::say_goodbye(const FailureNote& why, bool failed) {
+    goodbye_ = why;
+    while (outbox_.size() > 1 || (!outbox_.empty() && outbox_.front().pushed == 0)) outbox_.pop_back();
+    enqueue(FrameKind::kGoodbye, 0);
+    outbox_.back().frame.count = failed ? 1 : 0;
+    outbox_.back().frame.bytes = sizeof(goodbye_);
+    outbox_.back().payload = std::as_bytes(std::span(&goodbye_, 1));
+    (void)push();
 }
 
 /// The peer hears of it in large portions: each costs a frame.

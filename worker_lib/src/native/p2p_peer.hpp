@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "worker_lib/src/native/arena.hpp"
+#include "worker_lib/src/native/failure_note.hpp"
 #include "worker_lib/src/native/p2p_channel.hpp"
 #include "worker_lib/src/native/p2p_work.hpp"
 
@@ -47,10 +48,12 @@ public:
         bool peer_concerned = false;  ///< it has something to look at
     };
     /// Moves what can be moved now, at most a few MiB. Throws Error{Mismatch}, Error{System} for a peer that does not
-    /// keep the rules, or the peer's own reason for its goodbye.
+    /// keep the rules, or the failure of which the peer tells.
     [[nodiscard]] Progress progress();
-    /// Whether frames wait for room.
-    [[nodiscard]] bool has_unsent() const { return !outbox_.empty(); }
+    /// Tells the peer why nothing follows, if there is room for it now: the group has failed, or we leave.
+    void say_goodbye(const FailureNote& why, bool failed);
+    /// Its reason, if it has said that it leaves.
+    [[nodiscard]] const std::optional<Error>& departure() const { return departure_; }
     /// Lets go of all buffers.
     void clear();
 
@@ -112,6 +115,8 @@ private:
     std::deque<Pending> posted_;                 ///< receives that nothing has come for
     std::deque<Arrival> arrived_;                ///< messages and offers that nobody has asked for
     std::deque<Copy> copies_;
+    FailureNote goodbye_;
+    std::optional<Error> departure_;
 
     // The frame that is coming in.
     Frame frame_;

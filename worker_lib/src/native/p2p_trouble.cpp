@@ -32,7 +32,9 @@ bool waits_for(const P2pWork& work, int rank) {
 }  // namespace
 
 void P2p::look_around() {
-    if (!busy() || failure_) return;
+    if (failure_) return;
+    look_at_connections();
+    if (!busy()) return;
     page_.listening.fetch_add(1, std::memory_order_relaxed);
     const auto now = ddprun::Clock::now();
     for (LocalPeer& neighbour : neighbours_) {
@@ -44,23 +46,59 @@ void P2p::look_around() {
     if (!failure_) look_at_deadlines();
 }
 
+/// Also while nothing is under way: a connection in the making wants its greeting.
+void P2p::look_at_connections() {
+    for (RemotePeer& remote : remotes_) {
+        remote.outlet->look();
+        if (remote.gone) continue;
+        // A peer that has connected is gone when all that it sent has come: its end of our own connection may overtake.
+        if (remote.peer->departure()) {
+            remote.gone = "it has left";
+        } else if (remote.inlet->attached()) {
+            remote.gone = remote.inlet->ended();
+        } else {
+            remote.gone = remote.outlet->broken();
+        }
+        if (remote.gone) remote.since = ddprun::Clock::now();
+    }
+}
+
 void P2p::look_for_absent() {
     for (std::size_t i = 0; i < neighbours_.size(); ++i) {  // there may be more in the end
         const auto gone = setup_.node.absence(neighbours_[i].index);
         if (!gone) continue;
         while (guarded_pass()) {  // what it sent before it went counts
         }
-        if (failure_) return;
-        const int rank = neighbours_[i].peer->rank();
-        for (const auto& [seq, work] : in_flight_) {
-            if (!waits_for(*work, rank)) continue;
-            // Whoever leaves because of a failure has told of it before.
-            if (const auto poison = setup_.node.failure()) return fail(*poison, nullptr, false);
-            const auto about = work;
-            return fail(cannot_finish(setup_.group, setup_.rank, unfinished_text(*about), gone->error), about.get(),
-                        true);
-        }
+        if (failure_ || fail_for(neighbours_[i].peer->rank(), gone->error)) return;
     }
+    for (std::size_t i = 0; i < remotes_.size(); ++i) {
+        const auto gone = remotes_[i].gone;
+        if (!gone) continue;
+        const int rank = remotes_[i].peer->rank();
+        const auto departure = remotes_[i].peer->departure();
+        // Without a goodbye: if the whole group has failed, word of that is on its way.
+        if (!departure && ddprun::Clock::now() - remotes_[i].since < kTelling) continue;
+        const Error lost(
+            ErrorCode::PeerLost,
+            fmt::format("lost {}: {}", name_of(rank, setup_.members[static_cast<std::size_t>(rank)]), *gone), {rank});
+        if (fail_for(rank, departure ? *departure : lost)) return;
+    }
+}
+
+/// False: nothing under way needs that rank.
+bool P2p::fail_for(int rank, const Error& why) {
+    for (const auto& [seq, work] : in_flight_) {
+        if (!waits_for(*work, rank)) continue;
+        const auto about = work;
+        // Whoever leaves because of a failure has told of it before.
+        if (const auto poison = setup_.node.failure()) {
+            fail(*poison, nullptr, false);
+        } else {
+            fail(cannot_finish(setup_.group, setup_.rank, unfinished_text(*about), why), about.get(), true);
+        }
+        return true;
+    }
+    return false;
 }
 
 /// Whether the peer says that it waits for messages itself. Of another node's ranks nothing is known: they may.
@@ -85,7 +123,7 @@ void P2p::look_at_deadlines() {
         }
         if (silent.empty() && now < network_deadline(batch.deadline)) continue;
         const auto& culprits = silent.empty() ? absent : silent;
-        const std::string hint = silent.empty() ? "; it waits for something else itself, or the tags differ" : "";
+        const std::string hint = silent.empty() ? "; it may wait for something else itself, or the tags differ" : "";
         const auto about = work;
         return fail(Error(ErrorCode::Timeout,
                           fmt::format("group '{}': rank {} waited until its deadline for {} in {}{}", setup_.group,
@@ -100,6 +138,8 @@ void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
     collect_finished();
     const bool first = !failure_;
     if (first) failure_ = failure;
+    if (first && tell) setup_.on_failure(failure);
+    if (first && !stopping_) say_goodbye(setup_.node.failure_for_others().value_or(failure), true);
     for (P2pPeer* one : peers_) one->clear();
     for (auto& [seq, work] : in_flight_) {
         const Error own =
@@ -108,8 +148,12 @@ void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
     }
     in_flight_.clear();
     if (!first || !tell) return;
-    setup_.on_failure(failure);
     for (const LocalPeer& neighbour : neighbours_) ring(neighbour);
+}
+
+void P2p::say_goodbye(const Error& why, bool failed) {
+    const FailureNote note = make_note(why, Wording::kComplete);
+    for (const RemotePeer& remote : remotes_) remote.peer->say_goodbye(note, failed);
 }
 
 }  // namespace ddp::detail

@@ -102,19 +102,29 @@ Result<UniqueFd> listen_unix(const std::string& name) {
     return listen_on(unix_address(name), "an abstract Unix socket");
 }
 
-Result<UniqueFd> connect_tcp(const std::string& host, int port, TimePoint deadline) {
+Result<UniqueFd> begin_connect_tcp(const std::string& host, int port) {
     const auto address = tcp_address(host, port);
     if (!address) return address.error();
     auto fd = open_socket(address->storage.ss_family);
     if (!fd) return fd;
-    const std::string what = fmt::format("cannot connect to {} port {}", host, port);
-    if (::connect(fd->get(), address->get(), address->length) == 0) return fd;
-    if (errno != EINPROGRESS) return system_error(what, errno);
-    if (!wait_for(fd->get(), POLLOUT, deadline)) return Error{Errc::kTimeout, what + ": no answer"};
+    if (::connect(fd->get(), address->get(), address->length) == 0 || errno == EINPROGRESS) return fd;
+    return system_error(fmt::format("cannot connect to {} port {}", host, port), errno);
+}
+
+Result<void> finish_connect(int socket, const std::string& what) {
     int error = 0;
     socklen_t length = sizeof(error);
-    if (::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    if (::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
     if (error != 0) return system_error(what, error);
+    return {};
+}
+
+Result<UniqueFd> connect_tcp(const std::string& host, int port, TimePoint deadline) {
+    auto fd = begin_connect_tcp(host, port);
+    if (!fd) return fd;
+    const std::string what = fmt::format("cannot connect to {} port {}", host, port);
+    if (!wait_for(fd->get(), POLLOUT, deadline)) return Error{Errc::kTimeout, what + ": no answer"};
+    if (const auto connected = finish_connect(fd->get(), what); !connected) return connected.error();
     return fd;
 }
 

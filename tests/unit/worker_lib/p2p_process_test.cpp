@@ -1,0 +1,145 @@
+// Ranks that are killed or stopped in the middle of sends, receives and monitored barriers: who is told what, and when;
+// and that the survivors can go on in a smaller group.
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/processes.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+namespace {
+
+constexpr std::size_t kCount = 400'000;
+
+std::string words_of(const Error& error) {
+    std::string culprits;
+    for (const int rank : error.culprits()) culprits += std::to_string(rank) + " ";
+    const char* const code = error.code() == ErrorCode::PeerLost  ? " lost "
+                             : error.code() == ErrorCode::Timeout ? " late "
+                                                                  : " other ";
+    return std::to_string(now_ms()) + code + culprits + "| " + error.what();
+}
+
+/// Passes messages round the ring until something breaks; says when and why.
+std::string exchange_for_ever(Context& context) {
+    ProcessGroup& world = context.world();
+    std::vector<float> out(kCount, 1);
+    auto* const in = static_cast<float*>(world.arena().allocate(kCount * sizeof(float)));
+    const int next = (world.rank() + 1) % world.size();
+    const int previous = (world.rank() + world.size() - 1) % world.size();
+    try {
+        for (int i = 0;; ++i) {
+            if (i == 20) context.store().set("running/" + std::to_string(context.rank()), "yes");
+            Batch batch = world.batch();
+            batch.send(buffer(std::span(out)), next).recv({in, kCount, DType::f32}, previous);
+            batch.start().wait();
+        }
+    } catch (const Error& error) {
+        return words_of(error);
+    }
+}
+
+/// What came out of a group of the survivors: the sum of their ranks, sent round.
+std::string go_on_without(Context& context, int gone) {
+    const std::vector<int> exclude{gone};
+    const auto group = context.world().shrink(exclude);
+    std::int64_t sum = context.rank();
+    group->all_reduce(buffer(sum), ReduceOp::Sum).wait();
+    std::int64_t got = 0;
+    Batch batch = group->batch();
+    batch.send(buffer(sum), (group->rank() + 1) % group->size())
+        .recv(buffer(got), (group->rank() + group->size() - 1) % group->size());
+    batch.start().wait();
+    group->barrier().wait();
+    return " then " + std::to_string(got);
+}
+
+}  // namespace
+
+TEST_CASE("a process killed while it sends and receives is named by all, who go on without it", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {2, 2}, {1, 2}}));
+    const LocalWorld world{.ranks_per_node = shape};
+    Processes processes(world, [](Context& context) {
+        std::string words = exchange_for_ever(context);
+        return words + go_on_without(context, 1);
+    });
+    for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
+    const auto begin = now_ms();
+    processes.kill(1, SIGKILL);
+    const int sum = world.size() * (world.size() - 1) / 2 - 1;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(world.size()); ++rank) {
+        if (rank == 1) continue;
+        const std::string words = processes.words(rank);
+        INFO("rank " << rank << ": " << words);
+        CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") &&
+                              Catch::Contains("p2p #") && Catch::EndsWith(" then " + std::to_string(sum)));
+        CHECK(std::stoll(words) - begin < 1000);
+    }
+}
+
+TEST_CASE("a process killed is missed by who only waits for its message", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    Processes processes({.ranks_per_node = shape}, [](Context& context) -> std::string {
+        float value = 0;
+        context.store().set("running/" + std::to_string(context.rank()), "yes");
+        if (context.rank() == 1) return context.store().get("nothing", std::chrono::minutes(1));
+        try {
+            context.world().recv(buffer(value), 1).wait();
+        } catch (const Error& error) {
+            return words_of(error);
+        }
+        return "received";
+    });
+    for (int rank = 0; rank < 2; ++rank) processes.wait_until_running(rank);
+    const auto begin = now_ms();
+    processes.kill(1, SIGKILL);
+    const std::string words = processes.words(0);
+    INFO(words);
+    CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 0 cannot finish p2p #1 recv f32[1]"));
+    CHECK(std::stoll(words) - begin < 1000);
+}
+
+TEST_CASE("a process stopped while it sends and receives is a timeout that names it", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const LocalWorld world{.ranks_per_node = shape, .timeout = milliseconds(700)};
+    Processes processes(world, exchange_for_ever);
+    for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
+    processes.kill(1, SIGSTOP);
+    const std::string words = processes.words(0);
+    INFO(words);
+    CHECK_THAT(words, Catch::Contains(" late 1 | ") && Catch::Contains("waited until its deadline for rank 1"));
+}
+
+TEST_CASE("a monitored barrier tells a killed rank from one that is stopped", "[barrier][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}}));
+    const int signal = GENERATE(SIGKILL, SIGSTOP);
+    Processes processes({.ranks_per_node = shape}, [](Context& context) -> std::string {
+        context.world().barrier().wait();
+        context.store().set("running/" + std::to_string(context.rank()), "yes");
+        (void)context.store().get(context.rank() == 3 ? "nothing" : "struck", std::chrono::minutes(1));
+        try {
+            context.world().monitored_barrier(milliseconds(800), "epoch 3");
+        } catch (const Error& error) {
+            return words_of(error);
+        }
+        return "passed";
+    });
+    for (int rank = 0; rank < 4; ++rank) processes.wait_until_running(rank);
+    processes.kill(3, signal);
+    processes.store().set("struck", "yes");
+    for (const std::size_t rank : {0, 1, 2}) {
+        const std::string words = processes.words(rank);
+        INFO("rank " << rank << ": " << words);
+        CHECK_THAT(words, Catch::Contains(signal == SIGKILL ? " lost 3 | " : " late 3 | ") &&
+                              Catch::Contains("monitored_barrier 'epoch 3': rank 3 of 4 did not come") &&
+                              Catch::Contains("rank 3 (host") &&
+                              Catch::Contains(signal == SIGKILL ? "is gone: its process ended after operation #1"
+                                                                : "has done operation #1 as the last"));
+    }
+}

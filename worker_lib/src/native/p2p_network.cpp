@@ -1,0 +1,201 @@
+#include "worker_lib/src/native/p2p_network.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/error.hpp"
+#include "worker_lib/src/native/sockets.hpp"
+#include "worker_lib/src/native/system_error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// Strangers may connect and stay silent. More than this many at a time are closed.
+constexpr std::size_t kMaxUnproven = 64;
+
+std::string text_of(int error) { return ddprun::system_error("the connection failed", error).message; }
+
+}  // namespace
+
+ReadySet::ReadySet() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) throw_errno("cannot create an epoll instance", errno);
+}
+
+void ReadySet::add(int fd, std::uint32_t events) const {
+    epoll_event event{.events = events, .data = {.fd = fd}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("cannot watch a connection", errno);
+}
+
+void ReadySet::change(int fd, std::uint32_t events) const {
+    epoll_event event{.events = events, .data = {.fd = fd}};
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);  // fails only for what was not added
+}
+
+void ReadySet::remove(int fd) const { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+SocketOutlet::SocketOutlet(const ReadySet& ready, const Hello& own, int peer, const Member& member)
+    : ready_(ready),
+      own_(own),
+      peer_(peer),
+      what_(fmt::format("cannot connect to {} port {}", member.address, member.p2p_port)) {
+    auto begun = begin_connect_tcp(member.address, member.p2p_port);
+    if (!begun) {
+        broken_ = begun.error().message;
+        return;
+    }
+    socket_ = std::move(*begun);
+    wanted_ = EPOLLOUT;
+    ready_.add(socket_.get(), wanted_);
+    advance();
+}
+
+SocketOutlet::~SocketOutlet() {
+    if (socket_) ready_.remove(socket_.get());
+}
+
+void SocketOutlet::give_up(const std::string& why) {
+    if (broken_) return;
+    broken_ = why;
+    ready_.remove(socket_.get());
+    socket_.reset();
+}
+
+void SocketOutlet::want(std::uint32_t events) {
+    if (broken_ || std::exchange(wanted_, events) == events) return;
+    ready_.change(socket_.get(), events);
+}
+
+void SocketOutlet::advance() {
+    if (state_ == State::kConnecting) {
+        if (!wait_for(socket_.get(), POLLOUT, ddprun::TimePoint{})) return;
+        const auto connected = finish_connect(socket_.get(), what_);
+        if (!connected) return give_up(connected.error().message);
+        prepare_tcp(socket_.get());
+        state_ = State::kGreeting;
+    }
+    if (state_ == State::kGreeting) {
+        const auto rest = std::as_bytes(std::span(&own_, 1)).subspan(done_);
+        const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+        if (sent < 0 && errno != EAGAIN) return give_up(text_of(errno));
+        if (sent > 0) done_ += static_cast<std::size_t>(sent);
+        if (done_ < sizeof(Hello)) return;
+        done_ = 0;
+        state_ = State::kAwaiting;
+        want(EPOLLIN | EPOLLRDHUP);
+    }
+    if (state_ == State::kAwaiting) {
+        const auto rest = std::as_writable_bytes(std::span(&theirs_, 1)).subspan(done_);
+        const ssize_t got = ::recv(socket_.get(), rest.data(), rest.size(), 0);
+        if (got < 0 && errno == EAGAIN) return;
+        if (got <= 0) return give_up(got == 0 ? "it closed the connection" : text_of(errno));
+        done_ += static_cast<std::size_t>(got);
+        if (done_ < sizeof(Hello)) return;
+        if (!belongs(theirs_, own_) || theirs_.rank != peer_) return give_up("somebody else answered at its address");
+        state_ = State::kOpen;
+        want(EPOLLRDHUP);
+    }
+}
+
+void SocketOutlet::look() {
+    if (broken_) return;
+    if (state_ != State::kOpen) return advance();
+    std::byte nothing{};  // the peer sends nothing here: there is an end to read, or nothing
+    const ssize_t got = ::recv(socket_.get(), &nothing, 1, 0);
+    if (got == 0) return give_up("it closed the connection");
+    if (got < 0 && errno != EAGAIN && errno != EINTR) give_up(text_of(errno));
+}
+
+std::size_t SocketOutlet::push(std::span<const std::byte> head, std::span<const std::byte> body) {
+    if (!broken_ && state_ != State::kOpen) advance();
+    if (broken_ || state_ != State::kOpen) return 0;
+    const std::size_t size = head.size() + body.size();
+    std::size_t total = 0;
+    while (total < size) {
+        const bool in_head = total < head.size();
+        const auto rest = in_head ? head.subspan(total) : body.subspan(total - head.size());
+        const int more = in_head && !body.empty() ? MSG_MORE : 0;
+        const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL | more);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno != EAGAIN) give_up(text_of(errno));
+        if (sent < 0) break;
+        total += static_cast<std::size_t>(sent);
+    }
+    want(total < size ? EPOLLRDHUP | EPOLLOUT : EPOLLRDHUP);
+    return total;
+}
+
+SocketInlet::~SocketInlet() {
+    if (socket_) ready_.remove(socket_.get());
+}
+
+void SocketInlet::attach(ddprun::UniqueFd socket) {
+    if (attached()) return;  // a second one is none of ours: it is closed
+    socket_ = std::move(socket);
+    ready_.add(socket_.get(), EPOLLIN);
+}
+
+void SocketInlet::end(const std::string& why) {
+    ended_ = why;
+    ready_.remove(socket_.get());
+    socket_.reset();
+}
+
+std::size_t SocketInlet::pull(std::span<std::byte> bytes) {
+    if (!socket_ || bytes.empty()) return 0;
+    const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
+    if (got > 0) return static_cast<std::size_t>(got);
+    if (got == 0) end("it closed the connection");
+    if (got < 0 && errno != EAGAIN && errno != EINTR) end(text_of(errno));
+    return 0;
+}
+
+SocketDoor::SocketDoor(const ReadySet& ready, const Hello& own, ddprun::UniqueFd listener)
+    : ready_(ready), own_(own), listener_(std::move(listener)) {
+    ready_.add(listener_.get(), EPOLLIN);
+}
+
+SocketDoor::~SocketDoor() { ready_.remove(listener_.get()); }
+
+void SocketDoor::look(const std::function<void(int rank, ddprun::UniqueFd)>& enter) {
+    accept_all();
+    std::erase_if(unproven_, [&](Unproven& one) { return settle(one, enter); });
+}
+
+void SocketDoor::accept_all() {
+    for (;;) {
+        ddprun::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        const bool no_descriptor = !socket && (errno == EMFILE || errno == ENFILE);
+        if (no_descriptor && unproven_.empty()) throw_errno("cannot accept a peer's connection (ulimit -n?)", errno);
+        if (no_descriptor || (socket && unproven_.size() >= kMaxUnproven)) unproven_.erase(unproven_.begin());
+        if (!socket && no_descriptor) continue;
+        if (!socket) return;
+        ready_.add(socket.get(), EPOLLIN);
+        unproven_.push_back({.socket = std::move(socket), .hello = {}, .received = 0});
+    }
+}
+
+/// True when `one` is taken in, or closed.
+bool SocketDoor::settle(Unproven& one, const std::function<void(int rank, ddprun::UniqueFd)>& enter) const {
+    const auto rest = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
+    const ssize_t got = ::recv(one.socket.get(), rest.data(), rest.size(), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got <= 0) return true;
+    one.received += static_cast<std::size_t>(got);
+    if (one.received < sizeof(Hello)) return false;
+    if (!belongs(one.hello, own_)) return true;
+    const auto answer = std::as_bytes(std::span(&own_, 1));
+    // It fits into the empty buffer of a new connection.
+    if (::send(one.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL) != std::ssize(answer)) return true;
+    ready_.remove(one.socket.get());
+    enter(one.hello.rank, std::move(one.socket));
+    return true;
+}
+
+}  // namespace ddp::detail
