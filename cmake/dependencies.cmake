@@ -4,6 +4,7 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(hwy REQUIRED)     # Highway: reductions for each instruction set, chosen at run time
 
 set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no Boost
 find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)

@@ -94,6 +94,7 @@ class BackendImpl {
 public:
     virtual ~BackendImpl() = default;
     [[nodiscard]] virtual Backend kind() const = 0;
+    /// Null: it is done already, and well.
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation operation) = 0;
     /// Starts sends and receives, which run beside the operations. The default throws Error{Unavailable}.
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch);

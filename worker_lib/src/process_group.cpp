@@ -46,9 +46,9 @@ Work GroupImpl::submit(Operation operation, const OpOptions& options) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
     }
     operation.deadline = deadline_of(options);
-    Work work(backend_->submit(std::move(operation)));  // may refuse it, too
+    auto state = backend_->submit(std::move(operation));  // may refuse it, too
     ++last_seq_;
-    return work;
+    return state ? Work(std::move(state)) : Work(last_seq_);
 }
 
 Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {

@@ -116,6 +116,6 @@ void Work::then(std::function<void(std::exception_ptr)> callback) {
     }
 }
 
-std::uint64_t Work::seq() const { return state_ ? state_->seq() : 0; }
+std::uint64_t Work::seq() const { return state_ ? state_->seq() : done_seq_; }
 
 }  // namespace ddp

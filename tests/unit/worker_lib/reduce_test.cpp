@@ -1,17 +1,24 @@
 #include "worker_lib/src/native/reduce.hpp"
 
+#include <fmt/format.h>
+
+#include <hwy/targets.h>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "tests/unit/worker_lib/reduction_cases.hpp"
 #include "worker_lib/src/native/partition.hpp"
 
 using namespace ddp;
 using detail::lookup;
 using detail::part;
 using detail::Range;
+using detail::Reduction;
 
 TEST_CASE("sums, products and averages of NaN and infinities follow IEEE 754; min and max keep a NaN",
           "[native][unit]") {
@@ -48,6 +55,82 @@ TEST_CASE("the output of a reduction may be any of its sources", "[native][unit]
     const std::array<const void*, 4> sources{values[0].data(), values[1].data(), values[2].data(), values[3].data()};
     lookup(DType::i32, ReduceOp::Sum).reduce(sources.data(), 4, 3000, values[in_place].data());
     CHECK(values[in_place] == std::vector<int>(3000, 15));
+}
+
+namespace {
+
+/// Inputs of `count` elements in which every hard value of the type meets every other one.
+std::vector<testing::Bytes> hard_inputs(DType type, std::size_t count) {
+    std::vector<testing::Bytes> inputs;
+    for (int rank = 0; rank < 3; ++rank) {
+        inputs.push_back(testing::repeat(testing::make_input(count, type, rank), count * size_of(type)));
+        if (!is_float(type)) continue;
+        constexpr double kInfinity = std::numeric_limits<double>::infinity();
+        // Zeros, subnormals of f16, bf16 and f32, ties, overflow by rounding and by adding, infinities, NaN.
+        const std::array<double, 17> hard{0.0,         -0.0,        1e-45,      -1e-40,     6e-8,        -3e-5,
+                                          1 + 0x1p-11, 1 + 0x3p-11, 1 + 0x1p-8, 1 + 0x3p-8, 65504,       65519.9,
+                                          3.3895e38,   -kInfinity,  kInfinity,  -1,         std::nan("")};
+        const std::size_t stride = rank == 0 ? 1 : rank == 1 ? hard.size() : hard.size() * hard.size();
+        for (std::size_t i = 0; i < count; ++i)
+            testing::write_float(&inputs.back()[i * size_of(type)], type, hard[i / stride % hard.size()]);
+    }
+    return inputs;
+}
+
+/// What reduce_into() makes of them, into two outputs, one of which is the second input.
+testing::Bytes reduced_into(std::vector<testing::Bytes> inputs, const testing::Case& one, std::size_t offset) {
+    const Reduction& reduction = lookup(one.type, one.op);
+    const double scale = one.op == ReduceOp::Avg ? 1.0 / static_cast<double>(inputs.size()) : 1.0;
+    testing::Bytes elsewhere(inputs[1].size());
+    std::vector<const void*> sources;
+    for (auto& input : inputs) sources.push_back(input.data() + offset);
+    const std::array<void*, 2> outputs{inputs[1].data() + offset, elsewhere.data() + offset};
+    reduction.reduce_into(sources.data(), sources.size(), one.count, scale, outputs.data(), outputs.size());
+    if (std::memcmp(elsewhere.data() + offset, inputs[1].data() + offset, one.count * size_of(one.type)) != 0)
+        return {};
+    return {elsewhere.begin() + static_cast<std::ptrdiff_t>(offset), elsewhere.end()};
+}
+
+/// reduce() and finish(), as between nodes.
+testing::Bytes reduced_in_steps(const std::vector<testing::Bytes>& inputs, const testing::Case& one) {
+    const Reduction& reduction = lookup(one.type, one.op);
+    const double scale = one.op == ReduceOp::Avg ? 1.0 / static_cast<double>(inputs.size()) : 1.0;
+    std::vector<const void*> sources;
+    for (const auto& input : inputs) sources.push_back(input.data());
+    testing::Bytes sums(one.count * reduction.accumulator_bytes);
+    testing::Bytes out(inputs[0].size());
+    reduction.reduce(sources.data(), sources.size(), one.count, sums.data());
+    reduction.finish(sums.data(), one.count, scale, out.data());
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("every instruction set gives the same bits as plain arithmetic", "[native][unit]") {
+    std::string wrong;
+    int sets = 0;
+    for (const std::int64_t target : {HWY_SCALAR, HWY_AVX2, HWY_AVX3, HWY_NEON}) {
+        hwy::SetSupportedTargetsForTest(0);
+        if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
+        hwy::SetSupportedTargetsForTest(target);
+        ++sets;
+        for (const testing::Case& one : testing::all_types_and_ops({1, 63, 5003})) {
+            auto inputs = hard_inputs(one.type, one.count);
+            const auto right = testing::reference_all_reduce(inputs, {3}, one.type, one.op);
+            const auto complain = [&](const char* what, const testing::Bytes& got) {
+                const auto where = testing::first_difference(got, right, one.type);
+                if (where >= 0)
+                    wrong += fmt::format(" {} {} {} at {};", hwy::TargetName(target), what, one.text(), where);
+            };
+            complain("in one", reduced_into(inputs, one, 0));
+            complain("in steps", reduced_in_steps(inputs, one));
+            for (auto& input : inputs) input.insert(input.begin(), size_of(one.type), std::byte{});
+            complain("unaligned", reduced_into(inputs, one, size_of(one.type)));
+        }
+    }
+    hwy::SetSupportedTargetsForTest(0);
+    CHECK(wrong == "");
+    CHECK(sets >= 1);
 }
 
 TEST_CASE("parts cover everything once and begin at multiples of the grain", "[native][unit]") {

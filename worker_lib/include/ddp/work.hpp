@@ -18,6 +18,7 @@ class Work {
 public:
     Work() = default;  ///< done from the start
     explicit Work(std::shared_ptr<detail::WorkState> state) : state_(std::move(state)) {}
+    explicit Work(std::uint64_t seq) : done_seq_(seq) {}  ///< operation `seq`, done well
     Work(const Work&) = default;
     Work& operator=(const Work&) = default;
     Work(Work&&) noexcept = default;
@@ -41,7 +42,8 @@ public:
     [[nodiscard]] std::uint64_t seq() const;
 
 private:
-    std::shared_ptr<detail::WorkState> state_;
+    std::shared_ptr<detail::WorkState> state_;  ///< null: done
+    std::uint64_t done_seq_ = 0;
 };
 
 }  // namespace ddp

@@ -1,8 +1,12 @@
 // All-reduce and reduce inside a node: each rank reduces its slice of everybody's input and stores the result to
-// everybody's output, or the root's only: one pass over the memory, two barriers.
+// everybody's output, or the root's only: one pass over the memory, two barriers. What peers need of a foreign input
+// passes through its owner's staging slot piece by piece, and so does what a foreign output needs of theirs; the own
+// slice never does. While a piece is reduced its successor is staged, so there is one barrier for each.
 
 #include <algorithm>
-#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
 
 #include "worker_lib/src/native/all_reduce_parts.hpp"
 #include "worker_lib/src/native/partition.hpp"
@@ -11,36 +15,112 @@ namespace ddp::detail {
 
 namespace {
 
-/// What is reduced and stored at a time: with a few ranks' worth of it, it stays in the first-level cache.
-constexpr std::size_t kBlockBytes = 8192;
+/// Small enough for the second-level cache, with all that belongs to it.
+constexpr std::size_t kPieceBytes = 512u << 10;
 
-void reduce_and_store(const AllReduceParts& parts, std::size_t first, Range range) {
-    const Reduction& reduction = parts.reduction;
-    alignas(kSeparation) std::array<std::byte, kBlockBytes> sums;
-    alignas(kSeparation) std::array<std::byte, kBlockBytes> rounded;
-    std::byte* const elements = parts.width == reduction.accumulator_bytes ? sums.data() : rounded.data();
-    auto from = parts.sources(first, range.begin);
-    const std::size_t block = kBlockBytes / reduction.accumulator_bytes;
-    for (std::size_t begin = range.begin; begin < range.end; begin += block) {
-        const std::size_t size = std::min(block, range.end - begin);
-        reduction.reduce(from.data(), from.size(), size, sums.data());
-        reduction.finish(sums.data(), size, parts.scale, elements);
-        parts.store(elements, first, begin, size);
-        for (const void*& source : from) source = static_cast<const std::byte*>(source) + size * parts.width;
+/// A staging slot holds pieces of the input in its first half and of the result in the second, of each the current one
+/// and the one before or after it. Peers may still be taking results when their owner stages for the next operation.
+enum class Area : std::size_t { kInput, kResult };
+static_assert(2 * kPieceBytes <= kLocalPieceBytes, "what is staged before the ranks meet must not reach the results");
+static_assert(4 * kPieceBytes <= kStagingBytes);
+
+class NodeAllReduce {
+public:
+    NodeAllReduce(const Team& team, const Operation& operation, const OwnBuffers& own)
+        : parts_(team, operation, own), node_(team.node), own_(own) {
+        if (node_.size() > 1 && (own.input.is_foreign() || own.output.is_foreign()) &&
+            parts_.bytes() >= kStagingBytes && !std::exchange(team.scratch.staging_prepared, true))
+            node_.prepare_staging();
     }
-}
+
+    void run() {
+        const std::size_t count = parts_.operation.buffer.count;
+        const std::size_t piece = kPieceBytes / parts_.width;
+        const bool alone = node_.size() == 1;
+        if (!alone) stage({0, std::min(piece, count)}, 0);
+        parts_.meet();
+        if (alone || !(node_.any_foreign(Side::kInput) || node_.any_foreign(Side::kOutput))) {
+            if (!alone || own_.input.data != own_.output.data) reduce({0, count}, 0);
+            return node_.barrier(parts_.operation);
+        }
+        for (std::size_t first = 0, number = 0; first < count; first += piece, ++number) {
+            const Range current{first, std::min(first + piece, count)};
+            reduce(current, number);
+            stage({current.end, std::min(current.end + piece, count)}, number + 1);
+            node_.barrier(parts_.operation);
+            take(current, number);
+        }
+    }
+
+private:
+    /// The slice of elements `piece` that the rank at `index` reduces.
+    Range slice(Range piece, int index) const {
+        const Range range =
+            part(piece.size(), static_cast<std::size_t>(node_.size()), static_cast<std::size_t>(index), parts_.grain);
+        return {piece.begin + range.begin, piece.begin + range.end};
+    }
+
+    /// Where element `at` of piece `number` lies in a rank's slot.
+    std::byte* slot(int index, Area area, std::size_t number, Range piece, std::size_t at) const {
+        const std::size_t place = 2 * static_cast<std::size_t>(area) + number % 2;
+        return node_.staging(index) + place * kPieceBytes + (at - piece.begin) * parts_.width;
+    }
+
+    void copy(std::byte* to, const std::byte* from, std::size_t elements) const {
+        if (elements > 0) std::memcpy(to, from, elements * parts_.width);  // which refuses null even for nothing
+    }
+
+    void stage(Range piece, std::size_t number) const {
+        if (!own_.input.is_foreign() || piece.empty()) return;
+        const Range mine = slice(piece, node_.own_index());
+        for (const Range others : {Range{piece.begin, mine.begin}, Range{mine.end, piece.end}}) {
+            copy(slot(node_.own_index(), Area::kInput, number, piece, others.begin),
+                 own_.input.data + others.begin * parts_.width, others.size());
+        }
+    }
+
+    void reduce(Range piece, std::size_t number) const {
+        const int self = node_.own_index();
+        const Range mine = slice(piece, self);
+        if (mine.empty()) return;
+        const std::size_t offset = mine.begin * parts_.width;
+        std::vector<const void*> from;
+        for (int i = 0; i < node_.size(); ++i) {
+            from.push_back(i == self                           ? own_.input.data + offset
+                           : node_.is_foreign(i, Side::kInput) ? slot(i, Area::kInput, number, piece, mine.begin)
+                                                               : node_.buffer(i, Side::kInput) + offset);
+        }
+        std::vector<void*> to;
+        bool others_take = false;
+        for (const int i : parts_.receivers()) {
+            const bool takes = i != self && node_.is_foreign(i, Side::kOutput);
+            others_take = others_take || takes;
+            if (!takes) to.push_back((i == self ? own_.output.data : node_.buffer(i, Side::kOutput)) + offset);
+        }
+        if (others_take) to.push_back(slot(self, Area::kResult, number, piece, mine.begin));
+        parts_.reduction.reduce_into(from.data(), from.size(), mine.size(), parts_.scale, to.data(), to.size());
+    }
+
+    void take(Range piece, std::size_t number) const {
+        if (!parts_.receives() || !own_.output.is_foreign()) return;
+        for (int i = 0; i < node_.size(); ++i) {
+            if (i == node_.own_index()) continue;
+            const Range theirs = slice(piece, i);
+            copy(own_.output.data + theirs.begin * parts_.width, slot(i, Area::kResult, number, piece, theirs.begin),
+                 theirs.size());
+        }
+    }
+
+    const AllReduceParts parts_;
+    Node& node_;
+    const OwnBuffers& own_;
+};
 
 }  // namespace
 
 void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own) {
     if (team.nodes() > 1) return all_reduce_across(team, operation, own);
-    const AllReduceParts parts(team, operation, own);
-    const auto ranks = static_cast<std::size_t>(team.node.size());
-    const auto index = static_cast<std::size_t>(team.node.own_index());
-    parts.in_pieces(kLocalPieceBytes / parts.width, true, [&](std::size_t first, std::size_t size) {
-        const Range mine = part(size, ranks, index, parts.grain);
-        if (ranks > 1 || own.input.data != own.output.data) reduce_and_store(parts, first, mine);
-    });
+    NodeAllReduce(team, operation, own).run();
 }
 
 }  // namespace ddp::detail

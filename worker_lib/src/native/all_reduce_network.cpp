@@ -17,7 +17,7 @@ public:
         : parts_(team, operation, own), team_(team), operation_(operation) {}
 
     void run() {
-        parts_.in_pieces(kNetworkPieceBytes / parts_.width, false,
+        parts_.in_pieces(kNetworkPieceBytes / parts_.width,
                          [this](std::size_t first, std::size_t size) { reduce_piece(first, size); });
     }
 
@@ -107,7 +107,7 @@ private:
     const Team& team_;
     const Operation& operation_;
     std::uint32_t step_ = 0;
-    std::span<std::byte> sums_;  ///< see NetworkScratch
+    std::span<std::byte> sums_;  ///< see OperationScratch
     std::span<std::byte> result_;
 };
 

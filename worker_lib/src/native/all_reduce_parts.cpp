@@ -18,6 +18,10 @@ AllReduceParts::AllReduceParts(const Team& the_team, const Operation& the_operat
     }
 }
 
+void AllReduceParts::meet() const {
+    team.node.meet(operation, {.input = own.input.place(), .output = receives_ ? own.output.place() : Places::kNone});
+}
+
 void AllReduceParts::stage(std::size_t first, std::size_t size) const {
     own.input.copy_out_to(team.node.staging(team.node.own_index()), first * width, size * width);
 }

@@ -1,6 +1,7 @@
 #pragma once
-// What all_reduce and reduce do alike inside a node (all_reduce.cpp) and between nodes (all_reduce_network.cpp): they
-// pass foreign buffers through the staging slots, and know from where to take elements and whom to give them.
+// What all_reduce and reduce are inside a node (all_reduce.cpp) and between nodes (all_reduce_network.cpp) alike; and
+// how the latter passes foreign buffers through the staging slots, and knows from where to take elements and whom to
+// give them.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,10 +16,15 @@ class AllReduceParts {
 public:
     AllReduceParts(const Team& team, const Operation& operation, const OwnBuffers& own);
 
-    /// Calls reduce(first, size) for pieces of `staged_piece` elements, or for all at once where that is allowed and
-    /// nothing is staged. Once for no elements at all, too.
+    /// Meets the ranks of the node.
+    void meet() const;
+    [[nodiscard]] bool receives() const { return receives_; }
+    [[nodiscard]] const std::vector<int>& receivers() const { return receivers_; }
+    [[nodiscard]] std::size_t bytes() const { return operation.buffer.bytes(); }
+
+    /// Meets, and calls reduce(first, size) for pieces of `piece` elements. Once for no elements at all, too.
     template <typename Reduce>
-    void in_pieces(std::size_t staged_piece, bool only_if_staged, Reduce reduce) const;
+    void in_pieces(std::size_t piece, Reduce reduce) const;
 
     /// Everybody's elements from `begin` on, counted from `first`, as the list that the kernels take.
     [[nodiscard]] std::vector<const void*> sources(std::size_t first, std::size_t begin) const;
@@ -45,12 +51,11 @@ private:
 };
 
 template <typename Reduce>
-void AllReduceParts::in_pieces(std::size_t staged_piece, bool only_if_staged, Reduce reduce) const {
+void AllReduceParts::in_pieces(std::size_t piece, Reduce reduce) const {
     const std::size_t count = operation.buffer.count;
-    if (own.input.is_foreign()) stage(0, std::min(count, staged_piece));
-    team.node.meet(operation, {.input = own.input.place(), .output = receives_ ? own.output.place() : Places::kNone});
+    if (own.input.is_foreign()) stage(0, std::min(count, piece));
+    meet();
     const bool staged = team.node.any_foreign(Side::kInput) || team.node.any_foreign(Side::kOutput);
-    const std::size_t piece = staged || !only_if_staged ? staged_piece : std::max<std::size_t>(count, 1);
 
     std::size_t first = 0;
     do {  // once for no elements at all, too: leaders on other nodes expect to hear from ours

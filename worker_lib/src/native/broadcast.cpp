@@ -1,14 +1,22 @@
 // Broadcast. On every node one rank's buffer is the source from which the others copy: the root's on its own node, the
-// leader's on the others, once the root's leader has sent it there.
+// leader's on the others, once the root's leader has sent it there. With one node and all buffers in arenas all ranks
+// share the copying.
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "worker_lib/src/native/collectives.hpp"
+#include "worker_lib/src/native/partition.hpp"
 
 namespace ddp::detail {
 
 namespace {
+
+/// Inside a node: what is staged at a time, two of which are in a slot.
+constexpr std::size_t kPieceBytes = kLocalPieceBytes / 2;
+/// What is copied to several ranks at a time: it stays in the first-level cache.
+constexpr std::size_t kBlockBytes = 16u << 10;
 
 class Broadcast {
 public:
@@ -24,16 +32,16 @@ public:
     }
 
     void run() {
+        if (team_.nodes() == 1) return run_in_node();
         const bool staging_source = is_source() && own_.is_foreign();
-        if (staging_source && at_root_) stage(0, std::min(own_.bytes, staged_piece()));
+        if (staging_source && at_root_) stage(0, std::min(own_.bytes, kNetworkPieceBytes), 0);
         node_.meet(operation_, {.input = own_.place(), .output = own_.place()});
         const bool staged = node_.is_foreign(source_, Side::kInput);
-        const std::size_t piece = staged || team_.nodes() > 1 ? staged_piece() : std::max<std::size_t>(own_.bytes, 1);
 
         std::size_t first = 0;
         do {  // once for no bytes at all, too: the leaders compare what was called
-            const std::size_t size = std::min(piece, own_.bytes - first);
-            if (first > 0 && staging_source && at_root_) stage(first, size);
+            const std::size_t size = std::min(kNetworkPieceBytes, own_.bytes - first);
+            if (first > 0 && staging_source && at_root_) stage(first, size, 0);
             // From the second piece on the peers must be told that it is there; meet() has told them of the first.
             if (at_root_ && first > 0 && staged) node_.barrier(operation_);
             if (team_.is_leader()) pass_between_leaders(first, size);
@@ -47,9 +55,48 @@ public:
 
 private:
     bool is_source() const { return node_.own_index() == source_; }
-    std::size_t staged_piece() const { return team_.nodes() > 1 ? kNetworkPieceBytes : kLocalPieceBytes; }
 
-    void stage(std::size_t first, std::size_t size) const { own_.copy_out_to(node_.staging(source_), first, size); }
+    /// `offset` in the slot.
+    void stage(std::size_t first, std::size_t size, std::size_t offset) const {
+        own_.copy_out_to(node_.staging(source_) + offset, first, size);
+    }
+
+    void run_in_node() const {
+        const bool stages = is_source() && own_.is_foreign() && node_.size() > 1;
+        if (stages) stage(0, std::min(own_.bytes, kPieceBytes), 0);
+        node_.meet(operation_, {.input = own_.place(), .output = own_.place()});
+        if (!node_.any_foreign(Side::kOutput)) {
+            share_the_copying();
+            return node_.barrier(operation_);
+        }
+        if (!node_.is_foreign(source_, Side::kInput)) {
+            if (!is_source()) own_.copy_in_from(node_.buffer(source_, Side::kInput), 0, own_.bytes);
+            return node_.barrier(operation_);
+        }
+        // The root stages a piece while the others take the one before it.
+        for (std::size_t first = 0, number = 0; first < own_.bytes; first += kPieceBytes, ++number) {
+            const std::size_t size = std::min(kPieceBytes, own_.bytes - first);
+            const std::size_t next = first + size;
+            if (stages && next < own_.bytes)
+                stage(next, std::min(kPieceBytes, own_.bytes - next), (number + 1) % 2 * kPieceBytes);
+            if (!is_source()) own_.copy_in_from(node_.staging(source_) + number % 2 * kPieceBytes, first, size);
+            node_.barrier(operation_);
+        }
+    }
+
+    /// Where all may write to all, every rank copies a part of the root's buffer to everybody: one core alone cannot
+    /// use all the memory's bandwidth.
+    void share_the_copying() const {
+        const Range mine = part(own_.bytes, static_cast<std::size_t>(node_.size()),
+                                static_cast<std::size_t>(node_.own_index()), kSeparation);
+        const std::byte* const from = node_.buffer(source_, Side::kInput);
+        for (std::size_t at = mine.begin; at < mine.end; at += kBlockBytes) {
+            const std::size_t size = std::min(kBlockBytes, mine.end - at);
+            for (int i = 0; i < node_.size(); ++i) {
+                if (i != source_) std::memcpy(node_.buffer(i, Side::kOutput) + at, from + at, size);
+            }
+        }
+    }
 
     void copy(std::size_t first, std::size_t size) const {
         if (is_source() && (at_root_ || !own_.is_foreign())) return;  // it is in place already

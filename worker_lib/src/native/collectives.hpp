@@ -33,11 +33,13 @@ private:
     std::vector<std::byte> memory_;
 };
 
-/// What an all-reduce between nodes needs besides the buffers.
-struct NetworkScratch {
-    Scratch sums;    ///< accumulators of our slice of a piece
-    Scratch inbox;   ///< other nodes' accumulators of our part of it
-    Scratch result;  ///< its elements
+/// What operations need besides the buffers.
+struct OperationScratch {
+    Scratch sums;                      ///< between nodes: accumulators of our slice of a piece
+    Scratch inbox;                     ///< other nodes' accumulators of our part of it
+    Scratch result;                    ///< its elements
+    std::vector<const void*> sources;  ///< small operations: the ranks' data
+    bool staging_prepared = false;     ///< Segment::prepare_staging() has been called
 };
 
 /// With whom a rank works together, and with what.
@@ -45,7 +47,7 @@ struct Team {
     const Topology& topology;
     Node& node;
     Links* links = nullptr;  ///< null on ranks that talk to no other node
-    NetworkScratch& scratch;
+    OperationScratch& scratch;
 
     [[nodiscard]] std::size_t nodes() const { return topology.nodes.size(); }
     /// Leaders take part in every operation between nodes, so that every mismatch is seen.

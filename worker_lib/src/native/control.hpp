@@ -37,14 +37,16 @@ inline constexpr std::size_t kAhead = 4;
 /// What fits beside an announcement.
 inline constexpr std::size_t kInlineBytes = 8u << 10;
 
+/// One pair of cache lines holds all of a meeting whose data is a number or two: they come to a peer together.
 struct Meeting {
-    alignas(kSeparation) Announcement announcement;
-    alignas(kSeparation) std::array<std::byte, kInlineBytes> data;
+    /// Which meeting of its owner lies here: with this word it becomes visible to the peers.
+    alignas(kSeparation) std::atomic<std::uint64_t> number{0};
+    Announcement announcement;
+    alignas(16) std::array<std::byte, kInlineBytes> data;
 };
 
 struct Control {
-    /// Meetings that this rank has opened, and those with whose announcements it is through. Owner writes.
-    alignas(kSeparation) std::atomic<std::uint64_t> opened{0};
+    /// Meetings with whose announcements this rank is through. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> through{0};
     /// Barriers at which this rank has arrived. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> arrived{0};
@@ -63,7 +65,7 @@ struct Control {
     /// 0, or 1 + local index of the rank that made the group unusable: its `failure` says why. Any peer writes, the
     /// first wins.
     alignas(kSeparation) std::atomic<std::uint32_t> poisoned_by{0};
-    /// By the meeting's number, modulo kAhead.
+    /// By the meeting's number, modulo kAhead. Owner writes.
     std::array<Meeting, kAhead> meetings;
     /// Written once by the owner, before it sets any poisoned_by.
     FailureNote failure;

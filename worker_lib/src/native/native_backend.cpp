@@ -22,6 +22,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
         links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
     if (connected.p2p_listener) p2p_ = make_p2p(connected.hello, std::move(connected.p2p_listener));
+    scratch_.sources.reserve(static_cast<std::size_t>(node_.size()));  // what submit() does cannot fail
     thread_ = start_quiet_thread("ddp-native", [this] { run(); });
 }
 
@@ -44,12 +45,18 @@ NativeBackend::~NativeBackend() {
 }
 
 std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
+    const Start start = start_small(operation);
+    if (start == Start::kDone) return nullptr;
     auto work = std::make_shared<NativeWork>(operation.seq, operation.deadline, handle_);
-    const bool opened = open(operation);
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({std::move(operation), work, opened});
-    if (!opened) {
+    const bool others = !jobs_.empty();
+    jobs_.push_back({std::move(operation), work, start == Start::kOpened});
+    if (start == Start::kOpened) return work;
+    ++queued_;
+    if (choice_.wake(others)) {
         wanted_ = true;
+        changed_.notify_one();
+    } else if (!std::exchange(watching_, true)) {
         changed_.notify_one();
     }
     return work;
@@ -77,17 +84,28 @@ std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd liste
                                           .on_failure = [this](const Error& failure) { end(failure, true); }});
 }
 
-/// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened.
-/// GroupImpl calls submit() from one thread at a time, so that nothing comes in between.
-bool NativeBackend::open(const Operation& operation) {
-    if (!is_one_shot(topology_, operation)) return false;
+/// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened;
+/// and the rest of it, if it is the only one and all peers have come. GroupImpl calls submit() from one thread at a
+/// time, so that nothing comes in between.
+NativeBackend::Start NativeBackend::start_small(const Operation& operation) {
+    if (!is_one_shot(topology_, operation)) return Start::kQueue;
     const std::unique_lock running(running_, std::try_to_lock);
-    if (!running || failure_) return false;
+    if (!running || failure_) return Start::kQueue;
+    bool alone = true;
     {
         const std::lock_guard lock(mutex_);
-        if (wanted_ || stopping_ || aborted_) return false;
+        if (wanted_ || stopping_ || aborted_) return Start::kQueue;
+        for (const Job& job : jobs_) {
+            if (!job.opened) return Start::kQueue;
+        }
+        alone = jobs_.empty();
     }
-    return node_.try_open(operation, {}, one_shot_data(topology_, operation));
+    if (!node_.try_open(operation, {}, one_shot_data(topology_, operation))) return Start::kQueue;
+    if (!alone || !node_.try_join(operation)) return Start::kOpened;
+    node_.begin(operation);
+    finish_one_shot(team(), operation);
+    node_.done(operation);
+    return Start::kDone;
 }
 
 void NativeBackend::help(const WorkState& work) {
@@ -159,6 +177,7 @@ std::optional<NativeBackend::Job> NativeBackend::next_job(ddprun::TimePoint late
     }
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
+    if (latest != ddprun::TimePoint::max() && !job.opened) choice_.claimed();
     return job;
 }
 
@@ -168,12 +187,38 @@ void NativeBackend::run() {
         bool stopping = false;
         {
             std::unique_lock lock(mutex_);
-            changed_.wait(lock, [this] { return wanted_ || stopping_ || aborted_; });
+            wait_until_wanted(lock);
             stopping = stopping_;
         }
         run_all();
         if (stopping) return;
     }
+}
+
+void NativeBackend::wait_until_wanted(std::unique_lock<std::mutex>& lock) {
+    while (!wanted_ && !stopping_ && !aborted_) {
+        if (!watching_) {
+            changed_.wait(lock);
+        } else if (changed_.wait_for(lock, WakeChoice::kPatience) == std::cv_status::timeout) {
+            look_around();
+        }
+    }
+}
+
+/// Whatever has been first in the queue since the last look, nobody has come for. With nothing new for a while there is
+/// nothing to look after.
+void NativeBackend::look_around() {
+    constexpr int kIdleLooks = 200;
+    const Job* const first = jobs_.empty() ? nullptr : &jobs_.front();
+    const std::uint64_t seq = first != nullptr && !first->opened ? first->operation.seq : 0;
+    if (seq != 0 && seq == seen_) {
+        choice_.unclaimed();
+        wanted_ = true;
+    }
+    seen_ = seq;
+    const bool news = std::exchange(queued_before_, queued_) != queued_ || seq != 0;
+    idle_looks_ = news ? 0 : idle_looks_ + 1;
+    if (idle_looks_ > kIdleLooks) watching_ = false;
 }
 
 void NativeBackend::run_all() {
@@ -227,13 +272,12 @@ void NativeBackend::perform(const Job& job) {
         node_.begin(operation);
         if (!job.opened) node_.check_poison(operation);  // one that all have opened is done everywhere, or nowhere
         const OwnBuffers own{.input = own_buffer(operation.buffer), .output = own_buffer(operation.result())};
-        const Team team{
-            .topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr, .scratch = scratch_};
         if (is_one_shot(topology_, operation)) {
             if (!job.opened) node_.open(operation, {}, one_shot_data(topology_, operation));
-            finish_one_shot(team, operation);
+            node_.join(operation);
+            finish_one_shot(team(), operation);
         } else {
-            run_collective(team, operation, own);
+            run_collective(team(), operation, own);
         }
         node_.done(operation);
     } catch (const Error& error) {

@@ -3,8 +3,10 @@
 // a work and finds nobody at it. Whoever holds `running_` runs operations, in their order. submit() and abort() from
 // any thread.
 //
-// Small operations inside a node are opened by submit() itself: peers need nothing more of us, so the progress thread
-// is not woken for them. Only when somebody neither waits nor goes away it has to be (hurry()).
+// Small operations inside a node are opened by submit() itself, and finished too if the peers have come: they need
+// nothing more of us, so the progress thread is not woken for them. Only when somebody neither waits nor goes away it
+// has to be (hurry()). For others it is woken only if the caller is not likely to wait at once (WakeChoice); while it
+// is left asleep, it looks every now and then whether something has been lying about.
 
 #include <condition_variable>
 #include <deque>
@@ -24,6 +26,7 @@
 #include "worker_lib/src/native/native_work.hpp"
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p.hpp"
+#include "worker_lib/src/native/wake_choice.hpp"
 #include "worker_lib/src/native/watch.hpp"
 
 namespace ddp::detail {
@@ -69,9 +72,16 @@ private:
         bool opened = false;  ///< by submit()
     };
 
+    enum class Start { kQueue, kOpened, kDone };
+
     void run();
+    void wait_until_wanted(std::unique_lock<std::mutex>& lock);
+    void look_around();
     void run_all();
-    [[nodiscard]] bool open(const Operation& operation);
+    [[nodiscard]] Start start_small(const Operation& operation);
+    [[nodiscard]] Team team() {
+        return {.topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr, .scratch = scratch_};
+    }
     [[nodiscard]] std::optional<Job> next_job(ddprun::TimePoint latest = ddprun::TimePoint::max());
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
     void perform(const Job& job);
@@ -88,13 +98,19 @@ private:
     std::optional<Links> links_;
     std::optional<Watch> watch_;
     std::mutex running_;            ///< taken before mutex_
-    NetworkScratch scratch_;        ///< who holds running_ only, as node_'s and links_'s operations
+    OperationScratch scratch_;      ///< who holds running_ only, as node_'s and links_'s operations
     std::optional<Error> failure_;  ///< who holds running_ only
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Job> jobs_;
     bool wanted_ = false;  ///< the progress thread has to look after `jobs_`
+    WakeChoice choice_;
+    bool watching_ = false;            ///< the progress thread looks around every now and then
+    std::uint64_t seen_ = 0;           ///< when it did last: the operation that was first in the queue
+    std::uint64_t queued_ = 0;         ///< operations left to those who will wait for them, ever
+    std::uint64_t queued_before_ = 0;  ///< as of the last look
+    int idle_looks_ = 0;
     bool stopping_ = false;
     bool aborted_ = false;  ///< and the peers may not know yet
     const std::shared_ptr<BackendHandle> handle_;

@@ -64,16 +64,23 @@ bool Node::has_room_for_us(int index) const {
     return control(index).through.load(std::memory_order_seq_cst) + kAhead > opened_;
 }
 
+/// The same of all ranks. What they are through with is looked at only when it matters: each look at a word that its
+/// owner changes all the time takes about as long as a small operation.
+bool Node::has_room() {
+    if (opened_ < room_) return true;
+    auto least = ~std::uint64_t{0};
+    for (int i = 0; i < size(); ++i) least = std::min(least, control(i).through.load(std::memory_order_seq_cst));
+    room_ = least + kAhead;
+    return opened_ < room_;
+}
+
 void Node::open(const Operation& operation, const Places& places, std::span<const std::byte> data) {
-    wait_for_all(operation, [this](int i) { return has_room_for_us(i); });
+    if (!has_room()) wait_for_all(operation, [this](int i) { return has_room_for_us(i); });
     announce(operation, places, data);
 }
 
 bool Node::try_open(const Operation& operation, const Places& places, std::span<const std::byte> data) {
-    for (int i = 0; i < size(); ++i) {
-        if (!has_room_for_us(i)) return false;
-    }
-    if (poisoned()) return false;
+    if (!has_room() || poisoned()) return false;
     announce(operation, places, data);
     return true;
 }
@@ -83,15 +90,37 @@ void Node::announce(const Operation& operation, const Places& places, std::span<
     Meeting& meeting = own().meetings[opened_ % kAhead];
     meeting.announcement = {signature_of(operation), places, operation.deadline};
     if (!data.empty()) std::memcpy(meeting.data.data(), data.data(), data.size());
-    own().opened.store(opened_, std::memory_order_seq_cst);
+    meeting.number.store(opened_, std::memory_order_seq_cst);
     wake_all();
+}
+
+/// Until we are through with a meeting, no other takes its place.
+bool Node::has_opened(int index, std::uint64_t number) const {
+    return control(index).meetings[number % kAhead].number.load(std::memory_order_seq_cst) == number;
 }
 
 void Node::join(const Operation& operation) {
     ++joined_;
-    wait_for_all(operation, [this](int i) { return control(i).opened.load(std::memory_order_seq_cst) >= joined_; });
+    wait_for_all(operation, [this](int i) { return has_opened(i, joined_); });
     compare(operation);
     for (int i = 0; i < size(); ++i) deadline_ = std::min(deadline_, announced(i).deadline);
+}
+
+bool Node::try_join(const Operation& operation) {
+    const std::uint64_t number = joined_ + 1;
+    int next = 0;  // all before it have come
+    const bool all = waiter_.glance([&] {
+        while (next < size() && has_opened(next, number)) ++next;
+        return next == size();
+    });
+    if (!all) return false;
+    const Signature own_signature = signature_of(operation);
+    for (int i = 0; i < size(); ++i) {
+        const Announcement& theirs = control(i).meetings[number % kAhead].announcement;
+        if (!same_operation(theirs.signature, own_signature)) return false;
+    }
+    joined_ = number;
+    return true;
 }
 
 void Node::done(const Operation& operation) {

@@ -64,6 +64,9 @@ public:
         open(operation, places);
         join(operation);
     }
+    /// The same, unless a rank stays away for longer than a moment or has called something else: then nothing has
+    /// happened.
+    [[nodiscard]] bool try_join(const Operation& operation);
     /// What a rank has announced beside it.
     [[nodiscard]] const std::byte* data(int index) const { return meeting(index).data.data(); }
     /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
@@ -74,6 +77,7 @@ public:
     [[nodiscard]] bool is_foreign(int index, Side side) const { return place_of(index, side) == Places::kForeign; }
     [[nodiscard]] bool any_foreign(Side side) const;
     [[nodiscard]] std::byte* staging(int index) const { return at(index).segment->staging(); }
+    void prepare_staging() const { at(own_index_).segment->prepare_staging(); }
     /// A rank's buffer in its heap; not for foreign ones.
     [[nodiscard]] std::byte* buffer(int index, Side side) const {
         return at(index).segment->heap() + place_of(index, side);
@@ -136,6 +140,8 @@ private:
     }
     class Silence;
     [[nodiscard]] bool has_room_for_us(int index) const;
+    [[nodiscard]] bool has_room();
+    [[nodiscard]] bool has_opened(int index, std::uint64_t number) const;
     void announce(const Operation& operation, const Places& places, std::span<const std::byte> data);
     template <typename HasCome>
     void wait_for_all(const Operation& operation, HasCome has_come) const;
@@ -151,9 +157,10 @@ private:
     const std::vector<LocalRank> ranks_;
     const int own_index_;
     const Waiter waiter_;
-    std::uint64_t opened_ = 0;    ///< meetings
-    std::uint64_t joined_ = 0;    ///< meetings, of those
-    std::uint64_t barriers_ = 0;  ///< at which we have arrived
+    std::uint64_t opened_ = 0;     ///< meetings
+    std::uint64_t joined_ = 0;     ///< meetings, of those
+    std::uint64_t room_ = kAhead;  ///< up to this meeting there was room for us when we looked last
+    std::uint64_t barriers_ = 0;   ///< at which we have arrived
     ddprun::TimePoint deadline_;
     std::mutex poison_mutex_;
     bool noted_ = false;

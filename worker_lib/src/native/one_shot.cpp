@@ -1,9 +1,7 @@
 #include "worker_lib/src/native/one_shot.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <vector>
 
 #include "worker_lib/src/native/reduce.hpp"
 
@@ -23,12 +21,12 @@ void reduce_all(const Team& team, const Operation& operation) {
     const std::size_t count = operation.buffer.count;
     if (count == 0) return;
     const Reduction& reduction = lookup(operation.buffer.dtype, operation.reduce_op);
-    std::vector<const void*> sources(static_cast<std::size_t>(node.size()));
-    for (int i = 0; i < node.size(); ++i) sources[static_cast<std::size_t>(i)] = node.data(i);
-    alignas(kSeparation) std::array<std::byte, 2 * kInlineBytes> sums;  // f16 is added up in f32
-    reduction.reduce(sources.data(), sources.size(), count, sums.data());
+    auto& sources = team.scratch.sources;
+    sources.clear();
+    for (int i = 0; i < node.size(); ++i) sources.push_back(node.data(i));
     const double scale = operation.reduce_op == ReduceOp::Avg ? 1.0 / node.size() : 1.0;
-    reduction.finish(sums.data(), count, scale, operation.result().data);
+    void* const result = operation.result().data;
+    reduction.reduce_into(sources.data(), sources.size(), count, scale, &result, 1);
 }
 
 void gather_all(const Team& team, const Operation& operation) {
@@ -65,7 +63,6 @@ std::span<const std::byte> one_shot_data(const Topology& topology, const Operati
 }
 
 void finish_one_shot(const Team& team, const Operation& operation) {
-    team.node.join(operation);
     switch (operation.kind) {
         case OpKind::kAllReduce: reduce_all(team, operation); break;
         case OpKind::kReduce:

@@ -15,7 +15,7 @@ namespace ddp::detail {
 /// What this rank puts beside its announcement.
 [[nodiscard]] std::span<const std::byte> one_shot_data(const Topology& topology, const Operation& operation);
 
-/// The rest, after Node::open() with that data.
+/// The rest, after Node::open() with that data and Node::join().
 void finish_one_shot(const Team& team, const Operation& operation);
 
 }  // namespace ddp::detail

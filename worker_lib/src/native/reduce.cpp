@@ -1,139 +1,28 @@
-// Compiled at -O3 in every configuration: these loops are where the time goes.
+// Compiled at -O3 in every configuration, once for each instruction set: these loops are where the time goes. Which one
+// runs is found out at run time.
 #include "worker_lib/src/native/reduce.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstdint>
 #include <type_traits>
 
-#include "worker_lib/src/native/half.hpp"
+// Left out: what is no faster here than the one below it, or older than 2013. Each costs seconds of compiling.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "worker_lib/src/native/reduce.cpp"
+#include <hwy/foreach_target.h>  // includes this file again, for all instruction sets but one
+#include <hwy/highway.h>
 
-namespace ddp::detail {
+#include "worker_lib/src/native/reduce_loops-inl.hpp"
+#include "worker_lib/src/native/reduce_vectors-inl.hpp"
 
-namespace {
-
-// How an element becomes an accumulator and back.
-template <typename T>
-struct Element {
-    using Accumulator = T;
-    static T load(T value) { return value; }
-    static T store(T value) { return value; }
-};
-template <>
-struct Element<Half> {
-    using Accumulator = float;
-    static float load(Half value) { return to_float(value); }
-    static Half store(float value) { return to_half(value); }
-};
-template <>
-struct Element<Bfloat16> {
-    using Accumulator = float;
-    static float load(Bfloat16 value) { return to_float(value); }
-    static Bfloat16 store(float value) { return to_bfloat16(value); }
-};
-
-/// Integers are computed without sign, so that overflow wraps; products of narrow ones in 32 bits.
-template <typename T>
-using Wrapping = std::conditional_t<sizeof(T) <= 4, std::uint32_t, std::uint64_t>;
-
-struct Sum {
-    template <typename T>
-    static T apply(T a, T b) {
-        if constexpr (std::is_integral_v<T>)
-            return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-        else
-            return a + b;
-    }
-};
-struct Product {
-    template <typename T>
-    static T apply(T a, T b) {
-        if constexpr (std::is_integral_v<T>)
-            return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-        else
-            return a * b;
-    }
-};
-struct Min {  // b is taken when it is smaller or NaN; a NaN in a stays, for nothing is smaller
-    template <typename T>
-    static T apply(T a, T b) {
-        return b < a || b != b ? b : a;
-    }
-};
-struct Max {
-    template <typename T>
-    static T apply(T a, T b) {
-        return b > a || b != b ? b : a;
-    }
-};
-struct BAnd {
-    template <typename T>
-    static T apply(T a, T b) {
-        return static_cast<T>(a & b);
-    }
-};
-struct BOr {
-    template <typename T>
-    static T apply(T a, T b) {
-        return static_cast<T>(a | b);
-    }
-};
-struct BXor {
-    template <typename T>
-    static T apply(T a, T b) {
-        return static_cast<T>(a ^ b);
-    }
-};
-
-/// Elements that are accumulated at a time: on the stack, in the first-level cache.
-constexpr std::size_t kBlock = 1024;
-
-template <typename T, typename Op>
-void reduce(const void* const* sources, std::size_t source_count, std::size_t count, void* out) {
-    using Accumulator = typename Element<T>::Accumulator;
-    std::array<Accumulator, kBlock> sum;
-    for (std::size_t start = 0; start < count; start += kBlock) {
-        const std::size_t n = std::min(kBlock, count - start);
-        const T* first = static_cast<const T*>(sources[0]) + start;
-        if (source_count == 1) {
-            for (std::size_t i = 0; i < n; ++i) sum[i] = Element<T>::load(first[i]);
-        } else {
-            const T* second = static_cast<const T*>(sources[1]) + start;
-            for (std::size_t i = 0; i < n; ++i)
-                sum[i] = Op::apply(Element<T>::load(first[i]), Element<T>::load(second[i]));
-        }
-        for (std::size_t s = 2; s < source_count; ++s) {
-            const T* next = static_cast<const T*>(sources[s]) + start;
-            for (std::size_t i = 0; i < n; ++i) sum[i] = Op::apply(sum[i], Element<T>::load(next[i]));
-        }
-        std::copy_n(sum.begin(), n, static_cast<Accumulator*>(out) + start);
-    }
-}
-
-template <typename T>
-void finish(const void* accumulators, std::size_t count, double scale, void* elements) {
-    using Accumulator = typename Element<T>::Accumulator;
-    const auto* from = static_cast<const Accumulator*>(accumulators);
-    auto* to = static_cast<T*>(elements);
-    if constexpr (std::is_floating_point_v<Accumulator>) {
-        const auto factor = static_cast<Accumulator>(scale);
-        if (scale != 1) {
-            for (std::size_t i = 0; i < count; ++i) to[i] = Element<T>::store(from[i] * factor);
-            return;
-        }
-    }
-    if constexpr (std::is_same_v<T, Accumulator>) {
-        if (from != to) std::copy_n(from, count, to);
-    } else {
-        for (std::size_t i = 0; i < count; ++i) to[i] = Element<T>::store(from[i]);
-    }
-}
+HWY_BEFORE_NAMESPACE();
+namespace ddp::detail::HWY_NAMESPACE {
 
 template <typename T, typename Op>
 const Reduction& table() {
-    using Accumulator = typename Element<T>::Accumulator;
-    static constexpr Reduction kTable{reduce<T, Op>, reduce<Accumulator, Op>, finish<T>, sizeof(Accumulator)};
+    static constexpr Reduction kTable{reduce<T, Op>, reduce<Accumulator<T>, Op>, finish<T>, reduce_into<T, Op>,
+                                      sizeof(Accumulator<T>)};
     return kTable;
 }
 
@@ -158,9 +47,7 @@ const Reduction& lookup_op(ReduceOp op) {
     return table<T, Sum>();
 }
 
-}  // namespace
-
-const Reduction& lookup(DType type, ReduceOp op) {
+const Reduction& lookup_type(DType type, ReduceOp op) {
     switch (type) {
         case DType::i8: return lookup_op<std::int8_t>(op);
         case DType::u8: return lookup_op<std::uint8_t>(op);
@@ -177,4 +64,15 @@ const Reduction& lookup(DType type, ReduceOp op) {
     return lookup_op<float>(op);
 }
 
+}  // namespace ddp::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ddp::detail {
+
+HWY_EXPORT(lookup_type);
+
+const Reduction& lookup(DType type, ReduceOp op) { return HWY_DYNAMIC_DISPATCH(lookup_type)(type, op); }
+
 }  // namespace ddp::detail
+#endif

@@ -3,7 +3,6 @@
 // node, sends it to its counterpart there, and that one adds the nodes' slices up and stores them to their outputs.
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "worker_lib/src/native/collectives.hpp"
@@ -16,8 +15,6 @@ namespace {
 
 /// A staging slot holds pieces of its owner's input in its first half, and of its output in the second.
 constexpr std::size_t kHalf = kStagingBytes / 2;
-/// What is reduced at a time where the sums need rounding: it stays in the first-level cache.
-constexpr std::size_t kBlock = 2048;
 
 class ReduceScatter {
 public:
@@ -100,16 +97,9 @@ private:
 
     void reduce_own_chunk() const {
         if (size_ == 0) return;
-        alignas(kSeparation) std::array<std::byte, kBlock * sizeof(double)> sums;
-        auto from = sources(node_.rank_at(node_.own_index()), 0);
-        std::byte* to = own_.output.data + first_ * width_;
-        for (std::size_t begin = 0; begin < size_; begin += kBlock) {
-            const std::size_t size = std::min(kBlock, size_ - begin);
-            reduction_.reduce(from.data(), from.size(), size, sums.data());
-            reduction_.finish(sums.data(), size, scale_, to);
-            for (const void*& source : from) source = static_cast<const std::byte*>(source) + size * width_;
-            to += size * width_;
-        }
+        const auto from = sources(node_.rank_at(node_.own_index()), 0);
+        void* const to = own_.output.data + first_ * width_;
+        reduction_.reduce_into(from.data(), from.size(), size_, scale_, &to, 1);
     }
 
     /// Our slice of the chunks of a node's ranks, laid end to end.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <new>
@@ -15,6 +16,10 @@
 
 #include "worker_lib/src/native/heap_limit.hpp"
 #include "worker_lib/src/native/system_error.hpp"
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25  // Linux 6.1; older ones refuse it. The C library of Debian 12 does not know it
+#endif
 
 namespace ddp::detail {
 
@@ -38,20 +43,66 @@ struct stat status_of(int fd) {
     return status;
 }
 
+constexpr std::size_t kHugePage = 2u << 20;  // elsewhere they are larger: then the wishes below have no effect
+
+std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+/// Huge pages want addresses that agree with their place in the file, which the kernel does not see to by itself.
+void* map_aligned(int fd, std::size_t bytes) {
+    const std::size_t room = bytes + kHugePage;
+    void* const found = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found == MAP_FAILED) return MAP_FAILED;
+    auto* const begin = static_cast<std::byte*>(found);
+    const std::size_t skipped =
+        round_up(reinterpret_cast<std::uintptr_t>(begin), kHugePage) - reinterpret_cast<std::uintptr_t>(begin);
+    void* const base =
+        ::mmap(begin + skipped, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+    if (base == MAP_FAILED) {
+        const int error = errno;
+        ::munmap(begin, room);
+        errno = error;
+        return MAP_FAILED;
+    }
+    if (skipped > 0) ::munmap(begin, skipped);
+    const std::size_t used = skipped + round_up(bytes, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+    if (used < room) ::munmap(begin + used, room - used);
+    return base;
+}
+
 }  // namespace
 
 std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
-    void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    void* base = map_aligned(fd, bytes);
     if (base == MAP_FAILED) {
         throw_errno(fmt::format("cannot map {} MiB of shared memory (is there a limit on address space, ulimit -v?)",
                                 bytes >> 20),
                     errno);
     }
     std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(base), bytes));
-    ::madvise(segment->heap(), segment->heap_bytes(),
+    ::madvise(segment->staging(), bytes - kStagingOffset,
               MADV_HUGEPAGE);  // a wish: refused where the kernel has none for memfd
     return segment;
 }
+
+/// Where huge pages are not given by themselves, those of [offset, offset + bytes) of the segment that it covers as a
+/// whole are asked for: the kernel makes one of a page that exists, and of nothing around it. All of it is a wish.
+void Segment::wish_for_huge_pages(std::size_t offset, std::size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t first = round_up(offset, kHugePage);
+    const std::size_t end = (offset + bytes) / kHugePage * kHugePage;
+    if (end <= first) return;
+    for (std::size_t at = first; at < end; at += kHugePage) {
+        if (::madvise(base_ + at, page, MADV_POPULATE_WRITE) != 0) return;
+    }
+    ::madvise(base_ + first, end - first, MADV_COLLAPSE);
+#else
+    static_cast<void>(offset);
+    static_cast<void>(bytes);
+#endif
+}
+
+void Segment::prepare_staging() const { wish_for_huge_pages(kStagingOffset, kStagingBytes); }
 
 std::shared_ptr<Segment> Segment::create() {
     ddprun::UniqueFd fd(::memfd_create("ddp", MFD_CLOEXEC));
@@ -102,7 +153,8 @@ Segment::~Segment() {
 void Segment::populate_heap(std::size_t offset, std::size_t bytes) const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t first = offset / page * page;
-    const std::size_t end = (offset + bytes + page - 1) / page * page;
+    const std::size_t end = round_up(offset + bytes, page);
+    wish_for_huge_pages(kHeapOffset + first, end - first);
 #ifdef MADV_POPULATE_WRITE
     if (::madvise(heap() + first, end - first, MADV_POPULATE_WRITE) == 0) return;
 #endif

@@ -31,7 +31,7 @@ public:
     Segment& operator=(const Segment&) = delete;
 
     [[nodiscard]] Control& control() const { return *reinterpret_cast<Control*>(base_); }
-    [[nodiscard]] std::byte* staging() const { return base_ + kControlBytes; }
+    [[nodiscard]] std::byte* staging() const { return base_ + kStagingOffset; }
     /// For sends and receives between neighbours.
     [[nodiscard]] std::byte* post_area() const { return base_ + kPostOffset; }
     [[nodiscard]] PostPage& post_page() const { return *reinterpret_cast<PostPage*>(post_area()); }
@@ -44,15 +44,19 @@ public:
     /// Makes the pages of [offset, offset + bytes) of the heap present, or throws Error{System}: without this, a lack
     /// of memory would show as SIGBUS at the first touch.
     void populate_heap(std::size_t offset, std::size_t bytes) const;
+    /// Before much passes through the staging slot: the first time it is worth a millisecond.
+    void prepare_staging() const;
 
 private:
     static constexpr std::size_t kControlBytes = 64u << 10;
-    static constexpr std::size_t kHeapOffset = 8u << 20;  // a huge page's boundary
-    static constexpr std::size_t kPostOffset = kControlBytes + kStagingBytes;
-    static_assert(sizeof(Control) <= kControlBytes && kPostOffset + kPostBytes == kHeapOffset);
+    static constexpr std::size_t kPostOffset = kControlBytes;
+    static constexpr std::size_t kStagingOffset = kPostOffset + kPostBytes;  // a huge page's boundary, as the next one
+    static constexpr std::size_t kHeapOffset = kStagingOffset + kStagingBytes;
+    static_assert(sizeof(Control) <= kControlBytes && kStagingOffset % (4u << 20) == 0);
 
     Segment(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
     static std::shared_ptr<Segment> map(int fd, std::size_t bytes);
+    void wish_for_huge_pages(std::size_t offset, std::size_t bytes) const;
 
     std::byte* base_;
     std::size_t bytes_;

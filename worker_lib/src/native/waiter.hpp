@@ -43,6 +43,17 @@ public:
         while (!nap_until(ready)) check();
     }
 
+    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond at most,
+    /// and one look where the peers need the cores.
+    template <typename Ready>
+    [[nodiscard]] bool glance(Ready ready) const {
+        for (int i = 0; i < pauses_; ++i) {
+            if (ready()) return true;
+            pause();
+        }
+        return ready();
+    }
+
     /// Call after the change for which `peer` may wait.
     static void wake(Control& peer) {
         if (peer.asleep.load(std::memory_order_seq_cst) != 0) wake_sleeper(peer);

@@ -1,0 +1,47 @@
+#include "worker_lib/src/native/wake_choice.hpp"
+
+#include "tests/catch.hpp"
+
+using ddp::detail::WakeChoice;
+
+namespace {
+
+/// Operations queued one after the other, each with nothing before it, until one is left to its caller.
+int woken_in_a_row(WakeChoice& choice) {
+    int count = 0;
+    while (count < 10'000 && choice.wake(false)) ++count;
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("a caller that waits at once is left to run its operations", "[native][unit]") {
+    WakeChoice choice;
+    for (int i = 0; i < 100; ++i) {
+        CHECK_FALSE(choice.wake(false));
+        choice.claimed();
+    }
+}
+
+TEST_CASE("a second operation before the first is taken wakes the progress thread, and so do the next ones",
+          "[native][unit]") {
+    WakeChoice choice;
+    CHECK_FALSE(choice.wake(false));
+    CHECK(choice.wake(true));
+    CHECK(woken_in_a_row(choice) > 10);
+}
+
+TEST_CASE("whoever leaves operations lying is trusted less each time, and forgiven after some that it took",
+          "[native][unit]") {
+    WakeChoice choice;
+    choice.unclaimed();
+    const int first = woken_in_a_row(choice);
+    choice.unclaimed();
+    const int second = woken_in_a_row(choice);
+    CHECK(second > first);
+    for (int i = 0; i < 20; ++i) choice.unclaimed();
+    CHECK(woken_in_a_row(choice) < 1000);  // a caller that has changed its ways is not punished for ever
+    for (int i = 0; i < 20; ++i) choice.claimed();
+    choice.unclaimed();
+    CHECK(woken_in_a_row(choice) == first);
+}
