@@ -36,17 +36,16 @@ struct Vectors<Bfloat16> {
         const auto bits = hn::LoadU(narrow, reinterpret_cast<const std::uint16_t*>(from));
         return hn::BitCast(tag, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
     }
-    static HWY_INLINE void store(Tag tag, Vector values, Bfloat16* to) {
+    static HWY_INLINE void store(Tag, Vector values, Bfloat16* to) {
         const hn::RebindToUnsigned<Tag> wide;
-        const hn::RebindToSigned<Tag> with_sign;
         const hn::Rebind<std::uint16_t, Tag> narrow;
         const auto bits = hn::BitCast(wide, values);
         const auto upper = hn::ShiftRight<16>(bits);
         const auto bias = hn::Add(hn::Set(wide, 0x7fffu), hn::And(upper, hn::Set(wide, 1u)));  // ties to even
         const auto rounded = hn::ShiftRight<16>(hn::Add(bits, bias));
-        const auto nan = hn::MaskFromVec(hn::BitCast(wide, hn::VecFromMask(tag, hn::IsNaN(values))));
+        const auto nan = hn::RebindMask(wide, hn::IsNaN(values));
         const auto result = hn::IfThenElse(nan, hn::Or(upper, hn::Set(wide, 0x40u)), rounded);
-        hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(with_sign, result)), narrow, reinterpret_cast<std::uint16_t*>(to));
+        hn::StoreU(hn::TruncateTo(narrow, result), narrow, reinterpret_cast<std::uint16_t*>(to));
     }
 };
 #endif
