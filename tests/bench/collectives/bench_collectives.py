@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 FAR_NS = 250  # a round trip between CPUs that share a cache takes about 100 ns, others' 500
 
 CELLS = ["all_reduce:8:3000", "barrier:0:3000", "all_reduce:65536:500", "all_reduce:1048576:60",
-         "all_reduce:26214400:12", "broadcast:26214400:12"]
+         "all_reduce:26214400:12", "broadcast:26214400:12", "gradients:0:8"]
 LARGE_CELLS = ["all_reduce:268435456:4"]
 
 SINGLE_COPY = ["--mca", "btl_vader_single_copy_mechanism"]

@@ -4,6 +4,7 @@
 //
 //     PROGRAM OP:BYTES:CALLS …        for example all_reduce:1048576:50 barrier:0:10000
 //
+// "gradients", whose bytes are not looked at, synchronises those of ResNet-50: 102 MB, in buckets as DDP cuts them.
 // Rank 0 prints a line for each: "OP BYTES MEDIAN_US P999_US", of the slowest rank.
 
 #include <algorithm>
@@ -14,6 +15,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "tests/bench/resnet50.hpp"
 
 namespace ddprun::bench {
 
@@ -27,7 +30,52 @@ public:
     [[nodiscard]] virtual float* allocate(std::size_t count) = 0;
     virtual void all_reduce(float* values, std::size_t count) = 0;  ///< sum, in place
     virtual void broadcast(float* values, std::size_t count) = 0;   ///< from rank 0
+    /// Microseconds of each of `calls` exchanges of ResNet-50's gradients, written anew before each.
+    [[nodiscard]] virtual std::vector<double> time_gradients(std::size_t calls);
 };
+
+/// How long each of `calls` runs of `exchange` takes, each after a `prepare` and a barrier.
+template <typename Prepare, typename Exchange>
+std::vector<double> time_each(Peer& peer, std::size_t calls, Prepare prepare, Exchange exchange) {
+    using Clock = std::chrono::steady_clock;
+    std::vector<double> us(calls);
+    for (double& time : us) {
+        prepare();
+        peer.barrier();
+        const auto began = Clock::now();
+        exchange();
+        time = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
+    }
+    return us;
+}
+
+/// Elements of DDP's buckets of them: 1 MiB first, then 25 MiB, by the reverse order of registration; the tensor that
+/// crosses the limit is inside.
+inline std::vector<std::size_t> gradient_buckets() {
+    const auto counts = resnet50();
+    std::vector<std::size_t> buckets{0};
+    for (auto count = counts.rbegin(); count != counts.rend(); ++count) {
+        const std::size_t limit = (buckets.size() == 1 ? 1 : 25) * (std::size_t{1} << 20) / sizeof(float);
+        if (buckets.back() >= limit) buckets.push_back(0);
+        buckets.back() += *count;
+    }
+    return buckets;
+}
+
+/// Who has no reducer calls all_reduce for each bucket.
+inline std::vector<double> Peer::time_gradients(std::size_t calls) {
+    const auto buckets = gradient_buckets();
+    std::vector<float*> values;
+    for (const std::size_t count : buckets) values.push_back(allocate(count));
+    const auto write = [&] {
+        for (std::size_t i = 0; i < buckets.size(); ++i) std::fill_n(values[i], buckets[i], float(rank() + 1));
+    };
+    const auto exchange = [&] {
+        for (std::size_t i = 0; i < buckets.size(); ++i) all_reduce(values[i], buckets[i]);
+    };
+    (void)time_each(*this, 2, write, exchange);  // connections, first page faults
+    return time_each(*this, calls, write, exchange);
+}
 
 struct Cell {
     std::string op;
@@ -54,26 +102,32 @@ inline void call(Peer& peer, const Cell& cell, float* values) {
 inline std::vector<double> time_calls(Peer& peer, const Cell& cell, float* values) {
     using Clock = std::chrono::steady_clock;
     constexpr std::size_t kLarge = 256 << 10;
+    const auto once = [&] { call(peer, cell, values); };
+    if (cell.bytes >= kLarge) {
+        const auto write = [&] { std::fill_n(values, cell.bytes / sizeof(float), float(peer.rank() + 1)); };
+        return time_each(peer, cell.calls, write, once);
+    }
     std::vector<double> us(cell.calls);
     for (std::size_t i = 0; i < cell.calls; ++i) {
-        if (cell.bytes >= kLarge) {
-            std::fill_n(values, cell.bytes / sizeof(float), static_cast<float>(peer.rank() + 1));
-            peer.barrier();
-        }
         const auto began = Clock::now();
-        call(peer, cell, values);
+        once();
         us[i] = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
     }
     return us;
 }
 
-inline void run_cell(Peer& peer, const Cell& cell) {
+inline std::vector<double> time_cell(Peer& peer, const Cell& cell) {
+    if (cell.op == "gradients") return peer.time_gradients(cell.calls);
     float* values = peer.allocate(cell.bytes / sizeof(float) + 1);
     std::fill_n(values, cell.bytes / sizeof(float) + 1, 1.0f);
     for (int i = 0; i < 5; ++i) call(peer, cell, values);  // connections, first page faults
     std::fill_n(values, cell.bytes / sizeof(float) + 1, 1.0f);
     peer.barrier();
-    auto us = time_calls(peer, cell, values);
+    return time_calls(peer, cell, values);
+}
+
+inline void run_cell(Peer& peer, const Cell& cell) {
+    auto us = time_cell(peer, cell);
     std::sort(us.begin(), us.end());
     const double median = peer.largest(us[us.size() / 2]);
     const double late = peer.largest(us[std::min(us.size() - 1, us.size() * 999 / 1000)]);

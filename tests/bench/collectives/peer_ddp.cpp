@@ -25,6 +25,23 @@ public:
         group_.all_reduce({values, count}, ddp::ReduceOp::Sum).wait();
     }
     void broadcast(float* values, std::size_t count) override { group_.broadcast({values, count}, 0).wait(); }
+    std::vector<double> time_gradients(std::size_t calls) override {
+        const auto counts = ddprun::bench::resnet50();
+        std::vector<ddp::ParamSpec> specs;
+        for (std::size_t i = 0; i < counts.size(); ++i) specs.push_back({std::to_string(i), counts[i]});
+        ddp::GradientReducer reducer(group_, specs);
+        const auto write = [&] {
+            reducer.begin_backward();
+            for (std::size_t i = 0; i < counts.size(); ++i)
+                std::fill_n(static_cast<float*>(reducer.grad(i).data), counts[i], float(rank() + 1));
+        };
+        const auto exchange = [&] {
+            for (std::size_t i = counts.size(); i-- > 0;) reducer.mark_ready(i);
+            reducer.finish_backward();
+        };
+        (void)ddprun::bench::time_each(*this, 2, write, exchange);
+        return ddprun::bench::time_each(*this, calls, write, exchange);
+    }
 
 private:
     ddp::ProcessGroup& group_;

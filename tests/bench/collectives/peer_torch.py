@@ -1,5 +1,6 @@
 """torch.distributed with gloo; the loop of peer.hpp. usage: peer_torch.py CELL..."""
 
+import contextlib
 import sys
 import time
 
@@ -26,7 +27,61 @@ def largest(value):
     return tensor.item()
 
 
+def resnet50():
+    """Elements of its parameters; as resnet50.hpp."""
+    counts, width_in = [3 * 64 * 49, 64, 64], 64
+    for stage, blocks in enumerate([3, 4, 6, 3]):
+        width = 64 << stage
+        for block in range(blocks):
+            shapes = [(width_in, width, 1), (width, width, 9), (width, 4 * width, 1)]
+            shapes += [(width_in, 4 * width, 1)] if block == 0 else []
+            for a, b, kernel in shapes:
+                counts += [a * b * kernel, b, b]
+            width_in = 4 * width
+    return counts + [width_in * 1000, 1000]
+
+
+class Gradients(torch.nn.Module):
+    """Its backward does nothing but write gradients, so what DDP adds to it is the exchange."""
+
+    def __init__(self):
+        super().__init__()
+        self.parameters_ = torch.nn.ParameterList(torch.nn.Parameter(torch.ones(count)) for count in resnet50())
+
+    def forward(self):
+        return sum(parameter.sum() for parameter in self.parameters_)
+
+
+def time_gradients(calls):
+    """Backward with exchange less the median of those without."""
+    model = torch.nn.parallel.DistributedDataParallel(Gradients(), gradient_as_bucket_view=True)
+
+    def backward(sync):
+        model.zero_grad(set_to_none=False)
+        with contextlib.nullcontext() if sync else model.no_sync():
+            loss = model()
+            dist.barrier()
+            began = time.perf_counter()
+            loss.backward()
+            return (time.perf_counter() - began) * 1e6
+
+    for sync in (True, True, True, False):
+        backward(sync)
+    alone = sorted(backward(False) for _ in range(calls))[calls // 2]
+    return [backward(True) - alone for _ in range(calls)]
+
+
+def report(op, size, times):
+    times.sort()
+    median = largest(times[len(times) // 2])
+    late = largest(times[min(len(times) - 1, len(times) * 999 // 1000)])
+    if dist.get_rank() == 0:
+        print(op, size, f"{median:.4f}", f"{late:.4f}", flush=True)
+
+
 def run_cell(op, size, calls):
+    if op == "gradients":
+        return report(op, size, time_gradients(calls))
     values = torch.ones(max(size // 4, 1))
     for _ in range(5):
         call(op, values)
@@ -40,11 +95,7 @@ def run_cell(op, size, calls):
         began = time.perf_counter()
         call(op, values)
         times.append((time.perf_counter() - began) * 1e6)
-    times.sort()
-    median = largest(times[len(times) // 2])
-    late = largest(times[min(len(times) - 1, len(times) * 999 // 1000)])
-    if dist.get_rank() == 0:
-        print(op, size, f"{median:.4f}", f"{late:.4f}", flush=True)
+    report(op, size, times)
 
 
 dist.init_process_group("gloo", init_method="env://")
