@@ -65,16 +65,16 @@ def ddprun_job(build, ranks, words):
                                                                        for word in line]) for host in HOSTS]
 
 
-def mpi_job(mpirun, ranks, btl, program):
+def mpi_job(mpirun, ranks, btl, program, yields=False):
     def job(hosts, directory):
         agent = Path(directory) / "agent"  # how mpirun starts its daemon on a host
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec {hosts.tool} exec "$host" -- sh -c "$*"\n')
         agent.chmod(0o755)
         settings = {"btl": btl, "plm_rsh_agent": str(agent), "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0",
-                    "orte_keep_fqdn_hostnames": "1"}
+                    "orte_keep_fqdn_hostnames": "1", "mpi_yield_when_idle": str(int(yields))}
         words = [word for name, value in settings.items() for word in ("--mca", name, value)]
         where = ",".join(f"{host}:{ranks}" for host in HOSTS)
-        return [hosts.in_network_of("n1", [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(2 * ranks), "-H",
+        return [hosts.in_network_of("n1", [mpirun, "--allow-run-as-root", "--bind-to", "none", "-np", str(2 * ranks), "-H",
                                            where, *words, program])]
     return job
 
@@ -93,6 +93,7 @@ def peers(build, ranks):
         found["openmpi-tcp"] = mpi_job(mpirun, ranks, "tcp,self", program)
         if ranks > 1:
             found["openmpi-vader"] = mpi_job(mpirun, ranks, "vader,tcp,self", program)
+            found["openmpi-yield"] = mpi_job(mpirun, ranks, "vader,tcp,self", program, yields=True)
     return found
 
 
@@ -136,7 +137,7 @@ def measure(hosts, build, ranks, cells, options):
 
 
 def table(samples, title, rate_bits):
-    names = [n for n in ("ours", "foreign", "stream", "gloo", "openmpi-tcp", "openmpi-vader")
+    names = [n for n in ("ours", "foreign", "stream", "gloo", "openmpi-tcp", "openmpi-vader", "openmpi-yield")
              if any(n in row for row in samples.values())]
     lines = [f"\n**{title}**: median µs; in brackets: times ours\n",
              "| | " + " | ".join(names) + (" | least by the rate | share of it |" if rate_bits else " |"),

@@ -2,42 +2,15 @@
 // counts, buffers inside and outside the arena. That every rank equals the reference says also that all ranks and all
 // runs agree.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/reduction_cases.hpp"
-#include "tests/unit/worker_lib/settings.hpp"
+#include "tests/unit/worker_lib/all_reduce_cases.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
-
-namespace {
-
-/// Runs all cases in one world, each rank at its own pace; what was wrong on any rank, or nothing.
-std::string run_cases(const Setting& setting, const std::vector<Case>& cases) {
-    std::vector<Inputs> inputs;  // by case
-    for (const Case& one : cases) inputs.push_back(make_inputs(one, one.count, setting.world.ranks_per_node));
-    return complaints(setting, [&](Context& context, RankMemory& place) -> std::string {
-        for (std::size_t i = 0; i < cases.size(); ++i) {
-            const Case& one = cases[i];
-            const std::size_t bytes = one.count * size_of(one.type);
-            const Bytes own = repeat(inputs[i].of_rank[static_cast<std::size_t>(context.rank())], bytes);
-            std::byte* const data = place.copy_of(own);
-            context.world().all_reduce({data, one.count, one.type}, one.op).wait();
-            const auto where = first_difference(Bytes(data, data + bytes), repeat(inputs[i].reduced, bytes), one.type);
-            if (where >= 0) return fmt::format("rank {}: {} differs at element {}", context.rank(), one.text(), where);
-        }
-        return {};
-    });
-}
-
-}  // namespace
 
 TEST_CASE("all types, reductions and awkward counts, in worlds of all shapes", "[native][unit]") {
     const Setting setting =

@@ -11,8 +11,8 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/moved_bytes.hpp"
 #include "tests/unit/worker_lib/processes.hpp"
+#include "tests/unit/worker_lib/repeated.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -22,52 +22,9 @@ namespace {
 const std::vector<std::string> kCollectives{"reduce",   "reduce_scatter", "all_gather_v",
                                             "gather_v", "scatter_v",      "all_to_all_v"};
 
-/// A rank's part: several pieces in each operation, so that the end comes in the middle of one.
-constexpr std::size_t kPart = 200'000;
-
-/// One collective of a rank, again and again with the same buffers: its input outside the arena, its output inside.
-class Repeated {
-public:
-    Repeated(Context& context, std::string what) : group_(context.world()), what_(std::move(what)) {
-        const auto ranks = static_cast<std::size_t>(group_.size());
-        for (std::size_t rank = 0; rank < ranks; ++rank) counts_.push_back(kPart + 7 * rank);
-        own_ = counts_[static_cast<std::size_t>(group_.rank())];
-        for (const std::size_t count : counts_) whole_ += count;
-        input_.resize(std::max(whole_, ranks * own_), 1.0F);
-        output_ = static_cast<float*>(group_.arena().allocate(input_.size() * sizeof(float)));
-    }
-
-    Work start() {
-        const Buffer own_in = buffer(std::span(input_).first(own_));
-        const Buffer whole_in = buffer(std::span(input_).first(whole_));
-        const Buffer own_out{output_, own_, DType::f32};
-        const Buffer whole_out{output_, whole_, DType::f32};
-        if (what_ == "reduce") return group_.reduce(whole_in, whole_out, 0, ReduceOp::Sum);
-        if (what_ == "reduce_scatter") {
-            const auto ranks = static_cast<std::size_t>(group_.size());
-            return group_.reduce_scatter(buffer(std::span(input_).first(ranks * kPart)), {output_, kPart, DType::f32},
-                                         ReduceOp::Sum);
-        }
-        if (what_ == "all_gather_v") return group_.all_gather_v(own_in, whole_out, counts_);
-        if (what_ == "gather_v") return group_.gather_v(own_in, whole_out, counts_, 0);
-        if (what_ == "scatter_v") return group_.scatter_v(whole_in, own_out, counts_, 0);
-        const Counts from_each(counts_.size(), own_);
-        return group_.all_to_all_v(whole_in, counts_, {output_, counts_.size() * own_, DType::f32}, from_each);
-    }
-
-private:
-    ProcessGroup& group_;
-    const std::string what_;
-    Counts counts_;
-    std::size_t own_ = 0;
-    std::size_t whole_ = 0;
-    std::vector<float> input_;
-    float* output_ = nullptr;
-};
-
 /// Until something breaks: "<when> <code> <culprits…> | <text>".
 std::string repeat_for_ever(Context& context, const std::string& what) {
-    Repeated repeated(context, what);
+    Repeated repeated(context.world(), what);
     try {
         for (int i = 0;; ++i) {
             if (i == 3) context.store().set("running/" + std::to_string(context.rank()), "yes");

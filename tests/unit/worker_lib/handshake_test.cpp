@@ -166,6 +166,29 @@ TEST_CASE("strangers on the port are closed and the group forms all the same", "
     CHECK(was_closed(short_one));
 }
 
+TEST_CASE("ranks with different rules for all-reduce do not begin, and are told both", "[native][unit]") {
+    const LocalWorld world{.ranks_per_node = {1, 1}};
+    const auto store = detail::make_local_store();
+    detail::Member other;  // a record of rank 1, which waits for nothing
+    other.node = "another/0";
+    other.hostname = "far";
+    other.pid = 71;
+    other.token = "token";
+    other.local_name = "name";
+    other.address = "127.0.0.1";
+    other.all_reduce = "rd:0-max";
+    store->set("ddp/0/world/member/1", detail::encode(other));
+    try {
+        Context context(world.environment(0), store, world.options());
+        FAIL("it began");
+    } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::Mismatch);
+        CHECK(error.culprits() == std::vector<int>{1});
+        CHECK_THAT(error.what(), Catch::Contains("DDPRUN_ALLREDUCE usual") &&
+                                     Catch::Contains("rank 1 (host far, pid 71) by rd:0-max"));
+    }
+}
+
 TEST_CASE("a member that has joined but does not connect is named", "[native][unit]") {
     WaitingRank waiting;
     const LocalWorld hasty{.ranks_per_node = {1, 1}, .init_timeout = std::chrono::milliseconds(500)};

@@ -1,11 +1,14 @@
 // All-reduce and reduce between nodes. Each of the ranks that talk to other nodes reduces its slice of everybody's
 // input over its node, adds it up with its counterparts on the other nodes, and stores the result to everybody's
-// output, or the root's only.
+// output, or the root's only. By which algorithm, all_reduce_rules.hpp says.
 
+#include <algorithm>
+#include <cassert>
 #include <vector>
 
 #include "worker_lib/src/native/all_reduce_parts.hpp"
-#include "worker_lib/src/native/partition.hpp"
+#include "worker_lib/src/native/all_reduce_rules.hpp"
+#include "worker_lib/src/native/sum_stream.hpp"
 
 namespace ddp::detail {
 
@@ -14,101 +17,73 @@ namespace {
 class AllReduceAcross {
 public:
     AllReduceAcross(const Team& team, const Operation& operation, const OwnBuffers& own)
-        : parts_(team, operation, own), team_(team), operation_(operation) {}
+        : parts_(team, operation, own),
+          team_(team),
+          operation_(operation),
+          algorithm_(team.rules.choose(operation.buffer.bytes(), team.nodes())) {}
 
     void run() {
-        parts_.in_pieces(kNetworkPieceBytes / parts_.width,
+        // Where ranks have neighbours, some of which may stage on one node and not on another, all go in pieces that
+        // fit a slot.
+        const auto has_one_rank = [](const std::vector<int>& ranks) { return ranks.size() == 1; };
+        const bool whole = std::ranges::all_of(team_.topology.nodes, has_one_rank);
+        const std::size_t count = std::max<std::size_t>(1, operation_.buffer.count);
+        parts_.in_pieces(whole ? count : kNetworkPieceBytes / parts_.width,
                          [this](std::size_t first, std::size_t size) { reduce_piece(first, size); });
     }
 
 private:
-    /// Whether a node holds a rank that gets the result.
-    bool gets_any(int node) const {
-        return operation_.kind != OpKind::kReduce || team_.topology.node_of(operation_.root) == node;
-    }
-
     /// Our share of elements [first, first + size), for everybody.
     void reduce_piece(std::size_t first, std::size_t size) {
-        if (team_.topology.own_carries()) {
-            const Range mine = part(size, static_cast<std::size_t>(team_.topology.carriers),
-                                    static_cast<std::size_t>(team_.node.own_index()), parts_.grain);
-            if (!mine.empty() || (team_.is_leader() && first == 0)) reduce_slice(first, mine);
+        if (!team_.topology.own_carries()) return;
+        const Slice slice{.first = first,
+                          .range = part(size, static_cast<std::size_t>(team_.topology.carriers),
+                                        static_cast<std::size_t>(team_.node.own_index()), parts_.grain),
+                          .opening = team_.is_leader() && first == 0};
+        if (slice.range.empty() && !slice.opening) return;
+        if (algorithm_ == NetworkAlgorithm::kDoubling) return hand_on(slice);
+        SumStream stream(parts_, algorithm_, slice, step_);
+        team_.links->exchange(operation_, stream.ranks(), stream);
+        assert(stream.finished());
+        step_ = stream.next_step();
+    }
+
+    /// All nodes' sums come to every node in as many steps as their number has bits: in each a node hands on what it
+    /// has, its own first, and so doubles it (Bruck's algorithm).
+    void hand_on(const Slice& slice) {
+        const std::size_t nodes = team_.nodes();
+        const auto own = static_cast<std::size_t>(team_.topology.own_node);
+        const std::size_t bytes = slice.range.size() * parts_.reduction.accumulator_bytes;
+        // Place i is for the sums of node (own + i) modulo their number.
+        const auto all = team_.scratch.inbox.first(nodes * bytes);
+        if (bytes > 0) {
+            const auto from = parts_.sources(slice.first, slice.range.begin);
+            parts_.reduction.reduce(from.data(), from.size(), slice.range.size(), all.data());
         }
-        step_ += 2;
-    }
-
-    void reduce_slice(std::size_t first, Range range) {
-        sums_ = team_.scratch.sums.first(range.size() * parts_.reduction.accumulator_bytes);
-        result_ = team_.scratch.result.first(range.size() * parts_.width);
-        if (!range.empty()) {
-            const auto from = parts_.sources(first, range.begin);
-            parts_.reduction.reduce(from.data(), from.size(), range.size(), sums_.data());
+        for (std::size_t have = 1; have < nodes; have *= 2) {
+            const std::size_t more = std::min(have, nodes - have);
+            const OutMessage out{counterpart((own + nodes - have) % nodes), all.first(more * bytes)};
+            const InMessage in{counterpart((own + have) % nodes), all.subspan(have * bytes, more * bytes)};
+            team_.links->exchange(operation_, step_++, std::span(&out, 1), std::span(&in, 1));
         }
-        sum_own_part(range.size());
-        gather_parts(range.size());
-        if (!range.empty()) parts_.store(result_.data(), first, range.begin, range.size());
+        std::byte* const to = parts_.landing(slice.first, slice.range.begin);
+        if (bytes == 0 || to == nullptr) return;
+        std::vector<const void*> sums;
+        for (std::size_t node = 0; node < nodes; ++node)
+            sums.push_back(all.data() + (node + nodes - own) % nodes * bytes);
+        const auto total = team_.scratch.sums.first(bytes);
+        parts_.reduction.combine(sums.data(), nodes, slice.range.size(), total.data());
+        parts_.reduction.finish(total.data(), slice.range.size(), parts_.scale, to);
+        parts_.spread(slice.first, slice.range.begin, slice.range.size());
     }
 
-    /// Which elements of a slice of `size` this or another node sums up.
-    Range part_of(int node, std::size_t size) const {
-        return part(size, team_.nodes(), static_cast<std::size_t>(node), parts_.grain);
-    }
-
-    template <typename Function>
-    void for_other_nodes(Function function) const {
-        for (int node = 0; node < static_cast<int>(team_.nodes()); ++node) {
-            if (node != team_.topology.own_node) function(node, team_.topology.counterpart(node));
-        }
-    }
-
-    /// Every node sends every other node that one's part of its sums, and adds up its own part in the order of the
-    /// nodes.
-    void sum_own_part(std::size_t size) {
-        const std::size_t width = parts_.reduction.accumulator_bytes;
-        const Range mine = part_of(team_.topology.own_node, size);
-        // The first exchange is also the comparison of what was called: nobody is left out.
-        const bool opening = team_.is_leader() && step_ == 0;
-        const auto inbox = team_.scratch.inbox.first(mine.size() * width * team_.nodes());
-        std::vector<OutMessage> out;
-        std::vector<InMessage> in;
-        std::vector<const void*> sums(team_.nodes(), sums_.data() + mine.begin * width);
-        for_other_nodes([&](int node, int peer) {
-            const Range theirs = part_of(node, size);
-            if (!theirs.empty() || opening)
-                out.push_back({peer, sums_.subspan(theirs.begin * width, theirs.size() * width)});
-            const auto slot = inbox.subspan(mine.size() * width * static_cast<std::size_t>(node), mine.size() * width);
-            if (!mine.empty() || opening) in.push_back({peer, slot});
-            sums[static_cast<std::size_t>(node)] = slot.data();
-        });
-        team_.links->exchange(operation_, step_, out, in);
-        if (mine.empty()) return;
-        std::byte* const total = sums_.data() + mine.begin * width;
-        parts_.reduction.combine(sums.data(), sums.size(), mine.size(), total);
-        parts_.reduction.finish(total, mine.size(), parts_.scale, result_.data() + mine.begin * parts_.width);
-    }
-
-    /// Every node sends its finished part to all others that need it.
-    void gather_parts(std::size_t size) {
-        const auto bytes_of = [&](Range range) {
-            return result_.subspan(range.begin * parts_.width, range.size() * parts_.width);
-        };
-        const auto mine = bytes_of(part_of(team_.topology.own_node, size));
-        std::vector<OutMessage> out;
-        std::vector<InMessage> in;
-        for_other_nodes([&](int node, int peer) {
-            const auto theirs = bytes_of(part_of(node, size));
-            if (!mine.empty() && gets_any(node)) out.push_back({peer, mine});
-            if (!theirs.empty() && gets_any(team_.topology.own_node)) in.push_back({peer, theirs});
-        });
-        team_.links->exchange(operation_, step_ + 1, out, in);
-    }
+    int counterpart(std::size_t node) const { return team_.topology.counterpart(static_cast<int>(node)); }
 
     const AllReduceParts parts_;
     const Team& team_;
     const Operation& operation_;
+    const NetworkAlgorithm algorithm_;
     std::uint32_t step_ = 0;
-    std::span<std::byte> sums_;  ///< see OperationScratch
-    std::span<std::byte> result_;
 };
 
 }  // namespace

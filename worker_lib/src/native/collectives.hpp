@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "worker_lib/src/native/all_reduce_rules.hpp"
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/node.hpp"
@@ -35,9 +36,9 @@ private:
 
 /// What operations need besides the buffers.
 struct OperationScratch {
-    Scratch sums;                      ///< between nodes: accumulators of our slice of a piece
-    Scratch inbox;                     ///< other nodes' accumulators of our part of it
-    Scratch result;                    ///< its elements
+    Scratch sums;                      ///< between nodes: accumulators of our node
+    Scratch inbox;                     ///< other nodes' accumulators
+    Scratch result;                    ///< elements
     std::vector<const void*> sources;  ///< small operations: the ranks' data
     bool staging_prepared = false;     ///< Segment::prepare_staging() has been called
 };
@@ -48,6 +49,7 @@ struct Team {
     Node& node;
     Links* links = nullptr;  ///< null on ranks that talk to no other node
     OperationScratch& scratch;
+    const AllReduceRules& rules;
 
     [[nodiscard]] std::size_t nodes() const { return topology.nodes.size(); }
     /// Leaders take part in every operation between nodes, so that every mismatch is seen.

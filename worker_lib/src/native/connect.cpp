@@ -7,8 +7,10 @@
 
 #include <cerrno>
 
+#include "worker_lib/src/environment.hpp"
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/native/handshake.hpp"
+#include "worker_lib/src/native/interfaces.hpp"
 #include "worker_lib/src/native/native_backend.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 #include "worker_lib/src/native/system_error.hpp"
@@ -64,6 +66,25 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
     return ranks;
 }
 
+/// Ranks that go by different rules would wait for messages that never come.
+void compare_rules(const GroupSpec& spec, const std::vector<Member>& members) {
+    const auto& own = members[static_cast<std::size_t>(spec.rank)];
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+        const Member& other = members[rank];
+        if (other.all_reduce == own.all_reduce) continue;
+        throw Error(ErrorCode::Mismatch,
+                    fmt::format("group '{}': {} goes by DDPRUN_ALLREDUCE {}, {} by {}. Set it alike on all nodes",
+                                spec.name, name_of(spec.rank, own), own.all_reduce,
+                                name_of(static_cast<int>(rank), other), other.all_reduce),
+                    {static_cast<int>(rank)});
+    }
+}
+
+std::string own_address(const Store& store) {
+    const auto wanted = process_variables()("DDPRUN_SOCKET_IFNAME");
+    return wanted ? choose_address(wanted, store.local_address(), interface_addresses()) : store.local_address();
+}
+
 /// Connections to `peers`, which are the ranks that stand for the other nodes.
 std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vector<int>& peers, int Member::*port) {
     std::map<int, Link> links;
@@ -81,7 +102,9 @@ std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vec
 Connected connect_members(const GroupSpec& spec) {
     Connected result;
     result.segment = Segment::create();
+    result.rules = AllReduceRules::parse(process_variables()("DDPRUN_ALLREDUCE"));
     Member self = describe_self(spec);
+    self.all_reduce = result.rules.text();
     if (spec.members.size() == 1) {
         result.topology = make_topology({self}, 0);
         LocalRank alone;
@@ -94,13 +117,14 @@ Connected connect_members(const GroupSpec& spec) {
 
     // Listening before publishing: whoever reads our record can connect.
     const UniqueFd local_listener = succeed(listen_unix(self.local_name));
-    self.address = spec.store->local_address();
+    self.address = own_address(*spec.store);
     const UniqueFd listener = succeed(listen_tcp(self.address, self.port));
     const UniqueFd alarm_listener = succeed(listen_tcp(self.address, self.alarm_port));
     UniqueFd p2p_listener = succeed(listen_tcp(self.address, self.p2p_port));
     std::vector<Member> members;
     for (const std::string& text : exchange(spec, "member", encode(self))) members.push_back(decode_member(text));
 
+    compare_rules(spec, members);
     result.topology = make_topology(members, spec.rank);
     result.members = std::move(members);
     const MeetingPlace place{

@@ -77,11 +77,10 @@ private:
 
     [[noreturn]] void lost(int peer, const ddprun::Error& error) const {
         const bool late = error.code == ddprun::Errc::kTimeout;
-        throw Error(
-            late ? ErrorCode::Timeout : ErrorCode::PeerLost,
-            fmt::format("group '{}': rank {} lost rank {} (host {}, pid {}, {}) while connecting: {}", place_.spec.name,
-                        own_.rank, peer, member(peer).hostname, member(peer).pid, member(peer).address, error.message),
-            {peer});
+        throw Error(late ? ErrorCode::Timeout : ErrorCode::PeerLost,
+                    fmt::format("group '{}': rank {} lost {} while connecting: {}", place_.spec.name, own_.rank,
+                                name(peer), error.message),
+                    {peer});
     }
 
     UniqueFd succeed(Result<UniqueFd> result, int peer) const {
@@ -173,13 +172,18 @@ private:
     }
 
     [[noreturn]] void report_absent(const std::vector<int>& absent) const {
-        throw Error(
-            ErrorCode::Timeout,
-            fmt::format(
-                "group '{}': rank {} at {} waited until its deadline for {} to connect. They have joined: can they "
-                "reach that address?",
-                place_.spec.name, own_.rank, member(own_.rank).address, name_ranks(absent)),
-            absent);
+        std::string who;
+        for (const int rank : absent) who += (who.empty() ? "" : ", ") + name(rank);
+        throw Error(ErrorCode::Timeout,
+                    fmt::format("group '{}': rank {} at {} waited until its deadline for {} to connect: {}. They have "
+                                "joined: can they reach that address?",
+                                place_.spec.name, own_.rank, member(own_.rank).address, name_ranks(absent), who),
+                    absent);
+    }
+
+    std::string name(int rank) const {
+        return fmt::format("rank {} (host {}, pid {}, {})", rank, member(rank).hostname, member(rank).pid,
+                           member(rank).address);
     }
 
     const MeetingPlace& place_;

@@ -10,9 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.hpp"
 #include "common/unique_fd.hpp"
 #include "ddp/error.hpp"
+#include "worker_lib/src/native/flow.hpp"
 #include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/native/stream.hpp"
 
 namespace ddp::detail {
 
@@ -25,25 +28,6 @@ struct InMessage {
     int rank = 0;
     std::span<std::byte> bytes;
 };
-
-struct Link {
-    ddprun::UniqueFd socket;
-    std::string name;             ///< for errors: "rank 3 (host b, pid 71, 10.0.0.3)"
-    bool sending_broken = false;  ///< a message was cut off: nothing sensible can follow
-};
-
-/// Before every message.
-struct MessageHeader {
-    static constexpr std::uint32_t kMagic = 0x64647031;             // "ddp1"
-    static constexpr std::uint32_t kLastWords = ~std::uint32_t{0};  ///< as `step`: a FailureNote follows, then nothing
-
-    std::uint32_t magic = kMagic;
-    std::uint32_t step = 0;  ///< which exchange of the operation
-    std::int64_t generation = 0;
-    std::uint64_t payload_bytes = 0;
-    Signature signature;
-};
-static_assert(sizeof(MessageHeader) == 80);
 
 class Links {
 public:
@@ -58,6 +42,8 @@ public:
     /// after that, call finish_messages().
     void exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
                   std::span<const InMessage> in);
+    /// The same for the messages of a stream, whose peer number i is rank `peers[i]`.
+    void exchange(const Operation& operation, std::span<const int> peers, Stream& stream);
 
     /// Wakes an exchange that waits, so that it looks at the node's state.
     void interrupt() const;
@@ -72,17 +58,19 @@ public:
     void say_goodbye(const Absence& departure);
 
 private:
-    struct Flow;
-    [[nodiscard]] std::vector<Flow> make_flows(const Operation& operation, std::uint32_t step,
-                                               std::span<const OutMessage> out, std::span<const InMessage> in);
-    void run(const Operation& operation, std::vector<Flow>& flows);
+    [[nodiscard]] Flow make_flow(const Operation& operation, int rank);
+    void run_guarded(const Operation& operation, std::vector<Flow>& flows, Stream* stream);
+    void run(const Operation& operation, std::vector<Flow>& flows, Stream* stream);
+    [[nodiscard]] bool send_some(Flow& flow, std::size_t peer, Stream* stream) const;
+    [[nodiscard]] bool receive_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const;
     void wait(const Operation& operation, const std::vector<Flow>& flows) const;
+
+    // What becomes of errors (links_failure.cpp).
     [[noreturn]] void throw_late(const Operation& operation, const std::vector<Flow>& flows) const;
-    void send_more(Flow& flow) const;
-    void receive_more(const Operation& operation, Flow& flow) const;
-    void check_header(const Operation& operation, const Flow& flow) const;
+    void check_header(const Operation& operation, Flow& flow) const;
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
-    [[noreturn]] void raise_note(const Operation& operation, const Flow& flow) const;
+    void look_for_reason(const Operation& operation, Flow& flow) const;
+    [[noreturn]] void raise_note(const Operation& operation, Flow& flow) const;
     void send_last_words(const FailureNote& note, ddprun::TimePoint deadline);
 
     const std::string group_;
@@ -90,8 +78,9 @@ private:
     const int own_rank_;
     std::map<int, Link> links_;
     const Node& node_;
-    ddprun::UniqueFd interrupt_;  ///< eventfd
-    std::vector<Flow> cut_;       ///< of the exchange that threw
+    const ddprun::Duration spinning_;  ///< how long to look before sleeping
+    ddprun::UniqueFd interrupt_;       ///< eventfd
+    std::vector<Flow> cut_;            ///< of the exchange that threw
 };
 
 }  // namespace ddp::detail

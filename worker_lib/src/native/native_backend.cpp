@@ -15,6 +15,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
       rank_(spec.rank),
       topology_(std::move(connected.topology)),
       members_(std::move(connected.members)),
+      rules_(std::move(connected.rules)),
       arena_(std::move(connected.segment)),
       node_(spec.name, std::move(connected.local), topology_.own_index),
       handle_(std::make_shared<BackendHandle>(*this)) {

@@ -41,6 +41,7 @@ struct Connected {
     Hello hello;                       ///< for connections that are made later
     ddprun::UniqueFd p2p_listener;     ///< with several nodes: for sends and receives
     std::map<int, Link> leaders;       ///< if this rank leads its node: the other leaders, by rank
+    AllReduceRules rules;              ///< the same on all ranks
 };
 
 /// Collective. Throws Error{Timeout} or Error{PeerLost} naming the ranks, Error{System}.
@@ -80,7 +81,11 @@ private:
     void run_all();
     [[nodiscard]] Start start_small(const Operation& operation);
     [[nodiscard]] Team team() {
-        return {.topology = topology_, .node = node_, .links = links_ ? &*links_ : nullptr, .scratch = scratch_};
+        return {.topology = topology_,
+                .node = node_,
+                .links = links_ ? &*links_ : nullptr,
+                .scratch = scratch_,
+                .rules = rules_};
     }
     [[nodiscard]] std::optional<Job> next_job(ddprun::TimePoint latest = ddprun::TimePoint::max());
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
@@ -93,6 +98,7 @@ private:
     const int rank_;
     const Topology topology_;
     const std::vector<Member> members_;
+    const AllReduceRules rules_;
     HeapArena arena_;
     Node node_;
     std::optional<Links> links_;

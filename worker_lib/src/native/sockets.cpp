@@ -148,6 +148,14 @@ void prepare_tcp(int socket) {
     // that evaluates or loads data while the others wait for it in a collective.
 }
 
+std::optional<std::chrono::milliseconds> unacknowledged_for(int socket) {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
+    if (info.tcpi_unacked == 0 || info.tcpi_retransmits == 0) return std::nullopt;
+    return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
 int poll_timeout(TimePoint deadline) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - ddprun::Clock::now()).count();
     return static_cast<int>(std::clamp<decltype(left)>(left, 0, INT_MAX));

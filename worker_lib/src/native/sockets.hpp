@@ -4,7 +4,9 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -29,6 +31,10 @@ namespace ddp::detail {
 /// For connections between nodes: small messages leave at once, and a host that vanished is noticed within half a
 /// minute.
 void prepare_tcp(int socket);
+
+/// How long the peer's host has acknowledged nothing, if something that we sent again waits for that: it is down, or
+/// cut off. A peer that is only stopped has a kernel that acknowledges.
+[[nodiscard]] std::optional<std::chrono::milliseconds> unacknowledged_for(int socket);
 
 /// Milliseconds for poll(2): rounded up, at least 0.
 [[nodiscard]] int poll_timeout(ddprun::TimePoint deadline);

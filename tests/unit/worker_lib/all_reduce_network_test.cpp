@@ -1,0 +1,59 @@
+// All-reduce between nodes by each of its algorithms: all give the bits of the reference.
+
+#include <cstdlib>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/all_reduce_cases.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+namespace {
+
+/// DDPRUN_ALLREDUCE for the worlds that are made while this lives.
+class Rules {
+public:
+    explicit Rules(const char* text) { ::setenv("DDPRUN_ALLREDUCE", text, 1); }
+    ~Rules() { ::unsetenv("DDPRUN_ALLREDUCE"); }
+    Rules(const Rules&) = delete;
+    Rules& operator=(const Rules&) = delete;
+};
+
+const std::vector<const char*> kRules{"direct:0-max", "rd:0-max", "scatter:0-max",
+                                      "rd:0-16;direct:17-99;scatter:100-max"};
+
+}  // namespace
+
+TEST_CASE("between nodes every algorithm gives the same bits", "[native][unit]") {
+    const char* const text = GENERATE(from_range(kRules));
+    const Rules rules(text);
+    for (const Setting& setting : settings({{1, 1}, {1, 1, 1, 1, 1}, {2, 2}, {1, 3, 2}})) {
+        std::vector<Case> cases;
+        for (const std::size_t count : awkward_counts(setting.size(), 257)) {
+            cases.push_back({DType::f32, ReduceOp::Sum, count});
+            cases.push_back({DType::f16, ReduceOp::Avg, count});
+            cases.push_back({DType::u8, ReduceOp::Max, count});
+        }
+        CAPTURE(text, setting.text());
+        CHECK(run_cases(setting, cases) == "");
+    }
+}
+
+TEST_CASE("between nodes long buffers pass through every algorithm in pieces", "[native][unit]") {
+    const char* const text = GENERATE(from_range(kRules));
+    const Rules rules(text);
+    // More pieces than are on their way at a time, the last one cut short: 128 Ki floats or more by parts, 64 Ki else.
+    const std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 900'001}, {DType::bf16, ReduceOp::Avg, 700'003}};
+    for (const Setting& setting : long_settings({{1, 1}, {1, 1, 1}, {2, 1}})) {
+        CAPTURE(text, setting.text());
+        CHECK(run_cases(setting, cases) == "");
+    }
+}
+
+TEST_CASE("rules for all-reduce that make no sense are refused when a group begins", "[native][unit]") {
+    const Rules rules("ring:0-max");
+    const auto outcomes = try_ranks({.ranks_per_node = {1, 1}}, [](Context&) {});
+    for (const auto& outcome : outcomes) {
+        CHECK_THAT(outcome.text(), Catch::Contains("DDPRUN_ALLREDUCE is 'ring:0-max': there is no algorithm 'ring'"));
+    }
+}

@@ -1,0 +1,89 @@
+#include "worker_lib/src/native/all_reduce_rules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+constexpr const char* kVariable = "DDPRUN_ALLREDUCE";
+constexpr std::array kAlgorithms{NetworkAlgorithm::kDirect, NetworkAlgorithm::kDoubling, NetworkAlgorithm::kScatter};
+
+[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+    throw Error(ErrorCode::Environment,
+                fmt::format("{} is '{}': {}. Expected for example rd:0-32768;scatter:32769-max", kVariable, text, why));
+}
+
+NetworkAlgorithm algorithm_of(const std::string& text, std::string_view name) {
+    for (const NetworkAlgorithm algorithm : kAlgorithms) {
+        if (name == to_string(algorithm)) return algorithm;
+    }
+    refuse(text, fmt::format("there is no algorithm '{}'; there are direct, rd and scatter", name));
+}
+
+std::size_t size_of(const std::string& text, std::string_view word) {
+    if (word == "max") return AllReduceRule::kAny;
+    std::size_t bytes = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), bytes);
+    if (error != std::errc() || end != word.data() + word.size())
+        refuse(text, fmt::format("'{}' is no number of bytes", word));
+    return bytes;
+}
+
+/// What stands before `mark`, which is cut off with it; all of it if there is none.
+std::string_view cut(std::string_view& rest, char mark) {
+    const auto at = rest.find(mark);
+    const std::string_view word = rest.substr(0, at);
+    rest.remove_prefix(at == std::string_view::npos ? rest.size() : at + 1);
+    return word;
+}
+
+}  // namespace
+
+std::string_view to_string(NetworkAlgorithm algorithm) {
+    switch (algorithm) {
+        case NetworkAlgorithm::kDirect: return "direct";
+        case NetworkAlgorithm::kDoubling: return "rd";
+        case NetworkAlgorithm::kScatter: return "scatter";
+    }
+    return "?";
+}
+
+AllReduceRules AllReduceRules::parse(const std::optional<std::string>& text) {
+    AllReduceRules result;
+    if (!text || text->empty()) return result;
+    result.rules_.clear();
+    result.text_.clear();
+    std::size_t next = 0;  // the first size that has no rule yet
+    bool complete = false;
+    for (std::string_view rest = *text; !rest.empty();) {
+        std::string_view range = cut(rest, ';');
+        const std::string_view whole = range;
+        const NetworkAlgorithm algorithm = algorithm_of(*text, cut(range, ':'));
+        const std::size_t least = size_of(*text, cut(range, '-'));
+        const std::size_t most = size_of(*text, range);
+        if (complete) refuse(*text, fmt::format("'{}' comes after max", whole));
+        if (least != next) refuse(*text, fmt::format("'{}' should begin at {}", whole, next));
+        if (most < least) refuse(*text, fmt::format("'{}' ends before it begins", whole));
+        result.rules_.push_back({AllReduceRule::kAny, most, algorithm});
+        result.text_ += fmt::format("{}{}:{}-{}", result.text_.empty() ? "" : ";", to_string(algorithm), least,
+                                    most == AllReduceRule::kAny ? "max" : std::to_string(most));
+        complete = most == AllReduceRule::kAny;
+        next = most + 1;
+    }
+    if (!complete) refuse(*text, fmt::format("sizes from {} on have no algorithm; the last range ends with max", next));
+    return result;
+}
+
+NetworkAlgorithm AllReduceRules::choose(std::size_t bytes, std::size_t nodes) const {
+    const auto fits = [&](const AllReduceRule& rule) { return nodes <= rule.most_nodes && bytes <= rule.most_bytes; };
+    const auto found = std::ranges::find_if(rules_, fits);
+    return found == rules_.end() ? NetworkAlgorithm::kScatter : found->algorithm;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,173 @@
+// What Links makes of a message that does not fit, a peer that is late, and a connection that has ended; and how it
+// says goodbye.
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "worker_lib/src/native/links.hpp"
+#include "worker_lib/src/native/sockets.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// For the last words to and from a peer, when something has failed already.
+constexpr milliseconds kFarewell{250};
+
+std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
+
+/// Those to accuse of the late ones: hosts that acknowledge nothing, else those of whom the fewest messages have come,
+/// for whoever only waits for a third has sent all that it can.
+std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
+    std::vector<const Flow*> late;
+    for (const Flow& flow : flows) {
+        if (!flow.sent_all() || !flow.received_all()) late.push_back(&flow);
+    }
+    const auto acknowledges = [](const Flow* flow) { return !unacknowledged_for(flow->link->socket.get()); };
+    if (!std::ranges::all_of(late, acknowledges)) {
+        std::erase_if(late, acknowledges);
+    } else if (!late.empty()) {
+        const auto come = [](const Flow* flow) { return flow->messages_in; };
+        const std::uint64_t fewest = come(*std::ranges::min_element(late, {}, come));
+        std::erase_if(late, [&](const Flow* flow) { return come(flow) > fewest; });
+    }
+    return late;
+}
+
+}  // namespace
+
+void Links::throw_late(const Operation& operation, const std::vector<Flow>& flows) const {
+    std::vector<int> ranks;
+    std::string names;
+    std::optional<milliseconds> silent;
+    for (const Flow* flow : suspects(flows)) {
+        ranks.push_back(flow->rank);
+        names += (names.empty() ? "" : " and ") + flow->link->name;
+        silent = unacknowledged_for(flow->link->socket.get());
+    }
+    const std::string why =
+        silent
+            ? fmt::format("nothing sent there is acknowledged any more, for {:.1f} s: is that host down, or cut off?",
+                          std::chrono::duration<double>(*silent).count())
+            : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
+    throw Error(ErrorCode::Timeout,
+                fmt::format("group '{}': rank {} waited until its deadline for {} in {}; {}", group_, own_rank_, names,
+                            describe(operation), why),
+                ranks);
+}
+
+void Links::check_header(const Operation& operation, Flow& flow) const {
+    const MessageHeader& header = flow.in_header;
+    const Signature own = signature_of(operation);
+    const auto refuse = [&](std::string_view why) {
+        throw Error(ErrorCode::System,
+                    fmt::format("group '{}': {}: rank {} got a message that does not fit from {}: {}", group_,
+                                describe(own), own_rank_, flow.link->name, why),
+                    {flow.rank});
+    };
+    if (header.magic != MessageHeader::kMagic) refuse("that is none of ours");
+    if (header.step == MessageHeader::kLastWords) raise_note(operation, flow);
+    if (header.generation != generation_) refuse("of another generation");
+    if (!same_operation(header.signature, own)) {
+        throw Error(ErrorCode::Mismatch,
+                    fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
+                                own_rank_, describe(own), flow.rank, describe(header.signature)),
+                    {flow.rank});
+    }
+    if (header.step != flow.in_step || header.payload_bytes != flow.in.size()) refuse("out of step");
+}
+
+/// The header in hand is that of the peer's last words; some of them may lie where the payload was expected.
+void Links::raise_note(const Operation& operation, Flow& flow) const {
+    FailureNote note;
+    const auto bytes = std::as_writable_bytes(std::span(&note, 1));
+    const auto come = flow.in.first(std::min(flow.received - sizeof(MessageHeader), bytes.size()));
+    std::ranges::copy(come, bytes.begin());
+    ddprun::UniqueFd none;
+    const auto deadline = ddprun::Clock::now() + kFarewell;
+    if (!receive_all(flow.link->socket.get(), bytes.subspan(come.size()), none, deadline)) {
+        throw Error(ErrorCode::PeerLost,
+                    fmt::format("group '{}': {} has failed and did not say why", group_, flow.link->name), {flow.rank});
+    }
+    const Error failure = read_note(note);
+    if (note.complete != 0) throw cannot_finish(group_, own_rank_, describe(operation), failure);
+    throw Error(failure.code(), fmt::format("{} reported: {}", flow.link->name, failure.what()), failure.culprits());
+}
+
+/// The connection is broken. If the last that the peer sent is its failure, that is what we report.
+void Links::peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const {
+    look_for_reason(operation, flow);
+    throw Error(ErrorCode::PeerLost,
+                fmt::format("group '{}': rank {} lost {} in {}: {}", group_, own_rank_, flow.link->name,
+                            describe(operation), cause),
+                {flow.rank});
+}
+
+/// Reads on to the peer's last words, past the messages before them. Throws them if they come.
+void Links::look_for_reason(const Operation& operation, Flow& flow) const {
+    const int socket = flow.link->socket.get();
+    const auto deadline = ddprun::Clock::now() + kFarewell;
+    std::array<std::byte, 8192> unwanted;
+    ddprun::UniqueFd none;
+    for (;;) {
+        if (flow.received_all()) flow.receive(0, {});  // the header of whatever comes
+        while (!flow.received_all()) {
+            const bool had_header = flow.has_header();
+            const ssize_t now = flow.receive_more();
+            if (now == 0) return;
+            if (now < 0 && (errno != EAGAIN || !wait_for(socket, POLLIN, deadline))) return;
+            if (had_header || !flow.has_header()) continue;
+            if (flow.in_header.magic != MessageHeader::kMagic) return;
+            if (flow.in_header.step == MessageHeader::kLastWords) raise_note(operation, flow);
+            if (flow.in_header.payload_bytes < flow.in.size()) return;
+        }
+        for (std::uint64_t left = flow.in_header.payload_bytes - flow.in.size(); left > 0;) {
+            const auto some = std::span(unwanted).first(std::min<std::uint64_t>(left, unwanted.size()));
+            if (!receive_all(socket, some, none, deadline)) return;
+            left -= some.size();
+        }
+    }
+}
+
+void Links::finish_messages() {
+    const auto deadline = ddprun::Clock::now() + kFarewell;
+    for (Flow& flow : std::exchange(cut_, {})) {
+        while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
+            flow.send_more();
+        if (flow.cut_off()) flow.link->sending_broken = true;
+    }
+}
+
+void Links::say_goodbye(const Error& failure) { send_last_words(make_note(failure), ddprun::Clock::now() + kFarewell); }
+
+void Links::say_goodbye(const Absence& departure) {
+    send_last_words(make_note(departure.error, Wording::kComplete), ddprun::Clock::now());
+}
+
+void Links::send_last_words(const FailureNote& note, ddprun::TimePoint deadline) {
+    struct {
+        MessageHeader header;
+        FailureNote note;
+    } message{{}, note};
+    message.header.step = MessageHeader::kLastWords;
+    message.header.generation = generation_;
+    message.header.payload_bytes = sizeof(FailureNote);
+    for (auto& [rank, link] : links_) {
+        // Not delivered: the peer sees the connection end, and reports that.
+        if (!link.sending_broken) (void)send_all(link.socket.get(), bytes_of(message), -1, deadline);
+        link.sending_broken = true;
+        ::shutdown(link.socket.get(), SHUT_WR);
+    }
+}
+
+}  // namespace ddp::detail
