@@ -39,6 +39,8 @@ using namespace std::chrono_literals;
 
 /// How long a finished job waits for a slow file system to take the rest of its log files.
 constexpr std::chrono::seconds kLogFlush{8};
+/// Of a worker's board, when it has failed.
+constexpr std::size_t kOperationsShown = 16;
 /// How long signals, messages and heartbeats wait at most while workers are started.
 constexpr std::chrono::milliseconds kStartSlice{100};
 
@@ -213,6 +215,7 @@ void Agent::perform(const ReportFailure& action) {
         report.pid = workers_->pid(action.rank);
         report.message = workers_->error_message(action.rank);
         report.last_lines = workers_->last_lines(action.rank);
+        report.activity = describe_activity(workers_->board(action.rank, kOperationsShown));
         report.log_file = recipe_.log_file(*assignment_, run_id_, action.rank);
         if (const auto since = workers_->failing_since(action.rank)) {
             report.failing_for =

@@ -67,6 +67,7 @@ struct InChild {
     char* const* environment;
     int stdout_fd;
     int stderr_fd;
+    int inherited_fd;
     pid_t parent;
 
     template <typename Launcher, typename Path, typename Argv>
@@ -79,6 +80,7 @@ struct InChild {
             return {errno, boost::system::system_category()};
         }
         ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+        if (inherited_fd >= 0) ::fcntl(inherited_fd, F_SETFD, 0);
         reset_signals();
         ::execve(argv[0], argv, environment);
         return {errno, boost::system::system_category()};
@@ -147,7 +149,8 @@ Error start_error(std::string_view what, int errno_value) {
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
-    const InChild in_child{argv.data(), environment.data(), spec.stdout_fd, spec.stderr_fd, ::getpid()};
+    const InChild in_child{argv.data(), environment.data(), spec.stdout_fd, spec.stderr_fd, spec.inherited_fd,
+                           ::getpid()};
 
     process::posix::default_launcher launcher;
     error_code error;

@@ -22,6 +22,7 @@ struct ChildSpec {
     std::vector<std::string> environment;  ///< "NAME=value", complete: nothing is inherited
     int stdout_fd = 1;                     ///< becomes the child's 1; stays the caller's to close
     int stderr_fd = 2;
+    int inherited_fd = -1;  ///< one more that the child gets, by the number that it has here; -1: none
 };
 
 /// Why this node cannot start a worker although nothing is wrong with the program: `what`, the errno, what to do about
@@ -31,7 +32,7 @@ struct ChildSpec {
 class ChildProcess {
 public:
     /// Starts `spec` in its own session, to be killed when this thread ends, with default signal handling, the caller's
-    /// stdin and no other descriptors. Returns after the exec. Errors: the errno of exec, with the path; start_error()
+    /// stdin and no other descriptors than those of `spec`. Returns after the exec. Errors: the errno of exec, with the path; start_error()
     /// for all that comes before the exec. No process is left then.
     [[nodiscard]] static Result<ChildProcess> start(boost::asio::io_context& io, const ChildSpec& spec);
 

@@ -80,6 +80,7 @@ std::string describe(const FailureReport& culprit, bool said) {
     text += field("host", fmt::format("{} (node {})", culprit.host, number(culprit.node_rank)));
     text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, to_string(culprit.status)))
                             : field("what", "it could not be started, and has not run");
+    if (!culprit.activity.empty()) text += field("at its end", culprit.activity);
     if (!culprit.message.empty() && !said) text += field("message", "") + quoted(culprit.message);
     if (!culprit.last_lines.empty()) {
         text += field("stderr", "its last lines");

@@ -57,8 +57,8 @@ Result<void> WorkerProcesses::start(WorkerSpec spec) {
     if (!out) return out.error();
     Result<Pipe> err = make_pipe();
     if (!err) return err.error();
-    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(),
-                          err->write_end.get()};
+    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(), err->write_end.get(),
+                          spec.board ? spec.board->descriptor() : -1};
     Result<ChildProcess> process = ChildProcess::start(io_, child);
     if (!process) return process.error();
 
@@ -68,6 +68,7 @@ Result<void> WorkerProcesses::start(WorkerSpec spec) {
     started->out = std::make_shared<WorkerStream>(io_, std::move(out->read_end), std::move(spec.out));
     started->err = std::make_shared<WorkerStream>(io_, std::move(err->read_end), std::move(spec.err));
     started->error_file = std::move(spec.error_file);
+    if (spec.board) started->board.emplace(std::move(*spec.board)).handed_over();
     started->out->start();
     started->err->start();
     const LocalRank rank{static_cast<int>(workers_.size())};
@@ -223,6 +224,12 @@ std::string WorkerProcesses::error_message(LocalRank rank) const {
         return "";
     }
     return printable(*message, kMaxMessageBytes);
+}
+
+coordinator::BoardView WorkerProcesses::board(LocalRank rank, std::size_t most) const {
+    const auto index = static_cast<std::size_t>(number(rank));
+    return index < workers_.size() && workers_[index]->board ? workers_[index]->board->view(most)
+                                                             : coordinator::BoardView();
 }
 
 std::vector<pid_t> WorkerProcesses::remaining() const {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/board/worker_board.hpp"
 #include "agent/child_process.hpp"
 #include "agent/error_file.hpp"
 #include "agent/output/worker_stream.hpp"
@@ -29,6 +30,7 @@ struct WorkerSpec {
     Route out;
     Route err;
     std::optional<ErrorFile> error_file;
+    std::optional<WorkerBoard> board;
 };
 
 class WorkerProcesses {
@@ -65,6 +67,9 @@ public:
     /// What a worker left in its error file; empty when it left nothing that can be read.
     [[nodiscard]] std::string error_message(LocalRank rank) const;
 
+    /// What a worker's board says; see WorkerBoard::view(). Empty when there is no such worker.
+    [[nodiscard]] coordinator::BoardView board(LocalRank rank, std::size_t most) const;
+
     /// Pids of what is left: workers that run, and strays.
     [[nodiscard]] std::vector<pid_t> remaining() const;
     /// Stops waiting for what cannot be killed.
@@ -79,6 +84,7 @@ private:
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
         std::optional<ErrorFile> error_file;
+        std::optional<WorkerBoard> board;
     };
 
     [[nodiscard]] const Worker& worker(LocalRank rank) const {

@@ -10,6 +10,7 @@
 
 #include "agent/environment.hpp"
 #include "agent/output/log_files.hpp"
+#include "common/board_layout.hpp"
 #include "common/cpus.hpp"
 
 namespace ddprun::agent {
@@ -32,7 +33,15 @@ WorkerSpec WorkerRecipe::make(const Assignment& assignment, const std::string& r
                             config_.role,
                             spec.error_file ? spec.error_file->path() : ""};
     spec.argv = worker_command(config_.command, rank);
-    spec.environment = to_strings(worker_environment(parse_environment(::environ), assignment, place));
+    Environment environment = worker_environment(parse_environment(::environ), assignment, place);
+    environment.erase(board::kDescriptorVariable);  // ours may itself be a worker of another job
+    if (Result<WorkerBoard> made = WorkerBoard::make()) {
+        environment[board::kDescriptorVariable] = std::to_string(made->descriptor());
+        spec.board.emplace(std::move(*made));
+    } else {
+        warn_once(fmt::format("{}; nobody will see what this worker does", made.error().message));
+    }
+    spec.environment = to_strings(environment);
     return spec;
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/exit_status.hpp"
 #include "common/ids.hpp"
+#include "rendezvous/coordinator/messages_board.hpp"
 
 namespace ddprun::coordinator {
 
@@ -33,6 +34,7 @@ struct FailureReport {
     std::string log_file = {};            ///< where all of its stderr is, on `host`; empty: no files were asked for
     std::chrono::milliseconds failing_for{0};  ///< how long before this report it was first seen to fail (a traceback);
                                                ///< 0: it was not, and just ended
+    std::string activity = {};            ///< what its board says it did when it ended; empty: it has written none
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 

@@ -145,6 +145,7 @@ FailureReport read_failure(Fields in) {
     if (in.has("failing_for_ms")) {
         failure.failing_for = std::chrono::milliseconds(in.integer("failing_for_ms", 0, kMaxFailingMs));
     }
+    if (in.has("activity")) failure.activity = in.text("activity");
     if (in.has("log_file")) failure.log_file = in.text("log_file");
     return failure;
 }

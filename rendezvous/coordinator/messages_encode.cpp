@@ -56,6 +56,7 @@ json::object failure_fields(const FailureReport& failure) {
                         {"message", text(failure.message)},
                         {"last_lines", list(failure.last_lines, Keep::kLast)}};
     if (failure.failing_for.count() > 0) fields["failing_for_ms"] = failure.failing_for.count();
+    if (!failure.activity.empty()) fields["activity"] = text(failure.activity);
     if (!failure.log_file.empty()) fields["log_file"] = text(failure.log_file);
     return fields;
 }

@@ -28,11 +28,6 @@ bool never_started(const FailureReport& failure) {
            (status.number == exit_code::kProgramNotFound || status.number == exit_code::kCannotExecute);
 }
 
-std::string how_long(Duration duration) {
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-    return ms < 100 ? fmt::format("{} ms", ms) : fmt::format("{:.1f} s", static_cast<double>(ms) / 1000);
-}
-
 constexpr std::size_t kMaxRanksNamed = 4;
 
 }  // namespace

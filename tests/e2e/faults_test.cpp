@@ -65,6 +65,8 @@ TEST_CASE("without a restart left a killed worker ends the job with its rank, ho
     CHECK_THAT(job.err(), Catch::Contains("rank 3"));
     CHECK_THAT(job.err(), Catch::Contains("SIGKILL"));
     CHECK_THAT(job.err(), Catch::Contains("node0"));
+    // What it did, although nobody asked it before it was killed.
+    CHECK_THAT(job.err(), Catch::Contains("at its end  : ") && Catch::Contains("'world"));
     CHECK(sandbox.leftovers() == "");
 }
 

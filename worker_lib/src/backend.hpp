@@ -14,6 +14,7 @@
 #include "ddp/process_group.hpp"
 #include "ddp/store.hpp"
 #include "ddp/types.hpp"
+#include "worker_lib/src/board.hpp"
 #include "worker_lib/src/transfer.hpp"
 #include "worker_lib/src/work_state.hpp"
 
@@ -58,6 +59,7 @@ struct Operation {
     std::string tag;
     std::uint64_t seq = 0;
     ddprun::TimePoint deadline;
+    BoardTicket ticket;  ///< what becomes of it is written there; WorkState does
 
     [[nodiscard]] const Buffer& result() const { return output ? *output : buffer; }
     /// The buffer whose type the ranks compare, and whose count too unless there are `counts`.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker_lib/src/backend_choice.hpp"
+#include "worker_lib/src/board.hpp"
 #include "worker_lib/src/environment.hpp"
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
@@ -90,6 +91,7 @@ Context::~Context() = default;
 
 Context init_from_env(const InitOptions& options) {
     detail::occupy_closed_standard_streams();
+    (void)detail::process_board();  // before this process starts others that could take it
     check(options);
     const Environment environment = detail::read_environment(detail::process_variables());
     auto store = environment.master_port == 0 ? detail::make_local_store()

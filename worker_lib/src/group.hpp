@@ -29,9 +29,10 @@ public:
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
 
 private:
-    [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options) const;
+    [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options, ddprun::TimePoint now) const;
 
     const GroupSpec spec_;
+    BoardPlace place_;  ///< before the backend, which ends what is in flight
     const std::unique_ptr<BackendImpl> backend_;
     std::mutex mutex_;  ///< numbering and queueing are one step
     std::uint64_t last_seq_ = 0;

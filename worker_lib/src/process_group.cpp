@@ -34,7 +34,7 @@ std::string timeout_complaint(const OpOptions& options) {
 }  // namespace
 
 GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
-    : spec_(std::move(spec)), backend_(std::move(backend)) {}
+    : spec_(std::move(spec)), place_(spec_), backend_(std::move(backend)) {}
 
 Work GroupImpl::submit(Operation operation, const OpOptions& options) {
     operation.tag = options.tag;
@@ -45,16 +45,26 @@ Work GroupImpl::submit(Operation operation, const OpOptions& options) {
     if (!wrong.empty()) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
     }
-    operation.deadline = deadline_of(options);
-    auto state = backend_->submit(std::move(operation));  // may refuse it, too
-    ++last_seq_;
-    return state ? Work(std::move(state)) : Work(last_seq_);
+    const ddprun::TimePoint now = ddprun::Clock::now();
+    operation.deadline = deadline_of(options, now);
+    const BoardTicket ticket = operation.ticket = place_.queue(operation, now);
+    try {
+        auto state = backend_->submit(std::move(operation));
+        ++last_seq_;
+        if (state) return Work(std::move(state));
+        ticket.done_at_once(now);
+        return Work(last_seq_);
+    } catch (...) {  // refused
+        ticket.ended(false);
+        throw;
+    }
 }
 
 Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
     if (batch.transfers.empty()) return {};
     batch.tag = options.tag;
-    batch.deadline = deadline_of(options);
+    const ddprun::TimePoint now = ddprun::Clock::now();
+    batch.deadline = deadline_of(options, now);
     const std::lock_guard lock(mutex_);
     batch.seq = last_transfer_ + 1;
     std::string wrong;
@@ -63,14 +73,20 @@ Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
         wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
     }
     if (!wrong.empty()) throw Error(ErrorCode::InvalidArgument, wrong);
-    Work work(backend_->transfer(std::move(batch)));  // may refuse it, too
-    ++last_transfer_;
-    return work;
+    const std::vector<BoardTicket> tickets = batch.tickets = place_.queue(batch, now);
+    try {
+        Work work(backend_->transfer(std::move(batch)));
+        ++last_transfer_;
+        return work;
+    } catch (...) {  // refused
+        for (const BoardTicket& ticket : tickets) ticket.ended(false);
+        throw;
+    }
 }
 
-ddprun::TimePoint GroupImpl::deadline_of(const OpOptions& options) const {
+ddprun::TimePoint GroupImpl::deadline_of(const OpOptions& options, ddprun::TimePoint now) const {
     const bool own = options.timeout.count() > 0;
-    return ddprun::Clock::now() + (own ? bounded(options.timeout) : spec_.default_timeout);
+    return now + (own ? bounded(options.timeout) : spec_.default_timeout);
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {

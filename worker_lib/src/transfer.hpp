@@ -8,6 +8,7 @@
 
 #include "common/clock.hpp"
 #include "ddp/types.hpp"
+#include "worker_lib/src/board.hpp"
 
 namespace ddp::detail {
 
@@ -24,6 +25,7 @@ struct TransferBatch {
     std::string tag;  ///< OpOptions::tag
     std::uint64_t seq = 0;
     ddprun::TimePoint deadline;
+    std::vector<BoardTicket> tickets;  ///< of each transfer; none where nothing is written
 };
 
 /// "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.

@@ -41,6 +41,7 @@ void WorkState::complete(std::exception_ptr error) {
     {
         const std::lock_guard lock(mutex_);
         if (done_) return;
+        ticket_.ended(error == nullptr);
         done_ = true;
         error_ = error;
         callbacks.swap(callbacks_);

@@ -10,18 +10,22 @@
 
 #include "common/clock.hpp"
 #include "ddp/work.hpp"
+#include "worker_lib/src/board.hpp"
 
 namespace ddp::detail {
 
 class WorkState {
 public:
-    WorkState(std::uint64_t seq, ddprun::TimePoint deadline) : seq_(seq), deadline_(deadline) {}
+    WorkState(std::uint64_t seq, ddprun::TimePoint deadline, BoardTicket ticket = {})
+        : seq_(seq), deadline_(deadline), ticket_(ticket) {}
     virtual ~WorkState() = default;
 
     [[nodiscard]] std::uint64_t seq() const { return seq_; }
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
     [[nodiscard]] bool done() const;
 
+    /// The backend begins with it.
+    void begin() const { ticket_.started(); }
     /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts.
     void complete(std::exception_ptr error);
     /// Blocks until done or `until`; false when that passed. Throws the work's error.
@@ -39,6 +43,7 @@ public:
 private:
     const std::uint64_t seq_;
     const ddprun::TimePoint deadline_;
+    const BoardTicket ticket_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     bool done_ = false;

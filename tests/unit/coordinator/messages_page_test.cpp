@@ -17,7 +17,8 @@ namespace {
 /// With every member that a message may have, so that none is left out of its text.
 std::vector<std::string> all_messages() {
     const FailureReport failure{Rank{1}, LocalRank{1}, NodeRank{0}, "h",          7,
-                                {},      "why",        {"last"},    "rank-1.err", std::chrono::milliseconds(20)};
+                                {},      "why",        {"last"},    "rank-1.err", std::chrono::milliseconds(20),
+                                "in #1 barrier"};
     Join join;
     join.run_id = "run";
     join.node_rank = 1;

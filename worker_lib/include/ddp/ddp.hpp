@@ -8,6 +8,7 @@
 #include "ddp/context.hpp"
 #include "ddp/error.hpp"
 #include "ddp/join.hpp"
+#include "ddp/phase.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/reducer.hpp"
 #include "ddp/sampler.hpp"

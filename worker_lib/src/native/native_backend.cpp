@@ -48,7 +48,7 @@ NativeBackend::~NativeBackend() {
 std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
     const Start start = start_small(operation);
     if (start == Start::kDone) return nullptr;
-    auto work = std::make_shared<NativeWork>(operation.seq, operation.deadline, handle_);
+    auto work = std::make_shared<NativeWork>(operation, handle_);
     const std::lock_guard lock(mutex_);
     const bool others = !jobs_.empty();
     jobs_.push_back({std::move(operation), work, start == Start::kOpened});
@@ -270,6 +270,7 @@ void NativeBackend::perform(const Job& job) {
                 failure_->culprits());
         }
         const Operation& operation = job.operation;
+        job.work->begin();
         node_.begin(operation);
         if (!job.opened) node_.check_poison(operation);  // one that all have opened is done everywhere, or nowhere
         const OwnBuffers own{.input = own_buffer(operation.buffer), .output = own_buffer(operation.result())};

@@ -5,6 +5,7 @@
 #include <memory>
 #include <shared_mutex>
 
+#include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/work_state.hpp"
 
 namespace ddp::detail {
@@ -35,8 +36,8 @@ private:
 
 class NativeWork final : public WorkState {
 public:
-    NativeWork(std::uint64_t seq, ddprun::TimePoint deadline, std::shared_ptr<BackendHandle> backend)
-        : WorkState(seq, deadline), backend_(std::move(backend)) {}
+    NativeWork(const Operation& operation, std::shared_ptr<BackendHandle> backend)
+        : WorkState(operation.seq, operation.deadline, operation.ticket), backend_(std::move(backend)) {}
 
     void help() override;
     void hurry() override;

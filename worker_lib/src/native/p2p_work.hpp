@@ -27,7 +27,15 @@ public:
     /// True when it was the last one.
     [[nodiscard]] bool finish(std::size_t index) {
         done_[index] = true;
+        if (!batch.tickets.empty()) batch.tickets[index].ended(true);
         return ++finished_ == done_.size();
+    }
+
+    /// What is not done never will be.
+    void give_up() const {
+        for (std::size_t i = 0; i < batch.tickets.size(); ++i) {
+            if (!done_[i]) batch.tickets[i].ended(false);
+        }
     }
 
 private:

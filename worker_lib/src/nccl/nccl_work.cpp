@@ -5,7 +5,7 @@
 namespace ddp::detail {
 
 NcclWork::NcclWork(Operation operation, std::shared_ptr<GroupDevice> device)
-    : WorkState(operation.seq, operation.deadline), operation_(std::move(operation)), device_(std::move(device)) {
+    : WorkState(operation.seq, operation.deadline, operation.ticket), operation_(std::move(operation)), device_(std::move(device)) {
     end_ = device_->acquire_event();
 }
 

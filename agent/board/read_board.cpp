@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "agent/board/worker_board.hpp"
+#include "common/board_layout.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+using coordinator::BoardGroup;
+using coordinator::BoardOperation;
+using coordinator::BoardView;
+using coordinator::RankRun;
+using std::chrono::nanoseconds;
+
+constexpr std::int32_t kMaxRanks = 1 << 27;       // more than any job has, few enough to add two of them
+constexpr std::uint64_t kMaxNumber = 1ull << 53;  // what JSON carries everywhere
+
+template <std::size_t Size>
+std::string text(const std::array<char, Size>& from) {
+    const std::string_view all(from.data(), Size);
+    return std::string(all.substr(0, all.find('\0')));
+}
+
+std::uint64_t sane(std::uint64_t number) { return std::min(number, kMaxNumber); }
+
+/// Never in the future.
+nanoseconds ago(std::int64_t time, std::int64_t now) {
+    return nanoseconds(std::clamp<std::int64_t>(now - time, 0, now));
+}
+
+std::vector<RankRun> members(const board::Group& group) {
+    if (group.run_count > board::kRuns) return {};
+    std::vector<RankRun> runs;
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < group.run_count; ++i) {
+        const board::Run& run = group.runs[i];
+        const std::int64_t last = run.first + (run.count - std::int64_t{1}) * run.stride;
+        const bool sound = run.first >= 0 && run.first < kMaxRanks && run.count > 0 && run.count <= group.size &&
+                           run.stride > -kMaxRanks && run.stride < kMaxRanks && last >= 0 && last < kMaxRanks;
+        if (!sound) return {};
+        runs.push_back({run.first, run.count, run.stride});
+        total += run.count;
+    }
+    return total == group.size ? runs : std::vector<RankRun>();
+}
+
+/// By the writer's own number of each.
+std::map<std::uint32_t, BoardGroup> read_groups(const board::Board& board) {
+    std::map<std::uint32_t, BoardGroup> groups;
+    for (const board::GroupSlot& slot : board.groups) {
+        board::Group group;
+        if (!slot.group.load(group) || group.id == 0 || group.size < 1 || group.size > kMaxRanks || group.rank < 0 ||
+            group.rank >= group.size) {
+            continue;
+        }
+        BoardGroup& shown = groups[group.id];
+        shown.name = text(group.name);
+        shown.rank = group.rank;
+        shown.size = group.size;
+        shown.members = members(group);
+        shown.live = group.live != 0;
+        // In this order: an operation that goes on meanwhile is never further in a later state than in an earlier one.
+        shown.done = sane(slot.done.load(std::memory_order_relaxed));
+        shown.started = std::max(shown.done, sane(slot.started.load(std::memory_order_relaxed)));
+        shown.queued = std::max(shown.started, sane(slot.queued.load(std::memory_order_relaxed)));
+    }
+    return groups;
+}
+
+BoardOperation shown(const board::Operation& operation, std::int64_t started, std::int64_t ended, std::int64_t now) {
+    BoardOperation result;
+    result.id = sane(operation.id);
+    result.seq = sane(operation.seq);
+    result.p2p_seq = sane(operation.p2p_seq);
+    result.op = text(operation.op);
+    result.reduce = text(operation.reduce);
+    result.dtype = text(operation.dtype);
+    result.tag = text(operation.tag);
+    result.peer = std::clamp(operation.peer, -1, kMaxRanks);
+    result.count = sane(operation.count);
+    result.input_count = sane(operation.input_count);
+    result.output_count = sane(operation.output_count);
+    result.fingerprint = operation.fingerprint;
+    result.queued_ago = ago(operation.queued, now);
+    if (started > 0) result.started_ago = ago(started, now);
+    if (ended != 0) result.ended_ago = ago(ended > 0 ? ended : -std::max(ended, -INT64_MAX), now);
+    result.failed = ended < 0;
+    return result;
+}
+
+}  // namespace
+
+BoardView read_board(const board::Board& board, TimePoint time, std::size_t most) {
+    BoardView view;
+    view.written = board.pid.load() != 0;
+    if (!view.written) return view;
+    const std::int64_t now = std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
+    board::Phase phase;
+    if (board.phase.load(phase)) {
+        view.phase = text(phase.text);
+        view.phase_for = ago(phase.since, now);
+    }
+    const auto groups = read_groups(board);
+    std::map<std::uint32_t, int> index;
+    for (const auto& [id, group] : groups) {
+        index[id] = static_cast<int>(view.groups.size());
+        view.groups.push_back(group);
+    }
+    view.operations_in_all = sane(board.last_operation.load());
+    for (const board::OperationSlot& slot : board.operations) {
+        const std::uint64_t id = slot.id.load(std::memory_order_acquire);
+        const bool in_hand = slot.started.load(std::memory_order_relaxed) > 0 && slot.ended.load() == 0;
+        if (!in_hand && sane(id) + most <= view.operations_in_all) continue;
+        board::Operation operation;
+        if (!slot.operation.load(operation) || operation.id == 0 || operation.id != id) continue;
+        // Marks that are read behind the operation are its own as long as nobody else has got the slot.
+        const std::int64_t ended = slot.ended.load(std::memory_order_acquire);
+        const std::int64_t started = slot.started.load(std::memory_order_acquire);
+        if (slot.id.load(std::memory_order_relaxed) != id) continue;
+        BoardOperation next = shown(operation, started, ended, now);
+        if (const auto group = index.find(operation.group); group != index.end()) next.group = group->second;
+        view.operations.push_back(std::move(next));
+    }
+    std::ranges::sort(view.operations, {}, &BoardOperation::id);
+    return view;
+}
+
+}  // namespace ddprun::agent

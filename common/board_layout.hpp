@@ -1,0 +1,125 @@
+#pragma once
+// The board: what a worker does, in memory that its agent made and keeps, so that it can be read when the worker was
+// killed. This is its layout, shared by the writer (worker_lib/src/board.hpp) and the reader (agent/board). All of it
+// is made of lock-free words: whoever is killed in between leaves nothing locked. The reader believes nothing.
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace ddprun::board {
+
+inline constexpr std::uint64_t kMagic = 0x3172616f42706464u;  // "ddpBoar1"
+inline constexpr std::size_t kOperations = 2'000;             ///< the newest ones; as c10d's flight recorder
+inline constexpr std::size_t kGroups = 64;                    ///< that live at one time; more are not shown
+inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
+
+/// A plain value that one writer stores and any process loads, never half of one and half of another.
+/// The pattern is a seqlock: Boehm 2012, doi:10.1145/2247684.2247688.
+template <typename T>
+class Guarded {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
+    using Words = std::array<std::uint64_t, sizeof(T) / sizeof(std::uint64_t)>;
+
+public:
+    void store(const T& value) {
+        const auto words = std::bit_cast<Words>(value);
+        const std::uint64_t odd = version_.load(std::memory_order_relaxed) | 1;
+        version_.store(odd, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_release);
+        for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
+        version_.store(odd + 1, std::memory_order_release);
+    }
+    /// False when nothing was ever stored, or the writer is at it, or has died while it was.
+    [[nodiscard]] bool load(T& value) const {
+        const std::uint64_t before = version_.load(std::memory_order_acquire);
+        if (before == 0 || before % 2 != 0) return false;
+        Words words;
+        for (std::size_t i = 0; i < words.size(); ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (version_.load(std::memory_order_relaxed) != before) return false;
+        value = std::bit_cast<T>(words);
+        return true;
+    }
+
+private:
+    std::atomic<std::uint64_t> version_{0};
+    std::array<std::atomic<std::uint64_t>, sizeof(T) / sizeof(std::uint64_t)> words_{};
+};
+
+/// Texts are cut to what fits, and end with a zero byte only where there is room for one. Times are nanoseconds of
+/// CLOCK_MONOTONIC.
+struct Operation {
+    std::uint64_t id = 0;       ///< counted from 1 over all groups of the process; its slot is id % kOperations
+    std::uint32_t group = 0;    ///< Group::id
+    std::int32_t peer = -1;     ///< root, or the other side of a send or receive, in the group; -1: it has none
+    std::uint64_t seq = 0;      ///< in the group, from 1; of a send or receive: the latest collective's
+    std::uint64_t p2p_seq = 0;  ///< 0: a collective; else its number among the group's sends and receives
+    std::uint64_t count = 0;    ///< elements, as the ranks compare them
+    std::uint64_t input_count = 0;
+    std::uint64_t output_count = 0;
+    std::uint64_t fingerprint = 0;  ///< what else the ranks compare; 0: nothing
+    std::int64_t queued = 0;
+    std::array<char, 16> op{};
+    std::array<char, 8> reduce{};
+    std::array<char, 8> dtype{};
+    std::array<char, 40> tag{};
+};
+
+/// Ranks `first`, `first + stride`, …: `count` of them, numbered in the job.
+struct Run {
+    std::int32_t first = 0;
+    std::int32_t count = 0;
+    std::int32_t stride = 1;
+    std::int32_t unused = 0;
+};
+
+struct Group {
+    std::uint32_t id = 0;  ///< counted from 1; 0: no group
+    std::uint32_t live = 0;
+    std::int32_t rank = 0;
+    std::int32_t size = 0;
+    std::uint64_t run_count = 0;  ///< 0: the members did not fit
+    std::array<Run, kRuns> runs{};
+    std::array<char, 128> name{};
+};
+
+struct Phase {
+    std::int64_t since = 0;
+    std::array<char, 64> text{};
+};
+
+struct OperationSlot {
+    std::atomic<std::uint64_t> id{0};  ///< of the operation that has the slot
+    Guarded<Operation> operation;
+    /// 0, or when. Words of their own, written later than the rest, unless another operation has the slot by then.
+    std::atomic<std::int64_t> started{0};
+    std::atomic<std::int64_t> ended{0};  ///< negative: with an error
+};
+
+/// Numbers of the group's collectives; 0: none yet.
+struct GroupSlot {
+    Guarded<Group> group;
+    std::atomic<std::uint64_t> queued{0};
+    std::atomic<std::uint64_t> started{0};
+    std::atomic<std::uint64_t> done{0};  ///< well, not with an error
+};
+
+struct Board {
+    std::uint64_t magic = kMagic;
+    std::uint64_t bytes = sizeof(Board);
+    std::atomic<std::int64_t> pid{0};  ///< of the process that writes it; 0: none yet
+    alignas(64) std::atomic<std::uint64_t> last_operation{0};
+    alignas(64) Guarded<Phase> phase;
+    std::array<GroupSlot, kGroups> groups;
+    std::array<OperationSlot, kOperations> operations;
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+
+/// Where the number of the inherited descriptor is.
+inline constexpr const char* kDescriptorVariable = "DDPRUN_BOARD_FD";
+
+}  // namespace ddprun::board

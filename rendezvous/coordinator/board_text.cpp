@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include "rendezvous/coordinator/messages_board.hpp"
+
+namespace ddprun::coordinator {
+
+std::string how_long(std::chrono::nanoseconds duration) {
+    const double seconds = std::chrono::duration<double>(duration).count();
+    if (seconds < 0.1) return fmt::format("{:.0f} ms", seconds * 1000);
+    if (seconds < 600) return fmt::format("{:.1f} s", seconds);
+    return fmt::format("{:.0f} min", seconds / 60);
+}
+
+std::string describe(const BoardOperation& operation) {
+    std::string text = operation.p2p_seq == 0 ? fmt::format("#{} {}", operation.seq, operation.op)
+                                              : fmt::format("{} #{}", operation.op, operation.p2p_seq);
+    if (!operation.reduce.empty()) text += fmt::format(" {}", operation.reduce);
+    if (!operation.dtype.empty()) text += fmt::format(" {}[{}]", operation.dtype, operation.count);
+    if (operation.peer >= 0) text += fmt::format(" {} {}", operation.p2p_seq == 0 ? "root" : "peer", operation.peer);
+    if (!operation.tag.empty()) text += fmt::format(" '{}'", operation.tag);
+    return text;
+}
+
+const BoardOperation* in_hand(const BoardView& view) {
+    const BoardOperation* oldest = nullptr;
+    for (const BoardOperation& operation : view.operations) {
+        if (!operation.started_ago || operation.ended_ago) continue;
+        if (oldest == nullptr || *operation.started_ago > *oldest->started_ago) oldest = &operation;
+    }
+    return oldest;
+}
+
+namespace {
+
+std::string of_group(const BoardView& view, const BoardOperation& operation) {
+    const auto index = static_cast<std::size_t>(operation.group);
+    return operation.group >= 0 && index < view.groups.size() ? fmt::format(" of group '{}'", view.groups[index].name)
+                                                              : "";
+}
+
+const BoardOperation* last_ended(const BoardView& view) {
+    const BoardOperation* last = nullptr;
+    for (const BoardOperation& operation : view.operations) {
+        if (!operation.started_ago || !operation.ended_ago) continue;  // one that never began tells nothing
+        if (last == nullptr || *operation.ended_ago <= *last->ended_ago) last = &operation;
+    }
+    return last;
+}
+
+}  // namespace
+
+std::string describe_activity(const BoardView& view) {
+    if (!view.written) return "";
+    std::string text;
+    if (const BoardOperation* current = in_hand(view)) {
+        text = fmt::format("in {}{} for {}", describe(*current), of_group(view, *current),
+                           how_long(*current->started_ago));
+    } else if (const BoardOperation* last = last_ended(view)) {
+        text = fmt::format("{} {}{}, {} before", last->failed ? "failed in" : "had finished", describe(*last),
+                           of_group(view, *last), how_long(*last->ended_ago));
+    } else {
+        text = "had done no collective";
+    }
+    if (!view.phase.empty()) text += fmt::format("; in phase '{}'", view.phase);
+    return text;
+}
+
+}  // namespace ddprun::coordinator

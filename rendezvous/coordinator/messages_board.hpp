@@ -1,0 +1,79 @@
+#pragma once
+// What a worker's board says (common/board_layout.hpp), as plain values: read by its agent, sent to the daemon and to
+// ddpctl. Times are durations before the moment at which it was read.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.hpp"
+
+namespace ddprun::coordinator {
+
+/// Ranks of the job: `first`, `first + stride`, …, `count` of them.
+struct RankRun {
+    int first = 0;
+    int count = 0;
+    int stride = 1;
+    friend bool operator==(const RankRun&, const RankRun&) = default;
+};
+
+struct BoardGroup {
+    std::string name;  ///< the same on all its members
+    int rank = 0;      ///< of this worker in it
+    int size = 1;
+    std::vector<RankRun> members;  ///< by rank in the group; empty: too irregular for the board
+    bool live = true;
+    std::uint64_t queued = 0;  ///< the newest collective that was called, 0: none yet
+    std::uint64_t started = 0;
+    std::uint64_t done = 0;
+    friend bool operator==(const BoardGroup&, const BoardGroup&) = default;
+};
+
+struct BoardOperation {
+    std::uint64_t id = 0;  ///< over all groups of the worker, in the order of the calls
+    int group = -1;        ///< index in BoardView::groups; -1: that group is forgotten
+    std::uint64_t seq = 0;
+    std::uint64_t p2p_seq = 0;  ///< 0: a collective
+    std::string op;             ///< "all_reduce", "send", …
+    std::string reduce;         ///< "sum", …; empty: it reduces nothing
+    std::string dtype;          ///< empty: it moves nothing
+    std::string tag;
+    int peer = -1;            ///< root, or the other side, as rank of the group
+    std::uint64_t count = 0;  ///< elements, as the ranks compare them
+    std::uint64_t input_count = 0;
+    std::uint64_t output_count = 0;
+    std::uint64_t fingerprint = 0;
+    std::chrono::nanoseconds queued_ago{0};
+    std::optional<std::chrono::nanoseconds> started_ago = {};
+    std::optional<std::chrono::nanoseconds> ended_ago = {};
+    bool failed = false;  ///< it ended with an error
+    friend bool operator==(const BoardOperation&, const BoardOperation&) = default;
+};
+
+struct BoardView {
+    bool written = false;  ///< by a process of this worker; false: it does not use worker_lib
+    std::string phase;     ///< as its program calls what it does; may be empty
+    std::chrono::nanoseconds phase_for{0};
+    std::uint64_t operations_in_all = 0;
+    std::vector<BoardGroup> groups;          ///< in the order in which they were made
+    std::vector<BoardOperation> operations;  ///< the newest, oldest first
+    friend bool operator==(const BoardView&, const BoardView&) = default;
+};
+
+/// "#183 all_reduce sum f32[6572160] 'bucket 3'", as worker_lib's errors name an operation.
+[[nodiscard]] std::string describe(const BoardOperation& operation);
+
+/// What the worker does, or did last: "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s; phase
+/// 'eval'". Empty when it has not used the library.
+[[nodiscard]] std::string describe_activity(const BoardView& view);
+
+/// The operation that the worker is in, if any: begun, and not ended; the oldest of several groups'.
+[[nodiscard]] const BoardOperation* in_hand(const BoardView& view);
+
+/// "35 ms", "4.2 s", "3 min"
+[[nodiscard]] std::string how_long(std::chrono::nanoseconds duration);
+
+}  // namespace ddprun::coordinator

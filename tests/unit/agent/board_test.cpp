@@ -1,0 +1,239 @@
+// What the worker library writes on its board, and what the agent reads there.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "agent/board/worker_board.hpp"
+#include "common/board_layout.hpp"
+#include "tests/catch.hpp"
+#include "worker_lib/src/backend.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using coordinator::BoardView;
+using ddp::detail::take_board;
+
+namespace {
+
+/// A board with its writer, as if this process were the worker.
+struct Rig {
+    Rig() : agent(WorkerBoard::make().value()) {
+        std::string problem;
+        memory = take_board(agent.descriptor(), problem);
+        REQUIRE(problem == "");
+        writer.emplace(*memory);
+    }
+    ~Rig() { ::munmap(memory, sizeof *memory); }
+    Rig(const Rig&) = delete;
+    Rig& operator=(const Rig&) = delete;
+
+    ddp::detail::BoardGroup add(const std::string& name, std::vector<int> members) {
+        ddp::detail::GroupSpec spec;
+        spec.name = name;
+        spec.members = std::move(members);
+        return writer->add(spec);
+    }
+    ddp::detail::BoardTicket queue(const ddp::detail::BoardGroup& group, std::uint64_t seq, std::string tag = {}) {
+        ddp::detail::Operation operation;
+        operation.kind = ddp::detail::OpKind::kAllReduce;
+        operation.buffer.count = 4 + seq;
+        operation.seq = seq;
+        operation.tag = std::move(tag);
+        return writer->queue(operation, group, Clock::now());
+    }
+
+    WorkerBoard agent;
+    board::Board* memory = nullptr;
+    std::optional<ddp::detail::Board> writer;
+};
+
+}  // namespace
+
+TEST_CASE("the agent reads what the library writes: queued, begun, done and failed operations, members, phase",
+          "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1, 2, 3});
+    const auto odd = rig.add("world/1.1:odd", {1, 3});
+    const auto first = rig.queue(world, 1, "bucket 0");
+    first.started();
+    first.ended(true);
+    const auto second = rig.queue(world, 2);
+    second.started();
+    (void)rig.queue(world, 3);
+    const auto failed = rig.queue(odd, 1);
+    failed.started();
+    failed.ended(false);
+    rig.writer->set_phase("eval");
+
+    const BoardView view = rig.agent.view(100);
+    CHECK(view.written);
+    CHECK(view.phase == "eval");
+    REQUIRE(view.groups.size() == 2);
+    CHECK(view.groups[0].name == "world");
+    CHECK(view.groups[0].members == std::vector<coordinator::RankRun>{{0, 4, 1}});
+    CHECK(view.groups[1].members == std::vector<coordinator::RankRun>{{1, 2, 2}});
+    CHECK(view.groups[0].queued == 3);
+    CHECK(view.groups[0].started == 2);
+    CHECK(view.groups[0].done == 1);
+    CHECK(view.groups[1].done == 0);
+    REQUIRE(view.operations.size() == 4);
+    CHECK(describe(view.operations[0]) == "#1 all_reduce sum f32[5] 'bucket 0'");
+    CHECK(view.operations[0].ended_ago);
+    CHECK_FALSE(view.operations[1].ended_ago);
+    CHECK_FALSE(view.operations[2].started_ago);
+    CHECK(view.operations[3].failed);
+    CHECK(view.operations[3].group == 1);
+    CHECK_THAT(describe_activity(view), Catch::StartsWith("in #2 all_reduce sum f32[6] of group 'world' for ") &&
+                                            Catch::EndsWith("; in phase 'eval'"));
+}
+
+TEST_CASE("sends and receives stand on the board beside the collectives, each with its other side", "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1, 2});
+    rig.queue(world, 1).ended(true);
+    ddp::detail::TransferBatch batch;
+    batch.seq = 5;
+    batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, 3}, {false, {nullptr, 20, ddp::DType::u8}, 2, 0}};
+    const auto tickets = rig.writer->queue(batch, world, Clock::now());
+    REQUIRE(tickets.size() == 2);
+    tickets[0].ended(true);
+    const BoardView view = rig.agent.view(100);
+    REQUIRE(view.operations.size() == 3);
+    CHECK(describe(view.operations[1]) == "send #5 f64[10] peer 1 'tag 3'");
+    CHECK(view.operations[1].ended_ago);
+    CHECK(describe(view.operations[2]) == "recv #5 u8[20] peer 2 'tag 0'");
+    CHECK(view.operations[2].seq == 1);
+    CHECK(view.groups[0].queued == 1);  // they are no steps of the group
+    CHECK_THAT(describe_activity(view), Catch::StartsWith("in recv #5 u8[20] peer 2 'tag 0' of group 'world' for "));
+    CHECK(rig.writer->queue(batch, {}, Clock::now()).empty());
+}
+
+TEST_CASE("a worker that is in no operation shows the last one, and one without a board nothing", "[agent]") {
+    Rig rig;
+    CHECK(describe_activity(rig.agent.view(4)) == "had done no collective");
+    const auto world = rig.add("world", {0, 1});
+    const auto done = rig.queue(world, 1);
+    done.started();
+    done.ended(true);
+    CHECK_THAT(describe_activity(rig.agent.view(4)),
+               Catch::StartsWith("had finished #1 all_reduce sum f32[5] of group 'world', "));
+    const auto failed = rig.queue(world, 2);
+    failed.started();
+    failed.ended(false);
+    CHECK_THAT(describe_activity(rig.agent.view(4)), Catch::StartsWith("failed in #2 all_reduce"));
+    CHECK(describe_activity(WorkerBoard::make()->view(4)) == "");
+}
+
+TEST_CASE("the board keeps the newest operations, and of few that are asked for also those in hand", "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0});
+    const auto other = rig.add("other", {0});
+    rig.queue(other, 1).started();
+    const auto forgotten = rig.queue(world, 1);
+    for (std::uint64_t seq = 2; seq <= 100; ++seq) rig.queue(world, seq).ended(true);
+    const BoardView few = rig.agent.view(3);
+    REQUIRE(few.operations.size() == 4);
+    CHECK(few.operations[0].group == 1);
+    CHECK(few.operations[1].seq == 98);
+    CHECK(few.operations_in_all == 101);
+
+    for (std::uint64_t seq = 101; seq <= 3 * board::kOperations; ++seq) (void)rig.queue(world, seq);
+    forgotten.ended(true);  // its slot is another's
+    const BoardView all = rig.agent.view(board::kOperations);
+    CHECK(all.operations.size() == board::kOperations);
+    CHECK(all.operations.back().seq == 3 * board::kOperations);
+    CHECK(all.operations.front().seq == 2 * board::kOperations + 1);
+    CHECK(std::ranges::none_of(all.operations, [](const auto& operation) { return operation.ended_ago.has_value(); }));
+}
+
+TEST_CASE("places of groups that are gone are taken again, and irregular members are left out", "[agent]") {
+    Rig rig;
+    (void)rig.add("world", {0});
+    for (int i = 0; i < 500; ++i) rig.writer->remove(rig.add("short", {0}));
+    std::vector<int> squares(100);
+    for (int i = 0; i < 100; ++i) squares[static_cast<std::size_t>(i)] = i * i;
+    (void)rig.add("irregular", squares);
+    const BoardView view = rig.agent.view(4);
+    CHECK(view.groups.front().name == "world");
+    CHECK(view.groups.back().name == "irregular");
+    CHECK(view.groups.back().members.empty());
+    CHECK(view.groups.back().size == 100);
+    for (std::size_t i = 2; i < board::kGroups; ++i) CHECK(rig.add("one more", {0}).slot != nullptr);
+    const auto beyond = rig.add("one too many", {0});
+    CHECK(beyond.slot == nullptr);
+    rig.queue(beyond, 1).ended(true);
+    rig.writer->remove(beyond);
+}
+
+TEST_CASE("whatever a worker has scribbled on its board, the agent survives it", "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1, 2});
+    for (std::uint64_t seq = 1; seq < 200; ++seq) rig.queue(world, seq, "bucket").started();
+    const auto seed = GENERATE(take(20, random(0u, 0xffffffffu)));
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    auto* const bytes = reinterpret_cast<unsigned char*>(rig.memory);
+    if (seed % 2 == 0) {
+        for (std::size_t i = 0; i < sizeof *rig.memory; ++i) bytes[i] = static_cast<unsigned char>(random());
+    } else {
+        for (int i = 0; i < 20'000; ++i) bytes[random() % sizeof *rig.memory] = static_cast<unsigned char>(random());
+    }
+    const BoardView view = rig.agent.view(board::kOperations);
+    CHECK(view.operations.size() <= board::kOperations);
+    for (const auto& operation : view.operations) {
+        CHECK(operation.group < static_cast<int>(view.groups.size()));
+        CHECK(operation.queued_ago.count() >= 0);
+    }
+    CHECK(describe_activity(view).size() < 1'000);
+}
+
+TEST_CASE("a descriptor that is no board, or another process's, is left alone", "[agent]") {
+    std::string problem;
+    CHECK(take_board(-1, problem) == nullptr);
+    CHECK(take_board(1'000'000, problem) == nullptr);
+    CHECK(problem == "there is no such descriptor");
+    const UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    CHECK(take_board(file.get(), problem) == nullptr);
+    CHECK(problem == "it is no board of this version");
+    const UniqueFd memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    REQUIRE(::ftruncate(memory.get(), sizeof(board::Board)) == 0);
+    CHECK(take_board(memory.get(), problem) == nullptr);  // not sealed: it could shrink under us
+    REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    CHECK(take_board(memory.get(), problem) == nullptr);  // of zeros
+    CHECK(problem == "it is no board of this version");
+
+    const Rig ours;
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(take_board(ours.agent.descriptor(), problem) == nullptr ? 0 : 1);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
+TEST_CASE("the second program of a worker takes the board that the first has left when it ended", "[agent]") {
+    WorkerBoard agent = WorkerBoard::make().value();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::string problem;
+        board::Board* const memory = take_board(agent.descriptor(), problem);
+        if (memory == nullptr) ::_exit(1);
+        ddp::detail::Board(*memory).set_phase("first");
+        ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    CHECK(agent.view(4).phase == "first");
+    std::string problem;
+    board::Board* const memory = take_board(agent.descriptor(), problem);
+    REQUIRE(memory != nullptr);
+    CHECK(agent.view(4).written);
+    CHECK(agent.view(4).phase == "");
+    ::munmap(memory, sizeof *memory);
+}

@@ -1,0 +1,49 @@
+// The board is written by many threads and read by another process: whatever is read is of one operation.
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "worker_lib/src/backend.hpp"
+
+using namespace ddp::detail;
+namespace layout = ddprun::board;
+
+TEST_CASE("an operation on the board is whole or not there, while others are written over it", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Board>();
+    Board board(*memory);
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> writers;
+    for (int number = 0; number < 2; ++number) {
+        GroupSpec spec;
+        spec.name = "group";
+        spec.members = {0};
+        const BoardGroup group = board.add(spec);
+        writers.emplace_back([&board, &stop, group] {
+            for (std::uint64_t seq = 1; !stop; ++seq) {
+                Operation operation;
+                operation.kind = OpKind::kAllReduce;
+                operation.seq = seq;
+                operation.buffer.count = seq;
+                operation.counts_hash = seq;
+                const BoardTicket ticket = board.queue(operation, group, ddprun::Clock::now());
+                ticket.started();
+                ticket.ended(true);
+            }
+        });
+    }
+    int whole = 0;
+    bool torn = false;
+    for (std::uint64_t looks = 0; whole < 100'000 && looks < 100'000'000; ++looks) {
+        layout::Operation operation;
+        if (!memory->operations[looks % layout::kOperations].operation.load(operation)) continue;
+        ++whole;
+        torn = torn || operation.seq != operation.count || operation.seq != operation.fingerprint ||
+               operation.id % layout::kOperations != looks % layout::kOperations;
+    }
+    stop = true;
+    for (std::thread& writer : writers) writer.join();
+    CHECK(whole == 100'000);
+    CHECK_FALSE(torn);
+}

@@ -1,0 +1,268 @@
+#include "worker_lib/src/board.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "ddp/phase.hpp"
+#include "worker_lib/src/backend.hpp"
+
+namespace ddp::detail {
+
+namespace layout = ddprun::board;
+
+namespace {
+
+/// A fork has the memory, too, but is not who the board is about.
+std::atomic<bool> is_fork{false};
+
+std::int64_t nanoseconds(ddprun::TimePoint time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+std::int64_t now() { return nanoseconds(ddprun::Clock::now()); }
+
+template <std::size_t Size>
+void copy(std::array<char, Size>& to, std::string_view text) {
+    std::memcpy(to.data(), text.data(), std::min(text.size(), Size));
+}
+
+/// False: they do not fit.
+bool describe_members(const std::vector<int>& members, layout::Group& group) {
+    for (std::size_t i = 0; i < members.size(); ++group.run_count) {
+        if (group.run_count == layout::kRuns) return false;
+        layout::Run& run = group.runs[group.run_count];
+        run.first = members[i];
+        run.count = 1;
+        if (i + 1 < members.size()) run.stride = members[i + 1] - members[i];
+        while (++i < members.size() && members[i] - members[i - 1] == run.stride) ++run.count;
+    }
+    return true;
+}
+
+/// Of a living process other than this one.
+bool is_held(std::int64_t pid) {
+    return pid != 0 && pid != ::getpid() && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH);
+}
+
+/// Two processes of one worker may start at one moment; one gets it.
+bool claim(layout::Board& board) {
+    std::int64_t holder = board.pid.load();
+    if (is_held(holder) || !board.pid.compare_exchange_strong(holder, ::getpid())) return false;
+    if (holder == 0 || holder == ::getpid()) return true;
+    // What the process before us has left would pass for ours.
+    std::memset(static_cast<void*>(&board.last_operation), 0, sizeof board - offsetof(layout::Board, last_operation));
+    return true;
+}
+
+Board* take_inherited() {
+    const char* text = std::getenv(layout::kDescriptorVariable);
+    if (text == nullptr) return nullptr;
+    int descriptor = -1;
+    const char* end = text + std::strlen(text);
+    std::string problem = "not a number";
+    layout::Board* memory = nullptr;
+    if (const auto parsed = std::from_chars(text, end, descriptor); parsed.ptr == end && parsed.ec == std::errc())
+        memory = take_board(descriptor, problem);
+    if (memory == nullptr) {
+        const char* level = std::getenv("LOGLEVEL");
+        if (level != nullptr && std::string_view(level) == "debug") {
+            std::fputs(fmt::format("[ddp] no board: {}={}: {}\n", layout::kDescriptorVariable, text, problem).c_str(),
+                       stderr);
+        }
+        return nullptr;
+    }
+    ::pthread_atfork(nullptr, nullptr, [] { is_fork.store(true, std::memory_order_relaxed); });
+    return new Board(*memory);  // for good: threads may write until the process has ended
+}
+
+}  // namespace
+
+layout::Board* take_board(int descriptor, std::string& problem) {
+    struct stat status {};
+    if (descriptor < 3 || ::fstat(descriptor, &status) != 0) {
+        problem = "there is no such descriptor";
+        return nullptr;
+    }
+    // Whatever else has come to this number is not touched.
+    const int seals = ::fcntl(descriptor, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || status.st_size != sizeof(layout::Board)) {
+        problem = "it is no board of this version";
+        return nullptr;
+    }
+    void* const mapped = ::mmap(nullptr, sizeof(layout::Board), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (mapped == MAP_FAILED) {
+        problem = fmt::format("mmap: {}", std::strerror(errno));
+        return nullptr;
+    }
+    auto* const board = static_cast<layout::Board*>(mapped);
+    const bool known = board->magic == layout::kMagic && board->bytes == sizeof(layout::Board);
+    if (!known || !claim(*board)) {
+        problem = known ? "another process of this worker writes it" : "it is no board of this version";
+        ::munmap(mapped, sizeof(layout::Board));
+        return nullptr;
+    }
+    ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+    return board;
+}
+
+Board* process_board() {
+    static Board* const board = take_inherited();
+    return is_fork.load(std::memory_order_relaxed) ? nullptr : board;
+}
+
+BoardGroup Board::add(const GroupSpec& spec) {
+    const std::lock_guard lock(mutex_);
+    layout::GroupSlot* oldest = nullptr;
+    std::uint32_t oldest_id = 0;
+    for (layout::GroupSlot& slot : memory_.groups) {
+        layout::Group group;
+        const bool used = slot.group.load(group);
+        if (used && group.live != 0) continue;
+        if (oldest != nullptr && used && group.id >= oldest_id) continue;
+        oldest = &slot;
+        oldest_id = used ? group.id : 0;
+        if (!used) break;
+    }
+    if (oldest == nullptr) return {};
+    layout::Group group;
+    group.id = ++groups_;
+    group.live = 1;
+    group.rank = spec.rank;
+    group.size = static_cast<std::int32_t>(spec.members.size());
+    if (!describe_members(spec.members, group)) group.run_count = 0;
+    copy(group.name, spec.name);
+    for (auto* number : {&oldest->queued, &oldest->started, &oldest->done}) number->store(0, std::memory_order_relaxed);
+    oldest->group.store(group);
+    return {oldest, group.id};
+}
+
+void Board::remove(const BoardGroup& place) {
+    if (place.slot == nullptr) return;
+    const std::lock_guard lock(mutex_);
+    layout::Group group;
+    if (!place.slot->group.load(group)) return;
+    group.live = 0;
+    place.slot->group.store(group);
+}
+
+layout::OperationSlot& Board::write(layout::Operation& entry) {
+    entry.id = memory_.last_operation.fetch_add(1, std::memory_order_relaxed) + 1;
+    layout::OperationSlot& slot = memory_.operations[entry.id % layout::kOperations];
+    slot.id.store(entry.id, std::memory_order_relaxed);
+    slot.started.store(0, std::memory_order_release);
+    slot.ended.store(0, std::memory_order_release);
+    slot.operation.store(entry);
+    return slot;
+}
+
+BoardTicket Board::queue(const Operation& operation, const BoardGroup& group, ddprun::TimePoint now) {
+    if (group.slot == nullptr) return {};
+    layout::Operation entry;
+    entry.group = group.id;
+    entry.seq = operation.seq;
+    entry.fingerprint = operation.counts_hash;
+    entry.queued = nanoseconds(now);
+    copy(entry.op, to_string(operation.kind));
+    copy(entry.tag, operation.tag);
+    if (has_root(operation.kind)) entry.peer = operation.root;
+    if (reduces(operation.kind)) copy(entry.reduce, ddp::to_string(operation.reduce_op));
+    if (operation.kind != OpKind::kBarrier) {
+        entry.count = operation.compared_count();
+        entry.input_count = operation.buffer.count;
+        entry.output_count = operation.result().count;
+        copy(entry.dtype, ddp::to_string(operation.part().dtype));
+    }
+    layout::OperationSlot& slot = write(entry);
+    group.slot->queued.store(operation.seq, std::memory_order_relaxed);
+    return {slot, *group.slot, entry.id, operation.seq};
+}
+
+std::vector<BoardTicket> Board::queue(const TransferBatch& batch, const BoardGroup& group, ddprun::TimePoint now) {
+    std::vector<BoardTicket> tickets;
+    for (std::size_t i = 0; group.slot != nullptr && i < batch.transfers.size(); ++i) {
+        const Transfer& transfer = batch.transfers[i];
+        layout::Operation entry;
+        entry.group = group.id;
+        entry.seq = group.slot->queued.load(std::memory_order_relaxed);
+        entry.p2p_seq = batch.seq;
+        entry.queued = nanoseconds(now);
+        entry.peer = transfer.peer;
+        entry.count = entry.input_count = entry.output_count = transfer.buffer.count;
+        copy(entry.op, transfer.sends ? "send" : "recv");
+        copy(entry.dtype, ddp::to_string(transfer.buffer.dtype));
+        copy(entry.tag, batch.tag.empty() ? fmt::format("tag {}", transfer.tag) : batch.tag);
+        layout::OperationSlot& slot = write(entry);
+        tickets.emplace_back(slot, *group.slot, entry.id, 0).started();
+    }
+    return tickets;
+}
+
+void Board::set_phase(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    layout::Phase phase;
+    phase.since = now();
+    copy(phase.text, text);
+    memory_.phase.store(phase);
+}
+
+void BoardTicket::mark_started() const {
+    if (is_fork.load(std::memory_order_relaxed)) return;
+    if (has_slot()) slot_->started.store(now(), std::memory_order_relaxed);
+    if (seq_ != 0) group_->started.store(seq_, std::memory_order_relaxed);
+}
+
+void BoardTicket::mark_ended(bool well) const {
+    if (is_fork.load(std::memory_order_relaxed)) return;
+    if (has_slot()) slot_->ended.store(well ? now() : -now(), std::memory_order_relaxed);
+    if (seq_ != 0 && well) group_->done.store(seq_, std::memory_order_relaxed);
+}
+
+void BoardTicket::mark_done(ddprun::TimePoint queued) const {
+    if (is_fork.load(std::memory_order_relaxed)) return;
+    if (has_slot()) {
+        slot_->started.store(nanoseconds(queued), std::memory_order_relaxed);
+        slot_->ended.store(nanoseconds(queued), std::memory_order_relaxed);
+    }
+    if (seq_ == 0) return;
+    group_->started.store(seq_, std::memory_order_relaxed);
+    group_->done.store(seq_, std::memory_order_relaxed);
+}
+
+BoardPlace::BoardPlace(const GroupSpec& spec)
+    : board_(process_board()), group_(board_ != nullptr ? board_->add(spec) : BoardGroup()) {}
+
+BoardPlace::~BoardPlace() {
+    if (board_ != nullptr && !is_fork.load(std::memory_order_relaxed)) board_->remove(group_);
+}
+
+BoardTicket BoardPlace::queue(const Operation& operation, ddprun::TimePoint now) {
+    if (board_ == nullptr || is_fork.load(std::memory_order_relaxed)) return {};
+    return board_->queue(operation, group_, now);
+}
+
+std::vector<BoardTicket> BoardPlace::queue(const TransferBatch& batch, ddprun::TimePoint now) {
+    if (board_ == nullptr || is_fork.load(std::memory_order_relaxed)) return {};
+    return board_->queue(batch, group_, now);
+}
+
+}  // namespace ddp::detail
+
+namespace ddp {
+
+void set_phase(std::string_view text) {
+    if (detail::Board* board = detail::process_board()) board->set_phase(text);
+}
+
+}  // namespace ddp

@@ -1,0 +1,107 @@
+#pragma once
+// Board: writes down what the groups of this process do, where the agent can read it even after a SIGKILL. A few plain
+// stores for each operation; no lock, no system call. Any thread. Without ddprun there is none, and nothing is written.
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/board_layout.hpp"
+#include "common/clock.hpp"
+
+namespace ddp::detail {
+
+struct Operation;
+struct GroupSpec;
+struct Transfer;
+struct TransferBatch;
+
+/// Where an operation stands on the board. Empty: nowhere.
+class BoardTicket {
+public:
+    BoardTicket() = default;
+    BoardTicket(ddprun::board::OperationSlot& slot, ddprun::board::GroupSlot& group, std::uint64_t id,
+                std::uint64_t seq)
+        : slot_(&slot), group_(&group), id_(id), seq_(seq) {}
+
+    /// The backend is at it.
+    void started() const {
+        if (slot_ != nullptr) mark_started();
+    }
+    void ended(bool well) const {
+        if (slot_ != nullptr) mark_ended(well);
+    }
+
+    /// Begun and done in the moment in which it was queued: without another look at the clock.
+    void done_at_once(ddprun::TimePoint queued) const {
+        if (slot_ != nullptr) mark_done(queued);
+    }
+
+private:
+    void mark_started() const;
+    void mark_done(ddprun::TimePoint queued) const;
+    void mark_ended(bool well) const;
+    [[nodiscard]] bool has_slot() const { return slot_->id.load(std::memory_order_relaxed) == id_; }
+
+    ddprun::board::OperationSlot* slot_ = nullptr;
+    ddprun::board::GroupSlot* group_ = nullptr;
+    std::uint64_t id_ = 0;
+    std::uint64_t seq_ = 0;  ///< 0: a send or receive, which is no step of the group's
+};
+
+/// Where a group stands. Empty: nowhere.
+struct BoardGroup {
+    ddprun::board::GroupSlot* slot = nullptr;
+    std::uint32_t id = 0;
+};
+
+class Board {
+public:
+    /// Of memory that take_board() has given, or a new one; it outlives this object.
+    explicit Board(ddprun::board::Board& memory) : memory_(memory) {}
+
+    /// The place of a new group; empty when there is none left.
+    [[nodiscard]] BoardGroup add(const GroupSpec& spec);
+    /// The group is gone; its place is taken when others need it.
+    void remove(const BoardGroup& group);
+    [[nodiscard]] BoardTicket queue(const Operation& operation, const BoardGroup& group, ddprun::TimePoint now);
+    /// Sends and receives begin at once.
+    [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, const BoardGroup& group,
+                                                 ddprun::TimePoint now);
+    void set_phase(std::string_view text);
+
+private:
+    [[nodiscard]] ddprun::board::OperationSlot& write(ddprun::board::Operation& entry);
+
+    ddprun::board::Board& memory_;
+    std::mutex mutex_;  ///< of groups and phase
+    std::uint32_t groups_ = 0;
+};
+
+/// The one that the agent handed to this process, by DDPRUN_BOARD_FD; taken at the first call. Null: there is none, or
+/// it belongs to another process, or this is a fork of the one that it belongs to.
+[[nodiscard]] Board* process_board();
+
+/// Takes the board behind `descriptor`; null, with the reason in `problem`, when it is no board, or another process
+/// writes it. For process_board() and tests.
+[[nodiscard]] ddprun::board::Board* take_board(int descriptor, std::string& problem);
+
+/// A group's place on the board, for as long as this object lives.
+class BoardPlace {
+public:
+    explicit BoardPlace(const GroupSpec& spec);
+    ~BoardPlace();
+    BoardPlace(const BoardPlace&) = delete;
+    BoardPlace& operator=(const BoardPlace&) = delete;
+
+    [[nodiscard]] BoardTicket queue(const Operation& operation, ddprun::TimePoint now);
+    [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, ddprun::TimePoint now);
+
+private:
+    Board* const board_;
+    const BoardGroup group_;
+};
+
+}  // namespace ddp::detail
