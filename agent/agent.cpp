@@ -16,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/announcer.hpp"
+#include "agent/board/board_desk.hpp"
 #include "agent/daemon_link.hpp"
 #include "agent/environment.hpp"
 #include "agent/event_queue.hpp"
@@ -55,6 +56,7 @@ coordinator::Join join_of(const AgentConfig& config) {
     join.max_restarts = config.max_restarts;
     join.run_id = config.run_id;
     join.node_rank = config.node_rank;
+    join.boards = true;
     return join;
 }
 
@@ -72,6 +74,7 @@ private:
     void take_name(const coordinator::Welcome& welcome);
 
     void start_some();
+    [[nodiscard]] BoardsHere boards_here() const;
 
     // The actions.
     void perform(const StartWorkers& action);
@@ -99,6 +102,7 @@ private:
     asio::posix::stream_descriptor guard_;
     std::array<char, 1> guard_byte_{};
     asio::steady_timer deadline_;
+    BoardDesk boards_;
     int exit_code_ = exit_code::kInternal;
 };
 
@@ -116,16 +120,24 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
             {[this](Event event) { events_.push(std::move(event)); },
              [this](const coordinator::Welcome& welcome) { take_name(welcome); },
              [this](const coordinator::Waiting& waiting) { announcer_.tell_wait(waiting); },
+             [this](const coordinator::ShowBoards& wish) { boards_.show(wish); },
+             [this](const coordinator::Notice& notice) {
+                 if (notice.generation == state_.generation) announcer_.tell_job_notice(notice.text);
+             },
              [this](const std::string& notice) { spdlog::warn("{}{}", announcer_.tag(), notice); }}),
       signals_(io, events_),
       guard_(io),
-      deadline_(io) {
+      deadline_(io),
+      boards_(
+          io, config_.stall_warning, [this] { return boards_here(); },
+          [this](const coordinator::AgentMessage& message) { link_.tell(message); }) {
     state_.grace = config_.grace;
     state_.slots = config_.slots;
 }
 
 asio::awaitable<int> Agent::run() {
     watch_guard();
+    boards_.start();
     link_.start();
     while (state_.phase != Phase::kDone) {
         const Event event = co_await events_.next();  // the only place that waits
@@ -137,6 +149,7 @@ asio::awaitable<int> Agent::run() {
         }
         arm_deadline();
     }
+    boards_.stop();
     co_await link_.close();
     signals_.close();
     logs_.finish(kLogFlush);
@@ -178,6 +191,7 @@ void Agent::perform(const StartWorkers& action) {
     assignment_ = action.assignment;
     announcer_.tell_start(action.assignment);
     workers_.reset();
+    boards_.reset();
     workers_.emplace(io_, WorkerProcesses::Callbacks{[this](LocalRank rank, const ExitStatus& status, bool unasked) {
                                                          events_.push(WorkerExited{rank, status, unasked});
                                                      },
@@ -224,6 +238,13 @@ void Agent::perform(const ReportFailure& action) {
     }
     const coordinator::AgentMessage message = coordinator::WorkerFailed{action.generation, std::move(report)};
     link_.send(message);
+}
+
+BoardsHere Agent::boards_here() const {
+    if (!assignment_ || !workers_) return {};
+    const bool running = state_.phase == Phase::kRunning;
+    return {&*assignment_, &*workers_, running ? state_.running : std::set<LocalRank>(), config_.node_name,
+            config_.slots};
 }
 
 void Agent::perform(const Finish& action) {

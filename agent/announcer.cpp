@@ -66,6 +66,11 @@ void Announcer::tell_start(const Assignment& assignment) {
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
 
+void Announcer::tell_job_notice(const std::string& text) {
+    if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
+    spdlog::warn("{} [all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
+}
+
 /// In a job of several terminals each is told which one it is, and told again when that has changed.
 void Announcer::tell_place(const Assignment& assignment) {
     if (config_.max_nodes == 1 || config_.emulated) return;

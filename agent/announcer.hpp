@@ -27,6 +27,8 @@ public:
     /// long.
     void tell_reason(const Event& event, const State& after, const std::string& reason);
     void tell_wait(const coordinator::Waiting& waiting);
+    /// Something about the job as a whole: said by one node where one terminal shows several.
+    void tell_job_notice(const std::string& text);
     /// Workers are about to be started.
     void tell_start(const coordinator::Assignment& assignment);
     /// The agent ends. `left`: processes that survive SIGKILL.

@@ -51,6 +51,10 @@ void DaemonLink::send(const AgentMessage& message) {
     if (client_) client_->send(message);
 }
 
+void DaemonLink::tell(const AgentMessage& message) {
+    if (!closed_ && client_ && knows_boards_) client_->send(message);
+}
+
 asio::awaitable<void> DaemonLink::close() {
     if (std::exchange(closed_, true)) co_return;
     timer_.cancel();
@@ -149,6 +153,7 @@ void DaemonLink::take(DaemonMessage message) {
                        lost_after_ = welcome.lost_after;
                        timer_.cancel();  // the first heartbeat may be due earlier than we thought
                        welcomed_ = true;
+                       knows_boards_ = welcome.boards;
                        if (!welcome.session.empty()) join_.session = welcome.session;
                        if (std::exchange(interrupted_, false))
                            callbacks_.notice("connected to the rendezvous daemon again");
@@ -171,6 +176,12 @@ void DaemonLink::take(DaemonMessage message) {
                        over_ = true;
                        callbacks_.event(JobFinished{finished.verdict});
                    },
+                   [this](const ShowBoards& wish) { callbacks_.show_boards(wish); },
+                   [this](const Notice& notice) {
+                       callbacks_.job_notice({notice.generation, words_of(notice.text)});
+                   },
+                   [](const ShownBoard&) {},  // those are for ddpctl
+                   [](const Inspected&) {},
                    [this](const Rejected& rejected) {
                        refused_for_now_ = rejected.try_again && welcomed_;
                        if (refused_for_now_) return;

@@ -27,6 +27,8 @@ public:
         std::function<void(Event)> event;
         std::function<void(const coordinator::Welcome&)> welcomed;
         std::function<void(const coordinator::Waiting&)> waiting;
+        std::function<void(const coordinator::ShowBoards&)> show_boards;
+        std::function<void(const coordinator::Notice&)> job_notice;  ///< about the job as a whole
         std::function<void(const std::string&)> notice;  ///< for people: the connection broke, and was made again
     };
 
@@ -36,6 +38,8 @@ public:
     void start();
     /// While there is no connection it waits for the next one; if there is none in time, DaemonLost says so.
     void send(const coordinator::AgentMessage& message);
+    /// What is of use now or never: dropped while there is no connection, or when the daemon does not understand it.
+    void tell(const coordinator::AgentMessage& message);
     /// Says goodbye after what was sent; bounded.
     [[nodiscard]] boost::asio::awaitable<void> close();
 
@@ -63,6 +67,7 @@ private:
     std::vector<coordinator::AgentMessage> reports_;
     boost::asio::steady_timer timer_;
     bool welcomed_ = false;
+    bool knows_boards_ = false;     ///< the daemon does
     bool interrupted_ = false;      ///< people were told that the connection broke
     bool refused_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
     bool over_ = false;             ///< the daemon has said its last word

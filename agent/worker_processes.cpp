@@ -14,6 +14,7 @@
 #include <csignal>
 #include <utility>
 
+#include "agent/board/process_state.hpp"
 #include "agent/guard/children.hpp"
 #include "agent/output/text.hpp"
 
@@ -87,6 +88,7 @@ void WorkerProcesses::all_started() {
 void WorkerProcesses::on_exit(LocalRank rank) {
     Worker& ended = *workers_.at(static_cast<std::size_t>(number(rank)));
     ended.status = ended.process->status();
+    ended.ended_at = Clock::now();
     const bool killed_by_others =
         ended.status->kind == ExitStatus::Kind::kSignaled && ended.status->number == SIGKILL && stop_signal_ != SIGKILL;
     callbacks_.exited(rank, *ended.status, !ended.told || killed_by_others);
@@ -230,6 +232,23 @@ coordinator::BoardView WorkerProcesses::board(LocalRank rank, std::size_t most) 
     const auto index = static_cast<std::size_t>(number(rank));
     return index < workers_.size() && workers_[index]->board ? workers_[index]->board->view(most)
                                                              : coordinator::BoardView();
+}
+
+coordinator::RankBoard WorkerProcesses::rank_board(LocalRank rank, std::size_t most) const {
+    coordinator::RankBoard shown;
+    shown.view = board(rank, most);
+    const auto index = static_cast<std::size_t>(number(rank));
+    if (index >= workers_.size()) {
+        shown.process = "not started yet";
+        return shown;
+    }
+    const Worker& worker = *workers_[index];
+    shown.pid = worker.pid;
+    shown.ended = worker.status.has_value();
+    shown.process = worker.status ? fmt::format("{}, {} ago", to_string(*worker.status),
+                                                coordinator::how_long(Clock::now() - worker.ended_at))
+                                  : process_state(worker.pid);
+    return shown;
 }
 
 std::vector<pid_t> WorkerProcesses::remaining() const {

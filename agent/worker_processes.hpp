@@ -20,6 +20,7 @@
 #include "agent/output/worker_stream.hpp"
 #include "common/clock.hpp"
 #include "common/ids.hpp"
+#include "rendezvous/coordinator/messages.hpp"
 
 namespace ddprun::agent {
 
@@ -69,6 +70,8 @@ public:
 
     /// What a worker's board says; see WorkerBoard::view(). Empty when there is no such worker.
     [[nodiscard]] coordinator::BoardView board(LocalRank rank, std::size_t most) const;
+    /// The board and the state of the process; rank, host and clock are for the caller to fill in.
+    [[nodiscard]] coordinator::RankBoard rank_board(LocalRank rank, std::size_t most) const;
 
     /// Pids of what is left: workers that run, and strays.
     [[nodiscard]] std::vector<pid_t> remaining() const;
@@ -80,6 +83,7 @@ private:
         pid_t pid = -1;
         std::optional<ChildProcess> process;  ///< empty once reaped
         std::optional<ExitStatus> status;
+        TimePoint ended_at;
         bool told = false;  ///< it got the group's signal while it ran
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;

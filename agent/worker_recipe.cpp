@@ -34,6 +34,7 @@ WorkerSpec WorkerRecipe::make(const Assignment& assignment, const std::string& r
                             spec.error_file ? spec.error_file->path() : ""};
     spec.argv = worker_command(config_.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, place);
+    environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);
     environment.erase(board::kDescriptorVariable);  // ours may itself be a worker of another job
     if (Result<WorkerBoard> made = WorkerBoard::make()) {
         environment[board::kDescriptorVariable] = std::to_string(made->descriptor());

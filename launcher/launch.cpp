@@ -118,6 +118,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.command = std::move(plan.command);
     config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
     config.grace = options.grace;
+    config.stall_warning = options.stall_warning;
     config.output.log_dir = options.log_dir.value_or("");
     config.output.redirect_to_files = options.redirects == StreamCode::kBoth;
     config.output.tee = options.tee == StreamCode::kBoth;

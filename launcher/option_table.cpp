@@ -124,6 +124,9 @@ constexpr std::array kTable{
     OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS", "the longest a worker may take to end when asked, before it is killed (default 30)",
               [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); }, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
 
+    OptionRow{"stall-warning", 0, kOutput, "SECONDS", "say who keeps whom waiting when a worker is in one collective for so long; 0: never (default 30)",
+              [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
+
     OptionRow{"local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
               [](Options& o, Text) { return without_effect(o, "local-addr", "the daemon uses the address that it sees"); }},
     OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once", apply_monitor_interval},

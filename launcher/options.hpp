@@ -44,6 +44,7 @@ struct Options {
     StreamCode tee = StreamCode::kNone;
     bool label = false;
     std::chrono::milliseconds grace{30'000};
+    std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
 
     std::optional<LocalNode> as_local_node; ///< set in the processes that --local-nodes starts
     std::vector<std::string> notes;         ///< what was accepted but has no effect, one sentence each

@@ -10,7 +10,7 @@
 
 #include "common/exit_status.hpp"
 #include "common/ids.hpp"
-#include "rendezvous/coordinator/messages_board.hpp"
+#include "rendezvous/coordinator/messages_inspect.hpp"
 
 namespace ddprun::coordinator {
 
@@ -70,6 +70,7 @@ struct Join {
     std::optional<std::string> run_id;     ///< absent: any job that this daemon serves
     std::optional<int> node_rank;          ///< the place asked for (--node-rank, SLURM_NODEID)
     std::optional<std::string> session = {};  ///< of an earlier Welcome, which only the same daemon can go on with
+    bool boards = false;                   ///< it understands ShowBoards and Notice
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -110,7 +111,8 @@ struct Leave {
     friend bool operator==(const Leave&, const Leave&) = default;
 };
 
-using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave>;
+using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave,
+                                  Stalled, ShownBoard, Inspect>;
 
 // ---- daemon → agent --------------------------------------------------------------------------------------------------
 
@@ -121,6 +123,7 @@ struct Welcome {
     std::chrono::milliseconds lost_after{3000};          ///< silence after which a side counts as lost
     std::string node_name = {};  ///< what the job calls this node: its host's name, with "#2" … if another node has that one
     std::string session = {};    ///< drawn by the daemon when it began; empty: it does not say
+    bool boards = false;         ///< it understands Stalled and ShownBoard
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
@@ -169,6 +172,7 @@ struct Rejected {
     friend bool operator==(const Rejected&, const Rejected&) = default;
 };
 
-using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected>;
+using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected, ShowBoards, Notice,
+                                   ShownBoard, Inspected>;
 
 }  // namespace ddprun::coordinator

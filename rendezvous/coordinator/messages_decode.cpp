@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <utility>
 
+#include "rendezvous/coordinator/messages_fields.hpp"
+#include "rendezvous/coordinator/messages_inspect_json.hpp"
 #include "rendezvous/coordinator/messages_json.hpp"
 
 namespace ddprun::coordinator {
@@ -13,109 +14,8 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMaxDepth = 8;  // verdict, culprit, status, and room for members of later versions
-constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1} << 53;
 constexpr std::int64_t kMaxFailingMs = 3'600'000;
-constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
-
-/// Reads the members of one object. The first problem is kept and names its member; after it every read gives a value
-/// of no meaning, so that a message is read straight through and the problem is looked at once.
-class Fields {
-public:
-    Fields(const json::value& value, std::string path, std::optional<Error>& problem)
-        : object_(value.if_object()), path_(std::move(path)), problem_(problem) {
-        if (object_ == nullptr) fail(Errc::kMalformed, path_.empty() ? "the message" : path_, "must be an object");
-    }
-
-    bool has(std::string_view key) const {
-        const json::value* value = object_ ? object_->if_contains(key) : nullptr;
-        return value != nullptr && !value->is_null();
-    }
-
-    std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high) {
-        const json::value* value = member(key);
-        if (value == nullptr) return low;
-        if (value->is_uint64()) return out_of_range(key, low, high);  // Boost.JSON: beyond int64
-        if (!value->is_int64()) return fail(Errc::kMalformed, full(key), "must be an integer"), low;
-        if (value->get_int64() < low || value->get_int64() > high) return out_of_range(key, low, high);
-        return value->get_int64();
-    }
-
-    int small(std::string_view key, std::int64_t low, std::int64_t high = kMaxInt) {
-        return static_cast<int>(integer(key, low, high));
-    }
-
-    bool boolean(std::string_view key) {
-        const json::value* value = member(key);
-        if (value == nullptr) return false;
-        if (!value->is_bool()) fail(Errc::kMalformed, full(key), "must be true or false");
-        return value->is_bool() && value->get_bool();
-    }
-
-    std::string text(std::string_view key) {
-        const json::value* value = member(key);
-        return value ? text_of(*value, full(key)) : std::string();
-    }
-
-    std::vector<std::string> list(std::string_view key) {
-        const json::value* value = member(key);
-        if (value == nullptr) return {};
-        if (!value->is_array())
-            return fail(Errc::kMalformed, full(key), "must be an array"), std::vector<std::string>();
-        std::vector<std::string> result;
-        std::size_t bytes = 0;
-        for (const json::value& item : value->get_array()) {
-            result.push_back(text_of(item, full(key) + "[]"));
-            bytes += result.back().size() + 1;
-            if (bytes > kMaxListBytes) {
-                fail(Errc::kLimit, full(key), fmt::format("is larger than {} bytes", kMaxListBytes));
-                break;
-            }
-        }
-        return result;
-    }
-
-    Fields object(std::string_view key) {
-        const json::value* value = member(key);
-        static const json::value kNothing = json::object();
-        return Fields(value ? *value : kNothing, full(key), problem_);
-    }
-
-    void fail_at(std::string_view key, std::string_view why) { fail(Errc::kMalformed, full(key), why); }
-
-private:
-    std::string full(std::string_view key) const {
-        return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
-    }
-
-    const json::value* member(std::string_view key) {
-        const json::value* value = object_ ? object_->if_contains(key) : nullptr;
-        if (value == nullptr) fail(Errc::kMalformed, full(key), "is missing");
-        return value;
-    }
-
-    std::string text_of(const json::value& value, const std::string& where) {
-        if (!value.is_string()) return fail(Errc::kMalformed, where, "must be a string"), std::string();
-        if (value.get_string().size() > kMaxTextBytes) {
-            fail(Errc::kLimit, where, fmt::format("is longer than {} bytes", kMaxTextBytes));
-            return {};
-        }
-        return std::string(value.get_string());
-    }
-
-    std::int64_t out_of_range(std::string_view key, std::int64_t low, std::int64_t high) {
-        fail(Errc::kMalformed, full(key), fmt::format("must be between {} and {}", low, high));
-        return low;
-    }
-
-    void fail(Errc code, std::string_view where, std::string_view why) {
-        if (!problem_) problem_ = Error{code, fmt::format("a control message is malformed: {} {}", where, why)};
-    }
-
-    const json::object* object_;
-    std::string path_;
-    std::optional<Error>& problem_;
-};
 
 Generation generation(Fields& in) { return Generation{in.integer("generation", 0, kMaxGeneration)}; }
 
@@ -184,6 +84,7 @@ Join read_join(Fields& in) {
     if (in.has("run_id")) join.run_id = in.text("run_id");
     if (in.has("node_rank")) join.node_rank = in.small("node_rank", 0);
     if (in.has("session")) join.session = in.text("session");
+    join.boards = in.has("boards") && in.boolean("boards");
     return join;
 }
 
@@ -194,6 +95,7 @@ Welcome read_welcome(Fields& in) {
     welcome.lost_after = std::chrono::milliseconds(in.integer("lost_after_ms", 1, kMaxMilliseconds));
     if (in.has("node_name")) welcome.node_name = in.text("node_name");
     if (in.has("session")) welcome.session = in.text("session");
+    welcome.boards = in.has("boards") && in.boolean("boards");
     return welcome;
 }
 
@@ -240,6 +142,9 @@ std::optional<AgentMessage> read_agent_message(const std::string& type, Fields& 
     if (type == "group_stopped") return GroupStopped{generation(in)};
     if (type == "group_succeeded") return GroupSucceeded{generation(in)};
     if (type == "leave") return Leave{in.small("signal", 1, 127)};
+    if (type == "stalled") return read_stalled(in);
+    if (type == "shown_board") return read_shown_board(in);
+    if (type == "inspect") return read_inspect(in);
     return std::nullopt;
 }
 
@@ -261,6 +166,10 @@ std::optional<DaemonMessage> read_daemon_message(const std::string& type, Fields
         message.try_again = in.has("try_again") && in.boolean("try_again");
         return message;
     }
+    if (type == "show_boards") return read_show_boards(in);
+    if (type == "notice") return read_notice(in);
+    if (type == "shown_board") return read_shown_board(in);
+    if (type == "inspected") return read_inspected(in);
     return std::nullopt;
 }
 

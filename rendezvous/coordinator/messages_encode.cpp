@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/coordinator/messages_inspect_json.hpp"
 #include "rendezvous/coordinator/messages_json.hpp"
 #include "rendezvous/coordinator/utf8.hpp"
 
@@ -83,6 +84,7 @@ json::object fields(const Join& m) {
     if (m.run_id) result["run_id"] = text(*m.run_id);
     if (m.node_rank) result["node_rank"] = *m.node_rank;
     if (m.session) result["session"] = text(*m.session);
+    if (m.boards) result["boards"] = true;
     return result;
 }
 
@@ -111,6 +113,7 @@ json::object fields(const Welcome& m) {
                         {"lost_after_ms", m.lost_after.count()}};
     if (!m.node_name.empty()) result["node_name"] = text(m.node_name);
     if (!m.session.empty()) result["session"] = text(m.session);
+    if (m.boards) result["boards"] = true;
     return result;
 }
 

@@ -142,7 +142,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     Join named = message;
     named.host = unique_name(state, id, message.host);
     t.send(id, Welcome{state.config.run_id, state.config.heartbeat_interval, state.config.lost_after, named.host,
-                       state.config.session});
+                       state.config.session, true});
     if (state.phase == Phase::kFinished) {  // its connection broke before it could hear the verdict
         state.nodes.at(id).link = Link::kConnected;
         t.send(id, Finished{*state.verdict});

@@ -46,6 +46,10 @@ void receive(Transition& t, const NodeMessage& event) {
                    [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
                    [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true); },
                    [&](const Leave& m) { leave(t, event.node, m.signal); },
+                   // The daemon's inquiries are about them, and change nothing here.
+                   [](const Stalled&) {},
+                   [](const ShownBoard&) {},
+                   [](const Inspect&) {},
                },
                event.message);
 }

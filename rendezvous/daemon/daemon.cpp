@@ -86,6 +86,7 @@ awaitable<void> Daemon::tick() {
     while (!exit_code_) {
         const TimePoint now = Clock::now();
         apply(coordinator::Tick{now});
+        perform(inquiries_.tick(state_, now));
         if (state_.verdict && !verdict_is_missed(now)) end(exit_code::kSuccess);
         if (!exit_code_ && deserted(now)) end(exit_code::kInfrastructure);
         if (exit_code_) co_return;
@@ -202,5 +203,23 @@ void Daemon::perform(const coordinator::FinishJob&) {
     finished_at_ = state_.now;
     if (!verdict_is_missed(finished_at_)) end(exit_code::kSuccess);  // else tick() does
 }
+
+void Daemon::perform(const InquiryActions& actions) {
+    for (const InquiryAction& action : actions) {
+        std::visit([this](const auto& what) { perform(what); }, action);
+    }
+}
+
+void Daemon::perform(const ToAgent& action) {
+    if (const auto agent = agents_.find(action.node); agent != agents_.end())
+        agent->second->send(coordinator::encode(action.message));
+}
+
+void Daemon::perform(const ToInspector& action) {
+    if (const auto inspector = inspectors_.find(action.inspector); inspector != inspectors_.end())
+        inspector->second->send(coordinator::encode(action.message));
+}
+
+void Daemon::perform(const Conclusion& action) { spdlog::info("{}", printable(action.text)); }
 
 }  // namespace ddprun::daemon

@@ -14,6 +14,7 @@
 
 #include "common/error.hpp"
 #include "rendezvous/coordinator/coordinator.hpp"
+#include "rendezvous/daemon/inquiries.hpp"
 #include "rendezvous/daemon/line_limit.hpp"
 #include "rendezvous/store/server.hpp"
 #include "rendezvous/transport/channel.hpp"
@@ -23,6 +24,8 @@ namespace ddprun::daemon {
 inline constexpr std::uint16_t kDefaultPort = 29400;
 /// Connections that have not joined yet; more wait in the listener's backlog.
 inline constexpr int kMaxStrangers = 256;
+/// Connections of ddpctl at one time.
+inline constexpr std::size_t kMaxInspectors = 16;
 
 struct DaemonConfig {
     boost::asio::ip::address bind = boost::asio::ip::address_v4::loopback();
@@ -59,6 +62,9 @@ private:
     void spawn(boost::asio::awaitable<void> task);
     boost::asio::awaitable<void> accept_connections();
     boost::asio::awaitable<void> serve(tcp::socket socket);
+    boost::asio::awaitable<void> serve_agent(coordinator::Join join, ChannelPtr channel, std::string peer);
+    boost::asio::awaitable<void> serve_inspector(coordinator::Inspect wish, ChannelPtr channel, std::string peer);
+    void inquire(const coordinator::NodeId& node, const coordinator::AgentMessage& message);
     [[nodiscard]] bool admit(const coordinator::Join& join, const ChannelPtr& channel);
     void refuse(const ChannelPtr& channel, const coordinator::Rejected& answer);
     void close_later(ChannelPtr channel);
@@ -74,6 +80,10 @@ private:
     void perform(const coordinator::CloseStore& action);
     void perform(const coordinator::Disconnect& action);
     void perform(const coordinator::FinishJob& action);
+    void perform(const InquiryActions& actions);
+    void perform(const ToAgent& action);
+    void perform(const ToInspector& action);
+    void perform(const Conclusion& action);
     void log_step(const std::string& reason, Generation before);
     [[nodiscard]] bool deserted(TimePoint now);
     [[nodiscard]] bool verdict_is_missed(TimePoint now) const;
@@ -85,6 +95,9 @@ private:
     coordinator::State state_;
     std::optional<coordinator::Event> answer_;  ///< of an action, to be applied after the other actions of its step
     std::map<coordinator::NodeId, ChannelPtr> agents_;
+    Inquiries inquiries_;
+    std::map<InspectorId, ChannelPtr> inspectors_;
+    std::uint64_t last_inspector_ = 0;
     ChannelPtr joining_;  ///< whose Join is being decided on
     std::map<Generation, std::unique_ptr<store::StoreServer>> stores_;
 

@@ -73,20 +73,31 @@ awaitable<void> Daemon::serve(tcp::socket socket) {
         log_stranger(fmt::format("closed the connection of {}: {}", peer, greeting.error().message));
         co_return;
     }
-    if (exit_code_ || !admit(greeting->join, greeting->channel)) co_return;
+    if (exit_code_) co_return;
+    ChannelPtr channel = std::move(greeting->channel);
+    if (auto* join = std::get_if<coordinator::Join>(&greeting->who)) {
+        coordinator::Join named = std::move(*join);
+        co_await serve_agent(std::move(named), std::move(channel), peer);
+    } else {
+        const coordinator::Inspect wish = std::get<coordinator::Inspect>(greeting->who);
+        co_await serve_inspector(wish, std::move(channel), peer);
+    }
+}
 
-    const coordinator::NodeId node = greeting->join.node;
-    const ChannelPtr channel = std::move(greeting->channel);
+awaitable<void> Daemon::serve_agent(coordinator::Join join, ChannelPtr channel, std::string peer) {
+    if (!admit(join, channel)) co_return;
+    const coordinator::NodeId node = join.node;
     while (true) {
         const Result<coordinator::AgentMessage> message = co_await next_message(channel);
         const auto agent = agents_.find(node);
         if (agent == agents_.end() || agent->second != channel) co_return;  // we closed it, or it was replaced
         if (message) {
             apply(coordinator::NodeMessage{node, *message, Clock::now()});
+            inquire(node, *message);
             continue;
         }
         if (message.error().code != Errc::kClosed) {
-            spdlog::warn("closed the connection of node {} at {}: {}", printable(greeting->join.host), peer,
+            spdlog::warn("closed the connection of node {} at {}: {}", printable(join.host), peer,
                          printable(message.error().message));
         }
         channel->abort();
@@ -94,6 +105,39 @@ awaitable<void> Daemon::serve(tcp::socket socket) {
         apply(coordinator::NodeDisconnected{node, Clock::now()});
         co_return;
     }
+}
+
+void Daemon::inquire(const coordinator::NodeId& node, const coordinator::AgentMessage& message) {
+    if (const auto* stalled = std::get_if<coordinator::Stalled>(&message)) {
+        perform(inquiries_.stalled(state_, node, *stalled, Clock::now()));
+    } else if (const auto* shown = std::get_if<coordinator::ShownBoard>(&message)) {
+        perform(inquiries_.shown(state_, node, *shown));
+    }
+}
+
+/// One that looks and changes nothing. It asks again when it has its answer, and goes when it likes.
+awaitable<void> Daemon::serve_inspector(coordinator::Inspect wish, ChannelPtr channel, std::string peer) {
+    if (wish.protocol != coordinator::kProtocolVersion || inspectors_.size() >= kMaxInspectors) {
+        const std::string why = inspectors_.size() >= kMaxInspectors
+                                    ? "too many others are looking at this job"
+                                    : fmt::format("it speaks version {} of the protocol, this daemon {}", wish.protocol,
+                                                  coordinator::kProtocolVersion);
+        refuse(channel, {why, false});
+        co_return;
+    }
+    const InspectorId id{++last_inspector_};
+    inspectors_[id] = channel;
+    perform(inquiries_.inspect(state_, id, wish, Clock::now()));
+    while (true) {
+        const Result<coordinator::AgentMessage> message = co_await next_message(channel);
+        const auto* again = message ? std::get_if<coordinator::Inspect>(&*message) : nullptr;
+        if (again == nullptr || exit_code_) break;
+        perform(inquiries_.inspect(state_, id, *again, Clock::now()));
+    }
+    inquiries_.forget(id);
+    inspectors_.erase(id);
+    channel->abort();
+    spdlog::debug("the inspector at {} is gone", peer);
 }
 
 bool Daemon::admit(const coordinator::Join& join, const ChannelPtr& channel) {
@@ -121,6 +165,7 @@ awaitable<void> Daemon::say_goodbye() {
     error_code ignored;  // closed is closed
     acceptor_.close(ignored);
     for (const auto& [node, channel] : agents_) close_later(channel);
+    for (const auto& [id, channel] : inspectors_) close_later(channel);
     agents_.clear();
     while (closing_ > 0) co_await closed_.async_wait(kTuple);  // each ends within its own time
     stores_.clear();

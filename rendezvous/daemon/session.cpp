@@ -42,9 +42,16 @@ awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadli
     if (text->size() > kMaxJoinBytes) co_return Error{Errc::kLimit, "its first message is too long for a join"};
     const Result<AgentMessage> message = coordinator::decode_agent_message(*text);
     if (!message) co_return message.error();
-    const auto* join = std::get_if<coordinator::Join>(&*message);
-    if (join == nullptr) co_return Error{Errc::kMalformed, "its first message is not a join"};
-    co_return Greeting{std::move(*channel), *join};
+    Greeting greeting;
+    greeting.channel = std::move(*channel);
+    if (const auto* join = std::get_if<coordinator::Join>(&*message)) {
+        greeting.who = *join;
+    } else if (const auto* inspect = std::get_if<coordinator::Inspect>(&*message)) {
+        greeting.who = *inspect;
+    } else {
+        co_return Error{Errc::kMalformed, "its first message is not a join"};
+    }
+    co_return greeting;
 }
 
 awaitable<Result<AgentMessage>> next_message(std::shared_ptr<Channel> channel) {

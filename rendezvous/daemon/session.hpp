@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <memory>
+#include <variant>
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
@@ -13,15 +14,16 @@
 
 namespace ddprun::daemon {
 
-/// A Join names one node; a stranger gets no more room than that.
+/// A first message names one node; a stranger gets no more room than that.
 inline constexpr std::size_t kMaxJoinBytes = 4u << 10;
 
+/// How somebody introduces itself: an agent, or a ddpctl that wants to look.
 struct Greeting {
     std::shared_ptr<transport::Channel> channel;
-    coordinator::Join join;
+    std::variant<coordinator::Join, coordinator::Inspect> who;
 };
 
-/// Upgrade and Join, both before `deadline`. Errors: those of accept_websocket; kTimeout without a Join in time;
+/// Upgrade and first message, both before `deadline`. Errors: those of accept_websocket; kTimeout without it in time;
 /// kMalformed, kLimit for another first message. The connection is closed then.
 [[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline);
 

@@ -9,6 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "agent/board/process_state.hpp"
+#include "agent/board/stall_watch.hpp"
 #include "agent/board/worker_board.hpp"
 #include "common/board_layout.hpp"
 #include "tests/catch.hpp"
@@ -236,4 +238,47 @@ TEST_CASE("the second program of a worker takes the board that the first has lef
     CHECK(agent.view(4).written);
     CHECK(agent.view(4).phase == "");
     ::munmap(memory, sizeof *memory);
+}
+
+TEST_CASE("an operation that takes too long is reported once, and the next one again", "[agent]") {
+    using namespace std::chrono_literals;
+    StallWatch watch(10s);
+    BoardView view;
+    view.written = true;
+    view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 3, 3, 2});
+    coordinator::BoardOperation& operation = view.operations.emplace_back();
+    operation.id = 30;
+    operation.seq = 3;
+    operation.group = 0;
+    CHECK_FALSE(watch.look(Rank{1}, view));  // queued only
+    operation.started_ago = 9s;
+    CHECK_FALSE(watch.look(Rank{1}, view));
+    operation.started_ago = 11s;
+    const auto report = watch.look(Rank{1}, view);
+    REQUIRE(report);
+    CHECK(*report == coordinator::Stalled{Generation{0}, Rank{1}, "world", 3, 0, 11s});
+    CHECK_FALSE(watch.look(Rank{1}, view));
+    CHECK(watch.look(Rank{2}, view));
+    operation.id = 31;
+    CHECK(watch.look(Rank{1}, view));
+    operation.ended_ago = 1s;
+    CHECK_FALSE(watch.look(Rank{1}, view));
+    operation.ended_ago.reset();
+    CHECK_FALSE(StallWatch(0s).look(Rank{1}, view));
+    watch.reset();
+    CHECK(watch.look(Rank{1}, view));
+    CHECK(watch.interval() == 1s);
+    CHECK(StallWatch(1s).interval() == 250ms);
+}
+
+TEST_CASE("the state of a process is told from the kernel's letter, whatever its name", "[agent]") {
+    CHECK(parse_process_state("71 (train) S 70 71") == "running");
+    CHECK(parse_process_state("71 (a) T (b) R 70") == "running");
+    CHECK(parse_process_state("71 (train) T 70") == "stopped");
+    CHECK(parse_process_state("71 (train) t 70") == "stopped");
+    CHECK(parse_process_state("71 (train) D 70") == "in the kernel");
+    CHECK(parse_process_state("71 (train) Z 70") == "ended");
+    CHECK(parse_process_state("") == "ended");
+    CHECK(parse_process_state("71 (train) ") == "ended");
+    CHECK(process_state(::getpid()) == "running");
 }

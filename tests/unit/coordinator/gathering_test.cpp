@@ -9,7 +9,7 @@ using Catch::Contains;
 TEST_CASE("the round closes at once when MAX nodes are here", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 2, .slots = 4});
     job.join("n1");
-    CHECK(job.sent<Welcome>().at("n1") == Welcome{"mnist", 1000ms, 3000ms, "n1", "session"});
+    CHECK(job.sent<Welcome>().at("n1") == Welcome{"mnist", 1000ms, 3000ms, "n1", "session", true});
     CHECK(job.sent<Waiting>().at("n1").reason == "1 of 2 nodes are here; giving up after 600 s");
     CHECK(job.sent<Waiting>().at("n1").present == Hosts{"n1"});
     job.join("n2");

@@ -23,13 +23,23 @@ std::vector<std::string> all_messages() {
     join.run_id = "run";
     join.node_rank = 1;
     join.session = "session";
+    join.boards = true;
+    RankBoard board;
+    board.view.groups.resize(1);
+    BoardOperation& operation = board.view.operations.emplace_back();
+    operation = {1, 0, 1, 1, "send", "sum", "f32", "tag", 1, 1, 1, 1, 1};
+    operation.started_ago = operation.ended_ago = std::chrono::nanoseconds(1);
+    operation.failed = true;
+    const ShownBoard shown{Generation{1}, 1, true, board};
+    const Inspect inspect{1, Rank{1}, 16};
     const std::vector<AgentMessage> from_agents{
         join,     Heartbeat{}, WorkerFailed{Generation{1}, failure}, WorkerFinished{}, GroupStopped{}, GroupSucceeded{},
-        Leave{15}};
-    const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1", "session"};
+        Leave{15}, Stalled{},   shown,                               inspect};
+    const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1", "session", true};
     const Verdict verdict{Outcome::kWorkerFailed, 1, "why", failure, 0};
     const std::vector<DaemonMessage> from_daemon{
-        welcome, Heartbeat{}, Waiting{}, Assignment{}, Abort{}, Finished{verdict}, Rejected{"why", true}};
+        welcome, Heartbeat{}, Waiting{}, Assignment{}, Abort{}, Finished{verdict}, Rejected{"why", true},
+        ShowBoards{Generation{1}, 1, Rank{1}, 16}, Notice{}, shown, Inspected{}};
     // A message that was added stands here too.
     REQUIRE(from_agents.size() == std::variant_size_v<AgentMessage>);
     REQUIRE(from_daemon.size() == std::variant_size_v<DaemonMessage>);

@@ -19,22 +19,27 @@ public:
     explicit Generator(std::uint32_t seed) : random_(seed) {}
 
     AgentMessage agent_message() {
-        switch (number(0, 6)) {
+        switch (number(0, 9)) {
             case 0: return join();
             case 1: return Heartbeat{};
             case 2: return WorkerFailed{generation(), failure()};
             case 3: return GroupStopped{generation()};
             case 4: return GroupSucceeded{generation()};
             case 5: return WorkerFinished{generation(), Rank{any()}};
+            case 6:
+                return Stalled{generation(), rank(),   text(), natural(), natural(),
+                               std::chrono::milliseconds(number(0, 1 << 30))};
+            case 7: return shown_board();
+            case 8: return Inspect{kProtocolVersion, maybe_rank(), number(0, kMaxOperationsShown)};
             default: return Leave{number(1, 64)};
         }
     }
 
     DaemonMessage daemon_message() {
-        switch (number(0, 6)) {
+        switch (number(0, 10)) {
             case 0:
                 return Welcome{text(), std::chrono::milliseconds(number(1, 1 << 30)),
-                               std::chrono::milliseconds(number(1, 1 << 30)), text(), text()};
+                               std::chrono::milliseconds(number(1, 1 << 30)), text(), text(), number(0, 1) == 1};
             case 1: return Heartbeat{};
             case 2: return Waiting{texts(), any(), any(), std::chrono::milliseconds(number(0, 1 << 30)), text()};
             case 3:
@@ -42,6 +47,10 @@ public:
                                   text(),       number(0, 65'535), any(),        any(), text()};
             case 4: return Abort{generation(), text()};
             case 5: return Finished{verdict()};
+            case 6: return ShowBoards{generation(), natural(), maybe_rank(), number(0, kMaxOperationsShown)};
+            case 7: return Notice{generation(), text()};
+            case 8: return shown_board();
+            case 9: return Inspected{text(), generation(), any(), texts(), text()};
             default: return Rejected{text(), number(0, 1) == 1};
         }
     }
@@ -77,10 +86,55 @@ private:
         if (number(0, 1)) join.run_id = text();
         if (number(0, 1)) join.node_rank = any();
         if (number(0, 1)) join.session = text();
+        join.boards = number(0, 1) == 1;
         return join;
+    }
+    Rank rank() { return Rank{number(0, 1 << 27)}; }
+    std::optional<Rank> maybe_rank() { return number(0, 1) ? std::optional(rank()) : std::nullopt; }
+    std::uint64_t natural() { return static_cast<std::uint64_t>(any()); }
+    std::chrono::nanoseconds duration() { return std::chrono::nanoseconds(any()); }
+    ShownBoard shown_board() {
+        ShownBoard shown{generation(), natural(), number(0, 1) == 1, {}};
+        RankBoard& board = shown.board;
+        board.rank = rank();
+        board.host = text();
+        board.pid = any();
+        board.process = text();
+        board.ended = number(0, 1) == 1;
+        board.wall_clock_ns = any();
+        board.view.written = number(0, 1) == 1;
+        board.view.phase = text();
+        board.view.phase_for = duration();
+        board.view.operations_in_all = natural();
+        for (int left = number(0, 3); left > 0; --left) {
+            board.view.groups.push_back({text(), number(0, 9), number(1, 9), {{number(0, 9), number(1, 9), number(0, 9)}},
+                                         number(0, 1) == 1, natural(), natural(), natural()});
+        }
+        for (int left = number(0, 3); left > 0; --left) board.view.operations.push_back(operation(board.view.groups.size()));
+        return shown;
+    }
+    BoardOperation operation(std::size_t groups) {
+        BoardOperation operation{natural(), number(-1, static_cast<int>(groups) - 1), natural(), natural()};
+        operation.op = text();
+        operation.reduce = text();
+        if (number(0, 1)) {
+            operation.dtype = "f32";
+            operation.count = natural();
+            operation.input_count = natural();
+            operation.output_count = natural();
+        }
+        operation.tag = text();
+        operation.peer = number(-1, 9);
+        operation.fingerprint = number(0, 1) ? 0 : (std::uint64_t{1} << 63) + natural();
+        operation.queued_ago = duration();
+        if (number(0, 1)) operation.started_ago = duration();
+        if (number(0, 1)) operation.ended_ago = duration();
+        operation.failed = number(0, 1) == 1;
+        return operation;
     }
     FailureReport failure() {
         FailureReport report{Rank{any()}, LocalRank{any()}, NodeRank{any()}, text(), any(), {}, text(), texts(), text()};
+        if (number(0, 1)) report.activity = text();
         report.status = number(0, 1) ? ExitStatus{ExitStatus::Kind::kExited, number(0, 255), false}
                                      : ExitStatus{ExitStatus::Kind::kSignaled, number(1, 64), number(0, 1) == 1};
         report.failing_for = std::chrono::milliseconds(number(0, 1) ? 0 : number(1, 3'600'000));
@@ -301,4 +355,46 @@ TEST_CASE("text is cut between characters and the cut is marked", "[coordinator]
     CHECK(clean_text("aébcd", 5) == "a…");
     CHECK(clean_text("🔥🔥", 4) == "…");
     CHECK(clean_text("", 3).empty());
+}
+
+TEST_CASE("a board with numbers out of all range is refused, naming the member", "[coordinator]") {
+    ShownBoard shown;
+    shown.board.view.groups.push_back({"world", 0, 4, {{0, 4, 1}}, true, 1, 1, 0});
+    BoardOperation& operation = shown.board.view.operations.emplace_back();
+    operation.group = 0;
+    operation.op = "barrier";
+    const std::string good = encode(AgentMessage(shown));
+    REQUIRE(decode_agent_message(good).has_value());
+    const auto with = [&](const std::string& part, const std::string& other) {
+        std::string text = good;
+        const auto at = text.find(part);
+        REQUIRE(at != std::string::npos);
+        return decode_agent_message(text.replace(at, part.size(), other));
+    };
+    CHECK_THAT(with("[0,4,1]", "[0,4]").error().message, Contains("board.groups[].members must be"));
+    CHECK_THAT(with("[0,4,1]", "[-1,4,1]").error().message, Contains("has a run beyond all ranks"));
+    CHECK_THAT(with("[0,4,1]", "[0,100000000,100]").error().message, Contains("has a run beyond all ranks"));
+    CHECK_THAT(with("\"group\":0", "\"group\":1").error().message, Contains("board.operations[].group must be between"));
+    CHECK_THAT(with("\"queued_ago_ns\":0", "\"queued_ago_ns\":-1").error().message, Contains("queued_ago_ns"));
+    shown.board.view.groups.resize(65, shown.board.view.groups.front());
+    CHECK_THAT(decode_agent_message(encode(AgentMessage(shown))).error().message, Contains("has more than 64 entries"));
+}
+
+TEST_CASE("the largest board fits into one message", "[coordinator]") {
+    ShownBoard shown;
+    const std::string worst(128, '\x01');
+    const std::vector<RankRun> runs(32, {1 << 26, 1, 1 << 26});
+    shown.board.view.groups.resize(64, {worst, 1, 1 << 26, runs, true, 1, 1, 1});
+    BoardOperation operation{1ull << 53, 63, 1ull << 53, 1ull << 53};
+    operation.op = worst.substr(0, 16);
+    operation.reduce = operation.dtype = worst.substr(0, 8);
+    operation.tag = worst.substr(0, 40);
+    operation.count = operation.input_count = operation.output_count = 1ull << 53;
+    operation.fingerprint = ~0ull;
+    operation.queued_ago = std::chrono::nanoseconds::max();
+    operation.started_ago = operation.ended_ago = operation.queued_ago;
+    shown.board.view.operations.resize(kMaxOperationsShown, operation);
+    const std::string text = encode(AgentMessage(shown));
+    CHECK(text.size() < kMaxMessageBytes / 2);
+    CHECK(decode_agent_message(text).has_value());
 }

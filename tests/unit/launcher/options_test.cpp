@@ -90,6 +90,7 @@ TEST_CASE("without options the job is one node with one worker", "[launcher][uni
     CHECK(options.slots == Slots{Slots::Kind::kCount, 1});
     CHECK(options.max_restarts == 0);
     CHECK(options.grace == 30s);
+    CHECK(options.stall_warning == 30s);
     CHECK_FALSE(options.rdzv_endpoint);
     CHECK_FALSE(options.rdzv_id);
     CHECK_FALSE(options.log_dir);
@@ -117,6 +118,8 @@ TEST_CASE("options say what they mean", "[launcher][unit]") {
     CHECK(parsed({"--rdzv-endpoint", "n1", "prog"}).rdzv_endpoint == ddprun::Endpoint{"n1", 29400});
     CHECK(parsed({"--nnodes", "2", "--nnodes", "5", "prog"}).nodes == NodeRange{5, 5});
     CHECK(parsed({"prog"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}).grace == 7s);
+    CHECK(parsed({"--stall-warning", "0", "prog"}).stall_warning == 0s);
+    CHECK(parsed({"prog"}, {{"PET_STALL_WARNING", "2.5"}}).stall_warning == 2500ms);
 }
 
 TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {

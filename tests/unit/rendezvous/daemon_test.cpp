@@ -260,3 +260,51 @@ TEST_CASE("a daemon that nobody visits ends after its linger time", "[daemon][un
     REQUIRE(run(fixture.io, [](DaemonFixture& f) -> awaitable<void> { co_await f.has_ended(); }(fixture)));
     CHECK(fixture.exit_code == exit_code::kInfrastructure);
 }
+
+TEST_CASE("a ddpctl is shown the boards of agents that know them, older ones are left in peace, the job goes on",
+          "[daemon][unit]") {
+    DaemonFixture fixture;
+    const auto test = [&]() -> awaitable<void> {
+        auto knows = join_as("n1", 2, 2);
+        knows.boards = true;
+        const auto n1 = fixture.agent(knows);
+        const auto n2 = fixture.agent(join_as("n2", 2, 2));
+        co_await n1->join();
+        co_await n2->join();
+        const auto assignment = co_await n1->expect<Assignment>();
+        co_await n2->expect<Assignment>();
+        CHECK(n1->welcome()->boards);
+
+        auto inspector = (co_await client::ControlClient::connect(fixture.endpoint(), in(5s))).value();
+        const AgentMessage wish = Inspect{kProtocolVersion, {}, 16};
+        inspector->send(wish);
+        const auto asked = co_await n1->expect<ShowBoards>();
+        CHECK(asked.operations == 16);
+        ShownBoard shown{asked.generation, asked.request, true, {}};
+        shown.board.host = "n1";
+        shown.board.rank = Rank{assignment.rank_base};
+        const AgentMessage answer = shown;
+        n1->send(answer);
+        const DaemonMessage passed_on = (co_await inspector->receive()).value();
+        CHECK(std::get<ShownBoard>(passed_on) == shown);
+        const DaemonMessage end = (co_await inspector->receive()).value();
+        CHECK(std::get<Inspected>(end).silent == std::vector<std::string>{"n2"});
+        CHECK(std::get<Inspected>(end).run_id == "run");
+
+        const AgentMessage nonsense = Heartbeat{};
+        inspector->send(nonsense);
+        const auto closed = co_await inspector->receive();
+        CHECK(closed.error().code == Errc::kClosed);
+
+        auto newer = (co_await client::ControlClient::connect(fixture.endpoint(), in(5s))).value();
+        const AgentMessage other_version = Inspect{kProtocolVersion + 1, {}, 16};
+        newer->send(other_version);
+        const DaemonMessage refusal = (co_await newer->receive()).value();
+        CHECK(std::get<Rejected>(refusal).reason == "it speaks version 2 of the protocol, this daemon 1");
+
+        n1->crash();
+        const auto abort = co_await n2->expect<Abort>();  // the first that it hears since its assignment
+        CHECK(abort.generation == assignment.generation);
+    };
+    REQUIRE(run(fixture.io, test()));
+}

@@ -1,0 +1,58 @@
+#include "agent/board/board_desk.hpp"
+
+#include <utility>
+
+#include "agent/environment.hpp"
+
+namespace ddprun::agent {
+
+BoardDesk::BoardDesk(boost::asio::io_context& io, std::chrono::milliseconds warning, Look look, Tell tell)
+    : stalls_(warning), timer_(io), look_(std::move(look)), tell_(std::move(tell)) {}
+
+void BoardDesk::start() {
+    if (!stalls_.is_on()) return;
+    timer_.expires_after(stalls_.interval());
+    timer_.async_wait([this](const boost::system::error_code& error) {
+        if (error) return;  // stopped
+        look_for_stalls();
+        start();
+    });
+}
+
+void BoardDesk::look_for_stalls() {
+    const BoardsHere here = look_();
+    if (here.assignment == nullptr) return;
+    for (const LocalRank rank : here.running) {
+        auto stall = stalls_.look(rank_of(*here.assignment, rank), here.workers->board(rank, 0));
+        if (!stall) continue;
+        stall->generation = here.assignment->generation;
+        tell_(*stall);
+    }
+}
+
+void BoardDesk::show(const coordinator::ShowBoards& wish) const {
+    const BoardsHere here = look_();
+    if (here.assignment == nullptr || wish.generation != here.assignment->generation) return;
+    if (wish.rank) {
+        const int local = number(*wish.rank) - here.assignment->rank_base;
+        if (local >= 0 && local < here.slots) show(here, wish, LocalRank{local}, true);
+        return;
+    }
+    for (int local = 0; local < here.slots; ++local) show(here, wish, LocalRank{local}, local + 1 == here.slots);
+}
+
+void BoardDesk::show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) const {
+    coordinator::ShownBoard shown;
+    shown.generation = wish.generation;
+    shown.request = wish.request;
+    shown.last = last;
+    shown.board = here.workers->rank_board(rank, static_cast<std::size_t>(wish.operations));
+    shown.board.rank = rank_of(*here.assignment, rank);
+    shown.board.host = here.host;
+    shown.board.wall_clock_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    tell_(std::move(shown));
+}
+
+}  // namespace ddprun::agent

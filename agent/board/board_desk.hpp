@@ -1,0 +1,54 @@
+#pragma once
+// BoardDesk: what a node says about the boards of its workers. Every second it looks for a worker that is stuck, and it
+// shows the boards to the daemon when that asks. One thread.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "agent/board/stall_watch.hpp"
+#include "agent/worker_processes.hpp"
+#include "rendezvous/coordinator/messages.hpp"
+
+namespace ddprun::agent {
+
+/// The workers that there are now.
+struct BoardsHere {
+    const coordinator::Assignment* assignment = nullptr;  ///< null: there are none
+    const WorkerProcesses* workers = nullptr;
+    std::set<LocalRank> running;  ///< of which a stall would be one
+    std::string host;
+    int slots = 0;
+};
+
+class BoardDesk {
+public:
+    using Look = std::function<BoardsHere()>;
+    using Tell = std::function<void(const coordinator::AgentMessage&)>;
+
+    /// `warning`: so long a worker may be in one operation; 0: any time.
+    BoardDesk(boost::asio::io_context& io, std::chrono::milliseconds warning, Look look, Tell tell);
+
+    /// Looks for stalls from now on, until stop().
+    void start();
+    void stop() { timer_.cancel(); }
+    /// Another worker group begins.
+    void reset() { stalls_.reset(); }
+
+    void show(const coordinator::ShowBoards& wish) const;
+
+private:
+    void look_for_stalls();
+    void show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) const;
+
+    StallWatch stalls_;
+    boost::asio::steady_timer timer_;
+    Look look_;
+    Tell tell_;
+};
+
+}  // namespace ddprun::agent

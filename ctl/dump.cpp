@@ -1,0 +1,145 @@
+#include "ctl/dump.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "common/exit_codes.hpp"
+#include "common/print.hpp"
+#include "ctl/c10d_json.hpp"
+#include "ctl/find_jobs.hpp"
+#include "ctl/summary.hpp"
+#include "rendezvous/client/control_client.hpp"
+#include "rendezvous/coordinator/messages.hpp"
+
+namespace ddprun::ctl {
+namespace {
+
+namespace asio = boost::asio;
+using namespace coordinator;
+
+/// Of each rank, for the summary; a dump has all that its board holds.
+constexpr int kOperationsForSummary = 16;
+
+struct Answer {
+    std::vector<RankBoard> boards;
+    Inspected end;
+};
+
+/// One question, and what comes back for it. A daemon that says nothing for `timeout` is given up.
+asio::awaitable<Result<Answer>> ask(client::ControlClient& client, std::optional<Rank> rank, int operations) {
+    const AgentMessage question = Inspect{kProtocolVersion, rank, operations};
+    client.send(question);
+    Answer answer;
+    while (true) {
+        Result<DaemonMessage> received = co_await client.receive();
+        if (!received) {
+            Error error = received.error();
+            if (error.code == Errc::kClosed) error.message += ". Has the job ended, or is its ddprun an older one?";
+            co_return error;
+        }
+        if (auto* shown = std::get_if<ShownBoard>(&*received)) answer.boards.push_back(std::move(shown->board));
+        if (auto* rejected = std::get_if<Rejected>(&*received)) co_return Error{Errc::kRefused, rejected->reason};
+        if (auto* end = std::get_if<Inspected>(&*received)) {
+            answer.end = std::move(*end);
+            std::ranges::sort(answer.boards, {}, [](const RankBoard& board) { return number(board.rank); });
+            co_return answer;
+        }
+    }
+}
+
+Result<void> write_file(const std::filesystem::path& path, const std::string& text) {
+    errno = 0;
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) return system_error(fmt::format("cannot write {}", path.string()), errno);
+    return {};
+}
+
+asio::awaitable<Result<std::size_t>> write_boards(client::ControlClient& client, const Answer& overview,
+                                                  const std::string& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) co_return Error{Errc::kSystem, fmt::format("cannot make the folder {}: {}", folder, error.message())};
+    std::size_t written = 0;
+    for (const RankBoard& known : overview.boards) {
+        Result<Answer> one = co_await ask(client, known.rank, kMaxOperationsShown);
+        if (!one) co_return one.error();
+        for (const RankBoard& board : one->boards) {
+            const std::string name = fmt::format("rank_{}.json", number(board.rank));
+            const auto done = write_file(std::filesystem::path(folder) / name, to_c10d_json(board, one->end.run_id));
+            if (!done) co_return Error{Errc::kSystem, done.error().message};
+            ++written;
+        }
+    }
+    co_return written;
+}
+
+int fail(const Error& error, int code) {
+    std::fputs(fmt::format("ddpctl: {}\n", error.message).c_str(), stderr);
+    return code;
+}
+
+asio::awaitable<int> dump(Endpoint endpoint, DumpOptions options) {
+    auto client = co_await client::ControlClient::connect(endpoint, Clock::now() + options.timeout);
+    if (!client) co_return fail(client.error(), exit_code::kInfrastructure);
+    const Result<Answer> overview = co_await ask(**client, std::nullopt, kOperationsForSummary);
+    if (!overview) co_return fail(overview.error(), exit_code::kInfrastructure);
+    const Result<void> printed = print_to_stdout(summarize(overview->boards, overview->end));
+    if (!printed) co_return fail(printed.error(), exit_code::kOutput);
+    if (options.output.empty()) co_return exit_code::kSuccess;
+    const Result<std::size_t> written = co_await write_boards(**client, *overview, options.output);
+    if (!written)
+        co_return fail(written.error(),
+                       written.error().code == Errc::kSystem ? exit_code::kOutput : exit_code::kInfrastructure);
+    const Result<void> said =
+        print_to_stdout(fmt::format("{} file{} in {}; `scripts/fr-trace {}` has PyTorch analyse them\n", *written,
+                                    *written == 1 ? "" : "s", options.output, options.output));
+    co_return said ? exit_code::kSuccess : fail(said.error(), exit_code::kOutput);
+}
+
+Result<Endpoint> the_only_job() {
+    const std::vector<Job> jobs = find_jobs();
+    if (jobs.empty()) {
+        return Error{Errc::kUsage,
+                     "no worker of a job of yours runs on this machine. Run ddpctl on one of the job's nodes, or pass "
+                     "--rdzv-endpoint HOST:PORT"};
+    }
+    if (jobs.size() == 1) return parse_endpoint(jobs.front().endpoint, 0);
+    std::string text = fmt::format("{} jobs of yours run on this machine. Choose one:", jobs.size());
+    for (const Job& job : jobs)
+        text += fmt::format("\n  ddpctl dump --rdzv-endpoint {}   # job '{}'", job.endpoint, job.run_id);
+    return Error{Errc::kUsage, std::move(text)};
+}
+
+}  // namespace
+
+int run_dump(const DumpOptions& options) {
+    const Result<Endpoint> endpoint = options.endpoint ? Result<Endpoint>(*options.endpoint) : the_only_job();
+    if (!endpoint) return fail(endpoint.error(), exit_code::kUsage);
+    asio::io_context io(1);
+    std::optional<int> code;
+    asio::co_spawn(io, dump(*endpoint, options), [&](std::exception_ptr thrown, int result) {
+        if (thrown) std::rethrow_exception(thrown);
+        code = result;
+        io.stop();
+    });
+    while (!code && !io.stopped()) {
+        if (io.run_one_for(options.timeout + std::chrono::seconds(4)) > 0) continue;
+        return fail({Errc::kTimeout, fmt::format("the rendezvous daemon at {} does not answer", to_string(*endpoint))},
+                    exit_code::kInfrastructure);
+    }
+    return code.value_or(exit_code::kInternal);
+}
+
+}  // namespace ddprun::ctl

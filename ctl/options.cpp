@@ -1,0 +1,82 @@
+#include "ctl/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+
+#include "common/exit_codes.hpp"
+#include "common/print.hpp"
+
+namespace ddprun::ctl {
+namespace {
+
+constexpr std::uint16_t kDefaultPort = 29400;
+constexpr double kLongestSeconds = 3'600;
+
+constexpr const char* kFooter =
+    "\n"
+    "dump shows what every rank of a running job is doing, and who keeps whom waiting, without disturbing the job.\n"
+    "With --output it writes DIR/rank_N.json for every rank, in the schema of PyTorch's flight recorder;\n"
+    "scripts/fr-trace DIR has PyTorch analyse them.\n"
+    "\n"
+    "Exit codes: 0 shown; 2 wrong usage, or no job or several to choose from; 69 the job cannot be reached;\n"
+    "74 a file or stdout could not be written; 70 a bug.";
+
+int complain(const std::string& what) {
+    std::fputs(fmt::format("ddpctl: {}. See ddpctl --help.\n", what).c_str(), stderr);
+    return exit_code::kUsage;
+}
+
+int show(const CLI::App& app, const CLI::Success& asked) {
+    std::ostringstream text;
+    app.exit(asked, text, text);
+    const Result<void> printed = print_to_stdout(text.str());
+    if (printed) return exit_code::kSuccess;
+    std::fputs(fmt::format("ddpctl: {}\n", printed.error().message).c_str(), stderr);
+    return exit_code::kOutput;
+}
+
+}  // namespace
+
+std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv) {
+    DumpOptions options;
+    std::string endpoint;
+    double seconds = std::chrono::duration<double>(options.timeout).count();
+    CLI::App app("ddpctl: looks at a running job of ddprun.", "ddpctl");
+    app.footer(kFooter);
+    app.set_version_flag("--version", "ddpctl " DDPRUN_VERSION);
+    app.require_subcommand(1);
+    CLI::App* const dump = app.add_subcommand("dump", "show what every rank is doing");
+    dump->add_option("--rdzv-endpoint,--rdzv_endpoint", endpoint,
+                     "address of the job's rendezvous daemon, as for ddprun; without it, the one job of yours that has "
+                     "workers on this machine")
+        ->type_name("HOST[:PORT]");
+    dump->add_option("-o,--output", options.output, "also write one JSON file per rank to this folder")
+        ->type_name("DIR");
+    dump->add_option("--timeout", seconds, "how long to try to reach the daemon, and to wait for each answer")
+        ->type_name("SECONDS")
+        ->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& asked) {  // --help, --version
+        return show(app, asked);
+    } catch (const CLI::ParseError& error) {
+        return complain(error.what());
+    }
+    if (!(seconds >= 0.1 && seconds <= kLongestSeconds))
+        return complain(
+            fmt::format("--timeout: {} is not a number of seconds from 0.1 to {}", seconds, kLongestSeconds));
+    options.timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
+    if (dump->count("--output") > 0 && options.output.empty()) return complain("--output: name a folder");
+    if (dump->count("--rdzv-endpoint") > 0) {
+        const auto parsed = parse_endpoint(endpoint, kDefaultPort);
+        if (!parsed) return complain("--rdzv-endpoint: " + parsed.error().message);
+        options.endpoint = *parsed;
+    }
+    return options;
+}
+
+}  // namespace ddprun::ctl

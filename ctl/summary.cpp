@@ -1,0 +1,119 @@
+#include "ctl/summary.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "rendezvous/coordinator/stall.hpp"
+
+namespace ddprun::ctl {
+namespace {
+
+using namespace coordinator;
+using std::chrono::nanoseconds;
+
+constexpr std::size_t kMaxLines = 64;
+
+/// What others wrote, on a terminal.
+std::string escaped(const std::string& text) {
+    std::string result;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
+        if (byte < 0x20 || byte == 0x7f) {
+            result += fmt::format("\\x{:02x}", byte);
+        } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 … U+009F; some terminals obey them
+            result += fmt::format("\\x{:02x}", next);
+            ++i;
+        } else {
+            result += text[i];
+        }
+    }
+    return result;
+}
+
+/// What ranks can have in common, and since when each of them.
+struct Doing {
+    std::string what;
+    std::string more;
+    nanoseconds since{0};
+    bool timed = false;
+};
+
+Doing doing(const RankBoard& board) {
+    Doing result;
+    const BoardView& view = board.view;
+    if (!view.written) {
+        result.what = "no board: its program does not use ddp::ddp, or not yet";
+    } else if (const BoardOperation* current = in_hand(view)) {
+        result.what = "in " + describe(*current);
+        if (current->group >= 0)
+            result.what += fmt::format(" of '{}'", view.groups[static_cast<std::size_t>(current->group)].name);
+        result.since = *current->started_ago;
+        result.timed = true;
+    } else {
+        result.what = "in no operation";
+        std::string last;
+        for (const BoardOperation& operation : view.operations) {
+            if (!operation.ended_ago || !operation.started_ago) continue;
+            result.since = *operation.ended_ago;
+            result.timed = true;
+            last = fmt::format("; the last, {}, {}", describe(operation), operation.failed ? "failed" : "is done");
+        }
+        result.what += last;
+    }
+    if (!view.phase.empty()) result.more += fmt::format("; phase '{}'", view.phase);
+    if (board.process != "running") result.more += fmt::format("; process {}", board.process);
+    return result;
+}
+
+struct Line {
+    std::vector<int> ranks;
+    std::set<std::string> hosts;
+    nanoseconds shortest = nanoseconds::max();
+    nanoseconds longest{0};
+    bool timed = false;
+};
+
+std::string duration(const Line& line) {
+    if (!line.timed) return "";
+    const std::string least = how_long(line.shortest);
+    const std::string most = how_long(line.longest);
+    return least == most ? fmt::format(", for {}", most) : fmt::format(", for {} to {}", least, most);
+}
+
+}  // namespace
+
+std::string summarize(const std::vector<RankBoard>& boards, const Inspected& end) {
+    std::map<std::string, Line> lines;
+    std::set<std::string> hosts;
+    for (const RankBoard& board : boards) {
+        const Doing what = doing(board);
+        Line& line = lines[what.what + what.more];
+        line.ranks.push_back(number(board.rank));
+        line.hosts.insert(board.host);
+        line.timed = what.timed;
+        line.shortest = std::min(line.shortest, what.since);
+        line.longest = std::max(line.longest, what.since);
+        hosts.insert(board.host);
+    }
+    std::string text =
+        fmt::format("job '{}', generation {}: {} rank{} on {} node{}\n", end.run_id, number(end.generation),
+                    end.world_size, end.world_size == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
+    if (end.world_size == 0) return escaped(fmt::format("job '{}': {}", end.run_id, end.verdict)) + "\n";
+
+    std::vector<std::pair<std::string, Line>> ordered(lines.begin(), lines.end());
+    std::ranges::stable_sort(ordered, std::greater(), [](const auto& entry) { return entry.second.ranks.size(); });
+    for (std::size_t i = 0; i < std::min(ordered.size(), kMaxLines); ++i) {
+        const auto& [what, line] = ordered[i];
+        const std::string where = line.hosts.size() == 1 ? fmt::format(" ({})", *line.hosts.begin()) : "";
+        text += escaped(fmt::format("  {}{}: {}{}", name_ranks(line.ranks), where, what, duration(line))) + "\n";
+    }
+    if (ordered.size() > kMaxLines) text += fmt::format("  and {} more lines\n", ordered.size() - kMaxLines);
+    for (const std::string& host : end.silent) text += escaped(fmt::format("  node {} did not answer", host)) + "\n";
+    return text + escaped(end.verdict) + "\n";
+}
+
+}  // namespace ddprun::ctl

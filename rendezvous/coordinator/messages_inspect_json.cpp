@@ -1,0 +1,267 @@
+#include "rendezvous/coordinator/messages_inspect_json.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/board_layout.hpp"
+#include "rendezvous/coordinator/utf8.hpp"
+
+namespace ddprun::coordinator {
+namespace {
+
+namespace json = boost::json;
+using std::chrono::nanoseconds;
+
+constexpr std::int64_t kMaxNumber = std::int64_t{1} << 53;
+constexpr std::int64_t kMaxWait = kMaxNumber / 1'000'000;
+constexpr std::int64_t kMaxRank = 1 << 27;
+constexpr std::size_t kMaxText = 1'024;  // of a name on a board; all of it together must fit into one message
+constexpr std::size_t kMaxSilentHosts = 64;
+
+json::string text(std::string_view value) { return json::string(clean_text(value, kMaxText)); }
+
+json::string long_text(std::string_view value) { return json::string(clean_text(value, kMaxTextBytes)); }
+
+std::int64_t signed_number(std::uint64_t value) {
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(value, kMaxNumber));
+}
+
+json::object fields(const BoardGroup& group) {
+    json::array members;
+    for (const RankRun& run : group.members) members.push_back(json::array{run.first, run.count, run.stride});
+    return {{"name", text(group.name)},
+            {"rank", group.rank},
+            {"size", group.size},
+            {"members", std::move(members)},
+            {"live", group.live},
+            {"queued", signed_number(group.queued)},
+            {"started", signed_number(group.started)},
+            {"done", signed_number(group.done)}};
+}
+
+/// What does not apply is left out: thousands of these travel at once.
+json::object fields(const BoardOperation& operation) {
+    json::object result{{"id", signed_number(operation.id)},
+                        {"group", operation.group},
+                        {"seq", signed_number(operation.seq)},
+                        {"op", text(operation.op)},
+                        {"queued_ago_ns", operation.queued_ago.count()}};
+    if (operation.p2p_seq != 0) result["p2p_seq"] = signed_number(operation.p2p_seq);
+    if (!operation.reduce.empty()) result["reduce"] = text(operation.reduce);
+    if (!operation.dtype.empty()) {
+        result["dtype"] = text(operation.dtype);
+        result["count"] = signed_number(operation.count);
+        result["input_count"] = signed_number(operation.input_count);
+        result["output_count"] = signed_number(operation.output_count);
+    }
+    if (!operation.tag.empty()) result["tag"] = text(operation.tag);
+    if (operation.peer >= 0) result["peer"] = operation.peer;
+    if (operation.fingerprint != 0) result["fingerprint"] = text(fmt::format("{:016x}", operation.fingerprint));
+    if (operation.started_ago) result["started_ago_ns"] = operation.started_ago->count();
+    if (operation.ended_ago) result["ended_ago_ns"] = operation.ended_ago->count();
+    if (operation.failed) result["failed"] = true;
+    return result;
+}
+
+json::object fields(const RankBoard& board) {
+    json::array groups;
+    for (const BoardGroup& group : board.view.groups) groups.push_back(fields(group));
+    json::array operations;
+    for (const BoardOperation& operation : board.view.operations) operations.push_back(fields(operation));
+    return {{"rank", number(board.rank)},
+            {"host", text(board.host)},
+            {"pid", board.pid},
+            {"process", text(board.process)},
+            {"ended", board.ended},
+            {"wall_clock_ns", board.wall_clock_ns},
+            {"written", board.view.written},
+            {"phase", text(board.view.phase)},
+            {"phase_for_ns", board.view.phase_for.count()},
+            {"operations_in_all", signed_number(board.view.operations_in_all)},
+            {"groups", std::move(groups)},
+            {"operations", std::move(operations)}};
+}
+
+std::uint64_t natural(Fields& in, std::string_view key) {
+    return static_cast<std::uint64_t>(in.integer(key, 0, kMaxNumber));
+}
+
+nanoseconds duration(Fields& in, std::string_view key) { return nanoseconds(in.integer(key, 0, INT64_MAX)); }
+
+BoardGroup read_group(Fields in) {
+    BoardGroup group;
+    group.name = in.text("name");
+    group.rank = in.small("rank", 0, kMaxRank);
+    group.size = in.small("size", 1, kMaxRank);
+    for (const auto& run : in.triples("members", board::kRuns)) {
+        // Only runs of ranks that there can be: whoever reads them multiplies.
+        const std::int64_t last = run[0] + (run[1] - 1) * run[2];
+        const bool sound =
+            run[0] >= 0 && run[0] <= kMaxRank && run[1] > 0 && run[1] <= kMaxRank && last >= 0 && last <= kMaxRank;
+        if (!sound) in.fail_at("members", "has a run beyond all ranks");
+        if (sound)
+            group.members.push_back({static_cast<int>(run[0]), static_cast<int>(run[1]), static_cast<int>(run[2])});
+    }
+    group.live = in.boolean("live");
+    group.queued = natural(in, "queued");
+    group.started = natural(in, "started");
+    group.done = natural(in, "done");
+    return group;
+}
+
+BoardOperation read_operation(Fields in, std::size_t groups) {
+    BoardOperation operation;
+    operation.id = natural(in, "id");
+    operation.group = in.small("group", -1, static_cast<std::int64_t>(groups) - 1);
+    operation.seq = natural(in, "seq");
+    operation.op = in.text("op");
+    operation.queued_ago = duration(in, "queued_ago_ns");
+    if (in.has("p2p_seq")) operation.p2p_seq = natural(in, "p2p_seq");
+    if (in.has("reduce")) operation.reduce = in.text("reduce");
+    if (in.has("dtype")) {
+        operation.dtype = in.text("dtype");
+        operation.count = natural(in, "count");
+        operation.input_count = natural(in, "input_count");
+        operation.output_count = natural(in, "output_count");
+    }
+    if (in.has("tag")) operation.tag = in.text("tag");
+    if (in.has("peer")) operation.peer = in.small("peer", 0, kMaxRank);
+    if (in.has("fingerprint")) {
+        const std::string hex = in.text("fingerprint");
+        const char* end = hex.data() + hex.size();
+        const auto parsed = std::from_chars(hex.data(), end, operation.fingerprint, 16);
+        if (parsed.ec != std::errc() || parsed.ptr != end) in.fail_at("fingerprint", "must be a hexadecimal number");
+    }
+    if (in.has("started_ago_ns")) operation.started_ago = duration(in, "started_ago_ns");
+    if (in.has("ended_ago_ns")) operation.ended_ago = duration(in, "ended_ago_ns");
+    operation.failed = in.has("failed") && in.boolean("failed");
+    return operation;
+}
+
+RankBoard read_board(Fields in) {
+    RankBoard board;
+    board.rank = Rank{in.small("rank", 0, kMaxRank)};
+    board.host = in.text("host");
+    board.pid = in.small("pid", 0);
+    board.process = in.text("process");
+    board.ended = in.boolean("ended");
+    board.wall_clock_ns = in.integer("wall_clock_ns", 0, INT64_MAX);
+    board.view.written = in.boolean("written");
+    board.view.phase = in.text("phase");
+    board.view.phase_for = duration(in, "phase_for_ns");
+    board.view.operations_in_all = natural(in, "operations_in_all");
+    in.each("groups", board::kGroups, [&](Fields group) { board.view.groups.push_back(read_group(std::move(group))); });
+    const std::size_t groups = board.view.groups.size();
+    in.each("operations", board::kOperations,
+            [&](Fields operation) { board.view.operations.push_back(read_operation(std::move(operation), groups)); });
+    return board;
+}
+
+Generation generation(Fields& in) { return Generation{in.integer("generation", 0, kMaxGeneration)}; }
+
+int operations(Fields& in) { return in.small("operations", 0, kMaxOperationsShown); }
+
+}  // namespace
+
+json::object fields(const Stalled& m) {
+    return {{"type", "stalled"},
+            {"generation", number(m.generation)},
+            {"rank", number(m.rank)},
+            {"group", text(m.group)},
+            {"seq", signed_number(m.seq)},
+            {"p2p_seq", signed_number(m.p2p_seq)},
+            {"waited_ms", m.waited.count()}};
+}
+
+json::object fields(const ShowBoards& m) {
+    json::object result{{"type", "show_boards"},
+                        {"generation", number(m.generation)},
+                        {"request", signed_number(m.request)},
+                        {"operations", m.operations}};
+    if (m.rank) result["rank"] = number(*m.rank);
+    return result;
+}
+
+json::object fields(const ShownBoard& m) {
+    return {{"type", "shown_board"},
+            {"generation", number(m.generation)},
+            {"request", signed_number(m.request)},
+            {"last", m.last},
+            {"board", fields(m.board)}};
+}
+
+json::object fields(const Notice& m) {
+    return {{"type", "notice"}, {"generation", number(m.generation)}, {"text", long_text(m.text)}};
+}
+
+json::object fields(const Inspect& m) {
+    json::object result{{"type", "inspect"}, {"protocol", m.protocol}, {"operations", m.operations}};
+    if (m.rank) result["rank"] = number(*m.rank);
+    return result;
+}
+
+json::object fields(const Inspected& m) {
+    json::array silent;
+    for (const std::string& host : m.silent) {
+        if (silent.size() < kMaxSilentHosts) silent.push_back(text(host));
+    }
+    return {{"type", "inspected"},        {"run_id", text(m.run_id)},    {"generation", number(m.generation)},
+            {"world_size", m.world_size}, {"silent", std::move(silent)}, {"verdict", long_text(m.verdict)}};
+}
+
+Stalled read_stalled(Fields& in) {
+    Stalled message;
+    message.generation = generation(in);
+    message.rank = Rank{in.small("rank", 0, kMaxRank)};
+    message.group = in.text("group");
+    message.seq = natural(in, "seq");
+    message.p2p_seq = natural(in, "p2p_seq");
+    message.waited = std::chrono::milliseconds(in.integer("waited_ms", 0, kMaxWait));
+    return message;
+}
+
+ShowBoards read_show_boards(Fields& in) {
+    ShowBoards message;
+    message.generation = generation(in);
+    message.request = natural(in, "request");
+    if (in.has("rank")) message.rank = Rank{in.small("rank", 0, kMaxRank)};
+    message.operations = operations(in);
+    return message;
+}
+
+ShownBoard read_shown_board(Fields& in) {
+    ShownBoard message;
+    message.generation = generation(in);
+    message.request = natural(in, "request");
+    message.last = in.boolean("last");
+    message.board = read_board(in.object("board"));
+    return message;
+}
+
+Notice read_notice(Fields& in) {
+    Notice message;
+    message.generation = generation(in);
+    message.text = in.text("text");
+    return message;
+}
+
+Inspect read_inspect(Fields& in) {
+    Inspect message;
+    message.protocol = in.small("protocol", 0);
+    if (message.protocol != kProtocolVersion) return message;
+    if (in.has("rank")) message.rank = Rank{in.small("rank", 0, kMaxRank)};
+    message.operations = operations(in);
+    return message;
+}
+
+Inspected read_inspected(Fields& in) {
+    Inspected message;
+    message.run_id = in.text("run_id");
+    message.generation = generation(in);
+    message.world_size = in.small("world_size", 0);
+    message.silent = in.list("silent");
+    message.verdict = in.text("verdict");
+    return message;
+}
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,38 @@
+#pragma once
+// The verdict on a job that stands still: who keeps whom waiting, in one line. Pure: boards in, words out. The rules
+// are in docs/design/010-boards.md.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/coordinator/messages_inspect.hpp"
+
+namespace ddprun::coordinator {
+
+enum class StallKind {
+    kNone,        ///< nobody has been in an operation for so long
+    kDead,        ///< peers wait for a worker that has ended
+    kMismatch,    ///< the ranks called different operations
+    kLagging,     ///< peers wait for ranks that have not come, or whose process is stopped
+    kAllPresent,  ///< all have come, and it does not end: the transport
+    kCircle,      ///< groups wait for each other
+    kUnknown,     ///< those who are waited for have shown no board
+};
+
+struct StallVerdict {
+    StallKind kind = StallKind::kNone;
+    std::string text;  ///< one line; may hold what workers wrote
+    std::string group = {};
+    std::uint64_t seq = 0;  ///< of the collective that it is about, or after which a send or receive came
+};
+
+/// `boards`: at most one per rank; ranks may be missing. `patience`: who has been in an operation for less is not
+/// stuck.
+[[nodiscard]] StallVerdict judge(const std::vector<RankBoard>& boards, std::chrono::nanoseconds patience);
+
+/// "rank 3", "ranks 0-3, 8, 10-12", "ranks 0, 2, … (500)": at most eight ranges. Sorted, without duplicates.
+[[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
+
+}  // namespace ddprun::coordinator

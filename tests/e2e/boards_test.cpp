@@ -1,0 +1,118 @@
+// A job that stands still says why, and shows to whoever looks what its ranks are doing.
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/training.hpp"
+
+using Catch::Contains;
+
+namespace {
+
+/// Two emulated nodes of two ranks that train for longer than any test looks.
+e2e::Training long_training(const e2e::Sandbox& sandbox, const std::string& warning) {
+    return {.launch = {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--stall-warning", warning},
+            .steps = 100'000,
+            .losses = sandbox.path() / "losses"};
+}
+
+void reach_step(e2e::Process& job, const e2e::Training& training, int step) {
+    const bool reached = e2e::eventually(e2e::Seconds(90), [&] {
+        return e2e::read_losses(training.losses).contains(step) || !job.running();
+    });
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    REQUIRE(reached);
+    REQUIRE(job.running());
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+}
+
+/// The command that a warning ends with, cut into words.
+std::vector<std::string> advised_command(const std::string& err) {
+    const auto at = err.find("ddpctl dump --rdzv-endpoint ");
+    REQUIRE(at != std::string::npos);
+    const std::string endpoint = err.substr(at + 28, err.find(']', at) - at - 28);
+    return {(e2e::bin() / "ddpctl").string(), "dump", "--rdzv-endpoint", endpoint};
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is stopped is named, once, and the job goes on when it does", "[e2e]") {
+    const e2e::Sandbox sandbox("stalled");
+    const e2e::Training training = long_training(sandbox, "2");
+    e2e::Process job(sandbox, e2e::command_of(training));
+    reach_step(job, training, 5);
+    const auto victim = e2e::worker(sandbox, 3);
+    REQUIRE(victim);
+    REQUIRE(::kill(*victim, SIGSTOP) == 0);
+    const bool told = e2e::eventually(e2e::Seconds(20), [&] { return job.err().find("LAGGING") != std::string::npos; });
+    INFO("stderr:\n" << job.err());
+    REQUIRE(told);
+    CHECK_THAT(job.err(), Contains("LAGGING rank 3 (node node1)") && Contains("is stopped (a signal, a debugger)"));
+
+    const auto dump = e2e::run(sandbox, {.argv = advised_command(job.err())}, e2e::Seconds(30));
+    INFO("dump:\n" << dump.out << dump.err);
+    CHECK(dump.status.exit_code() == 0);
+    CHECK_THAT(dump.out, Contains("4 ranks on 2 nodes") && Contains("rank 3 (node1)") && Contains("process stopped"));
+
+    const int before = e2e::read_losses(training.losses).rbegin()->first;
+    REQUIRE(::kill(*victim, SIGCONT) == 0);
+    CHECK(e2e::eventually(e2e::Seconds(30),
+                          [&] { return e2e::read_losses(training.losses).rbegin()->first > before + 5; }));
+    CHECK(count(job.err(), "LAGGING") == 1);  // two nodes, two groups that wait: one line
+    job.signal(SIGINT);
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() == 130);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs nothing", "[e2e]") {
+    const e2e::Sandbox sandbox("dump");
+    e2e::Training training = long_training(sandbox, "30");
+    training.steps = 400;
+    e2e::Process job(sandbox, e2e::command_of(training));
+    reach_step(job, training, 5);
+    const auto member = e2e::worker(sandbox, 0);
+    REQUIRE(member);
+    std::string environment = e2e::read_file(fmt::format("/proc/{}/environ", *member));
+    const auto at = environment.find("DDPRUN_ENDPOINT=");
+    REQUIRE(at != std::string::npos);
+    const std::string endpoint = environment.c_str() + at + 16;
+    const std::filesystem::path folder = sandbox.path() / "boards";
+    const auto dump = e2e::run(sandbox, {.argv = {(e2e::bin() / "ddpctl").string(), "dump", "--rdzv-endpoint", endpoint,
+                                                  "--output", folder.string()}},
+                               e2e::Seconds(30));
+    INFO("dump:\n" << dump.out << dump.err << "job:\n" << job.err());
+    CHECK(dump.status.exit_code() == 0);
+    CHECK_THAT(dump.out, Contains("4 ranks on 2 nodes") && Contains("GOING ON") && Contains("4 files in "));
+    for (int rank = 0; rank < 4; ++rank) {
+        CAPTURE(rank);
+        const auto board = boost::json::parse(e2e::read_file(folder / fmt::format("rank_{}.json", rank)));
+        CHECK(board.at("version") == "2.10");
+        CHECK(board.at("pg_config").as_object().contains("world"));
+        CHECK(board.at("entries").as_array().size() > 5);
+    }
+    CHECK(job.wait(e2e::Seconds(90)).exit_code() == 0);
+    CHECK(e2e::final_json(job.out()).at("restarts").to_number<int>() == 0);
+    CHECK(e2e::read_losses(training.losses).size() == 400);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("ddpctl says what is wrong when there is no job, or none at that address", "[e2e]") {
+    const e2e::Sandbox sandbox("no-job");
+    const std::string ddpctl = (e2e::bin() / "ddpctl").string();
+    const auto absent = e2e::run(sandbox, {.argv = {ddpctl, "dump", "--timeout", "0.5", "--rdzv-endpoint",
+                                                    fmt::format("127.0.0.1:{}", e2e::free_port())}},
+                                 e2e::Seconds(30));
+    CHECK(absent.status.exit_code() == 69);
+    CHECK_THAT(absent.err, Contains("ddpctl: cannot reach the rendezvous daemon at 127.0.0.1:"));
+    const auto usage = e2e::run(sandbox, {.argv = {ddpctl}}, e2e::Seconds(30));
+    CHECK(usage.status.exit_code() == 2);
+}

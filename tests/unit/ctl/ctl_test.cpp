@@ -1,0 +1,86 @@
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "ctl/find_jobs.hpp"
+#include "ctl/options.hpp"
+#include "ctl/summary.hpp"
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using namespace std::chrono_literals;
+using Catch::Contains;
+using Catch::StartsWith;
+
+namespace {
+
+RankBoard at(int rank, std::chrono::nanoseconds since, const std::string& host = "n0") {
+    RankBoard board;
+    board.rank = Rank{rank};
+    board.host = host;
+    board.process = "running";
+    board.view.written = true;
+    board.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, 7, 7, 6});
+    BoardOperation& operation = board.view.operations.emplace_back();
+    operation.id = operation.seq = 7;
+    operation.group = 0;
+    operation.op = "all_reduce";
+    operation.reduce = "sum";
+    operation.dtype = "f32";
+    operation.count = 4;
+    operation.started_ago = since;
+    return board;
+}
+
+std::variant<ctl::DumpOptions, int> parsed(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "ddpctl");
+    return ctl::parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+}  // namespace
+
+TEST_CASE("ranks that do the same share a line, and what workers wrote cannot steer the terminal", "[ctl]") {
+    std::vector<RankBoard> boards{at(0, 31s), at(1, 30s), at(2, 31s, "n1")};
+    RankBoard late = at(3, 0s, "n1");
+    late.view.operations.back().started_ago.reset();
+    late.view.phase = "eval\x1b[31m";
+    late.process = "stopped";
+    boards.push_back(late);
+    boards.emplace_back().rank = Rank{4};
+    boards.back().process = "running";
+    const Inspected end{"run", Generation{2}, 5, {"n2"}, "LAGGING rank 3"};
+    const std::string text = ctl::summarize(boards, end);
+    CAPTURE(text);
+    CHECK_THAT(text, StartsWith("job 'run', generation 2: 5 ranks on "));
+    CHECK_THAT(text, Contains("  ranks 0-2: in #7 all_reduce sum f32[4] of 'world', for 30.0 s to 31.0 s\n"));
+    CHECK_THAT(text, Contains("  rank 3 (n1): in no operation; phase 'eval\\x1b[31m'; process stopped\n"));
+    CHECK_THAT(text, Contains("no board: its program does not use ddp::ddp"));
+    CHECK_THAT(text, Contains("  node n2 did not answer\nLAGGING rank 3\n"));
+    CHECK(ctl::summarize({}, {"run", Generation{0}, 0, {}, "no workers run: 1 of 2 nodes are here"}) ==
+          "job 'run': no workers run: 1 of 2 nodes are here\n");
+}
+
+TEST_CASE("the job of a process is in its environment", "[ctl]") {
+    using namespace std::string_literals;
+    CHECK(ctl::job_of("A=1\0DDPRUN_ENDPOINT=127.0.0.1:4711\0DDPRUN_RUN_ID=r\0"s) == ctl::Job{"r", "127.0.0.1:4711"});
+    CHECK(ctl::job_of("PATH=/bin\0XDDPRUN_ENDPOINT=x\0"s).endpoint.empty());
+    CHECK(ctl::job_of("").endpoint.empty());
+}
+
+TEST_CASE("ddpctl takes an endpoint, a folder and a time, and complains about anything else", "[ctl]") {
+    const auto options = parsed({"dump", "--rdzv-endpoint", "n1", "--output", "d", "--timeout", "2.5"});
+    REQUIRE(std::holds_alternative<ctl::DumpOptions>(options));
+    CHECK(std::get<ctl::DumpOptions>(options).endpoint == Endpoint{"n1", 29400});
+    CHECK(std::get<ctl::DumpOptions>(options).output == "d");
+    CHECK(std::get<ctl::DumpOptions>(options).timeout == 2500ms);
+    CHECK(std::get<ctl::DumpOptions>(parsed({"dump", "--rdzv_endpoint=[::1]:1"})).endpoint == Endpoint{"::1", 1});
+    const std::vector<std::vector<const char*>> wrong{{},
+                                                      {"dmup"},
+                                                      {"dump", "--rdzv-endpoint", "n1:99999"},
+                                                      {"dump", "--timeout", "-1"},
+                                                      {"dump", "--timeout", "nan"},
+                                                      {"dump", "--output", ""},
+                                                      {"dump", "more"}};
+    for (const std::vector<const char*>& arguments : wrong) CHECK(std::get<int>(parsed(arguments)) == 2);
+}
