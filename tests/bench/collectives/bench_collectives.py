@@ -37,6 +37,7 @@ def peers(build, ranks):
     ddprun = [str(build / "bin" / "ddprun"), "--nproc_per_node", str(ranks)]
     found["ours"] = (ddprun + [str(bench / "bench_peer_ddp"), "arena"], {})
     found["foreign"] = (ddprun + [str(bench / "bench_peer_ddp"), "foreign"], {})
+    found["floor"] = ([str(bench / "bench_floor"), str(ranks)], {})
     openmpi, mpich = shutil.which("mpirun.openmpi"), shutil.which("mpirun.mpich")
     if openmpi and (bench / "bench_peer_openmpi").exists():
         start = [openmpi, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)]
@@ -73,18 +74,18 @@ def run_peer(command, environment, cells, seconds):
     return figures
 
 
-def measure(build, ranks, cells, rounds, seconds):
+def measure(build, ranks, cells, options):
     """state -> cell -> peer -> samples; prints what failed, once."""
     samples = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     everybody, dropped, failed = peers(build, ranks), 0, set()
-    names = list(everybody)
-    for number in range(rounds):
+    names = [name for name in everybody if name not in options.without]
+    for number in range(options.rounds):
         for name in names[number % len(names):] + names[:number % len(names)]:
             if name in failed:
                 continue
             before = cache_state(build)
             try:
-                figures = run_peer(*everybody[name], cells, seconds)
+                figures = run_peer(*everybody[name], cells, options.timeout)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 failed.add(name)
                 print(f"{name} is left out: {error}", file=sys.stderr)
@@ -94,7 +95,7 @@ def measure(build, ranks, cells, rounds, seconds):
                 continue
             for cell, figure in figures.items():
                 samples[before][cell][name].append(figure)
-        print(f"{ranks} ranks: round {number + 1} of {rounds} done", file=sys.stderr)
+        print(f"{ranks} ranks: round {number + 1} of {options.rounds} done", file=sys.stderr)
     if dropped:
         print(f"{dropped} samples dropped: the caches' state changed under them", file=sys.stderr)
     return samples
@@ -103,7 +104,7 @@ def measure(build, ranks, cells, rounds, seconds):
 def table(samples, ranks):
     lines = []
     for state in sorted(samples):
-        names = [n for n in ("ours", "foreign", "openmpi", *TUNED, "mpich", "gloo", "torch")
+        names = [n for n in ("ours", "foreign", "floor", "openmpi", *TUNED, "mpich", "gloo", "torch")
                  if any(n in row for row in samples[state].values())]
         lines += [f"\n**{ranks} ranks, caches {state}**: median µs; in brackets: times ours\n",
                   "| | " + " | ".join(names) + " | best tuned | p99.9 / median, ours |",
@@ -129,13 +130,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--large", action="store_true", help="256 MiB as well")
     parser.add_argument("--cells", nargs="+", help="OP:BYTES:CALLS, instead of the usual ones")
+    parser.add_argument("--without", nargs="+", default=[], help="columns to leave out")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one program")
     parser.add_argument("--json", type=Path, help="all samples")
     options = parser.parse_args()
     cells = options.cells or CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
     for ranks in options.ranks:
-        samples = measure(options.build.resolve(), ranks, cells, options.rounds, options.timeout)
+        samples = measure(options.build.resolve(), ranks, cells, options)
         everything[ranks] = samples
         print(table(samples, ranks))
     if options.json:
