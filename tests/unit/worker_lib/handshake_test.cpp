@@ -210,3 +210,31 @@ TEST_CASE("a member that has joined but does not connect is named", "[native][un
     CHECK(waiting.first.get() == 3);
     CHECK(second.get() == 3);
 }
+
+TEST_CASE("strangers at the door for sends and receives are closed, and disturb nobody", "[p2p][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {1, 1}}, [](Context& context) {
+        std::int64_t value = context.rank() + 7;
+        std::int64_t got = 0;
+        const int other = 1 - context.rank();
+        const auto member = detail::decode_member(context.store().get("ddp/0/world/member/1", seconds(20)));
+        const auto stranger = [&](std::span<const std::byte> bytes) {
+            auto fd = detail::connect_tcp(member.address, member.p2p_port, soon());
+            if (fd) (void)detail::send_all(fd->get(), bytes, -1, soon());
+            return fd ? std::move(*fd) : UniqueFd();
+        };
+        detail::Hello wrong_token;
+        wrong_token.rank = 0;
+        std::array<std::byte, 200> garbage{};
+        const UniqueFd silent = stranger({});
+        const UniqueFd slow = stranger(std::as_bytes(std::span(&wrong_token, 1)).first(10));
+        const UniqueFd liar = stranger(std::as_bytes(std::span(&wrong_token, 1)));
+        const UniqueFd noisy = stranger(garbage);
+        Batch batch = context.world().batch();
+        batch.send(buffer(value), other).recv(buffer(got), other);
+        batch.start().wait();
+        const bool closed = was_closed(liar) && was_closed(noisy);
+        context.world().barrier().wait();
+        return closed ? got : -1;
+    });
+    CHECK(results == std::vector<std::int64_t>{8, 7});
+}

@@ -179,6 +179,31 @@ TEST_CASE("destroying a group fails its transfers in flight, and waits for nobod
     CHECK(errors[0]->code() == ErrorCode::Aborted);
 }
 
+TEST_CASE("a rank that leaves with transfers in flight is missed as any other that leaves", "[p2p][unit]") {
+    const auto shape = GENERATE(values<Shape>({{2}, {1, 1}}));
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [](Context& context) {
+                                      auto group = context.world().split(0, 0, "short-lived");
+                                      std::vector<float> values(kLarge);
+                                      const Buffer all = buffer(std::span(values));
+                                      float value = 0;
+                                      if (context.rank() == 1) {
+                                          Work sent = group->send(all, 0, 3);
+                                          group->recv(buffer(value), 0).wait();
+                                          group.reset();
+                                          return;
+                                      }
+                                      group->send(buffer(value), 1).wait();
+                                      group->recv(all, 1, 4).wait();
+                                  }));
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == ErrorCode::PeerLost);
+    CHECK(errors[0]->culprits() == Culprits{1});
+    CHECK_THAT(errors[0]->what(), Catch::Contains("has left the group normally"));
+    CHECK_FALSE(errors[1]);
+}
+
 TEST_CASE("threads that wait for different transfers all come through", "[p2p][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();

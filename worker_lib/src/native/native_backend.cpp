@@ -137,10 +137,12 @@ std::string NativeBackend::name_of(int rank) const {
     return detail::name_of(rank, members_[static_cast<std::size_t>(rank)]);
 }
 
-/// Of the ranks of this node; those of others are known there.
+/// Of the ranks of this node; of others only whether they are gone, where this rank leads its node.
 RankState NativeBackend::state_of(int rank) const {
     const auto& local = topology_.local();
     const auto index = static_cast<int>(std::ranges::find(local, rank) - local.begin());
+    const auto gone = watch_ ? watch_->departure_of(rank) : std::nullopt;
+    if (gone) return {true, gone->what()};
     if (index == node_.size() || rank == rank_) return {};
     if (const auto absence = node_.absence(index)) return {true, absence->error.what()};
     const auto [begun, done] = node_.progress_of(index);

@@ -27,8 +27,9 @@ constexpr unsigned kTurnsBetweenLooks = 4096;
 /// A look at a neighbour is a load; one at a connection is a system call.
 constexpr unsigned kTurnsBetweenSockets = 8;
 constexpr int kNapMs = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap).count());
-/// After so many naps with nothing to do, the thread sleeps until it is woken.
-constexpr int kIdleNaps = 20;
+/// So often the thread looks whether somebody waits, and after so many looks it sleeps longer.
+constexpr int kTickMs = 1;
+constexpr int kTicksBeforeNap = 50;
 
 constexpr int kLastTurns = 100;
 
@@ -42,6 +43,10 @@ void P2pWork::help() {
     if (!done()) p2p_->help(*this);
 }
 
+void P2pWork::hurry() {
+    if (!done()) p2p_->hurry();
+}
+
 P2p::P2p(P2pSetup setup)
     : setup_(std::move(setup)),
       bell_name_(bell_name(setup_.members[static_cast<std::size_t>(setup_.rank)])),
@@ -52,7 +57,7 @@ P2p::P2p(P2pSetup setup)
     if (!setup_.listener) return;
     ready_.emplace();
     door_.emplace(*ready_, setup_.hello, std::move(setup_.listener));
-    start_thread();  // peers may send before we do anything
+    wake_thread();  // peers may send before we do anything
 }
 
 P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
@@ -75,10 +80,15 @@ void P2p::serve_submitted() {
         if (!running) return interrupt();  // whoever is at it may sleep
         while (guarded_pass()) deliver(running);
         deliver(running);
-        if (busy()) start_thread();
-        settle();
-        deliver(running);
+        if (busy()) wake_thread();
     }
+}
+
+void P2p::hurry() {
+    Running running(running_, std::try_to_lock);
+    if (!running) return;
+    while (guarded_pass()) deliver(running);
+    deliver(running);
 }
 
 void P2p::help(const P2pWork& work) {
@@ -119,31 +129,39 @@ void P2p::help(const P2pWork& work) {
         bell_->silence();
         look_around();
     }
-    settle();
     deliver(running);
     helped_ = false;
+    if (busy() || ready_) wake_thread();
     running.unlock();
     serve_submitted();
 }
 
-/// The thread.
+/// The thread. While waiters come and go it only looks in now and then, in short naps: so submit() need not say that
+/// somebody sleeps, which would have peers wake a thread for what the waiter has taken long before.
 void P2p::run() {
-    int idle = 0;
+    int patience = kTickMs;
+    int idle = 0;      // ticks with nothing to do
+    int hindered = 0;  // ticks with somebody else at it
     bool failed = false;
     while (!stopping_) {
-        const bool rung = sleep(idle > kIdleNaps ? -1 : kNapMs, !failed);
+        const bool rung = sleep(patience, !failed && !helped_);
         Running running(running_, std::try_to_lock);
-        if (!running) {
-            if (!rung) continue;  // a waiter is at it
-            running.lock();       // it takes the ring, and leaves, or waits longer than we should poll in vain
+        if (!running && !rung) {
+            patience = ++hindered > kTicksBeforeNap ? kNapMs : kTickMs;
+            long_nap_ = patience != kTickMs;  // whoever leaves just now rings in vain, or for this nap
+            continue;
         }
+        if (!running) running.lock();  // polling on would only find the same ring
+        hindered = 0;
         bell_->silence();
         while (guarded_pass()) deliver(running);
         look_around();
-        settle();
+        const bool attended = helped_;
+        if (!attended) settle();
         failed = failure_.has_value();
         idle = busy() ? 0 : idle + 1;
-        deep_ = idle > kIdleNaps;
+        patience = idle > kTicksBeforeNap ? -1 : busy() && !attended ? kNapMs : kTickMs;
+        long_nap_ = patience != kTickMs;
         deliver(running);
         running.unlock();
         serve_submitted();
@@ -159,6 +177,7 @@ bool P2p::sleep(int patience_ms, bool with_network) const {
 bool P2p::pass() {
     bool moved = false;
     if (submitted_any_.load(std::memory_order_acquire)) take_submitted();
+    if (busy() && !failure_ && setup_.node.poisoned() && !setup_.node.stopped()) look_around();
     if (failure_) return false;
     if (door_ && look_at_network_) let_in();
     for (P2pPeer* one : peers_) {
@@ -288,7 +307,7 @@ void P2p::let_in() {
     });
 }
 
-/// Before the lock is given up, or we sleep: from now on peers ring when there is something for us.
+/// Before we sleep: from now on peers ring when there is something for us.
 void P2p::settle() {
     if (!busy()) return;
     page_.asleep.store(1, std::memory_order_seq_cst);
@@ -312,14 +331,14 @@ void P2p::deliver(Running& running) {
     running.lock();
 }
 
-void P2p::start_thread() {
+/// It looks in soon: nobody else may.
+void P2p::wake_thread() {
     if (stopping_) return;
     if (!thread_.joinable()) {
         thread_ = start_quiet_thread("ddp-p2p", [this] { run(); });
-    } else if (deep_) {
+    } else if (long_nap_.exchange(false)) {
         interrupt();
     }
-    deep_ = false;
 }
 
 void P2p::stop(const Error& goodbye, bool failed) {
@@ -329,7 +348,7 @@ void P2p::stop(const Error& goodbye, bool failed) {
     Running running(running_);
     for (int i = 0; i < kLastTurns && guarded_pass(); ++i) {  // what peers have to hear may have been out of room
     }
-    if (!failure_) say_goodbye(goodbye, failed);
+    if (!goodbye_said_) say_goodbye(goodbye, failed);
     fail(setup_.node.failure().value_or(Error(ErrorCode::Aborted, "the group is gone")), nullptr, false);
     take_submitted();
     deliver(running);

@@ -50,6 +50,8 @@ public:
     [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch);
     /// Makes progress until `work` is done; comes back at once if another thread is at it.
     void help(const P2pWork& work);
+    /// Moves what can be moved now.
+    void hurry();
     /// Whoever sleeps looks at the state of the node. Any thread.
     void interrupt() const { bell_->ring(bell_name_); }
     /// Fails what is under way with the node's failure, which there must be, and tells other nodes the reason. Nothing
@@ -102,7 +104,7 @@ private:
     void fail(const Error& failure, const P2pWork* about, bool tell);
     void ring(const LocalPeer& neighbour) const;
     void deliver(Running& running);
-    void start_thread();
+    void wake_thread();
     [[nodiscard]] bool busy() const { return !in_flight_.empty(); }
     /// Until somebody rings, a connection is ready, or `patience` is over. Returns whether one of the former.
     [[nodiscard]] bool sleep(int patience_ms, bool with_network) const;
@@ -129,10 +131,11 @@ private:
     std::map<std::uint64_t, std::shared_ptr<P2pWork>> in_flight_;
     std::vector<Done> done_;
     std::optional<Error> failure_;
-    bool deep_ = true;  ///< the thread sleeps without end, or there is none
+    bool goodbye_said_ = false;
 
     std::atomic<bool> helped_{false};
     std::atomic<bool> stopping_{false};
+    std::atomic<bool> long_nap_{false};  ///< the thread must be rung for, or looks in too late
     std::atomic<bool> submitted_any_{false};
     std::mutex mutex_;
     std::deque<std::shared_ptr<P2pWork>> submitted_;

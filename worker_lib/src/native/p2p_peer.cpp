@@ -263,6 +263,7 @@ void P2pPeer::enqueue(FrameKind kind, std::uint64_t id, std::uint64_t place) {
 }
 
 void P2pPeer::say_goodbye(const FailureNote& why, bool failed) {
+    if (cut_off_) return;
     goodbye_ = why;
     while (outbox_.size() > 1 || (!outbox_.empty() && outbox_.front().pushed == 0)) outbox_.pop_back();
     enqueue(FrameKind::kGoodbye, 0);
@@ -301,6 +302,7 @@ void P2pPeer::refuse(const char* why) const {
 }
 
 void P2pPeer::clear() {
+    cut_off_ = cut_off_ || (!outbox_.empty() && outbox_.front().pushed > 0);
     outbox_.clear();
     offered_.clear();
     accepted_.clear();

@@ -116,6 +116,7 @@ private:
     std::deque<Arrival> arrived_;                ///< messages and offers that nobody has asked for
     std::deque<Copy> copies_;
     FailureNote goodbye_;
+    bool cut_off_ = false;  ///< the peer has part of a frame, of which the rest is gone
     std::optional<Error> departure_;
 
     // The frame that is coming in.

@@ -139,7 +139,10 @@ void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
     const bool first = !failure_;
     if (first) failure_ = failure;
     if (first && tell) setup_.on_failure(failure);
-    if (first && !stopping_) say_goodbye(setup_.node.failure_for_others().value_or(failure), true);
+    // Who only leaves says so in stop().
+    if (first && !stopping_ && !setup_.node.stopped()) {
+        say_goodbye(setup_.node.failure_for_others().value_or(failure), true);
+    }
     for (P2pPeer* one : peers_) one->clear();
     for (auto& [seq, work] : in_flight_) {
         const Error own =
@@ -153,6 +156,7 @@ void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
 }
 
 void P2p::say_goodbye(const Error& why, bool failed) {
+    goodbye_said_ = true;
     const FailureNote note = make_note(why, Wording::kComplete);
     for (const RemotePeer& remote : remotes_) remote.peer->say_goodbye(note, failed);
 }

@@ -19,6 +19,7 @@ public:
         : WorkState(of.seq, of.deadline), batch(std::move(of)), done_(batch.transfers.size()), p2p_(std::move(p2p)) {}
 
     void help() override;
+    void hurry() override;
 
     const TransferBatch batch;
 

@@ -94,8 +94,20 @@ void Watch::take(Peer& peer) {
     if (alarm.magic != Alarm::kMagic || alarm.generation != generation_) return lose(peer);
     const Error why = read_note(alarm.note);
     if (alarm.kind == Alarm::Kind::kFailed) return node_.relay(why);
-    missing_.push_back({{alarm.after, why}, ddprun::Clock::now()});
+    miss({alarm.after, why});
     if (why.culprits() == std::vector<int>{peer.rank}) peer.departed = true;
+}
+
+void Watch::miss(const Absence& absence) {
+    missing_.push_back({absence, ddprun::Clock::now()});
+    const std::lock_guard lock(gone_mutex_);
+    for (const int rank : absence.error.culprits()) gone_.emplace(rank, absence.error);
+}
+
+std::optional<Error> Watch::departure_of(int rank) const {
+    const std::lock_guard lock(gone_mutex_);
+    const auto found = gone_.find(rank);
+    return found == gone_.end() ? std::nullopt : std::optional(found->second);
 }
 
 /// Its connection has ended. Without a departure it died, nobody knows after which operation.
@@ -103,7 +115,7 @@ void Watch::lose(Peer& peer) {
     peer.link.socket.reset();
     if (peer.departed) return;
     const Error why = departure_error(peer.rank, peer.link.name, Departure::kEnded, std::nullopt);
-    missing_.push_back({{std::nullopt, why}, ddprun::Clock::now()});
+    miss({std::nullopt, why});
 }
 
 void Watch::look_at_own_node() {
@@ -115,7 +127,7 @@ void Watch::look_at_own_node() {
         if (node_.poisoned()) return;
         local_gone_[static_cast<std::size_t>(i)] = true;
         tell(Alarm::Kind::kDeparted, absence->error, absence->after.value_or(0));
-        missing_.push_back({*absence, ddprun::Clock::now()});
+        miss(*absence);
     }
 }
 

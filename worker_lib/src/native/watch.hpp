@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -46,6 +47,8 @@ public:
 
     /// From now on only say_goodbye() tells anybody anything.
     void stop();
+    /// Whether a rank is known to be gone, and in which words. Any thread.
+    [[nodiscard]] std::optional<Error> departure_of(int rank) const;
     /// The last words of this rank, after stop(): the failure, or else that it leaves.
     void say_goodbye(const std::optional<Error>& failure, const Absence& departure);
 
@@ -71,6 +74,7 @@ private:
     void end_hopeless_waits();
     [[nodiscard]] bool pass_on_failure();
     void lose(Peer& peer);
+    void miss(const Absence& absence);
     void tell(Alarm::Kind kind, const Error& why, std::uint64_t after);
 
     Node& node_;
@@ -78,6 +82,8 @@ private:
     std::vector<Peer> peers_;
     std::vector<bool> local_gone_;  ///< by local index: known to be gone
     std::vector<Missing> missing_;
+    mutable std::mutex gone_mutex_;
+    std::map<int, Error> gone_;  ///< those of `missing_`, by rank
     bool failure_told_ = false;
     ddprun::UniqueFd interrupt_;  ///< eventfd
     std::atomic<bool> stopping_{false};
