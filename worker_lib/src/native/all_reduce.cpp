@@ -4,19 +4,24 @@
 // slice never does. While a piece is reduced its successor is staged, so there is one barrier for each.
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "worker_lib/src/native/all_reduce_parts.hpp"
 #include "worker_lib/src/native/partition.hpp"
+#include "worker_lib/src/native/stream_copy.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// Small enough for the second-level cache, with all that belongs to it.
+/// Room for a piece in a slot. Long buffers go in half of that: with all that belongs to it, it stays in a second-level
+/// cache of 1 MiB.
 constexpr std::size_t kPieceBytes = 512u << 10;
+constexpr std::size_t kLongBytes = 8u << 20;
+/// From here on it matters how staging copies.
+constexpr std::size_t kTimedBytes = 1u << 20;
 
 /// A staging slot holds pieces of the input in its first half and of the result in the second, of each the current one
 /// and the one before or after it. Peers may still be taking results when their owner stages for the next operation.
@@ -28,14 +33,16 @@ class NodeAllReduce {
 public:
     NodeAllReduce(const Team& team, const Operation& operation, const OwnBuffers& own)
         : parts_(team, operation, own), node_(team.node), own_(own) {
-        if (node_.size() > 1 && (own.input.is_foreign() || own.output.is_foreign()) &&
-            parts_.bytes() >= kStagingBytes && !std::exchange(team.scratch.staging_prepared, true))
-            node_.prepare_staging();
+        const bool foreign = node_.size() > 1 && (own.input.is_foreign() || own.output.is_foreign());
+        if (!foreign || parts_.bytes() < kTimedBytes) return;
+        timed_ = true;
+        streams_ = team.scratch.staging.next();
+        if (!std::exchange(team.scratch.staging_prepared, true)) node_.prepare_staging();
     }
 
     void run() {
         const std::size_t count = parts_.operation.buffer.count;
-        const std::size_t piece = kPieceBytes / parts_.width;
+        const std::size_t piece = (parts_.bytes() < kLongBytes ? kPieceBytes : kPieceBytes / 2) / parts_.width;
         const bool alone = node_.size() == 1;
         if (!alone) stage({0, std::min(piece, count)}, 0);
         parts_.meet();
@@ -43,6 +50,7 @@ public:
             if (!alone || own_.input.data != own_.output.data) reduce({0, count}, 0);
             return node_.barrier(parts_.operation);
         }
+        const auto began = ddprun::Clock::now();
         for (std::size_t first = 0, number = 0; first < count; first += piece, ++number) {
             const Range current{first, std::min(first + piece, count)};
             reduce(current, number);
@@ -50,6 +58,8 @@ public:
             node_.barrier(parts_.operation);
             take(current, number);
         }
+        const std::chrono::duration<double> taken = ddprun::Clock::now() - began;
+        if (timed_) parts_.team.scratch.staging.took(streams_, taken.count(), parts_.bytes());
     }
 
 private:
@@ -70,12 +80,17 @@ private:
         if (elements > 0) std::memcpy(to, from, elements * parts_.width);  // which refuses null even for nothing
     }
 
+    void copy_to_slot(std::byte* to, const std::byte* from, std::size_t elements) const {
+        if (!streams_) return copy(to, from, elements);
+        if (elements > 0) stream_copy(to, from, elements * parts_.width);
+    }
+
     void stage(Range piece, std::size_t number) const {
         if (!own_.input.is_foreign() || piece.empty()) return;
         const Range mine = slice(piece, node_.own_index());
         for (const Range others : {Range{piece.begin, mine.begin}, Range{mine.end, piece.end}}) {
-            copy(slot(node_.own_index(), Area::kInput, number, piece, others.begin),
-                 own_.input.data + others.begin * parts_.width, others.size());
+            copy_to_slot(slot(node_.own_index(), Area::kInput, number, piece, others.begin),
+                         own_.input.data + others.begin * parts_.width, others.size());
         }
     }
 
@@ -84,21 +99,27 @@ private:
         const Range mine = slice(piece, self);
         if (mine.empty()) return;
         const std::size_t offset = mine.begin * parts_.width;
-        std::vector<const void*> from;
+        auto& from = parts_.team.scratch.sources;
+        from.clear();
         for (int i = 0; i < node_.size(); ++i) {
             from.push_back(i == self                           ? own_.input.data + offset
                            : node_.is_foreign(i, Side::kInput) ? slot(i, Area::kInput, number, piece, mine.begin)
                                                                : node_.buffer(i, Side::kInput) + offset);
         }
-        std::vector<void*> to;
+        auto& to = parts_.team.scratch.outputs;
+        to.clear();
         bool others_take = false;
-        for (const int i : parts_.receivers()) {
+        for (int i = 0; i < node_.size(); ++i) {
+            if (!parts_.gets_result(node_.rank_at(i))) continue;
             const bool takes = i != self && node_.is_foreign(i, Side::kOutput);
             others_take = others_take || takes;
             if (!takes) to.push_back((i == self ? own_.output.data : node_.buffer(i, Side::kOutput)) + offset);
         }
-        if (others_take) to.push_back(slot(self, Area::kResult, number, piece, mine.begin));
+        std::byte* const result = slot(self, Area::kResult, number, piece, mine.begin);
+        const bool copied = others_take && streams_ && !to.empty();
+        if (others_take && !copied) to.push_back(result);
         parts_.reduction.reduce_into(from.data(), from.size(), mine.size(), parts_.scale, to.data(), to.size());
+        if (copied) copy_to_slot(result, static_cast<const std::byte*>(to.front()), mine.size());
     }
 
     void take(Range piece, std::size_t number) const {
@@ -114,6 +135,8 @@ private:
     const AllReduceParts parts_;
     Node& node_;
     const OwnBuffers& own_;
+    bool timed_ = false;
+    bool streams_ = false;  ///< copies to the slot past the caches
 };
 
 }  // namespace

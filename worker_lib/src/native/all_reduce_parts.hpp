@@ -19,7 +19,6 @@ public:
     /// Meets the ranks of the node.
     void meet() const;
     [[nodiscard]] bool receives() const { return receives_; }
-    [[nodiscard]] const std::vector<int>& receivers() const { return receivers_; }
     [[nodiscard]] std::size_t bytes() const { return operation.buffer.bytes(); }
 
     /// Meets, and calls reduce(first, size) for pieces of `piece` elements. Once for no elements at all, too.

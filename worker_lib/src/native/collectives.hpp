@@ -13,6 +13,7 @@
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/native/staging_choice.hpp"
 
 namespace ddp::detail {
 
@@ -39,8 +40,10 @@ struct OperationScratch {
     Scratch sums;                      ///< between nodes: accumulators of our node
     Scratch inbox;                     ///< other nodes' accumulators
     Scratch result;                    ///< elements
-    std::vector<const void*> sources;  ///< small operations: the ranks' data
+    std::vector<const void*> sources;  ///< what a kernel reads inside a node
+    std::vector<void*> outputs;        ///< and where it writes
     bool staging_prepared = false;     ///< Segment::prepare_staging() has been called
+    StagingChoice staging;
 };
 
 /// With whom a rank works together, and with what.

@@ -1,0 +1,46 @@
+#include "worker_lib/src/native/staging_choice.hpp"
+
+#include <cstring>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "worker_lib/src/native/stream_copy.hpp"
+
+using ddp::detail::StagingChoice;
+
+namespace {
+
+/// How many of `operations` streamed, where streaming takes `streamed` seconds and the other way `plain`.
+int streamed_of(StagingChoice& choice, int operations, double streamed, double plain) {
+    int count = 0;
+    for (int i = 0; i < operations; ++i) {
+        const bool streams = choice.next();
+        choice.took(streams, streams ? streamed : plain, 1000);
+        count += streams ? 1 : 0;
+    }
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("staging takes the faster way, and follows when that becomes the other one", "[native][unit]") {
+    StagingChoice choice;
+    CHECK(streamed_of(choice, 320, 1, 2) >= 300);
+    CHECK(streamed_of(choice, 320, 2, 1) <= 100);  // it has to notice first
+    CHECK(streamed_of(choice, 320, 2, 1) <= 20);
+}
+
+TEST_CASE("a streamed copy is a copy, at every alignment and length", "[native][unit]") {
+    std::vector<std::byte> from(1000);
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7);
+    int wrong = 0;
+    for (std::size_t offset = 0; offset < 70; ++offset) {
+        for (const std::size_t bytes : {0, 1, 63, 64, 65, 127, 128, 129, 500, 777}) {
+            std::vector<std::byte> to(1000, std::byte{1});
+            ddp::detail::stream_copy(to.data() + offset, from.data() + offset / 2, bytes);
+            wrong += std::memcmp(to.data() + offset, from.data() + offset / 2, bytes) != 0 ? 1 : 0;
+            wrong += to[offset + bytes] != std::byte{1} || (offset > 0 && to[offset - 1] != std::byte{1}) ? 1 : 0;
+        }
+    }
+    CHECK(wrong == 0);
+}

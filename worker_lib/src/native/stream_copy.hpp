@@ -1,0 +1,41 @@
+#pragma once
+// A copy that goes past the caches: for what somebody else will read, from another cache. A peer that has to fetch
+// lines one by one out of our cache is several times slower than one that reads memory, where cores share no cache; and
+// slower with this where they do. StagingChoice finds out which.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace ddp::detail {
+
+/// Whoever sees what we store afterwards sees the copy.
+inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+#ifdef __SSE2__
+    constexpr std::size_t kLine = 64;
+    const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
+    if (bytes < head + kLine) {
+        std::memcpy(to, from, bytes);
+        return;
+    }
+    std::memcpy(to, from, head);
+    std::size_t at = head;
+    for (; at + kLine <= bytes; at += kLine) {
+        for (std::size_t part = at; part < at + kLine; part += sizeof(__m128i)) {
+            __m128i value;
+            std::memcpy(&value, from + part, sizeof value);
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to + part), value);
+        }
+    }
+    std::memcpy(to + at, from + at, bytes - at);
+    _mm_sfence();
+#else
+    std::memcpy(to, from, bytes);
+#endif
+}
+
+}  // namespace ddp::detail
