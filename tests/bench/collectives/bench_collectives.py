@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -79,23 +80,26 @@ def measure(build, ranks, cells, options):
     samples = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     everybody, dropped, failed = peers(build, ranks), 0, set()
     names = [name for name in everybody if name not in options.without]
-    for number in range(options.rounds):
-        for name in names[number % len(names):] + names[:number % len(names)]:
-            if name in failed:
-                continue
-            before = cache_state(build)
-            try:
-                figures = run_peer(*everybody[name], cells, options.timeout)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                failed.add(name)
-                print(f"{name} is left out: {error}", file=sys.stderr)
-                continue
-            if cache_state(build) != before:
-                dropped += 1
-                continue
-            for cell, figure in figures.items():
-                samples[before][cell][name].append(figure)
-        print(f"{ranks} ranks: round {number + 1} of {options.rounds} done", file=sys.stderr)
+    try:
+        for number in range(options.rounds):
+            for name in names[number % len(names):] + names[:number % len(names)]:
+                if name in failed:
+                    continue
+                before = cache_state(build)
+                try:
+                    figures = run_peer(*everybody[name], cells, options.timeout)
+                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                    failed.add(name)
+                    print(f"{name} is left out: {error}", file=sys.stderr)
+                    continue
+                if cache_state(build) != before:
+                    dropped += 1
+                    continue
+                for cell, figure in figures.items():
+                    samples[before][cell][name].append(figure)
+            print(f"{ranks} ranks: round {number + 1} of {options.rounds} done", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted: these are the figures until then", file=sys.stderr)
     if dropped:
         print(f"{dropped} samples dropped: the caches' state changed under them", file=sys.stderr)
     return samples
@@ -134,6 +138,8 @@ def main():
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one program")
     parser.add_argument("--json", type=Path, help="all samples")
     options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # ends the rounds, not the table
+        signal.signal(number, signal.default_int_handler)
     cells = options.cells or CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
     for ranks in options.ranks:
