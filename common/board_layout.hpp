@@ -17,7 +17,7 @@ inline constexpr std::size_t kOperations = 2'000;             ///< the newest on
 inline constexpr std::size_t kGroups = 64;                    ///< that live at one time; more are not shown
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
 
-/// A plain value that one writer stores and any process loads, never half of one and half of another.
+/// A plain value that threads of one process store and any process loads, never half of one and half of another.
 /// The pattern is a seqlock: Boehm 2012, doi:10.1145/2247684.2247688.
 template <typename T>
 class Guarded {
@@ -25,13 +25,21 @@ class Guarded {
     using Words = std::array<std::uint64_t, sizeof(T) / sizeof(std::uint64_t)>;
 
 public:
-    void store(const T& value) {
+    /// False, and nothing has happened, when another thread is at it. `also` is called while no reader takes the value.
+    template <typename Also>
+    bool try_store(const T& value, Also also) {
         const auto words = std::bit_cast<Words>(value);
-        const std::uint64_t odd = version_.load(std::memory_order_relaxed) | 1;
-        version_.store(odd, std::memory_order_relaxed);
+        std::uint64_t even = version_.load(std::memory_order_relaxed);
+        if (even % 2 != 0 || !version_.compare_exchange_strong(even, even + 1, std::memory_order_acquire)) return false;
         std::atomic_thread_fence(std::memory_order_release);
+        also();
         for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
-        version_.store(odd + 1, std::memory_order_release);
+        version_.store(even + 2, std::memory_order_release);
+        return true;
+    }
+    /// For values that one thread at a time stores.
+    void store(const T& value) {
+        (void)try_store(value, [] {});
     }
     /// False when nothing was ever stored, or the writer is at it, or has died while it was.
     [[nodiscard]] bool load(T& value) const {

@@ -157,14 +157,17 @@ void Board::remove(const BoardGroup& place) {
     place.slot->group.store(group);
 }
 
-layout::OperationSlot& Board::write(layout::Operation& entry) {
+/// Null when a thread that was interrupted for a whole turn of the ring is still writing there: then the operation is
+/// not on the board.
+layout::OperationSlot* Board::write(layout::Operation& entry) {
     entry.id = memory_.last_operation.fetch_add(1, std::memory_order_relaxed) + 1;
     layout::OperationSlot& slot = memory_.operations[entry.id % layout::kOperations];
-    slot.id.store(entry.id, std::memory_order_relaxed);
-    slot.started.store(0, std::memory_order_release);
-    slot.ended.store(0, std::memory_order_release);
-    slot.operation.store(entry);
-    return slot;
+    const bool written = slot.operation.try_store(entry, [&] {
+        slot.id.store(entry.id, std::memory_order_relaxed);
+        slot.started.store(0, std::memory_order_release);
+        slot.ended.store(0, std::memory_order_release);
+    });
+    return written ? &slot : nullptr;
 }
 
 BoardTicket Board::queue(const Operation& operation, const BoardGroup& group, ddprun::TimePoint now) {
@@ -184,7 +187,7 @@ BoardTicket Board::queue(const Operation& operation, const BoardGroup& group, dd
         entry.output_count = operation.result().count;
         copy(entry.dtype, ddp::to_string(operation.part().dtype));
     }
-    layout::OperationSlot& slot = write(entry);
+    layout::OperationSlot* const slot = write(entry);
     group.slot->queued.store(operation.seq, std::memory_order_relaxed);
     return {slot, *group.slot, entry.id, operation.seq};
 }
@@ -203,7 +206,7 @@ std::vector<BoardTicket> Board::queue(const TransferBatch& batch, const BoardGro
         copy(entry.op, transfer.sends ? "send" : "recv");
         copy(entry.dtype, ddp::to_string(transfer.buffer.dtype));
         copy(entry.tag, batch.tag.empty() ? fmt::format("tag {}", transfer.tag) : batch.tag);
-        layout::OperationSlot& slot = write(entry);
+        layout::OperationSlot* const slot = write(entry);
         tickets.emplace_back(slot, *group.slot, entry.id, 0).started();
     }
     return tickets;

@@ -22,28 +22,29 @@ struct TransferBatch;
 class BoardTicket {
 public:
     BoardTicket() = default;
-    BoardTicket(ddprun::board::OperationSlot& slot, ddprun::board::GroupSlot& group, std::uint64_t id,
+    /// `slot` may be null.
+    BoardTicket(ddprun::board::OperationSlot* slot, ddprun::board::GroupSlot& group, std::uint64_t id,
                 std::uint64_t seq)
-        : slot_(&slot), group_(&group), id_(id), seq_(seq) {}
+        : slot_(slot), group_(&group), id_(id), seq_(seq) {}
 
     /// The backend is at it.
     void started() const {
-        if (slot_ != nullptr) mark_started();
+        if (group_ != nullptr) mark_started();
     }
     void ended(bool well) const {
-        if (slot_ != nullptr) mark_ended(well);
+        if (group_ != nullptr) mark_ended(well);
     }
 
     /// Begun and done in the moment in which it was queued: without another look at the clock.
     void done_at_once(ddprun::TimePoint queued) const {
-        if (slot_ != nullptr) mark_done(queued);
+        if (group_ != nullptr) mark_done(queued);
     }
 
 private:
     void mark_started() const;
     void mark_done(ddprun::TimePoint queued) const;
     void mark_ended(bool well) const;
-    [[nodiscard]] bool has_slot() const { return slot_->id.load(std::memory_order_relaxed) == id_; }
+    [[nodiscard]] bool has_slot() const { return slot_ != nullptr && slot_->id.load(std::memory_order_relaxed) == id_; }
 
     ddprun::board::OperationSlot* slot_ = nullptr;
     ddprun::board::GroupSlot* group_ = nullptr;
@@ -73,7 +74,7 @@ public:
     void set_phase(std::string_view text);
 
 private:
-    [[nodiscard]] ddprun::board::OperationSlot& write(ddprun::board::Operation& entry);
+    [[nodiscard]] ddprun::board::OperationSlot* write(ddprun::board::Operation& entry);
 
     ddprun::board::Board& memory_;
     std::mutex mutex_;  ///< of groups and phase

@@ -33,17 +33,20 @@ TEST_CASE("an operation on the board is whole or not there, while others are wri
             }
         });
     }
+    constexpr int kLooks = 10'000'000;  // a reader without the check of versions sees a torn one among fewer
     int whole = 0;
     bool torn = false;
-    for (std::uint64_t looks = 0; whole < 100'000 && looks < 100'000'000; ++looks) {
+    for (std::uint64_t looks = 0; whole < kLooks && looks < 1'000'000'000; ++looks) {
+        // The one that is being written at this moment, or is about to be.
+        const std::uint64_t slot = (memory->last_operation.load(std::memory_order_relaxed) + 1) % layout::kOperations;
         layout::Operation operation;
-        if (!memory->operations[looks % layout::kOperations].operation.load(operation)) continue;
+        if (!memory->operations[slot].operation.load(operation)) continue;
         ++whole;
         torn = torn || operation.seq != operation.count || operation.seq != operation.fingerprint ||
-               operation.id % layout::kOperations != looks % layout::kOperations;
+               operation.id % layout::kOperations != slot;
     }
     stop = true;
     for (std::thread& writer : writers) writer.join();
-    CHECK(whole == 100'000);
+    CHECK(whole == kLooks);
     CHECK_FALSE(torn);
 }
