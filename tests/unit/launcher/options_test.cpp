@@ -28,7 +28,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"nnodes", "2:3"},        {"nproc-per-node", "4"},     {"max-restarts", "1"},   {"role", "trainer"},
     {"rdzv-endpoint", "n1"},  {"rdzv-id", "mnist"},        {"node-rank", "0"},      {"master-addr", "n1"},
     {"master-port", "29501"}, {"rdzv-conf", "timeout=9"},  {"rdzv-backend", "c10d"},{"log-dir", "/logs"},
-    {"redirects", "3"},       {"tee", "3"},                {"shutdown-timeout", "5"}, {"local-addr", "10.0.0.1"},
+    {"redirects", "3"},       {"tee", "3"},                {"shutdown-timeout", "5"}, {"stall-warning", "30"}, {"local-addr", "10.0.0.1"},
     {"monitor-interval", "5"},{"start-method", "fork"},    {"as-local-node", "1@127.0.0.1:4000"},
 };
 
