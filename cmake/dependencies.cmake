@@ -23,6 +23,9 @@ function(ddprun_use_asio target)
     target_link_libraries(${target} PUBLIC ddprun_asio)
     target_precompile_headers(${target} REUSE_FROM ddprun_asio)
     ddprun_quick_to_sanitize(${target})
+    if(NOT DDP_SANITIZE)
+        target_compile_options(${target} PRIVATE -Wno-mismatched-new-delete)   # g++ 12 is wrong about coroutine frames
+    endif()
 endfunction()
 
 if(NOT DDP_WITH_CUDA STREQUAL "OFF")
