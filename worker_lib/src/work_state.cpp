@@ -95,13 +95,13 @@ void Work::wait() {
 }
 
 void Work::wait_host(std::chrono::milliseconds timeout) {
-    if (!state_) return;
-    if (timeout.count() == 0) return state_->detail::WorkState::wait();
     if (timeout.count() < 0) {
         throw Error(ErrorCode::InvalidArgument,
                     fmt::format("wait_host: the timeout is {} ms. Pass 0 to wait until the operation's own deadline",
                                 timeout.count()));
     }
+    if (!state_) return;
+    if (timeout.count() == 0) return state_->detail::WorkState::wait();
     state_->hurry();
     if (!state_->wait_until(detail::deadline_in(timeout))) {
         detail::throw_late(state_->seq(), fmt::format("after {} ms of waiting; it goes on", timeout.count()));
