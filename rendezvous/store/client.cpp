@@ -97,18 +97,23 @@ Result<std::string> Client::compare_set(std::string_view key, std::string_view e
 
 Result<void> Client::wait(std::span<const std::string> keys, TimePoint deadline) {
     const TimePoint begun = Clock::now();
+    const auto there = came_by(keys, deadline);
+    if (!there) return there.error();
+    if (*there) return {};
+    return late(keys, Clock::now() - begun);
+}
+
+Result<bool> Client::came_by(std::span<const std::string> keys, TimePoint deadline) {
     const auto failed = [&](const Error& cause) { return give_up("wait for " + named(keys), cause); };
     if (auto sent = send(request_of(RequestKind::kWait, keys)); !sent) return failed(sent.error());
     const auto answer = stream_.receive_byte(deadline);
-    if (answer && *answer == wire::kStopWaiting) return {};
+    if (answer && *answer == wire::kStopWaiting) return true;
     if (answer) return failed(unexpected(*answer));
     if (answer.error().code != Errc::kTimeout) return failed(answer.error());
 
-    const Duration waited = Clock::now() - begun;
-    const auto came = cancel_wait();
-    if (!came) return failed(came.error());
-    if (*came) return {};
-    return late(keys, waited);
+    const auto last_moment = cancel_wait();
+    if (!last_moment) return failed(last_moment.error());
+    return *last_moment;
 }
 
 Result<bool> Client::cancel_wait() {

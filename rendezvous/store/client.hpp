@@ -44,6 +44,8 @@ public:
     /// Waits until every key is there. kTimeout says who waited how long, which keys are missing, and what there is
     /// instead; the client stays usable.
     [[nodiscard]] Result<void> wait(std::span<const std::string> keys, TimePoint deadline);
+    /// The same, but false where wait() is late: costs nothing more, for those who wait again.
+    [[nodiscard]] Result<bool> came_by(std::span<const std::string> keys, TimePoint deadline);
     /// Whether every key is there now.
     [[nodiscard]] Result<bool> check(std::span<const std::string> keys);
     /// Those of `keys` that are not there now, in one round trip.

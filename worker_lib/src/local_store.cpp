@@ -32,6 +32,11 @@ public:
         return values_.find(key)->second;
     }
 
+    void erase(std::string_view key) override {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = values_.find(key); found != values_.end()) values_.erase(found);
+    }
+
     std::int64_t add(std::string_view key, std::int64_t amount) override {
         const std::lock_guard lock(mutex_);
         auto& value = values_.try_emplace(std::string(key), "0").first->second;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -27,7 +28,6 @@ using std::chrono::milliseconds;
 
 constexpr std::int64_t kClosed = std::int64_t{1} << 40;
 constexpr milliseconds kSlice{100};      ///< so often a waiting rank looks after the dead
-constexpr milliseconds kGlance{20};      ///< for a key that is there, or is not
 constexpr milliseconds kPatience{5000};  ///< for words that are under way
 constexpr milliseconds kReports{1000};   ///< for those of all who came
 
@@ -41,30 +41,42 @@ public:
           began_(ddprun::Clock::now()) {}
 
     void pass(ddprun::Duration timeout) {
-        const auto size = static_cast<std::int64_t>(spec_.members.size());
         set(card(spec_.rank), backend_.name_of(spec_.rank));
         const std::int64_t count = spec_.store->add(prefix_ + "/count", 1);
-        if (count == size) return set("state", "ok");
+        if (count == size()) return set("state", "ok");
         if (count > kClosed) return obey("it came after the others had given up: ");
         if (wait_for_state(began_ + timeout)) return obey("");
         const std::int64_t closed = spec_.store->add(prefix_ + "/count", kClosed);
-        if (closed / kClosed == 1 && closed % kClosed < size) return judge();
+        if (closed == kClosed + size()) return set("state", "ok");  // the last one died before it could say so
+        if (closed < 2 * kClosed) return judge();
         obey("");
+    }
+
+    /// When all have come to the next one, nobody needs what this rank has said here.
+    void forget() const {
+        spec_.store->erase(key(card(spec_.rank)));
+        spec_.store->erase(key(report_of(spec_.rank)));
+        if (spec_.rank != 0) return;
+        for (const char* const name : {"count", "state", "verdict", "second"}) spec_.store->erase(key(name));
     }
 
 private:
     static std::string card(int rank) { return fmt::format("here/{}", rank); }
-    void set(const std::string& key, const std::string& value) const {
-        spec_.store->set(fmt::format("{}/{}", prefix_, key), value);
-    }
+    static std::string report_of(int rank) { return fmt::format("report/{}", rank); }
+    std::int64_t size() const { return static_cast<std::int64_t>(spec_.members.size()); }
+    std::string key(const std::string& name) const { return fmt::format("{}/{}", prefix_, name); }
+    void set(const std::string& name, const std::string& value) const { spec_.store->set(key(name), value); }
     /// Nothing: it is not there in time.
-    std::optional<std::string> get(const std::string& key, milliseconds patience) const {
-        try {
-            return spec_.store->get(fmt::format("{}/{}", prefix_, key), patience);
-        } catch (const Error& error) {
-            if (error.code() != ErrorCode::Timeout) throw;
-            return std::nullopt;
-        }
+    std::optional<std::string> get(const std::string& name, milliseconds patience) const {
+        return spec_.store->try_get(key(name), patience);
+    }
+    /// Those of `ranks` that have left no card.
+    std::vector<int> without_card(std::vector<int> ranks) const {
+        std::vector<std::string> keys;
+        for (const int rank : ranks) keys.push_back(key(card(rank)));
+        const auto absent = spec_.store->missing(keys);
+        std::erase_if(ranks, [&](int rank) { return std::ranges::find(absent, key(card(rank))) == absent.end(); });
+        return ranks;
     }
 
     /// False: it is time to give up, because of the deadline or because somebody will never come.
@@ -73,25 +85,32 @@ private:
             const auto left = std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now());
             if (get("state", std::clamp(left, milliseconds(1), kSlice))) return true;
             if (ddprun::Clock::now() >= deadline) return false;
-            for (int rank = 0; rank < static_cast<int>(spec_.members.size()); ++rank) {
-                if (rank != spec_.rank && backend_.state_of(rank).gone && !get(card(rank), kGlance)) return false;
+            std::vector<int> gone;
+            for (int rank = 0; rank < size(); ++rank) {
+                if (rank != spec_.rank && backend_.state_of(rank).gone) gone.push_back(rank);
             }
+            if (gone.empty()) continue;
+            if (!without_card(gone).empty()) return false;
+            if (spec_.store->add(key("count"), 0) != size()) continue;
+            set("state", "ok");  // one of them was the last, and died before it could say so
+            return true;
         }
     }
 
     /// Does as the others: passes, or says what it knows and throws the verdict.
     void obey(const std::string& introduction) const {
-        const auto state = get("state", kPatience);
-        if (state == "ok") return;
-        if (state) report(*state);
-        const auto verdict = get("verdict", kPatience);
-        if (!verdict) {
-            throw Error(ErrorCode::Timeout,
-                        fmt::format("{} has failed, but the rank that found out has not said why. The group stays "
-                                    "usable if all ranks are alive",
-                                    title()));
+        for (const bool again : {true, false}) {
+            const auto state = get("state", kPatience);
+            if (state == "ok") return;
+            if (state) report(*state);
+            if (const auto verdict = get("verdict", kPatience)) raise(*verdict, introduction);
+            // The judge is gone, most likely: there is a second one.
+            if (again && spec_.store->add(key("second"), 1) == 1) return judge();
         }
-        raise(*verdict, introduction);
+        throw Error(ErrorCode::Timeout,
+                    fmt::format("{} has failed, but the ranks that found out have not said why. The group stays "
+                                "usable if all ranks are alive",
+                                title()));
     }
 
     /// What this rank knows of the missing ones: "3 gone rank 3 (host a, pid 7) is gone: …", a line for each.
@@ -104,25 +123,24 @@ private:
         }
         return text;
     }
-    void report(const std::string& missing) const { set(fmt::format("report/{}", spec_.rank), knowledge(missing)); }
+    void report(const std::string& missing) const { set(report_of(spec_.rank), knowledge(missing)); }
 
     void judge() const {
-        std::vector<int> missing;
-        std::vector<int> came;
-        for (int rank = 0; rank < static_cast<int>(spec_.members.size()); ++rank) {
-            (get(card(rank), kGlance) ? came : missing).push_back(rank);
-        }
+        const auto seconds = std::chrono::duration<double>(ddprun::Clock::now() - began_).count();
+        std::vector<int> ranks(spec_.members.size());
+        std::iota(ranks.begin(), ranks.end(), 0);
+        const std::vector<int> missing = without_card(ranks);
         if (missing.empty()) return set("state", "ok");  // the last ones came just now
         const std::string list = fmt::format("{}", fmt::join(missing, " "));
         set("state", list);
         std::string known = knowledge(list);
         const auto enough = ddprun::Clock::now() + kReports;
-        for (const int rank : came) {
-            if (rank == spec_.rank) continue;
+        for (const int rank : ranks) {
+            if (rank == spec_.rank || std::ranges::binary_search(missing, rank)) continue;
             const auto left = std::chrono::ceil<milliseconds>(enough - ddprun::Clock::now());
-            known += get(fmt::format("report/{}", rank), std::max(left, milliseconds(1))).value_or("");
+            known += get(report_of(rank), std::max(left, milliseconds(1))).value_or("");
         }
-        const std::string verdict = compose(missing, known);
+        const std::string verdict = compose(missing, known, seconds);
         set("verdict", verdict);
         raise(verdict, "");
     }
@@ -130,7 +148,7 @@ private:
     std::string title() const { return fmt::format("group '{}': monitored_barrier{}", spec_.name, where_); }
 
     /// First line: the code and the culprits; then the text.
-    std::string compose(const std::vector<int>& missing, const std::string& known) const {
+    std::string compose(const std::vector<int>& missing, const std::string& known, double seconds) const {
         std::vector<int> gone;
         std::vector<std::string> words(spec_.members.size());
         std::istringstream lines(known);
@@ -146,7 +164,6 @@ private:
             if (state == "gone") gone.push_back(rank);
         }
         std::ranges::sort(gone);
-        const auto seconds = std::chrono::duration<double>(ddprun::Clock::now() - began_).count();
         std::string text = fmt::format("{}: {} of {} did not come within {:.1f} s", title(), name_ranks(missing),
                                        spec_.members.size(), seconds);
         for (const int rank : missing) {
@@ -193,8 +210,9 @@ void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string
         const std::lock_guard lock(mutex_);
         return ++monitored_;
     }();
-    MonitoredBarrier(spec_, *backend_, number, where)
-        .pass(timeout.count() == 0 ? spec_.default_timeout : bounded(timeout));
+    MonitoredBarrier barrier(spec_, *backend_, number, where);
+    barrier.pass(timeout.count() == 0 ? spec_.default_timeout : bounded(timeout));
+    if (number > 1) MonitoredBarrier(spec_, *backend_, number - 1, {}).forget();
 }
 
 }  // namespace ddp::detail

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 /// Between two looks at who has died meanwhile, and at who wants something else.
 constexpr milliseconds kSlice{100};
-constexpr milliseconds kGlance{5};
+constexpr milliseconds kPatience{5000};  ///< for what is there
 
 std::string in_words(const std::vector<int>& ranks) { return ranks.empty() ? "nobody" : name_ranks(ranks); }
 
@@ -38,27 +38,27 @@ public:
         const auto deadline = ddprun::Clock::now() + spec_.init_timeout;
         publish(spec_, topic_, encode(excluded_));
         while (!others.empty()) {
-            if (hear(others, kSlice)) return;
-            std::erase_if(others, [this](int rank) { return hear({rank}, kGlance); });
+            (void)spec_.store->try_get(key_of(others.front()), kSlice);
+            hear(others);
             check_alive(others);
             if (!others.empty() && ddprun::Clock::now() >= deadline) report_absent(others);
         }
     }
 
 private:
-    /// False: not all of them have said what they exclude.
-    bool hear(const std::vector<int>& ranks, milliseconds patience) const {
+    std::string key_of(int rank) const { return group_key(spec_, fmt::format("{}/{}", topic_, rank)); }
+
+    /// Compares with those that have said what they exclude; the others are left.
+    void hear(std::vector<int>& ranks) const {
         std::vector<std::string> keys;
-        for (const int rank : ranks) keys.push_back(group_key(spec_, fmt::format("{}/{}", topic_, rank)));
-        std::vector<std::string> said;
-        try {
-            said = spec_.store->get_all(keys, patience);
-        } catch (const Error& error) {
-            if (error.code() != ErrorCode::Timeout) throw;
-            return false;
-        }
-        for (std::size_t i = 0; i < ranks.size(); ++i) compare(ranks[i], said[i]);
-        return true;
+        for (const int rank : ranks) keys.push_back(key_of(rank));
+        const auto absent = spec_.store->missing(keys);
+        const auto is_there = [&](int rank) { return std::ranges::find(absent, key_of(rank)) == absent.end(); };
+        const auto left = std::stable_partition(ranks.begin(), ranks.end(), is_there);
+        std::erase_if(keys, [&](const std::string& key) { return std::ranges::find(absent, key) != absent.end(); });
+        const auto said = spec_.store->get_all(keys, kPatience);
+        for (std::size_t i = 0; i < said.size(); ++i) compare(ranks[i], said[i]);
+        ranks.erase(ranks.begin(), left);
     }
 
     void compare(int rank, const std::string& said) const {

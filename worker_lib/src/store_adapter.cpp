@@ -1,5 +1,6 @@
 #include "worker_lib/src/store_adapter.hpp"
 
+#include <array>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -65,6 +66,40 @@ public:
             return {};
         });
         return values;
+    }
+
+    std::optional<std::string> try_get(std::string_view key, std::chrono::milliseconds timeout) override {
+        std::optional<std::string> value;
+        with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
+            const std::array<std::string, 1> keys{std::string(key)};
+            const auto came = client.came_by(keys, deadline_in(timeout));
+            if (!came) return came.error();
+            if (!*came) return {};
+            auto got = client.get(key, Clock::now() + kReconnect);
+            if (!got) return got.error();
+            value = std::move(*got);
+            return {};
+        });
+        return value;
+    }
+
+    std::vector<std::string> missing(const std::vector<std::string>& keys) override {
+        std::vector<std::string> absent;
+        with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
+            auto found = client.missing(keys);
+            if (!found) return found.error();
+            absent = std::move(*found);
+            return {};
+        });
+        return absent;
+    }
+
+    void erase(std::string_view key) override {
+        with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
+            const auto erased = client.delete_key(key);
+            if (!erased) return erased.error();
+            return {};
+        });
     }
 
     std::int64_t add(std::string_view key, std::int64_t amount) override {

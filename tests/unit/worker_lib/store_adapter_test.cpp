@@ -63,6 +63,24 @@ TEST_CASE("many keys are read at once, and who waits in vain is said by rank", "
     }
 }
 
+TEST_CASE("who looks again and again asks for nothing but the key", "[store_adapter][unit]") {
+    const ddprun::store::test::ServerThread server;
+    const auto remote = detail::connect_store(at(server.endpoint()), seconds(10));
+    const auto local = detail::make_local_store();
+    for (const auto& store : {remote, local}) {
+        store->set("a", "1");
+        CHECK(store->try_get("a", milliseconds(0)) == "1");
+        CHECK_FALSE(store->try_get("absent", milliseconds(5)));
+        CHECK(store->missing({"x", "a", "y"}) == std::vector<std::string>{"x", "y"});
+        store->erase("a");
+        store->erase("never there");
+        CHECK_FALSE(store->try_get("a", milliseconds(5)));
+        auto waiter = std::async(std::launch::async, [&] { return store->try_get("later", seconds(20)); });
+        store->set("later", "now");
+        CHECK(waiter.get() == "now");
+    }
+}
+
 TEST_CASE("a key that nobody sets is a timeout with its name, and the store stays usable", "[store_adapter][unit]") {
     const ddprun::store::test::ServerThread server;
     const auto store = detail::connect_store(at(server.endpoint()), seconds(10));

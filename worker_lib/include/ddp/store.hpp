@@ -4,9 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "ddp/error.hpp"
 
 namespace ddp {
 
@@ -29,6 +32,26 @@ public:
         }
         return values;
     }
+    /// As get(), but nothing when the time is over, without a word about why: for those who look again and again.
+    /// Overridden where those words cost.
+    [[nodiscard]] virtual std::optional<std::string> try_get(std::string_view key, std::chrono::milliseconds timeout) {
+        try {
+            return get(key, timeout);
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::Timeout) throw;
+            return std::nullopt;
+        }
+    }
+    /// Those of the keys that are not there now. Overridden where a round trip for each costs.
+    [[nodiscard]] virtual std::vector<std::string> missing(const std::vector<std::string>& keys) {
+        std::vector<std::string> absent;
+        for (const std::string& key : keys) {
+            if (!try_get(key, std::chrono::milliseconds(0))) absent.push_back(key);
+        }
+        return absent;
+    }
+    /// Forgets the key: nobody needs it any more. The default does nothing: it stays.
+    virtual void erase(std::string_view /*key*/) {}
     /// Adds to a decimal counter that starts at 0 and returns the sum.
     virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
     /// This host's numeric address towards the store: the one to give to peers.
