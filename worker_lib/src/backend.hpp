@@ -98,7 +98,7 @@ public:
     [[nodiscard]] virtual Backend kind() const = 0;
     /// Null: it is done already, and well.
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation operation) = 0;
-    /// Starts sends and receives, which run beside the operations. The default throws Error{Unavailable}.
+    /// Queues sends and receives, which run beside the operations from the start() of what it returns. The default throws Error{Unavailable}.
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch);
     [[nodiscard]] virtual Arena& arena() = 0;
     virtual void abort(std::string_view reason) = 0;

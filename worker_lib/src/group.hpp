@@ -29,6 +29,7 @@ public:
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
 
 private:
+    [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch batch, const OpOptions& options);
     [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options, ddprun::TimePoint now) const;
 
     const GroupSpec spec_;

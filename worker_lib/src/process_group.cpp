@@ -62,6 +62,12 @@ Work GroupImpl::submit(Operation operation, const OpOptions& options) {
 
 Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
     if (batch.transfers.empty()) return {};
+    auto state = queue(std::move(batch), options);
+    state->start();  // without the lock: works may end in it, and their callbacks start others
+    return Work(std::move(state));
+}
+
+std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch batch, const OpOptions& options) {
     batch.tag = options.tag;
     const ddprun::TimePoint now = ddprun::Clock::now();
     batch.deadline = deadline_of(options, now);
@@ -75,9 +81,9 @@ Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
     if (!wrong.empty()) throw Error(ErrorCode::InvalidArgument, wrong);
     const std::vector<BoardTicket> tickets = batch.tickets = place_.queue(batch, now);
     try {
-        Work work(backend_->transfer(std::move(batch)));
+        auto state = backend_->transfer(std::move(batch));
         ++last_transfer_;
-        return work;
+        return state;
     } catch (...) {  // refused
         for (const BoardTicket& ticket : tickets) ticket.ended(false);
         throw;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "worker_lib/src/operation_check.hpp"
 
@@ -11,20 +12,27 @@ namespace ddp::detail {
 
 namespace {
 
-bool overlap(const Buffer& a, const Buffer& b) {
-    const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
-    const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
-    return a.count > 0 && b.count > 0 && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
-}
+std::uintptr_t begin_of(const Transfer& transfer) { return reinterpret_cast<std::uintptr_t>(transfer.buffer.data); }
+std::uintptr_t end_of(const Transfer& transfer) { return begin_of(transfer) + transfer.buffer.bytes(); }
 
-/// A received buffer and any other of the batch.
+/// A received buffer and any other of the batch. A batch may have thousands: they are looked at in the order of memory.
 std::string overlap_complaint(const TransferBatch& batch) {
-    for (const Transfer& written : batch.transfers) {
-        if (written.sends) continue;
-        for (const Transfer& other : batch.transfers) {
-            if (&other == &written || !overlap(written.buffer, other.buffer)) continue;
-            return fmt::format("{}: its buffer overlaps that of {}", describe(batch, written), describe(batch, other));
+    std::vector<const Transfer*> ordered;
+    for (const Transfer& one : batch.transfers) {
+        if (one.buffer.count > 0) ordered.push_back(&one);
+    }
+    std::ranges::sort(ordered, {}, [](const Transfer* one) { return begin_of(*one); });
+    const Transfer* furthest = nullptr;  // of those before: who ends last
+    const Transfer* written = nullptr;   // the same, of those that are received
+    for (const Transfer* one : ordered) {
+        const Transfer* const before = one->sends ? written : furthest;
+        if (before != nullptr && end_of(*before) > begin_of(*one)) {
+            const auto [received, other] = one->sends ? std::pair(before, one) : std::pair(one, before);
+            return fmt::format("{}: its buffer overlaps that of {}", describe(batch, *received),
+                               describe(batch, *other));
         }
+        if (furthest == nullptr || end_of(*one) > end_of(*furthest)) furthest = one;
+        if (!one->sends && (written == nullptr || end_of(*one) > end_of(*written))) written = one;
     }
     return {};
 }

@@ -35,6 +35,8 @@ public:
     /// What Work::wait means on this backend; the default blocks the host.
     virtual void wait();
 
+    /// It has been queued, and the caller holds no lock.
+    virtual void start() {}
     /// Somebody is about to wait: the backend may have its thread do the work.
     virtual void help() {}
     /// Somebody wants it done, but does not wait, or not for as long as it takes.

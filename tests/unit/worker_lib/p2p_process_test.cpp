@@ -79,7 +79,7 @@ TEST_CASE("a process killed while it sends and receives is named by all, who go 
         INFO("rank " << rank << ": " << words);
         CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") &&
                               Catch::Contains("p2p #") && Catch::EndsWith(" then " + std::to_string(sum)));
-        CHECK(std::stoll(words) - begin < 1000);
+        CHECK(std::stoll(words) - begin < 5000);  // not at the deadline: 30 s
     }
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("a process killed is missed by who only waits for its message", "[p2p]
     const std::string words = processes.words(0);
     INFO(words);
     CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 0 cannot finish p2p #1 recv f32[1]"));
-    CHECK(std::stoll(words) - begin < 1000);
+    CHECK(std::stoll(words) - begin < 5000);  // not at the deadline: 30 s
 }
 
 TEST_CASE("a process stopped while it sends and receives is a timeout that names it", "[p2p][unit]") {
@@ -124,7 +124,7 @@ TEST_CASE("a monitored barrier tells a killed rank from one that is stopped", "[
         context.store().set("running/" + std::to_string(context.rank()), "yes");
         (void)context.store().get(context.rank() == 3 ? "nothing" : "struck", std::chrono::minutes(1));
         try {
-            context.world().monitored_barrier(milliseconds(800), "epoch 3");
+            context.world().monitored_barrier(milliseconds(3'000), "epoch 3");
         } catch (const Error& error) {
             return words_of(error);
         }

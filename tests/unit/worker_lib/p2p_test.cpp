@@ -2,14 +2,19 @@
 // is refused.
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/rank_memory.hpp"
 #include "tests/unit/worker_lib/world_errors.hpp"
+#include "worker_lib/src/native/p2p_lane.hpp"
+#include "worker_lib/src/native/segment.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -158,10 +163,15 @@ TEST_CASE("small sends need no receive, up to the window; then they wait for it"
             (void)context.store().get("sent", std::chrono::seconds(20));
             for (std::size_t i = 0; i < kFree + 5; ++i) world.recv(all, 0).wait();
         }
-        // And again, now that all have been taken.
-        if (world.rank() == 0) world.send(all, 1).wait();
+        // And again, now that all have been taken: half of the window is free.
+        constexpr std::size_t kAgain = ProcessGroup::kEagerWindow / ProcessGroup::kEagerBytes / 2 - 1;
+        if (world.rank() == 0) {
+            for (std::size_t i = 0; i < kAgain; ++i) world.send(all, 1).wait();
+        }
         world.barrier().wait();
-        if (world.rank() == 1) world.recv(all, 0).wait();
+        if (world.rank() == 1) {
+            for (std::size_t i = 0; i < kAgain; ++i) world.recv(all, 0).wait();
+        }
         return text;
     });
     CHECK(results[0] == "waits");
@@ -232,6 +242,53 @@ TEST_CASE("callbacks of transfers may start others", "[p2p][unit]") {
         return second;
     });
     CHECK(results == std::vector<std::int64_t>{7, 7});
+}
+
+TEST_CASE("a callback may start a transfer while another one is being submitted", "[p2p][unit]") {
+    // In threads of their own: what hangs must not keep the program.
+    std::packaged_task<std::vector<std::int64_t>()> task([] {
+        return run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+            ProcessGroup& world = context.world();
+            std::int64_t right = 0;
+            for (std::int64_t round = 0; round < 200; ++round) {
+                std::int64_t first = round;
+                std::int64_t second = -1;
+                if (world.rank() == 0) {
+                    world.barrier().wait();
+                    Batch both = world.batch();
+                    both.send(buffer(first), 1, 1).send(buffer(first), 1, 2).start().wait();
+                    world.recv(buffer(second), 1).wait();
+                    right += second == round + 7 ? 1 : 0;
+                } else {
+                    std::promise<Work> answered;
+                    std::int64_t answer = 0;
+                    Work asked = world.recv(buffer(second), 0, 1);
+                    asked.then([&](const std::exception_ptr&) {
+                        answered.set_value(world.send(buffer(answer = second + 7), 0));
+                    });
+                    world.barrier().wait();
+                    world.recv(buffer(first), 0, 2).wait();
+                    answered.get_future().get().wait();
+                    right += first == round ? 1 : 0;
+                }
+            }
+            return right;
+        });
+    });
+    auto results = task.get_future();
+    std::thread(std::move(task)).detach();
+    REQUIRE(results.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+    CHECK(results.get() == std::vector<std::int64_t>{200, 200});
+}
+
+TEST_CASE("between any two ranks of a node there is room for a small message", "[p2p][unit]") {
+    std::vector<std::byte> area(sizeof(detail::PostPage));
+    for (const int ranks : {1, 2, 3, 8, 16, 64, 128, 255, 500}) {
+        CAPTURE(ranks);
+        const auto last = detail::lane_at(area.data(), detail::kPostBytes, ranks, ranks - 1);
+        CHECK(last.capacity >= ProcessGroup::kEagerBytes + 4 * sizeof(detail::Frame));
+        CHECK(last.bytes + last.capacity <= area.data() + detail::kPostBytes);
+    }
 }
 
 TEST_CASE("wrong transfers are refused at the call, and cost no number", "[p2p][unit]") {

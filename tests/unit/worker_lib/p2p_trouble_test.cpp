@@ -1,5 +1,6 @@
 // Sends and receives that come to nothing: who is told what, in time, naming the right one.
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -9,6 +10,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/world_errors.hpp"
+#include "worker_lib/src/native/p2p_network.hpp"
+#include "worker_lib/src/native/sockets.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -85,7 +88,7 @@ TEST_CASE("in a chain of receives the silent rank is named, not one that waits i
         errors_of({.ranks_per_node = {3}}, behind(gate, [](Context& context) {
                       if (context.rank() == 2) return;
                       float value = 0;
-                      const auto timeout = milliseconds(context.rank() == 0 ? 600 : 700);
+                      const auto timeout = milliseconds(context.rank() == 0 ? 1500 : 1600);
                       context.world().recv(buffer(value), context.rank() + 1, 0, {}, {.timeout = timeout}).wait();
                   }));
     for (const std::size_t rank : {0, 1}) {
@@ -94,6 +97,53 @@ TEST_CASE("in a chain of receives the silent rank is named, not one that waits i
         CHECK(errors[rank]->code() == ErrorCode::Timeout);
         CHECK(errors[rank]->culprits() == Culprits{2});
     }
+}
+
+TEST_CASE("where one waits in a collective, another in a receive, the silent rank is named by both", "[p2p][unit]") {
+    const bool first_receives = GENERATE(true, false);
+    Gate gate(3);
+    const auto errors = errors_of({.ranks_per_node = {3}}, behind(gate, [&](Context& context) {
+                                      if (context.rank() == 2) return;
+                                      float value = 0;
+                                      const OpOptions options{.timeout = milliseconds(800)};
+                                      if ((context.rank() == 0) == first_receives) {
+                                          const int source = first_receives ? 1 : 2;
+                                          context.world().recv(buffer(value), source, 0, {}, options).wait();
+                                      } else {
+                                          context.world().all_reduce(buffer(value), ReduceOp::Sum, {}, options).wait();
+                                      }
+                                  }));
+    for (const std::size_t rank : {0, 1}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == ErrorCode::Timeout);
+        CHECK(errors[rank]->culprits() == Culprits{2});
+    }
+}
+
+TEST_CASE("ranks of other nodes that come all at once are let in, strangers or not", "[p2p][unit]") {
+    constexpr int kPeers = 100;
+    int port = 0;
+    auto listener = detail::listen_tcp("127.0.0.1", port);
+    REQUIRE(listener.has_value());
+    std::vector<ddprun::UniqueFd> sockets;
+    for (int rank = 0; rank < 2 * kPeers; ++rank) {
+        auto socket = detail::connect_tcp("127.0.0.1", port, ddprun::Clock::now() + std::chrono::seconds(10));
+        REQUIRE(socket.has_value());
+        const detail::Hello hello{.rank = rank / 2};
+        const auto deadline = ddprun::Clock::now() + std::chrono::seconds(10);
+        if (rank % 2 == 0) {
+            REQUIRE(detail::send_all(socket->get(), std::as_bytes(std::span(&hello, 1)), -1, deadline).has_value());
+        }
+        sockets.push_back(std::move(*socket));
+    }
+    const detail::ReadySet ready;
+    detail::SocketDoor door(ready, {.rank = kPeers}, kPeers, std::move(*listener));
+    std::vector<int> entered;
+    door.look([&](int rank, const ddprun::UniqueFd&) { entered.push_back(rank); });
+    std::ranges::sort(entered);
+    CHECK(std::ssize(entered) == kPeers);
+    CHECK(std::ranges::adjacent_find(entered) == entered.end());
 }
 
 TEST_CASE("who leaves is missed at once by who waits for its message, but what it sent before arrives", "[p2p][unit]") {

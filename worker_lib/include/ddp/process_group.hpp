@@ -93,9 +93,12 @@ public:
     // received in another order than sent. Both sides must name the same type and count: a difference is
     // Error{Mismatch} with both. They have numbers of their own ("p2p #3") and run beside the collectives: neither
     // waits for the other. A send of up to kEagerBytes is done without its receive, as long as what the receiver has
-    // not taken of this rank stays below kEagerWindow; any other one waits for it: nothing is stored without bound. So
-    // a program in which two ranks both wait in send before either calls recv is wrong; use batch(). A transfer that
-    // fails fails the group, as any operation does; one that has all come is received even if its sender is gone.
+    // not taken of this rank, 80 bytes a message included, stays below kEagerWindow / 2 (on a node with more than 60
+    // ranks less, but up to 500 always one message). Any other one may wait for it: never is more than kEagerWindow
+    // stored. So a program in which two ranks both wait in send before either calls recv is wrong; use batch(). A
+    // transfer that fails fails the group, as any operation does; one that has all come before is received even if its
+    // sender is gone. What it would have filled in the arena may change until all ranks know of the failure. With NCCL
+    // all of them throw Error{Unavailable}. A callback of Work::then may start others.
 
     static constexpr std::size_t kEagerBytes = std::size_t{16} << 10;
     static constexpr std::size_t kEagerWindow = std::size_t{256} << 10;
@@ -121,8 +124,9 @@ public:
 
     /// Collective over those who stay, after a failure or without one: a new group of all ranks but `exclude`, in the
     /// same order, with memory and connections of its own. The excluded need not be alive, and this group not usable.
-    /// Waits for the survivors as long as init_timeout. Throws InvalidArgument if it excludes this rank; Mismatch if
-    /// survivors exclude different ranks, PeerLost or Timeout if one of them does not come: then call it again.
+    /// Waits for the survivors as long as init_timeout, then as long for their connections. Throws InvalidArgument if it
+    /// excludes this rank; Mismatch if survivors exclude different ranks, PeerLost or Timeout if one of them does not
+    /// come: then call it again. The k-th calls of all ranks belong together, also where some of them have failed.
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
 
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.

@@ -55,7 +55,8 @@ struct Control {
     /// The number of the operation that the owner has begun, and of the last one that it has done. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> begun{0};
     std::atomic<std::uint64_t> done{0};
-    /// Counted up again and again while the owner waits for messages from other nodes; see deadlines.hpp. Owner writes.
+    /// Counted up again and again while the owner waits for messages from other nodes, or in a send or receive; see
+    /// deadlines.hpp. Owner writes.
     std::atomic<std::uint64_t> listening{0};
     /// The owner sleeps on `wake`, or is about to: whoever changes something that it waits for must wake it. Owner
     /// writes.

@@ -10,6 +10,7 @@
 
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/native/deadlines.hpp"
+#include "worker_lib/src/native/p2p_lane.hpp"
 
 namespace ddp::detail {
 
@@ -154,6 +155,7 @@ void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
 
 template <typename HasCome>
 void Node::check_progress(const Operation& operation, Silence& silence, HasCome has_come) const {
+    say_waiting();
     silence.look(*this);
     std::vector<int> absent;
     std::vector<int> silent;  // of those
@@ -176,6 +178,15 @@ void Node::check_progress(const Operation& operation, Silence& silence, HasCome 
                 fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_, rank_at(own_index_),
                             name_ranks(culprits), describe(operation)),
                 culprits);
+}
+
+void Node::say_listening() const {
+    own().listening.fetch_add(1, std::memory_order_relaxed);
+    say_waiting();
+}
+
+void Node::say_waiting() const {
+    at(own_index_).segment->post_page().listening.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Node::compare(const Operation& operation) const {

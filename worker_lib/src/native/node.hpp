@@ -110,7 +110,9 @@ public:
     /// gives up for one that may wait longer.
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
     /// Says that we wait for messages, and are well. Call it several times within kSilence.
-    void say_listening() const { own().listening.fetch_add(1, std::memory_order_relaxed); }
+    void say_listening() const;
+    /// Says that we wait for somebody, whoever it is, for those who wait for our sends and receives.
+    void say_waiting() const;
     /// Why the rank at `index` will come to no operation any more and after which one it left, if it is gone.
     [[nodiscard]] std::optional<Absence> absence(int index) const;
     [[nodiscard]] Absence own_absence(Departure how) const;

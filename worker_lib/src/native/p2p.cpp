@@ -24,20 +24,21 @@ constexpr int kPauses = 20;
 constexpr auto kSpinning = std::chrono::milliseconds(2);
 /// Where something moves all the time, deadlines are looked after, too.
 constexpr unsigned kTurnsBetweenLooks = 4096;
+/// The same while each turn moves up to a MiB per peer; and what one does before others get the lock.
+constexpr unsigned kMovesBetweenLooks = 32;
 /// A look at a neighbour is a load; one at a connection is a system call.
 constexpr unsigned kTurnsBetweenSockets = 8;
 constexpr int kNapMs = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap).count());
 /// So often the thread looks whether somebody waits, and after so many looks it sleeps longer.
 constexpr int kTickMs = 1;
 constexpr int kTicksBeforeNap = 50;
+constexpr int kForEver = -1;
 
 constexpr int kLastTurns = 100;
 
-constexpr std::size_t kLoopBytes = std::size_t{128} << 10;
-
-std::string bell_name(const Member& member) { return member.local_name + "-bell"; }
-
 }  // namespace
+
+void P2pWork::start() { p2p_->start(); }
 
 void P2pWork::help() {
     if (!done()) p2p_->help(*this);
@@ -53,42 +54,51 @@ P2p::P2p(P2pSetup setup)
       bell_(std::in_place, bell_name_),
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
       pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
-      owner_{setup_.rank, setup_.arena, {}} {
+      owner_{setup_.rank, setup_.arena, setup_.node, {}} {
     if (!setup_.listener) return;
     ready_.emplace();
-    door_.emplace(*ready_, setup_.hello, std::move(setup_.listener));
-    wake_thread();  // peers may send before we do anything
+    door_.emplace(*ready_, setup_.hello, setup_.members.size(), std::move(setup_.listener));
+    const Running running(running_);
+    thread_ = start_quiet_thread("ddp-p2p", [this] { run(); });  // peers may send before we do anything
 }
 
 P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
 
 std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
     auto work = std::make_shared<P2pWork>(std::move(batch), shared_from_this());
-    {
-        const std::lock_guard lock(mutex_);
-        submitted_.push_back(work);
-        submitted_any_ = true;
-    }
-    serve_submitted();
+    const std::lock_guard lock(mutex_);
+    submitted_.push_back(work);
+    submitted_any_ = true;
     return work;
 }
 
 /// Also after the lock was given up: somebody may have submitted meanwhile, and left it to us.
-void P2p::serve_submitted() {
+void P2p::start() {
     while (submitted_any_.load(std::memory_order_seq_cst)) {
         Running running(running_, std::try_to_lock);
         if (!running) return interrupt();  // whoever is at it may sleep
-        while (guarded_pass()) deliver(running);
-        deliver(running);
+        (void)move(running);
         if (busy()) wake_thread();
+        leave(running);
     }
+}
+
+/// Not for ever: others want the lock, and deadlines are looked after. True: there may be more to move.
+bool P2p::move(Running& running) {
+    for (unsigned turn = 0; turn < kMovesBetweenLooks; ++turn) {
+        if (!guarded_pass()) return false;
+        deliver(running);
+    }
+    look_around();
+    return true;
 }
 
 void P2p::hurry() {
     Running running(running_, std::try_to_lock);
     if (!running) return;
-    while (guarded_pass()) deliver(running);
-    deliver(running);
+    if (move(running)) wake_thread();
+    leave(running);
+    start();
 }
 
 void P2p::help(const P2pWork& work) {
@@ -98,13 +108,14 @@ void P2p::help(const P2pWork& work) {
     auto enough = ddprun::TimePoint::max();
     int idle = 0;
     bool moved = true;
+    unsigned moves = 0;
     for (unsigned turn = 1; !stopping_; ++turn) {
         look_at_network_ = moved || turn % kTurnsBetweenSockets == 0;
         moved = guarded_pass();
         look_at_network_ = true;
         deliver(running);
         if (work.done()) break;
-        if (turn % kTurnsBetweenLooks == 0) look_around();
+        if (turn % kTurnsBetweenLooks == 0 || (moved && ++moves % kMovesBetweenLooks == 0)) look_around();
         if (moved) {
             idle = 0;
             enough = ddprun::TimePoint::max();
@@ -123,17 +134,15 @@ void P2p::help(const P2pWork& work) {
             running.lock();
             continue;
         }
-        settle();
-        if (done_.empty() && !failure_) (void)sleep(kNapMs, true);
+        if (!settle() && done_.empty() && !failure_) (void)sleep(kNapMs, true);
         page_.asleep.store(0, std::memory_order_relaxed);
         bell_->silence();
         look_around();
     }
-    deliver(running);
     helped_ = false;
     if (busy() || ready_) wake_thread();
-    running.unlock();
-    serve_submitted();
+    leave(running);
+    start();
 }
 
 /// The thread. While waiters come and go it only looks in now and then, in short naps: so submit() need not say that
@@ -154,17 +163,18 @@ void P2p::run() {
         if (!running) running.lock();  // polling on would only find the same ring
         hindered = 0;
         bell_->silence();
-        while (guarded_pass()) deliver(running);
-        look_around();
+        bool more = move(running);
+        if (!more) look_around();
         const bool attended = helped_;
-        if (!attended) settle();
+        if (!attended && !more) more = settle();
         failed = failure_.has_value();
         idle = busy() ? 0 : idle + 1;
-        patience = idle > kTicksBeforeNap ? -1 : busy() && !attended ? kNapMs : kTickMs;
-        long_nap_ = patience != kTickMs;
-        deliver(running);
-        running.unlock();
-        serve_submitted();
+        patience = kTickMs;
+        if (idle > kTicksBeforeNap) patience = kForEver;
+        if (busy() && !attended) patience = more ? 0 : kNapMs;
+        long_nap_ = patience == kForEver || patience == kNapMs;
+        leave(running);
+        start();
     }
 }
 
@@ -181,7 +191,7 @@ bool P2p::pass() {
     if (failure_) return false;
     if (door_ && look_at_network_) let_in();
     for (P2pPeer* one : peers_) {
-        if (!look_at_network_ && is_remote(one->rank())) continue;
+        if (!look_at_network_ && one->is_remote()) continue;
         const auto [some, concerned] = one->progress();
         moved = moved || some;
         if (!concerned) continue;
@@ -222,8 +232,8 @@ void P2p::take_submitted() {
         submitted_any_ = false;
     }
     for (auto& work : taken) in_flight_.emplace(work->seq(), work);
-    if (!failure_) failure_ = setup_.node.failure();
-    if (failure_) return fail(*failure_, nullptr, false);
+    const auto failure = failure_ ? failure_ : setup_.node.failure();
+    if (failure) return fail(*failure, nullptr, false);
     for (const auto& work : taken) {
         for (std::size_t i = 0; i < work->batch.transfers.size(); ++i) {
             peer(work->batch.transfers[i].peer).post({work, i});
@@ -231,88 +241,19 @@ void P2p::take_submitted() {
     }
 }
 
-P2pPeer& P2p::peer(int rank) {
-    auto& slot = by_rank_[rank];
-    if (slot) return *slot;
-    const auto& local = setup_.topology.local();
-    const auto index = std::ranges::find(local, rank) - local.begin();
-    if (rank == setup_.rank) {
-        slot = connect_self();
-    } else if (index < static_cast<std::ptrdiff_t>(local.size())) {
-        slot = connect_neighbour(rank, static_cast<int>(index));
-    } else {
-        slot = connect_remote(rank);
-    }
-    peers_.push_back(slot.get());
-    return *slot;
-}
-
-std::unique_ptr<P2pPeer> P2p::connect_self() {
-    loop_.resize(kLoopBytes + sizeof(LaneControl) + kSeparation);
-    void* begin = loop_.data();
-    std::size_t space = loop_.size();
-    std::align(kSeparation, kLoopBytes, begin, space);
-    auto* const control = new (begin) LaneControl;
-    const LaneMemory lane{control, reinterpret_cast<std::byte*>(control + 1), kLoopBytes};
-    const PeerMemory memory{.kind = PeerMemory::Kind::kOwn, .heap = nullptr, .heap_bytes = 0};
-    return std::make_unique<P2pPeer>(owner_, setup_.rank, memory, std::make_unique<LaneOutlet>(lane),
-                                     std::make_unique<LaneInlet>(lane));
-}
-
-std::unique_ptr<P2pPeer> P2p::connect_neighbour(int rank, int index) {
-    const Node& node = setup_.node;
-    const Segment& own = *node.local(node.own_index()).segment;
-    const Segment& theirs = *node.local(index).segment;
-    const PeerMemory memory{.kind = PeerMemory::Kind::kHeap, .heap = theirs.heap(), .heap_bytes = theirs.heap_bytes()};
-    const auto lane = [&](const Segment& from, int to) {
-        return lane_at(from.post_area(), kPostBytes, node.size(), to);
-    };
-    auto made = std::make_unique<P2pPeer>(owner_, rank, memory, std::make_unique<LaneOutlet>(lane(own, index)),
-                                          std::make_unique<LaneInlet>(lane(theirs, node.own_index())));
-    LocalPeer& neighbour = neighbours_.emplace_back();
-    neighbour.peer = made.get();
-    neighbour.index = index;
-    neighbour.page = &theirs.post_page();
-    neighbour.bell = bell_name(setup_.members[static_cast<std::size_t>(rank)]);
-    neighbour.since = ddprun::Clock::now();
-    return made;
-}
-
-std::unique_ptr<P2pPeer> P2p::connect_remote(int rank) {
-    const Member& member = setup_.members[static_cast<std::size_t>(rank)];
-    auto outlet = std::make_unique<SocketOutlet>(*ready_, setup_.hello, rank, member);
-    auto inlet = std::make_unique<SocketInlet>(*ready_);
-    RemotePeer& remote = remotes_.emplace_back();
-    remote.outlet = outlet.get();
-    remote.inlet = inlet.get();
-    auto made = std::make_unique<P2pPeer>(owner_, rank, PeerMemory{}, std::move(outlet), std::move(inlet));
-    remote.peer = made.get();
-    return made;
-}
-
-bool P2p::is_remote(int rank) const {
-    return std::ranges::any_of(remotes_, [rank](const RemotePeer& one) { return one.peer->rank() == rank; });
-}
-
-/// Those who have connected, whether or not we have anything to do with them so far.
-void P2p::let_in() {
-    door_->look([this](int rank, ddprun::UniqueFd socket) {
-        const auto& local = setup_.topology.local();
-        const bool known = rank >= 0 && rank < static_cast<int>(setup_.members.size());
-        if (!known || std::ranges::find(local, rank) != local.end()) return;
-        (void)peer(rank);
-        std::ranges::find(remotes_, rank, [](const RemotePeer& one) {
-            return one.peer->rank();
-        })->inlet->attach(std::move(socket));
-    });
-}
-
-/// Before we sleep: from now on peers ring when there is something for us.
-void P2p::settle() {
-    if (!busy()) return;
+/// Before we sleep: from now on peers ring when there is something for us. True: there is already.
+bool P2p::settle() {
+    if (!busy()) return false;
     page_.asleep.store(1, std::memory_order_seq_cst);
-    while (guarded_pass()) {
-    }
+    return guarded_pass();
+}
+
+bool P2p::has_to_send() const {
+    return std::ranges::any_of(peers_, [](const P2pPeer* one) { return one->has_to_send(); });
+}
+
+bool P2p::owes_word() const {
+    return std::ranges::any_of(peers_, [](const P2pPeer* one) { return one->owes_word(); });
 }
 
 void P2p::ring(const LocalPeer& neighbour) const {
@@ -324,20 +265,29 @@ void P2p::ring(const LocalPeer& neighbour) const {
 /// Ends works without the lock: their callbacks may send and receive.
 void P2p::deliver(Running& running) {
     if (done_.empty()) return;
-    std::vector<Done> done;
-    done.swap(done_);
-    running.unlock();
-    for (const Done& one : done) one.work->complete(one.error);
+    leave(running);
     running.lock();
 }
 
-/// It looks in soon: nobody else may.
+/// The same, and does not take the lock again: somebody may sleep with it.
+void P2p::leave(Running& running) {
+    const auto done = std::exchange(done_, {});
+    running.unlock();
+    for (const Done& one : done) one.work->complete(one.error);
+}
+
+/// It looks in soon: nobody else may. Only the thread itself says that it is awake: a helper may silence the bell
+/// before the thread has heard it.
 void P2p::wake_thread() {
     if (stopping_) return;
-    if (!thread_.joinable()) {
+    if (thread_.joinable()) {
+        if (long_nap_) interrupt();
+        return;
+    }
+    try {
         thread_ = start_quiet_thread("ddp-p2p", [this] { run(); });
-    } else if (long_nap_.exchange(false)) {
-        interrupt();
+    } catch (const Error& error) {  // what has been started would have nobody to end it
+        fail(error, nullptr, true);
     }
 }
 
@@ -346,7 +296,11 @@ void P2p::stop(const Error& goodbye, bool failed) {
     interrupt();
     if (thread_.joinable()) thread_.join();
     Running running(running_);
-    for (int i = 0; i < kLastTurns && guarded_pass(); ++i) {  // what peers have to hear may have been out of room
+    const auto enough = ddprun::Clock::now() + kTelling;
+    for (int turn = 0; ddprun::Clock::now() < enough; ++turn) {  // what peers have to hear may have been out of room
+        const bool moved = guarded_pass();
+        if (!owes_word() && (!moved || turn >= kLastTurns)) break;
+        if (!moved) Waiter::yield();
     }
     if (!goodbye_said_) say_goodbye(goodbye, failed);
     fail(setup_.node.failure().value_or(Error(ErrorCode::Aborted, "the group is gone")), nullptr, false);

@@ -47,7 +47,11 @@ public:
     P2p(const P2p&) = delete;
     P2p& operator=(const P2p&) = delete;
 
+    /// Queues it; its start() moves it. The number of the batch must be new.
     [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch);
+    /// Starts what has been submitted, and moves for a moment what can be moved. The caller must hold no lock: works
+    /// end here, and their callbacks may submit others.
+    void start();
     /// Makes progress until `work` is done; comes back at once if another thread is at it.
     void help(const P2pWork& work);
     /// Moves what can be moved now.
@@ -76,8 +80,9 @@ private:
         P2pPeer* peer = nullptr;
         SocketOutlet* outlet = nullptr;
         SocketInlet* inlet = nullptr;
-        std::optional<std::string> gone;  ///< why, and since when
-        ddprun::TimePoint since;
+        std::optional<std::string> gone;  ///< why
+        ddprun::TimePoint until;          ///< from then on it will not say why any more
+        std::uint64_t arrived = 0;        ///< bytes, as last seen
     };
 
     using Running = std::unique_lock<std::mutex>;
@@ -90,13 +95,12 @@ private:
     [[nodiscard]] std::unique_ptr<P2pPeer> connect_self();
     [[nodiscard]] std::unique_ptr<P2pPeer> connect_neighbour(int rank, int index);
     [[nodiscard]] std::unique_ptr<P2pPeer> connect_remote(int rank);
-    [[nodiscard]] bool is_remote(int rank) const;
     void let_in();
     void look_at_connections();
     [[nodiscard]] bool fail_for(int rank, const Error& why);
     void say_goodbye(const Error& why, bool failed);
     [[nodiscard]] bool guarded_pass();
-    void settle();
+    [[nodiscard]] bool settle();
     void look_around();
     void look_for_absent();
     void look_at_deadlines();
@@ -104,13 +108,17 @@ private:
     void fail(const Error& failure, const P2pWork* about, bool tell);
     void ring(const LocalPeer& neighbour) const;
     void deliver(Running& running);
+    void leave(Running& running);
+    [[nodiscard]] bool move(Running& running);
+    [[nodiscard]] bool owes_word() const;
     void wake_thread();
-    [[nodiscard]] bool busy() const { return !in_flight_.empty(); }
+    /// Also while a peer waits for a word that there was no room for.
+    [[nodiscard]] bool busy() const { return !in_flight_.empty() || has_to_send(); }
+    [[nodiscard]] bool has_to_send() const;
     /// Until somebody rings, a connection is ready, or `patience` is over. Returns whether one of the former.
     [[nodiscard]] bool sleep(int patience_ms, bool with_network) const;
 
     void run();
-    void serve_submitted();
 
     P2pSetup setup_;
     std::optional<ReadySet> ready_;  ///< with several nodes

@@ -25,6 +25,8 @@ std::pair<sockaddr_un, socklen_t> address_of(std::string_view name) {
 
 }  // namespace
 
+std::string bell_name(const Member& member) { return member.local_name + "-bell"; }
+
 Bell::Bell(std::string_view name) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     const auto [address, length] = address_of(name);
     if (!socket_ || ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {

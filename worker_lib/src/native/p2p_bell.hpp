@@ -6,8 +6,12 @@
 #include <string_view>
 
 #include "common/unique_fd.hpp"
+#include "worker_lib/src/native/member.hpp"
 
 namespace ddp::detail {
+
+/// That of a rank.
+[[nodiscard]] std::string bell_name(const Member& member);
 
 class Bell {
 public:

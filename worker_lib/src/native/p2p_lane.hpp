@@ -16,7 +16,7 @@ namespace ddp::detail {
 struct PostPage {
     /// 1: the owner sleeps, or is about to, and waits for something: whoever sends to it must ring. Rings set it to 0.
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};
-    /// Counted up again and again while the owner waits for sends or receives; see deadlines.hpp.
+    /// Counted up again and again while the owner waits, for sends, receives or in a collective; see deadlines.hpp.
     alignas(kSeparation) std::atomic<std::uint64_t> listening{0};
 };
 

@@ -17,8 +17,10 @@ namespace ddp::detail {
 
 namespace {
 
-/// Strangers may connect and stay silent. More than this many at a time are closed.
-constexpr std::size_t kMaxUnproven = 64;
+/// Strangers may connect and stay silent. When there are more than this many beside all ranks, the oldest is closed.
+constexpr std::size_t kMostStrangers = 64;
+/// Of a peer that closes the connection before it has said who it is: it may have been out of descriptors.
+constexpr int kTries = 5;
 
 std::string text_of(int error) { return ddprun::system_error("the connection failed", error).message; }
 
@@ -44,8 +46,16 @@ SocketOutlet::SocketOutlet(const ReadySet& ready, const Hello& own, int peer, co
     : ready_(ready),
       own_(own),
       peer_(peer),
+      member_(member),
       what_(fmt::format("cannot connect to {} port {}", member.address, member.p2p_port)) {
-    auto begun = begin_connect_tcp(member.address, member.p2p_port);
+    begin();
+    advance();
+}
+
+void SocketOutlet::begin() {
+    state_ = State::kConnecting;
+    done_ = 0;
+    auto begun = begin_connect_tcp(member_.address, member_.p2p_port);
     if (!begun) {
         broken_ = begun.error().message;
         return;
@@ -53,7 +63,6 @@ SocketOutlet::SocketOutlet(const ReadySet& ready, const Hello& own, int peer, co
     socket_ = std::move(*begun);
     wanted_ = EPOLLOUT;
     ready_.add(socket_.get(), wanted_);
-    advance();
 }
 
 SocketOutlet::~SocketOutlet() {
@@ -67,12 +76,20 @@ void SocketOutlet::give_up(const std::string& why) {
     socket_.reset();
 }
 
+void SocketOutlet::try_again(const std::string& why) {
+    if (++tries_ > kTries) return give_up(why);
+    ready_.remove(socket_.get());
+    socket_.reset();
+    begin();
+}
+
 void SocketOutlet::want(std::uint32_t events) {
     if (broken_ || std::exchange(wanted_, events) == events) return;
     ready_.change(socket_.get(), events);
 }
 
 void SocketOutlet::advance() {
+    if (broken_) return;
     if (state_ == State::kConnecting) {
         if (!wait_for(socket_.get(), POLLOUT, ddprun::TimePoint{})) return;
         const auto connected = finish_connect(socket_.get(), what_);
@@ -83,7 +100,7 @@ void SocketOutlet::advance() {
     if (state_ == State::kGreeting) {
         const auto rest = std::as_bytes(std::span(&own_, 1)).subspan(done_);
         const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-        if (sent < 0 && errno != EAGAIN) return give_up(text_of(errno));
+        if (sent < 0 && errno != EAGAIN) return try_again(text_of(errno));
         if (sent > 0) done_ += static_cast<std::size_t>(sent);
         if (done_ < sizeof(Hello)) return;
         done_ = 0;
@@ -94,7 +111,7 @@ void SocketOutlet::advance() {
         const auto rest = std::as_writable_bytes(std::span(&theirs_, 1)).subspan(done_);
         const ssize_t got = ::recv(socket_.get(), rest.data(), rest.size(), 0);
         if (got < 0 && errno == EAGAIN) return;
-        if (got <= 0) return give_up(got == 0 ? "it closed the connection" : text_of(errno));
+        if (got <= 0) return try_again(got == 0 ? "it closed the connection" : text_of(errno));
         done_ += static_cast<std::size_t>(got);
         if (done_ < sizeof(Hello)) return;
         if (!belongs(theirs_, own_) || theirs_.rank != peer_) return give_up("somebody else answered at its address");
@@ -138,6 +155,7 @@ SocketInlet::~SocketInlet() {
 void SocketInlet::attach(ddprun::UniqueFd socket) {
     if (attached()) return;  // a second one is none of ours: it is closed
     socket_ = std::move(socket);
+    prepare_tcp(socket_.get());  // the end of its host must show here, too
     ready_.add(socket_.get(), EPOLLIN);
 }
 
@@ -150,52 +168,60 @@ void SocketInlet::end(const std::string& why) {
 std::size_t SocketInlet::pull(std::span<std::byte> bytes) {
     if (!socket_ || bytes.empty()) return 0;
     const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
-    if (got > 0) return static_cast<std::size_t>(got);
+    if (got > 0) {
+        arrived_ += static_cast<std::uint64_t>(got);
+        return static_cast<std::size_t>(got);
+    }
     if (got == 0) end("it closed the connection");
     if (got < 0 && errno != EAGAIN && errno != EINTR) end(text_of(errno));
     return 0;
 }
 
-SocketDoor::SocketDoor(const ReadySet& ready, const Hello& own, ddprun::UniqueFd listener)
-    : ready_(ready), own_(own), listener_(std::move(listener)) {
+SocketDoor::SocketDoor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener)
+    : ready_(ready), own_(own), listener_(std::move(listener)), most_unproven_(ranks + kMostStrangers) {
     ready_.add(listener_.get(), EPOLLIN);
 }
 
 SocketDoor::~SocketDoor() { ready_.remove(listener_.get()); }
 
 void SocketDoor::look(const std::function<void(int rank, ddprun::UniqueFd)>& enter) {
-    accept_all();
-    std::erase_if(unproven_, [&](Unproven& one) { return settle(one, enter); });
+    std::erase_if(unproven_, [&](Unproven& one) { return is_decided(one, enter); });
+    accept_all(enter);
 }
 
-void SocketDoor::accept_all() {
+void SocketDoor::accept_all(const Enter& enter) {
     for (;;) {
         ddprun::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         const bool no_descriptor = !socket && (errno == EMFILE || errno == ENFILE);
         if (no_descriptor && unproven_.empty()) throw_errno("cannot accept a peer's connection (ulimit -n?)", errno);
-        if (no_descriptor || (socket && unproven_.size() >= kMaxUnproven)) unproven_.erase(unproven_.begin());
+        if (no_descriptor || (socket && unproven_.size() >= most_unproven_)) {
+            ready_.remove(unproven_.front().socket.get());
+            unproven_.erase(unproven_.begin());
+        }
         if (!socket && no_descriptor) continue;
         if (!socket) return;
         ready_.add(socket.get(), EPOLLIN);
-        unproven_.push_back({.socket = std::move(socket), .hello = {}, .received = 0});
+        Unproven one{.socket = std::move(socket), .hello = {}, .received = 0};
+        if (!is_decided(one, enter)) unproven_.push_back(std::move(one));
     }
 }
 
-/// True when `one` is taken in, or closed.
-bool SocketDoor::settle(Unproven& one, const std::function<void(int rank, ddprun::UniqueFd)>& enter) const {
+/// True when `one` is taken in, or turned away.
+bool SocketDoor::is_decided(Unproven& one, const Enter& enter) const {
     const auto rest = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
     const ssize_t got = ::recv(one.socket.get(), rest.data(), rest.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (got <= 0) return true;
-    one.received += static_cast<std::size_t>(got);
-    if (one.received < sizeof(Hello)) return false;
-    if (!belongs(one.hello, own_)) return true;
-    const auto answer = std::as_bytes(std::span(&own_, 1));
-    // It fits into the empty buffer of a new connection.
-    if (::send(one.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL) != std::ssize(answer)) return true;
+    if (got > 0) one.received += static_cast<std::size_t>(got);
+    if (got > 0 && one.received < sizeof(Hello)) return false;
     ready_.remove(one.socket.get());
-    enter(one.hello.rank, std::move(one.socket));
+    if (got > 0 && belongs(one.hello, own_) && answer(one.socket.get())) enter(one.hello.rank, std::move(one.socket));
     return true;
+}
+
+/// It fits into the empty buffer of a new connection.
+bool SocketDoor::answer(int socket) const {
+    const auto bytes = std::as_bytes(std::span(&own_, 1));
+    return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
 }
 
 }  // namespace ddp::detail

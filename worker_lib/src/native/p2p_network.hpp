@@ -1,5 +1,5 @@
 #pragma once
-// P2pNetwork: the connections for sends and receives to ranks of other nodes. Each rank makes one to every peer that it
+// The connections for sends and receives to ranks of other nodes. Each rank makes one to every peer that it
 // sends to or receives from, and writes to that one only; the peer reads it, and writes to one of its own. So a rank
 // that waits for a message hears at once when the process that owes it ends, and whoever closes has read all there was.
 // Nothing here waits. Who holds P2p's lock for running owns it.
@@ -47,13 +47,17 @@ public:
 private:
     enum class State : std::uint8_t { kConnecting, kGreeting, kAwaiting, kOpen };
 
+    void begin();
     void advance();
     void want(std::uint32_t events);
     void give_up(const std::string& why);
+    void try_again(const std::string& why);
 
     const ReadySet& ready_;
     const Hello own_;
     const int peer_;
+    const Member& member_;
+    int tries_ = 1;
     const std::string what_;  ///< "cannot connect to …"
     State state_ = State::kConnecting;
     std::size_t done_ = 0;  ///< bytes of the greeting in hand
@@ -71,6 +75,8 @@ public:
 
     void attach(ddprun::UniqueFd socket);
     [[nodiscard]] bool attached() const { return socket_ || ended_; }
+    /// Bytes so far.
+    [[nodiscard]] std::uint64_t arrived() const { return arrived_; }
     [[nodiscard]] std::size_t pull(std::span<std::byte> bytes) override;
     /// Why nothing more will come; all that came has been pulled.
     [[nodiscard]] const std::optional<std::string>& ended() const { return ended_; }
@@ -80,13 +86,15 @@ private:
 
     const ReadySet& ready_;
     ddprun::UniqueFd socket_;
+    std::uint64_t arrived_ = 0;
     std::optional<std::string> ended_;
 };
 
 /// Lets peers in. Strangers are closed.
 class SocketDoor {
 public:
-    SocketDoor(const ReadySet& ready, const Hello& own, ddprun::UniqueFd listener);
+    /// `ranks` of the group may come at once.
+    SocketDoor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener);
     ~SocketDoor();
 
     /// Takes in whoever has come and proven to be a rank of the group. Throws Error{System} when there are no
@@ -99,12 +107,15 @@ private:
         Hello hello;
         std::size_t received = 0;
     };
-    void accept_all();
-    [[nodiscard]] bool settle(Unproven& one, const std::function<void(int rank, ddprun::UniqueFd)>& enter) const;
+    using Enter = std::function<void(int rank, ddprun::UniqueFd)>;
+    void accept_all(const Enter& enter);
+    [[nodiscard]] bool is_decided(Unproven& one, const Enter& enter) const;
+    [[nodiscard]] bool answer(int socket) const;
 
     const ReadySet& ready_;
     const Hello own_;
     const ddprun::UniqueFd listener_;
+    const std::size_t most_unproven_;
     std::vector<Unproven> unproven_;
 };
 

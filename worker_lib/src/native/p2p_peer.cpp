@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -53,10 +54,12 @@ void P2pPeer::post(Pending pending) {
 
 void P2pPeer::start_send(Pending pending) {
     const Buffer& buffer = pending.transfer().buffer;
+    const bool small = buffer.bytes() <= ProcessGroup::kEagerBytes;
+    const auto fits = [&] { return window_used_ + cost(buffer.bytes()) <= ProcessGroup::kEagerWindow; };
+    if (small && !fits()) (void)pull();  // the peer may have told of room that we have not heard of
     Frame frame = make_frame(pending);
     frame.id = next_id_++;
-    if (buffer.bytes() <= ProcessGroup::kEagerBytes &&
-        window_used_ + cost(buffer.bytes()) <= ProcessGroup::kEagerWindow) {
+    if (small && fits()) {
         window_used_ += cost(buffer.bytes());
         frame.bytes = buffer.bytes();
         outbox_.push_back({frame, bytes_of(buffer), std::move(pending)});
@@ -121,6 +124,12 @@ P2pPeer::Progress P2pPeer::progress() {
     result.moved = pulled || copied || pushed;
     result.peer_concerned = pushed || inlet_->has_made_room();
     return result;
+}
+
+bool P2pPeer::owes_word() const {
+    return std::ranges::any_of(outbox_, [](const Outgoing& one) {
+        return one.frame.kind == FrameKind::kTaken || one.frame.kind == FrameKind::kPlaced;
+    });
 }
 
 bool P2pPeer::pull() {
@@ -231,6 +240,9 @@ bool P2pPeer::copy() {
     front.from += some;
     front.bytes -= some;
     if (front.bytes > 0) return true;
+    // The peer may have failed, and use its buffer for something else: then what we have read is torn.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (owner_.node.poisoned() && !owner_.node.stopped()) return false;
     outbox_.push_back({front.frame, {}, std::nullopt});
     finish(std::move(front.pending));
     copies_.pop_front();

@@ -15,6 +15,7 @@
 
 #include "worker_lib/src/native/arena.hpp"
 #include "worker_lib/src/native/failure_note.hpp"
+#include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p_channel.hpp"
 #include "worker_lib/src/native/p2p_work.hpp"
 
@@ -24,6 +25,7 @@ namespace ddp::detail {
 struct P2pOwner {
     int rank = 0;
     const HeapArena& arena;
+    const Node& node;
     std::vector<Pending> finished;  ///< transfers, for the owner to take
 };
 
@@ -40,6 +42,11 @@ public:
     P2pPeer(P2pOwner& owner, int rank, PeerMemory memory, std::unique_ptr<Outlet> outlet, std::unique_ptr<Inlet> inlet);
 
     [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] bool is_remote() const { return memory_.kind == PeerMemory::Kind::kNone; }
+    /// Something waits for room.
+    [[nodiscard]] bool has_to_send() const { return !outbox_.empty(); }
+    /// The same, and it ends a send or receive of the peer that has ended here.
+    [[nodiscard]] bool owes_word() const;
 
     /// Queues a send or receive. Throws Error{Mismatch} naming both sides.
     void post(Pending pending);

@@ -35,7 +35,7 @@ void P2p::look_around() {
     if (failure_) return;
     look_at_connections();
     if (!busy()) return;
-    page_.listening.fetch_add(1, std::memory_order_relaxed);
+    helped_ ? setup_.node.say_listening() : setup_.node.say_waiting();  // a program that computes is late elsewhere
     const auto now = ddprun::Clock::now();
     for (LocalPeer& neighbour : neighbours_) {
         const auto count = neighbour.page->listening.load(std::memory_order_relaxed);
@@ -50,16 +50,13 @@ void P2p::look_around() {
 void P2p::look_at_connections() {
     for (RemotePeer& remote : remotes_) {
         remote.outlet->look();
-        if (remote.gone) continue;
-        // A peer that has connected is gone when all that it sent has come: its end of our own connection may overtake.
-        if (remote.peer->departure()) {
-            remote.gone = "it has left";
-        } else if (remote.inlet->attached()) {
-            remote.gone = remote.inlet->ended();
-        } else {
-            remote.gone = remote.outlet->broken();
-        }
-        if (remote.gone) remote.since = ddprun::Clock::now();
+        const bool known = remote.gone.has_value();
+        remote.gone = remote.inlet->ended();
+        if (remote.peer->departure()) remote.gone = "it has left";
+        if (!remote.gone) remote.gone = remote.outlet->broken();
+        const bool comes = std::exchange(remote.arrived, remote.inlet->arrived()) != remote.inlet->arrived();
+        // The end of our own connection may overtake what the peer has sent: all of that counts.
+        if (remote.gone && (!known || comes)) remote.until = ddprun::Clock::now() + kTelling;
     }
 }
 
@@ -77,7 +74,7 @@ void P2p::look_for_absent() {
         const int rank = remotes_[i].peer->rank();
         const auto departure = remotes_[i].peer->departure();
         // Without a goodbye: if the whole group has failed, word of that is on its way.
-        if (!departure && ddprun::Clock::now() - remotes_[i].since < kTelling) continue;
+        if (!departure && ddprun::Clock::now() < remotes_[i].until) continue;
         const Error lost(
             ErrorCode::PeerLost,
             fmt::format("lost {}: {}", name_of(rank, setup_.members[static_cast<std::size_t>(rank)]), *gone), {rank});

@@ -14,8 +14,9 @@ namespace ddp::detail {
 
 struct PostPage;
 
-/// Bytes of the area for sends and receives: a PostPage, and lanes to the other ranks of the node.
-inline constexpr std::size_t kPostBytes = (4u << 20) - (64u << 10);
+/// Bytes of the area for sends and receives: a PostPage, and lanes to the other ranks of the node, which at up to 500
+/// ranks have room for a small message.
+inline constexpr std::size_t kPostBytes = (16u << 20) - (64u << 10);
 /// Bytes of a staging slot, through which buffers outside the heap pass piece by piece.
 inline constexpr std::size_t kStagingBytes = 4u << 20;
 
