@@ -10,8 +10,6 @@
 #include <exception>
 #include <utility>
 
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/native/deadlines.hpp"
 #include "worker_lib/src/native/quiet_thread.hpp"
 #include "worker_lib/src/native/waiter.hpp"
 
@@ -33,8 +31,6 @@ constexpr int kNapMs = static_cast<int>(std::chrono::duration_cast<std::chrono::
 constexpr int kTickMs = 1;
 constexpr int kTicksBeforeNap = 50;
 constexpr int kForEver = -1;
-
-constexpr int kLastTurns = 100;
 
 }  // namespace
 
@@ -289,30 +285,6 @@ void P2p::wake_thread() {
     } catch (const Error& error) {  // what has been started would have nobody to end it
         fail(error, nullptr, true);
     }
-}
-
-void P2p::stop(const Error& goodbye, bool failed) {
-    if (stopping_.exchange(true)) return;
-    interrupt();
-    if (thread_.joinable()) thread_.join();
-    Running running(running_);
-    const auto enough = ddprun::Clock::now() + kTelling;
-    for (int turn = 0; ddprun::Clock::now() < enough; ++turn) {  // what peers have to hear may have been out of room
-        const bool moved = guarded_pass();
-        if (!owes_word() && (!moved || turn >= kLastTurns)) break;
-        if (!moved) Waiter::yield();
-    }
-    if (!goodbye_said_) say_goodbye(goodbye, failed);
-    fail(setup_.node.failure().value_or(Error(ErrorCode::Aborted, "the group is gone")), nullptr, false);
-    take_submitted();
-    deliver(running);
-    remotes_.clear();
-    neighbours_.clear();
-    peers_.clear();
-    by_rank_.clear();
-    door_.reset();
-    ready_.reset();
-    bell_.reset();
 }
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-// What can go wrong with sends and receives, and who is told what: poison, absent peers, deadlines.
+// The end of sends and receives, and who is told what: poison, absent peers, deadlines, leaving.
 
 #include <fmt/format.h>
 
@@ -9,10 +9,14 @@
 #include "worker_lib/src/native/deadlines.hpp"
 #include "worker_lib/src/native/departure.hpp"
 #include "worker_lib/src/native/p2p.hpp"
+#include "worker_lib/src/native/waiter.hpp"
 
 namespace ddp::detail {
 
 namespace {
+
+/// In which a rank that leaves says what it has to say.
+constexpr int kLastTurns = 100;
 
 /// The first transfer of a work that is not done, in words.
 std::string unfinished_text(const P2pWork& work) {
@@ -156,6 +160,30 @@ void P2p::say_goodbye(const Error& why, bool failed) {
     goodbye_said_ = true;
     const FailureNote note = make_note(why, Wording::kComplete);
     for (const RemotePeer& remote : remotes_) remote.peer->say_goodbye(note, failed);
+}
+
+void P2p::stop(const Error& goodbye, bool failed) {
+    if (stopping_.exchange(true)) return;
+    interrupt();
+    if (thread_.joinable()) thread_.join();
+    Running running(running_);
+    const auto enough = ddprun::Clock::now() + kTelling;
+    for (int turn = 0; ddprun::Clock::now() < enough; ++turn) {  // what peers have to hear may have been out of room
+        const bool moved = guarded_pass();
+        if (!owes_word() && (!moved || turn >= kLastTurns)) break;
+        if (!moved) Waiter::yield();
+    }
+    if (!goodbye_said_) say_goodbye(goodbye, failed);
+    fail(setup_.node.failure().value_or(Error(ErrorCode::Aborted, "the group is gone")), nullptr, false);
+    take_submitted();
+    deliver(running);
+    remotes_.clear();
+    neighbours_.clear();
+    peers_.clear();
+    by_rank_.clear();
+    door_.reset();
+    ready_.reset();
+    bell_.reset();
 }
 
 }  // namespace ddp::detail
