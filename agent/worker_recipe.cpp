@@ -40,7 +40,7 @@ WorkerSpec WorkerRecipe::make(const Assignment& assignment, const std::string& r
         environment[board::kDescriptorVariable] = std::to_string(made->descriptor());
         spec.board.emplace(std::move(*made));
     } else {
-        warn_once(fmt::format("{}; nobody will see what this worker does", made.error().message));
+        warn_once(fmt::format("{}; the job goes on, but no crash or stall will say what a worker was doing", made.error().message));
     }
     spec.environment = to_strings(environment);
     return spec;

@@ -21,7 +21,7 @@ Result<WorkerBoard> WorkerBoard::make() {
     if (::ftruncate(descriptor.get(), kSize) != 0 ||
         ::pwrite(descriptor.get(), head, sizeof head, 0) != static_cast<ssize_t>(sizeof head) ||
         ::fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        return system_error("cannot make a board", errno);
+        return system_error("cannot make a worker's board (ulimit -f holds for it too)", errno);
     }
     void* const memory = ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, descriptor.get(), 0);
     if (memory == MAP_FAILED) return system_error("cannot map a board", errno);
