@@ -130,7 +130,7 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       deadline_(io),
       boards_(
           io, config_.stall_warning, [this] { return boards_here(); },
-          [this](const coordinator::AgentMessage& message) { link_.tell(message); }) {
+          [this](const coordinator::AgentMessage& message) { return link_.tell(message); }) {
     state_.grace = config_.grace;
     state_.slots = config_.slots;
 }

@@ -51,8 +51,10 @@ void DaemonLink::send(const AgentMessage& message) {
     if (client_) client_->send(message);
 }
 
-void DaemonLink::tell(const AgentMessage& message) {
-    if (!closed_ && client_ && knows_boards_) client_->send(message);
+bool DaemonLink::tell(const AgentMessage& message) {
+    if (closed_ || !client_ || !knows_boards_ || interrupted_) return false;
+    client_->send(message);
+    return true;
 }
 
 asio::awaitable<void> DaemonLink::close() {

@@ -38,8 +38,9 @@ public:
     void start();
     /// While there is no connection it waits for the next one; if there is none in time, DaemonLost says so.
     void send(const coordinator::AgentMessage& message);
-    /// What is of use now or never: dropped while there is no connection, or when the daemon does not understand it.
-    void tell(const coordinator::AgentMessage& message);
+    /// What is of use now or never: false, and dropped, while there is no connection, or when the daemon does not
+    /// understand it.
+    [[nodiscard]] bool tell(const coordinator::AgentMessage& message);
     /// Says goodbye after what was sent; bounded.
     [[nodiscard]] boost::asio::awaitable<void> close();
 

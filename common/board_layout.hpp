@@ -66,6 +66,7 @@ struct Operation {
     std::int32_t peer = -1;     ///< root, or the other side of a send or receive, in the group; -1: it has none
     std::uint64_t seq = 0;      ///< in the group, from 1; of a send or receive: the latest collective's
     std::uint64_t p2p_seq = 0;  ///< 0: a collective; else its number among the group's sends and receives
+    std::int64_t transfer_tag = 0;
     std::uint64_t count = 0;    ///< elements, as the ranks compare them
     std::uint64_t input_count = 0;
     std::uint64_t output_count = 0;

@@ -1,5 +1,7 @@
 #include "agent/board/board_desk.hpp"
 
+#include <algorithm>
+#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "agent/environment.hpp"
@@ -23,14 +25,16 @@ void BoardDesk::look_for_stalls() {
     const BoardsHere here = look_();
     if (here.assignment == nullptr) return;
     for (const LocalRank rank : here.running) {
-        auto stall = stalls_.look(rank_of(*here.assignment, rank), here.workers->board(rank, 0));
+        const Rank of_job = rank_of(*here.assignment, rank);
+        const coordinator::BoardView view = here.workers->board(rank, 0);
+        auto stall = stalls_.look(of_job, view);
         if (!stall) continue;
         stall->generation = here.assignment->generation;
-        tell_(*stall);
+        if (tell_(*stall)) stalls_.told(of_job, view);  // else once more when the daemon can be reached
     }
 }
 
-void BoardDesk::show(const coordinator::ShowBoards& wish) const {
+void BoardDesk::show(const coordinator::ShowBoards& wish) {
     const BoardsHere here = look_();
     if (here.assignment == nullptr || wish.generation != here.assignment->generation) return;
     if (wish.rank) {
@@ -38,7 +42,19 @@ void BoardDesk::show(const coordinator::ShowBoards& wish) const {
         if (local >= 0 && local < here.slots) show(here, wish, LocalRank{local}, true);
         return;
     }
-    for (int local = 0; local < here.slots; ++local) show(here, wish, LocalRank{local}, local + 1 == here.slots);
+    coordinator::ShowBoards all = wish;
+    all.operations = std::min(all.operations, coordinator::kOperationsShownOfAll);
+    show_from(all, LocalRank{0});
+}
+
+void BoardDesk::show_from(const coordinator::ShowBoards& wish, LocalRank rank) {
+    const BoardsHere here = look_();
+    if (here.assignment == nullptr || wish.generation != here.assignment->generation || number(rank) >= here.slots)
+        return;
+    const LocalRank next{number(rank) + 1};
+    show(here, wish, rank, number(next) == here.slots);
+    if (number(next) < here.slots)
+        boost::asio::post(timer_.get_executor(), [this, wish, next] { show_from(wish, next); });
 }
 
 void BoardDesk::show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) const {
@@ -52,7 +68,7 @@ void BoardDesk::show(const BoardsHere& here, const coordinator::ShowBoards& wish
     shown.board.wall_clock_ns =
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
-    tell_(std::move(shown));
+    (void)tell_(std::move(shown));  // who does not hear it has given up waiting
 }
 
 }  // namespace ddprun::agent

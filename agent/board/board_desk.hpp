@@ -28,7 +28,8 @@ struct BoardsHere {
 class BoardDesk {
 public:
     using Look = std::function<BoardsHere()>;
-    using Tell = std::function<void(const coordinator::AgentMessage&)>;
+    /// False: nobody hears it now.
+    using Tell = std::function<bool(const coordinator::AgentMessage&)>;
 
     /// `warning`: so long a worker may be in one operation; 0: any time.
     BoardDesk(boost::asio::io_context& io, std::chrono::milliseconds warning, Look look, Tell tell);
@@ -39,10 +40,12 @@ public:
     /// Another worker group begins.
     void reset() { stalls_.reset(); }
 
-    void show(const coordinator::ShowBoards& wish) const;
+    /// One board after the other, each when the agent has nothing else to do.
+    void show(const coordinator::ShowBoards& wish);
 
 private:
     void look_for_stalls();
+    void show_from(const coordinator::ShowBoards& wish, LocalRank rank);
     void show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) const;
 
     StallWatch stalls_;

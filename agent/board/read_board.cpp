@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "agent/board/worker_board.hpp"
 #include "common/board_layout.hpp"
@@ -14,20 +16,25 @@ using coordinator::BoardView;
 using coordinator::RankRun;
 using std::chrono::nanoseconds;
 
-constexpr std::int32_t kMaxRanks = 1 << 27;       // more than any job has, few enough to add two of them
+constexpr std::int32_t kMaxRanks = 1 << 27;  // more than any job has, few enough to add two of them
+constexpr std::size_t kMaxOlderInHand = 32;
 constexpr std::uint64_t kMaxNumber = 1ull << 53;  // what JSON carries everywhere
 
 template <std::size_t Size>
 std::string text(const std::array<char, Size>& from) {
     const std::string_view all(from.data(), Size);
-    return std::string(all.substr(0, all.find('\0')));
+    std::string result(all.substr(0, all.find('\0')));
+    // It is shown in the midst of lines of ours.
+    const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+    std::ranges::replace_if(result, is_control, '?');
+    return result;
 }
 
 std::uint64_t sane(std::uint64_t number) { return std::min(number, kMaxNumber); }
 
 /// Never in the future.
 nanoseconds ago(std::int64_t time, std::int64_t now) {
-    return nanoseconds(std::clamp<std::int64_t>(now - time, 0, now));
+    return nanoseconds(now - std::clamp<std::int64_t>(time, 0, now));
 }
 
 std::vector<RankRun> members(const board::Group& group) {
@@ -78,6 +85,7 @@ BoardOperation shown(const board::Operation& operation, std::int64_t started, st
     result.reduce = text(operation.reduce);
     result.dtype = text(operation.dtype);
     result.tag = text(operation.tag);
+    result.transfer_tag = std::clamp<std::int64_t>(operation.transfer_tag, INT32_MIN, INT32_MAX);
     result.peer = std::clamp(operation.peer, -1, kMaxRanks);
     result.count = sane(operation.count);
     result.input_count = sane(operation.input_count);
@@ -88,6 +96,20 @@ BoardOperation shown(const board::Operation& operation, std::int64_t started, st
     if (ended != 0) result.ended_ago = ago(ended > 0 ? ended : -std::max(ended, -INT64_MAX), now);
     result.failed = ended < 0;
     return result;
+}
+
+/// Of those that are only shown because they are in hand some are enough: collectives first, then the oldest.
+void drop_some(BoardView& view, std::size_t most) {
+    std::vector<std::pair<bool, std::uint64_t>> older;
+    for (const BoardOperation& operation : view.operations) {
+        if (operation.id + most <= view.operations_in_all) older.emplace_back(operation.p2p_seq != 0, operation.id);
+    }
+    if (older.size() <= kMaxOlderInHand) return;
+    std::ranges::sort(older);
+    const auto last = older[kMaxOlderInHand - 1];
+    view.more_in_hand = static_cast<int>(std::erase_if(view.operations, [&](const BoardOperation& operation) {
+        return operation.id + most <= view.operations_in_all && std::pair(operation.p2p_seq != 0, operation.id) > last;
+    }));
 }
 
 }  // namespace
@@ -124,6 +146,7 @@ BoardView read_board(const board::Board& board, TimePoint time, std::size_t most
         view.operations.push_back(std::move(next));
     }
     std::ranges::sort(view.operations, {}, &BoardOperation::id);
+    if (most > 0) drop_some(view, most);
     return view;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "common/ids.hpp"
 #include "rendezvous/coordinator/messages_inspect.hpp"
@@ -20,14 +21,19 @@ public:
     /// How often to look.
     [[nodiscard]] std::chrono::nanoseconds interval() const;
 
-    /// The operation that a worker has been in for longer, once for each. `generation` is left to the caller.
-    [[nodiscard]] std::optional<coordinator::Stalled> look(Rank rank, const coordinator::BoardView& view);
+    /// What a worker has been in for longer and has not been told(): of several the oldest. `generation` is left to the
+    /// caller.
+    [[nodiscard]] std::optional<coordinator::Stalled> look(Rank rank, const coordinator::BoardView& view) const;
+    /// The daemon knows that the worker stands still in what `view` shows; it will look at all of it.
+    void told(Rank rank, const coordinator::BoardView& view);
     /// Another worker group begins.
     void reset() { told_.clear(); }
 
 private:
+    [[nodiscard]] bool is_stuck(const coordinator::BoardOperation& operation, bool going_on) const;
+
     const std::chrono::nanoseconds warning_;
-    std::map<Rank, std::uint64_t> told_;  ///< the operation by its number on the board
+    std::map<Rank, std::set<std::uint64_t>> told_;  ///< operations by their numbers on the board
 };
 
 }  // namespace ddprun::agent

@@ -27,7 +27,8 @@ public:
     [[nodiscard]] int descriptor() const { return descriptor_.get(); }
     void handed_over() { descriptor_.reset(); }
 
-    /// What it says now: the newest `most` operations, and older ones that are in hand.
+    /// What it says now: the newest `most` operations, and up to 32 older ones that are in hand; all that are in hand
+    /// when `most` is 0.
     [[nodiscard]] coordinator::BoardView view(std::size_t most) const;
 
 private:

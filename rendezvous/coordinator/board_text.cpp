@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "rendezvous/coordinator/messages_board.hpp"
 
 namespace ddprun::coordinator {
@@ -17,6 +20,7 @@ std::string describe(const BoardOperation& operation) {
     if (!operation.reduce.empty()) text += fmt::format(" {}", operation.reduce);
     if (!operation.dtype.empty()) text += fmt::format(" {}[{}]", operation.dtype, operation.count);
     if (operation.peer >= 0) text += fmt::format(" {} {}", operation.p2p_seq == 0 ? "root" : "peer", operation.peer);
+    if (operation.p2p_seq != 0) text += fmt::format(" tag {}", operation.transfer_tag);
     if (!operation.tag.empty()) text += fmt::format(" '{}'", operation.tag);
     return text;
 }
@@ -25,9 +29,14 @@ const BoardOperation* in_hand(const BoardView& view) {
     const BoardOperation* oldest = nullptr;
     for (const BoardOperation& operation : view.operations) {
         if (!operation.started_ago || operation.ended_ago) continue;
-        if (oldest == nullptr || *operation.started_ago > *oldest->started_ago) oldest = &operation;
+        const auto key = [](const BoardOperation& o) { return std::pair(o.p2p_seq == 0, *o.started_ago); };
+        if (oldest == nullptr || key(operation) > key(*oldest)) oldest = &operation;
     }
     return oldest;
+}
+
+bool is_going_on(const BoardView& view, std::chrono::nanoseconds time) {
+    return std::ranges::any_of(view.operations, [&](const BoardOperation& o) { return o.queued_ago < time; });
 }
 
 namespace {

@@ -42,6 +42,7 @@ struct BoardOperation {
     std::string dtype;          ///< empty: it moves nothing
     std::string tag;
     int peer = -1;            ///< root, or the other side, as rank of the group
+    std::int64_t transfer_tag = 0;  ///< of a send or receive: both sides have the same
     std::uint64_t count = 0;  ///< elements, as the ranks compare them
     std::uint64_t input_count = 0;
     std::uint64_t output_count = 0;
@@ -59,19 +60,24 @@ struct BoardView {
     std::chrono::nanoseconds phase_for{0};
     std::uint64_t operations_in_all = 0;
     std::vector<BoardGroup> groups;          ///< in the order in which they were made
-    std::vector<BoardOperation> operations;  ///< the newest, oldest first
+    std::vector<BoardOperation> operations;  ///< the newest, and older ones in hand; oldest first
+    int more_in_hand = 0;                    ///< that are not among them
     friend bool operator==(const BoardView&, const BoardView&) = default;
 };
 
 /// "#183 all_reduce sum f32[6572160] 'bucket 3'", as worker_lib's errors name an operation.
 [[nodiscard]] std::string describe(const BoardOperation& operation);
 
-/// What the worker does, or did last: "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s; phase
-/// 'eval'". Empty when it has not used the library.
+/// What the worker does, or did last: "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s; in
+/// phase 'eval'". Empty when it has not used the library.
 [[nodiscard]] std::string describe_activity(const BoardView& view);
 
-/// The operation that the worker is in, if any: begun, and not ended; the oldest of several groups'.
+/// The operation that the worker is in, if any: begun, and not ended. Of several the oldest collective: a receive may
+/// have been posted for later.
 [[nodiscard]] const BoardOperation* in_hand(const BoardView& view);
+
+/// Whether the worker has called something in the last `time`: then it does not wait for a transfer that is older.
+[[nodiscard]] bool is_going_on(const BoardView& view, std::chrono::nanoseconds time);
 
 /// "35 ms", "4.2 s", "3 min"
 [[nodiscard]] std::string how_long(std::chrono::nanoseconds duration);

@@ -25,7 +25,8 @@ struct RankBoard {
     friend bool operator==(const RankBoard&, const RankBoard&) = default;
 };
 
-/// Agent → daemon. A worker is in one operation for longer than its node finds normal. Said once per operation.
+/// Agent → daemon. A worker is in one operation for longer than its node finds normal. Said once
+/// per operation, for all that have become too old together by one of them.
 struct Stalled {
     Generation generation{};
     Rank rank{};
@@ -79,6 +80,8 @@ struct Inspected {
     friend bool operator==(const Inspected&, const Inspected&) = default;
 };
 
-inline constexpr int kMaxOperationsShown = 2'000;
+inline constexpr int kMaxOperationsShown = 2'000;  // of one rank
+/// Of each, when all are asked for: what is in hand and what came before it is what a verdict needs.
+inline constexpr int kOperationsShownOfAll = 16;
 
 }  // namespace ddprun::coordinator

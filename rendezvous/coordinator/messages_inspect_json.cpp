@@ -56,6 +56,7 @@ json::object fields(const BoardOperation& operation) {
     }
     if (!operation.tag.empty()) result["tag"] = text(operation.tag);
     if (operation.peer >= 0) result["peer"] = operation.peer;
+    if (operation.transfer_tag != 0) result["transfer_tag"] = operation.transfer_tag;
     if (operation.fingerprint != 0) result["fingerprint"] = text(fmt::format("{:016x}", operation.fingerprint));
     if (operation.started_ago) result["started_ago_ns"] = operation.started_ago->count();
     if (operation.ended_ago) result["ended_ago_ns"] = operation.ended_ago->count();
@@ -79,6 +80,7 @@ json::object fields(const RankBoard& board) {
             {"phase_for_ns", board.view.phase_for.count()},
             {"operations_in_all", signed_number(board.view.operations_in_all)},
             {"groups", std::move(groups)},
+            {"more_in_hand", board.view.more_in_hand},
             {"operations", std::move(operations)}};
 }
 
@@ -126,6 +128,7 @@ BoardOperation read_operation(Fields in, std::size_t groups) {
     }
     if (in.has("tag")) operation.tag = in.text("tag");
     if (in.has("peer")) operation.peer = in.small("peer", 0, kMaxRank);
+    if (in.has("transfer_tag")) operation.transfer_tag = in.integer("transfer_tag", INT32_MIN, INT32_MAX);
     if (in.has("fingerprint")) {
         const std::string hex = in.text("fingerprint");
         const char* end = hex.data() + hex.size();
@@ -150,6 +153,7 @@ RankBoard read_board(Fields in) {
     board.view.phase = in.text("phase");
     board.view.phase_for = duration(in, "phase_for_ns");
     board.view.operations_in_all = natural(in, "operations_in_all");
+    if (in.has("more_in_hand")) board.view.more_in_hand = in.small("more_in_hand", 0, board::kOperations);
     in.each("groups", board::kGroups, [&](Fields group) { board.view.groups.push_back(read_group(std::move(group))); });
     const std::size_t groups = board.view.groups.size();
     in.each("operations", board::kOperations,

@@ -18,14 +18,15 @@ enum class StallKind {
     kLagging,     ///< peers wait for ranks that have not come, or whose process is stopped
     kAllPresent,  ///< all have come, and it does not end: the transport
     kCircle,      ///< groups wait for each other
-    kUnknown,     ///< those who are waited for have shown no board
+    kUnknown,     ///< those who are waited for have shown no board, or it is not known who they are
 };
 
 struct StallVerdict {
     StallKind kind = StallKind::kNone;
     std::string text;  ///< one line; may hold what workers wrote
     std::string group = {};
-    std::uint64_t seq = 0;  ///< of the collective that it is about, or after which a send or receive came
+    std::uint64_t seq = 0;        ///< of the collective that it is about, or after which a send or receive came
+    std::vector<int> ranks = {};  ///< whom it names
 };
 
 /// `boards`: at most one per rank; ranks may be missing. `patience`: who has been in an operation for less is not

@@ -87,11 +87,19 @@ awaitable<void> Daemon::tick() {
         const TimePoint now = Clock::now();
         apply(coordinator::Tick{now});
         perform(inquiries_.tick(state_, now));
+        drop_idle_inspectors(now);
         if (state_.verdict && !verdict_is_missed(now)) end(exit_code::kSuccess);
         if (!exit_code_ && deserted(now)) end(exit_code::kInfrastructure);
         if (exit_code_) co_return;
         tick_timer_.expires_at(now + kTickInterval);
         co_await tick_timer_.async_wait(kTuple);
+    }
+}
+
+/// One that has had its answer for long and asks nothing is asleep or gone: it keeps the place of others.
+void Daemon::drop_idle_inspectors(TimePoint now) {
+    for (const auto& [id, inspector] : inspectors_) {
+        if (now - inspector.asked >= kInspectorIdle) inspector.channel->abort();  // its coroutine erases it
     }
 }
 
@@ -217,7 +225,7 @@ void Daemon::perform(const ToAgent& action) {
 
 void Daemon::perform(const ToInspector& action) {
     if (const auto inspector = inspectors_.find(action.inspector); inspector != inspectors_.end())
-        inspector->second->send(coordinator::encode(action.message));
+        inspector->second.channel->send(coordinator::encode(action.message));
 }
 
 void Daemon::perform(const Conclusion& action) { spdlog::info("{}", printable(action.text)); }

@@ -26,6 +26,7 @@ inline constexpr std::uint16_t kDefaultPort = 29400;
 inline constexpr int kMaxStrangers = 256;
 /// Connections of ddpctl at one time.
 inline constexpr std::size_t kMaxInspectors = 16;
+inline constexpr std::chrono::seconds kInspectorIdle{30};
 
 struct DaemonConfig {
     boost::asio::ip::address bind = boost::asio::ip::address_v4::loopback();
@@ -87,6 +88,7 @@ private:
     void log_step(const std::string& reason, Generation before);
     [[nodiscard]] bool deserted(TimePoint now);
     [[nodiscard]] bool verdict_is_missed(TimePoint now) const;
+    void drop_idle_inspectors(TimePoint now);
     void end(int exit_code);
 
     tcp::acceptor acceptor_;
@@ -96,7 +98,11 @@ private:
     std::optional<coordinator::Event> answer_;  ///< of an action, to be applied after the other actions of its step
     std::map<coordinator::NodeId, ChannelPtr> agents_;
     Inquiries inquiries_;
-    std::map<InspectorId, ChannelPtr> inspectors_;
+    struct Inspector {
+        ChannelPtr channel;
+        TimePoint asked;  ///< the last time
+    };
+    std::map<InspectorId, Inspector> inspectors_;
     std::uint64_t last_inspector_ = 0;
     ChannelPtr joining_;  ///< whose Join is being decided on
     std::map<Generation, std::unique_ptr<store::StoreServer>> stores_;

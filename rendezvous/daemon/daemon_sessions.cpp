@@ -111,7 +111,7 @@ void Daemon::inquire(const coordinator::NodeId& node, const coordinator::AgentMe
     if (const auto* stalled = std::get_if<coordinator::Stalled>(&message)) {
         perform(inquiries_.stalled(state_, node, *stalled, Clock::now()));
     } else if (const auto* shown = std::get_if<coordinator::ShownBoard>(&message)) {
-        perform(inquiries_.shown(state_, node, *shown));
+        perform(inquiries_.shown(state_, node, *shown, Clock::now()));
     }
 }
 
@@ -126,12 +126,13 @@ awaitable<void> Daemon::serve_inspector(coordinator::Inspect wish, ChannelPtr ch
         co_return;
     }
     const InspectorId id{++last_inspector_};
-    inspectors_[id] = channel;
+    inspectors_[id] = {channel, Clock::now()};
     perform(inquiries_.inspect(state_, id, wish, Clock::now()));
     while (true) {
         const Result<coordinator::AgentMessage> message = co_await next_message(channel);
         const auto* again = message ? std::get_if<coordinator::Inspect>(&*message) : nullptr;
-        if (again == nullptr || exit_code_) break;
+        if (again == nullptr || exit_code_ || inquiries_.is_open(id)) break;
+        inspectors_[id].asked = Clock::now();
         perform(inquiries_.inspect(state_, id, *again, Clock::now()));
     }
     inquiries_.forget(id);
@@ -165,7 +166,7 @@ awaitable<void> Daemon::say_goodbye() {
     error_code ignored;  // closed is closed
     acceptor_.close(ignored);
     for (const auto& [node, channel] : agents_) close_later(channel);
-    for (const auto& [id, channel] : inspectors_) close_later(channel);
+    for (const auto& [id, inspector] : inspectors_) close_later(inspector.channel);
     agents_.clear();
     while (closing_ > 0) co_await closed_.async_wait(kTuple);  // each ends within its own time
     stores_.clear();

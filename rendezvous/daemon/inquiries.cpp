@@ -11,10 +11,9 @@ using namespace coordinator;
 
 namespace {
 
-/// A summary needs what is in hand and what came before it, for every rank of a large job.
-constexpr int kOperationsForVerdict = 16;
-/// Stalls of one generation that are asked about; a job that has so many needs no more words.
-constexpr std::size_t kMaxTold = 1'000;
+using std::chrono::nanoseconds;
+
+constexpr std::size_t kMaxTold = 1'000;  // of different culprits
 
 bool answers(const State& state, const NodeId& id) {
     const auto node = state.nodes.find(id);
@@ -40,24 +39,43 @@ std::string why_no_workers(const State& state) {
 InquiryActions Inquiries::stalled(const State& state, const NodeId& from, const Stalled& report, TimePoint now) {
     if (!workers_run(state) || report.generation != state.group.generation || !state.group.members.contains(from))
         return {};
-    if (std::exchange(generation_, report.generation) != report.generation) {
-        told_.clear();
-        concluded_.clear();
-    }
-    if (told_.size() >= kMaxTold || !told_.emplace(report.group, report.seq, report.p2p_seq).second) return {};
+    forget_older_generations(report.generation);
     // Its peers began to wait at other times, and their clocks are not compared.
+    const nanoseconds patience = report.waited / 2;
+    if (!stall_is_open_ && now >= quiet_until_) return ask_about_stall(state, patience, now);
+    remind(patience, std::max(now, quiet_until_));
+    return {};
+}
+
+InquiryActions Inquiries::ask_about_stall(const State& state, nanoseconds patience, TimePoint now) {
+    reminder_.reset();
+    stall_is_open_ = true;
     return ask(state,
-               {.generation = report.generation,
+               {.generation = state.group.generation,
                 .inspector = {},
-                .patience = report.waited / 2,
+                .patience = patience,
                 .deadline = now + kPatience,
                 .missing = {},
                 .boards = {}},
-               std::nullopt, kOperationsForVerdict);
+               std::nullopt, kOperationsShownOfAll, now);
+}
+
+/// One inquiry looks at everything: of several stalls that are reported meanwhile, one is asked about.
+void Inquiries::remind(nanoseconds patience, TimePoint when) {
+    if (!reminder_) reminder_ = Reminder{patience, when};
+    reminder_->patience = std::min(reminder_->patience, patience);
+    reminder_->when = std::min(reminder_->when, when);
+}
+
+void Inquiries::forget_older_generations(Generation now) {
+    if (std::exchange(generation_, now) == now) return;
+    told_.clear();
+    reminder_.reset();
+    quiet_until_ = {};
+    pause_ = kPause;
 }
 
 InquiryActions Inquiries::inspect(const State& state, InspectorId inspector, const Inspect& wish, TimePoint now) {
-    forget(inspector);
     if (!workers_run(state)) {
         Inspected answer{state.config.run_id, state.generation, 0, {}, why_no_workers(state)};
         return {ToInspector{inspector, std::move(answer)}};
@@ -70,27 +88,29 @@ InquiryActions Inquiries::inspect(const State& state, InspectorId inspector, con
                 .missing = {},
                 .boards = {},
                 .whole = !wish.rank},
-               wish.rank, wish.operations);
+               wish.rank, wish.rank ? wish.operations : std::min(wish.operations, kOperationsShownOfAll), now);
 }
 
-InquiryActions Inquiries::ask(const State& state, Inquiry inquiry, std::optional<Rank> rank, int operations) {
+InquiryActions Inquiries::ask(const State& state, Inquiry inquiry, std::optional<Rank> rank, int operations,
+                              TimePoint now) {
     const std::uint64_t request = ++last_request_;
     InquiryActions actions;
     for (const auto& [id, member] : state.group.members) {
+        inquiry.world_size = member.assignment.world_size;
         if (rank && !has(state, id, member, *rank)) continue;
         if (!answers(state, id)) continue;
         inquiry.missing.insert(id);
         actions.push_back(ToAgent{id, ShowBoards{inquiry.generation, request, rank, operations}});
     }
     if (inquiry.missing.empty()) {
-        conclude(state, inquiry, actions);
+        conclude(state, inquiry, now, actions);
     } else {
         open_.emplace(request, std::move(inquiry));
     }
     return actions;
 }
 
-InquiryActions Inquiries::shown(const State& state, const NodeId& from, ShownBoard board) {
+InquiryActions Inquiries::shown(const State& state, const NodeId& from, ShownBoard board, TimePoint now) {
     const auto found = open_.find(board.request);
     if (found == open_.end() || !found->second.missing.contains(from)) return {};  // too late
     Inquiry& inquiry = found->second;
@@ -104,7 +124,7 @@ InquiryActions Inquiries::shown(const State& state, const NodeId& from, ShownBoa
     }
     if (last) inquiry.missing.erase(from);
     if (inquiry.missing.empty()) {
-        conclude(state, inquiry, actions);
+        conclude(state, inquiry, now, actions);
         open_.erase(found);
     }
     return actions;
@@ -114,11 +134,17 @@ InquiryActions Inquiries::tick(const State& state, TimePoint now) {
     InquiryActions actions;
     std::erase_if(open_, [&](const auto& entry) {
         const Inquiry& inquiry = entry.second;
-        const bool over = now >= inquiry.deadline ||
+        const bool over = now >= inquiry.deadline || inquiry.generation != state.group.generation ||
                           std::ranges::none_of(inquiry.missing, [&](const NodeId& id) { return answers(state, id); });
-        if (over) conclude(state, inquiry, actions);
+        if (over) conclude(state, inquiry, now, actions);
         return over;
     });
+    if (!reminder_ || stall_is_open_ || now < std::max(reminder_->when, quiet_until_)) return actions;
+    if (workers_run(state) && generation_ == state.group.generation) {
+        for (InquiryAction& action : ask_about_stall(state, reminder_->patience, now))
+            actions.push_back(std::move(action));
+    }
+    reminder_.reset();
     return actions;
 }
 
@@ -126,31 +152,61 @@ void Inquiries::forget(InspectorId inspector) {
     std::erase_if(open_, [&](const auto& entry) { return entry.second.inspector == inspector; });
 }
 
-void Inquiries::conclude(const State& state, const Inquiry& inquiry, InquiryActions& actions) {
-    std::vector<std::string> silent;
-    int world_size = 0;
-    for (const auto& [id, member] : state.group.members) {
-        world_size = member.assignment.world_size;
-        const auto node = state.nodes.find(id);
-        if (inquiry.whole && (inquiry.missing.contains(id) || !answers(state, id)) && node != state.nodes.end())
-            silent.push_back(node->second.join.host);
-    }
+bool Inquiries::is_open(InspectorId inspector) const {
+    return std::ranges::any_of(open_, [&](const auto& entry) { return entry.second.inspector == inspector; });
+}
+
+void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions) {
+    const bool current = inquiry.generation == state.group.generation;
     StallVerdict verdict;
-    if (inquiry.whole) verdict = judge(inquiry.boards, inquiry.patience);
-    if (inquiry.inspector) {
-        if (inquiry.whole && verdict.kind == StallKind::kNone)
-            verdict.text = fmt::format("GOING ON: no rank has been in one operation for {} s", kStuckAfter.count());
-        Inspected answer{state.config.run_id, inquiry.generation, world_size, std::move(silent),
-                         std::move(verdict.text)};
-        actions.push_back(ToInspector{*inquiry.inspector, std::move(answer)});
-        return;
-    }
-    if (verdict.kind == StallKind::kNone || inquiry.generation != state.group.generation) return;  // it went on
-    if (!concluded_.emplace(verdict.kind, verdict.group, verdict.seq).second) return;
+    if (inquiry.whole && current) verdict = judge(inquiry.boards, inquiry.patience);
+    if (inquiry.inspector) return answer(state, inquiry, std::move(verdict), actions);
+    stall_is_open_ = false;
+    const bool news = current && verdict.kind != StallKind::kNone && is_news(verdict, inquiry.patience, now);
+    pause_ = news ? nanoseconds(kPause) : std::min<nanoseconds>(pause_ * 2, kMaxPause);
+    quiet_until_ = now + pause_;
+    if (!news) return;
     for (const auto& [id, member] : state.group.members) {
         if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
     }
     actions.push_back(Conclusion{std::move(verdict.text)});
+}
+
+/// Ranks that are stuck in different operations may wait for the same ones, and ranks that are late in every step are
+/// told of now and then only. What is held back is looked at again: it may be the stall that does not end.
+bool Inquiries::is_news(const StallVerdict& verdict, nanoseconds patience, TimePoint now) {
+    std::erase_if(told_, [&](const auto& entry) { return now >= entry.second.until + kMaxQuiet; });
+    if (told_.size() >= kMaxTold) told_.clear();
+    auto [entry, is_new] = told_.try_emplace({verdict.kind, verdict.group, verdict.ranks});
+    Told& told = entry->second;
+    if (!is_new && told.seq == verdict.seq) return false;
+    if (!is_new && now < told.until) {
+        remind(patience, told.until);
+        return false;
+    }
+    told.seq = verdict.seq;
+    told.quiet = is_new ? nanoseconds(kQuiet) : std::min<nanoseconds>(told.quiet * 2, kMaxQuiet);
+    told.until = now + told.quiet;
+    return true;
+}
+
+void Inquiries::answer(const State& state, const Inquiry& inquiry, StallVerdict verdict,
+                       InquiryActions& actions) const {
+    std::vector<std::string> silent;
+    if (inquiry.generation != state.group.generation) {
+        verdict.text = "the workers were started again meanwhile: look once more";
+    } else if (inquiry.whole) {
+        for (const auto& [id, member] : state.group.members) {
+            const auto node = state.nodes.find(id);
+            if ((inquiry.missing.contains(id) || !answers(state, id)) && node != state.nodes.end())
+                silent.push_back(node->second.join.host);
+        }
+        if (verdict.kind == StallKind::kNone)
+            verdict.text = fmt::format("GOING ON: no rank has been in one operation for {} s", kStuckAfter.count());
+    }
+    Inspected end{state.config.run_id, inquiry.generation, inquiry.world_size, std::move(silent),
+                  std::move(verdict.text)};
+    actions.push_back(ToInspector{*inquiry.inspector, std::move(end)});
 }
 
 }  // namespace ddprun::daemon

@@ -44,17 +44,26 @@ public:
     static constexpr std::chrono::seconds kPatience{3};
     /// For ddpctl, who has been in an operation for less is not called stuck.
     static constexpr std::chrono::seconds kStuckAfter{5};
+    /// Between two inquiries about stalls, however many are reported; twice as long after each that brought nothing
+    /// new, up to kMaxPause.
+    static constexpr std::chrono::seconds kPause{5};
+    static constexpr std::chrono::seconds kMaxPause{30};
+    /// For so long a verdict on the same ranks is not repeated; twice as long each time, up to kMaxQuiet.
+    static constexpr std::chrono::minutes kQuiet{1};
+    static constexpr std::chrono::minutes kMaxQuiet{60};
 
     InquiryActions stalled(const coordinator::State& state, const coordinator::NodeId& from,
                            const coordinator::Stalled& report, TimePoint now);
-    /// An inspector asks for one thing at a time; a second one replaces the first.
+    /// Not while it is_open(): an inspector asks for one thing at a time.
     InquiryActions inspect(const coordinator::State& state, InspectorId inspector, const coordinator::Inspect& wish,
                            TimePoint now);
     InquiryActions shown(const coordinator::State& state, const coordinator::NodeId& from,
-                         coordinator::ShownBoard board);
+                         coordinator::ShownBoard board, TimePoint now);
     /// Ends what has waited too long, and does not wait for nodes that are gone.
     InquiryActions tick(const coordinator::State& state, TimePoint now);
     void forget(InspectorId inspector);
+    /// Whether an answer to that inspector is still being collected.
+    [[nodiscard]] bool is_open(InspectorId inspector) const;
 
 private:
     struct Inquiry {
@@ -62,21 +71,44 @@ private:
         std::optional<InspectorId> inspector;  ///< empty: a stall
         std::chrono::nanoseconds patience{0};
         TimePoint deadline;
+        int world_size = 0;
         std::set<coordinator::NodeId> missing;
         std::vector<coordinator::RankBoard> boards;
         bool whole = true;  ///< of all ranks
     };
 
-    InquiryActions ask(const coordinator::State& state, Inquiry inquiry, std::optional<Rank> rank, int operations);
-    void conclude(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions);
+    InquiryActions ask(const coordinator::State& state, Inquiry inquiry, std::optional<Rank> rank, int operations,
+                       TimePoint now);
+    InquiryActions ask_about_stall(const coordinator::State& state, std::chrono::nanoseconds patience, TimePoint now);
+    void conclude(const coordinator::State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions);
+    void answer(const coordinator::State& state, const Inquiry& inquiry, coordinator::StallVerdict verdict,
+                InquiryActions& actions) const;
+    [[nodiscard]] bool is_news(const coordinator::StallVerdict& verdict, std::chrono::nanoseconds patience,
+                               TimePoint now);
+    void remind(std::chrono::nanoseconds patience, TimePoint when);
+    void forget_older_generations(Generation now);
+
+    /// A stall that waits to be asked about.
+    struct Reminder {
+        std::chrono::nanoseconds patience{0};
+        TimePoint when;
+    };
+    /// A verdict that was given.
+    struct Told {
+        std::uint64_t seq = 0;
+        std::chrono::nanoseconds quiet{0};
+        TimePoint until;
+    };
+    using Culprit = std::tuple<coordinator::StallKind, std::string, std::vector<int>>;  ///< kind, group, ranks
 
     std::map<std::uint64_t, Inquiry> open_;  ///< by request number
     std::uint64_t last_request_ = 0;
-    Generation generation_{-1};  ///< of `told_`
-    /// Operations whose stall was asked about: group, seq, p2p_seq.
-    std::set<std::tuple<std::string, std::uint64_t, std::uint64_t>> told_;
-    /// Verdicts that were given: ranks that are stuck in different operations may wait for the same.
-    std::set<std::tuple<coordinator::StallKind, std::string, std::uint64_t>> concluded_;
+    Generation generation_{-1};  ///< of what follows
+    bool stall_is_open_ = false;
+    std::optional<Reminder> reminder_;
+    TimePoint quiet_until_{};  ///< no inquiry about a stall before
+    std::chrono::nanoseconds pause_ = kPause;
+    std::map<Culprit, Told> told_;
 };
 
 }  // namespace ddprun::daemon

@@ -21,9 +21,8 @@ e2e::Training long_training(const e2e::Sandbox& sandbox, const std::string& warn
 }
 
 void reach_step(e2e::Process& job, const e2e::Training& training, int step) {
-    const bool reached = e2e::eventually(e2e::Seconds(90), [&] {
-        return e2e::read_losses(training.losses).contains(step) || !job.running();
-    });
+    const bool reached = e2e::eventually(
+        e2e::Seconds(90), [&] { return e2e::read_losses(training.losses).contains(step) || !job.running(); });
     INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
     REQUIRE(reached);
     REQUIRE(job.running());
@@ -47,16 +46,21 @@ std::vector<std::string> advised_command(const std::string& err) {
 
 TEST_CASE("a rank that is stopped is named, once, and the job goes on when it does", "[e2e]") {
     const e2e::Sandbox sandbox("stalled");
-    const e2e::Training training = long_training(sandbox, "2");
+    const e2e::Training training = long_training(sandbox, "5");
     e2e::Process job(sandbox, e2e::command_of(training));
     reach_step(job, training, 5);
     const auto victim = e2e::worker(sandbox, 3);
     REQUIRE(victim);
+    // A machine that is busy may keep some rank waiting for that long, too: such lines are true, and not those meant
+    // here.
+    const std::string line = "LAGGING rank 3 (node node1)";
+    const std::size_t earlier = count(job.err(), line);
     REQUIRE(::kill(*victim, SIGSTOP) == 0);
-    const bool told = e2e::eventually(e2e::Seconds(20), [&] { return job.err().find("LAGGING") != std::string::npos; });
+    const bool told =
+        e2e::eventually(e2e::Seconds(40), [&] { return job.err().find("is stopped") != std::string::npos; });
     INFO("stderr:\n" << job.err());
     REQUIRE(told);
-    CHECK_THAT(job.err(), Contains("LAGGING rank 3 (node node1)") && Contains("is stopped (a signal, a debugger)"));
+    CHECK_THAT(job.err(), Contains(line) && Contains("is stopped (a signal, a debugger)"));
 
     const auto dump = e2e::run(sandbox, {.argv = advised_command(job.err())}, e2e::Seconds(30));
     INFO("dump:\n" << dump.out << dump.err);
@@ -67,7 +71,7 @@ TEST_CASE("a rank that is stopped is named, once, and the job goes on when it do
     REQUIRE(::kill(*victim, SIGCONT) == 0);
     CHECK(e2e::eventually(e2e::Seconds(30),
                           [&] { return e2e::read_losses(training.losses).rbegin()->first > before + 5; }));
-    CHECK(count(job.err(), "LAGGING") == 1);  // two nodes, two groups that wait: one line
+    CHECK(count(job.err(), line) == earlier + 1);  // two nodes, two groups that wait: one line
     job.signal(SIGINT);
     CHECK(job.wait(e2e::Seconds(60)).exit_code() == 130);
     CHECK(sandbox.leftovers() == "");
@@ -75,8 +79,7 @@ TEST_CASE("a rank that is stopped is named, once, and the job goes on when it do
 
 TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs nothing", "[e2e]") {
     const e2e::Sandbox sandbox("dump");
-    e2e::Training training = long_training(sandbox, "30");
-    training.steps = 400;
+    const e2e::Training training = long_training(sandbox, "30");
     e2e::Process job(sandbox, e2e::command_of(training));
     reach_step(job, training, 5);
     const auto member = e2e::worker(sandbox, 0);
@@ -86,9 +89,10 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
     REQUIRE(at != std::string::npos);
     const std::string endpoint = environment.c_str() + at + 16;
     const std::filesystem::path folder = sandbox.path() / "boards";
-    const auto dump = e2e::run(sandbox, {.argv = {(e2e::bin() / "ddpctl").string(), "dump", "--rdzv-endpoint", endpoint,
-                                                  "--output", folder.string()}},
-                               e2e::Seconds(30));
+    const auto dump = e2e::run(
+        sandbox,
+        {.argv = {(e2e::bin() / "ddpctl").string(), "dump", "--rdzv-endpoint", endpoint, "--output", folder.string()}},
+        e2e::Seconds(30));
     INFO("dump:\n" << dump.out << dump.err << "job:\n" << job.err());
     CHECK(dump.status.exit_code() == 0);
     CHECK_THAT(dump.out, Contains("4 ranks on 2 nodes") && Contains("GOING ON") && Contains("4 files in "));
@@ -99,17 +103,21 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
         CHECK(board.at("pg_config").as_object().contains("world"));
         CHECK(board.at("entries").as_array().size() > 5);
     }
-    CHECK(job.wait(e2e::Seconds(90)).exit_code() == 0);
-    CHECK(e2e::final_json(job.out()).at("restarts").to_number<int>() == 0);
-    CHECK(e2e::read_losses(training.losses).size() == 400);
+    const int before = e2e::read_losses(training.losses).rbegin()->first;
+    CHECK(e2e::eventually(e2e::Seconds(30),
+                          [&] { return e2e::read_losses(training.losses).rbegin()->first > before + 5; }));
+    CHECK(job.err().find("restart") == std::string::npos);
+    job.signal(SIGINT);
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() == 130);
     CHECK(sandbox.leftovers() == "");
 }
 
 TEST_CASE("ddpctl says what is wrong when there is no job, or none at that address", "[e2e]") {
     const e2e::Sandbox sandbox("no-job");
     const std::string ddpctl = (e2e::bin() / "ddpctl").string();
-    const auto absent = e2e::run(sandbox, {.argv = {ddpctl, "dump", "--timeout", "0.5", "--rdzv-endpoint",
-                                                    fmt::format("127.0.0.1:{}", e2e::free_port())}},
+    const auto absent = e2e::run(sandbox,
+                                 {.argv = {ddpctl, "dump", "--timeout", "0.5", "--rdzv-endpoint",
+                                           fmt::format("127.0.0.1:{}", e2e::free_port())}},
                                  e2e::Seconds(30));
     CHECK(absent.status.exit_code() == 69);
     CHECK_THAT(absent.err, Contains("ddpctl: cannot reach the rendezvous daemon at 127.0.0.1:"));

@@ -205,7 +205,8 @@ std::vector<BoardTicket> Board::queue(const TransferBatch& batch, const BoardGro
         entry.count = entry.input_count = entry.output_count = transfer.buffer.count;
         copy(entry.op, transfer.sends ? "send" : "recv");
         copy(entry.dtype, ddp::to_string(transfer.buffer.dtype));
-        copy(entry.tag, batch.tag.empty() ? fmt::format("tag {}", transfer.tag) : batch.tag);
+        entry.transfer_tag = transfer.tag;
+        copy(entry.tag, batch.tag);
         layout::OperationSlot* const slot = write(entry);
         tickets.emplace_back(slot, *group.slot, entry.id, 0).started();
     }

@@ -107,12 +107,12 @@ TEST_CASE("sends and receives stand on the board beside the collectives, each wi
     tickets[0].ended(true);
     const BoardView view = rig.agent.view(100);
     REQUIRE(view.operations.size() == 3);
-    CHECK(describe(view.operations[1]) == "send #5 f64[10] peer 1 'tag 3'");
+    CHECK(describe(view.operations[1]) == "send #5 f64[10] peer 1 tag 3");
     CHECK(view.operations[1].ended_ago);
-    CHECK(describe(view.operations[2]) == "recv #5 u8[20] peer 2 'tag 0'");
+    CHECK(describe(view.operations[2]) == "recv #5 u8[20] peer 2 tag 0");
     CHECK(view.operations[2].seq == 1);
     CHECK(view.groups[0].queued == 1);  // they are no steps of the group
-    CHECK_THAT(describe_activity(view), Catch::StartsWith("in recv #5 u8[20] peer 2 'tag 0' of group 'world' for "));
+    CHECK_THAT(describe_activity(view), Catch::StartsWith("in recv #5 u8[20] peer 2 tag 0 of group 'world' for "));
     CHECK(rig.writer->queue(batch, {}, Clock::now()).empty());
 }
 
@@ -256,11 +256,14 @@ TEST_CASE("an operation that takes too long is reported once, and the next one a
     operation.started_ago = 11s;
     const auto report = watch.look(Rank{1}, view);
     REQUIRE(report);
+    CHECK(watch.look(Rank{1}, view));  // nobody has heard it yet
+    watch.told(Rank{1}, view);
     CHECK(*report == coordinator::Stalled{Generation{0}, Rank{1}, "world", 3, 0, 11s});
     CHECK_FALSE(watch.look(Rank{1}, view));
     CHECK(watch.look(Rank{2}, view));
     operation.id = 31;
     CHECK(watch.look(Rank{1}, view));
+    watch.told(Rank{1}, view);
     operation.ended_ago = 1s;
     CHECK_FALSE(watch.look(Rank{1}, view));
     operation.ended_ago.reset();
@@ -269,6 +272,50 @@ TEST_CASE("an operation that takes too long is reported once, and the next one a
     CHECK(watch.look(Rank{1}, view));
     CHECK(watch.interval() == 1s);
     CHECK(StallWatch(1s).interval() == 250ms);
+}
+
+TEST_CASE("an old operation in hand does not hide that a worker is stuck in another one", "[agent]") {
+    using namespace std::chrono_literals;
+    StallWatch watch(10s);
+    BoardView view;
+    view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 3, 3, 2});
+    const auto begun = [&](std::uint64_t id, std::chrono::nanoseconds ago) {
+        coordinator::BoardOperation& operation = view.operations.emplace_back();
+        operation.id = operation.seq = id;
+        operation.group = 0;
+        operation.started_ago = ago;
+    };
+    begun(1, 3h);  // a receive of what comes at the end
+    CHECK(watch.look(Rank{1}, view)->seq == 1);
+    watch.told(Rank{1}, view);
+    begun(183, 5s);
+    begun(184, 4s);
+    CHECK_FALSE(watch.look(Rank{1}, view));
+    view.operations[1].started_ago = 12s;
+    view.operations[2].started_ago = 11s;
+    CHECK(watch.look(Rank{1}, view)->seq == 183);
+    watch.told(Rank{1}, view);
+    CHECK_FALSE(watch.look(Rank{1}, view));
+}
+
+TEST_CASE("of thousands in hand few are shown, collectives first, and control characters stay on the board",
+          "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world\nexit code: 0", {0, 1});
+    for (int i = 0; i < 100; ++i) {
+        ddp::detail::TransferBatch batch;
+        batch.seq = 1;
+        batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, i}};
+        (void)rig.writer->queue(batch, world, Clock::now());
+    }
+    rig.queue(world, 1, "a\tb").started();
+    for (std::uint64_t seq = 2; seq <= 20; ++seq) rig.queue(world, seq).ended(true);
+    const BoardView view = rig.agent.view(16);
+    CHECK(view.operations.size() == 48);
+    CHECK(view.more_in_hand == 69);
+    CHECK(std::ranges::count(view.operations, "a?b", &coordinator::BoardOperation::tag) == 1);
+    CHECK(view.groups[0].name == "world?exit code: 0");
+    CHECK(rig.agent.view(0).operations.size() == 101);
 }
 
 TEST_CASE("the state of a process is told from the kernel's letter, whatever its name", "[agent]") {

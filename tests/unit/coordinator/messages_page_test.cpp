@@ -27,7 +27,7 @@ std::vector<std::string> all_messages() {
     RankBoard board;
     board.view.groups.resize(1);
     BoardOperation& operation = board.view.operations.emplace_back();
-    operation = {1, 0, 1, 1, "send", "sum", "f32", "tag", 1, 1, 1, 1, 1};
+    operation = {1, 0, 1, 1, "send", "sum", "f32", "tag", 1, 1, 1, 1, 1, 1};
     operation.started_ago = operation.ended_ago = std::chrono::nanoseconds(1);
     operation.failed = true;
     const ShownBoard shown{Generation{1}, 1, true, board};

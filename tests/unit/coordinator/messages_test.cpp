@@ -125,6 +125,7 @@ private:
         }
         operation.tag = text();
         operation.peer = number(-1, 9);
+        operation.transfer_tag = number(-9, 9);
         operation.fingerprint = number(0, 1) ? 0 : (std::uint64_t{1} << 63) + natural();
         operation.queued_ago = duration();
         if (number(0, 1)) operation.started_ago = duration();

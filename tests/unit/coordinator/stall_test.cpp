@@ -74,9 +74,23 @@ public:
         board.ended = ended;
         return *this;
     }
+    /// A send or receive of the newest group.
+    On& transfer(const std::string& op, int peer, std::int64_t tag = 0, std::chrono::nanoseconds since = 31s) {
+        BoardOperation& operation = board.view.operations.emplace_back();
+        operation.id = board.view.operations.size();
+        operation.group = static_cast<int>(board.view.groups.size()) - 1;
+        operation.p2p_seq = ++transfers;
+        operation.op = op;
+        operation.peer = peer;
+        operation.transfer_tag = tag;
+        operation.queued_ago = since;
+        operation.started_ago = since;
+        return *this;
+    }
     operator RankBoard() const { return board; }  // NOLINT: a builder
 
     RankBoard board;
+    std::uint64_t transfers = 0;
 };
 
 }  // namespace
@@ -174,7 +188,7 @@ TEST_CASE("groups that wait for each other are a circle", "[coordinator]") {
     const RankBoard second = On(1).group("a", {{0, 2, 1}}).group("b", {{0, 2, 1}}).in();
     const StallVerdict verdict = judge({first, second}, kPatience);
     CHECK(verdict.kind == StallKind::kCircle);
-    CHECK_THAT(verdict.text, StartsWith("A CIRCLE: rank ") && Contains("waits in another group"));
+    CHECK_THAT(verdict.text, StartsWith("A CIRCLE: rank ") && Contains("waits in another operation"));
 }
 
 TEST_CASE("members of a strided group are told from its neighbours", "[coordinator]") {
@@ -212,4 +226,75 @@ TEST_CASE("what a worker has scribbled makes no verdict fail", "[coordinator]") 
     CHECK(judge({odd, On(1).world(2)}, kPatience).kind == StallKind::kNone);
     RankBoard huge = On(0).group("world", {{0, 1 << 27, 1}, {5, 1 << 27, -1}}).in();
     CHECK(judge({huge}, kPatience).kind == StallKind::kUnknown);
+}
+
+TEST_CASE("sends and receives that do not fit each other are a mismatch; those that do, the transport",
+          "[coordinator]") {
+    const StallVerdict both =
+        judge({On(0).world(3).transfer("recv", 1), On(1).world(3).transfer("recv", 0)}, kPatience);
+    CHECK(both.kind == StallKind::kMismatch);
+    CHECK_THAT(both.text, StartsWith("MISMATCH: rank ") && Contains("recv #1 peer 1 tag 0"));
+    const StallVerdict tags =
+        judge({On(0).world(3).transfer("send", 1, 1), On(1).world(3).transfer("recv", 0, 2)}, kPatience);
+    CHECK(tags.kind == StallKind::kMismatch);
+    CHECK_THAT(tags.text, Contains("tag 1") && Contains("tag 2"));
+    const StallVerdict fit = judge({On(0).world(3).transfer("send", 1, 1), On(1).world(3).transfer("recv", 0, 1),
+                                    On(2).world(3).transfer("recv", 1, 5, 12s)},
+                                   kPatience);
+    CHECK(fit.kind == StallKind::kAllPresent);
+    CHECK_THAT(fit.text, Contains("(ranks 0-1 in send #1"));
+}
+
+TEST_CASE("who has waited for less than the patience waits all the same", "[coordinator]") {
+    const RankBoard first = On(0).group("pair", {{1, 2, 1}}).world(3).in();
+    const RankBoard second = On(1).world(3).group("pair", {{1, 2, 1}}).in("barrier", 6s);
+    const RankBoard third = On(2).world(3).group("pair", {{1, 2, 1}}).phase("loading");
+    CHECK_THAT(judge({first, second, third}, kPatience).text, StartsWith("LAGGING rank 2"));
+}
+
+TEST_CASE("a receive that was posted for later makes nobody a culprit, and excuses nobody", "[coordinator]") {
+    // Rank 1 has posted a receive and hangs in its data loader.
+    const StallVerdict hangs =
+        judge({On(0).world(2).in(), On(1).world(2).transfer("recv", 0, 0, 40s).phase("loading")}, kPatience);
+    CHECK(hangs.kind == StallKind::kLagging);
+    CHECK_THAT(hangs.text, StartsWith("LAGGING rank 1") && Contains("recv #1 peer 0") && Contains("'loading'"));
+    On well = On(1).world(2).transfer("recv", 0, 0, 40s).done();
+    well.board.view.operations.back().queued_ago = 2s;
+    CHECK(judge({On(0).world(2).done(), well}, kPatience).kind == StallKind::kNone);
+}
+
+TEST_CASE("what an ended worker had in hand speaks no more, and it meets nobody's transfer", "[coordinator]") {
+    const RankBoard alive = On(0).world(2).done().done().in();
+    CHECK(judge({alive, On(1).world(2).done().done().in().process("killed", true)}, kPatience).seq == 3);
+    CHECK(judge({On(0).world(2), On(1).world(2).in().process("killed", true)}, kPatience).kind == StallKind::kNone);
+    const StallVerdict transfer = judge(
+        {On(0).world(2).transfer("send", 1), On(1).world(2).transfer("recv", 0).process("exited with code 0", true)},
+        kPatience);
+    CHECK(transfer.kind == StallKind::kDead);
+}
+
+TEST_CASE("of a group whose members did not fit on the board nobody is named who may not be meant", "[coordinator]") {
+    On first = On(0).group("odd", {}).in();
+    first.board.view.groups.back().size = 40;
+    CHECK(judge({first}, kPatience).kind == StallKind::kUnknown);
+    On sender = On(0).group("odd", {}).transfer("send", 7);
+    sender.board.view.groups.back().size = 40;
+    CHECK(judge({sender}, kPatience).kind == StallKind::kUnknown);
+}
+
+TEST_CASE("a thousand ranks with many transfers each are judged while nobody misses the judge", "[coordinator]") {
+    constexpr int kRanks = 1'000;
+    std::vector<RankBoard> boards;
+    for (int rank = 0; rank < kRanks; ++rank) {
+        On here = On(rank).world(kRanks);
+        for (int tag = 0; tag < 24; ++tag) {
+            here.transfer("send", (rank + 1) % kRanks, tag);
+            here.transfer("recv", (rank + kRanks - 1) % kRanks, tag);
+        }
+        boards.push_back(here);
+    }
+    const auto before = std::chrono::steady_clock::now();
+    CHECK(judge(boards, kPatience).kind == StallKind::kAllPresent);
+    // Quadratic, it took minutes; agents give a daemon up that is silent for 3 s.
+    CHECK(std::chrono::steady_clock::now() - before < 3s);
 }

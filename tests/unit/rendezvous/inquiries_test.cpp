@@ -81,6 +81,24 @@ ShownBoard shown(std::uint64_t request, int rank, bool waits, bool last) {
     return {Generation{5}, request, last, board(rank, waits)};
 }
 
+InquiryActions show(Inquiries& inquiries, const State& state, const NodeId& from, const ShownBoard& board,
+                    TimePoint now = kStart) {
+    return inquiries.shown(state, from, board, now);
+}
+
+/// All four ranks answer; rank 3 has not come.
+InquiryActions answer(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
+                      int late = 3) {
+    const auto asked = to_agents<ShowBoards>(question);
+    REQUIRE(asked.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        end = show(inquiries, state, rank < 2 ? "a" : "b",
+                   shown(asked[0].second.request, rank, rank != late, rank % 2 == 1), now);
+    }
+    return end;
+}
+
 }  // namespace
 
 TEST_CASE("a stall is asked about once, of every node, and the verdict goes to all of them", "[daemon]") {
@@ -92,10 +110,10 @@ TEST_CASE("a stall is asked about once, of every node, and the verdict goes to a
     CHECK(inquiries.stalled(state, "b", stall(), kStart).empty());  // the same operation, seen by another node
 
     const std::uint64_t request = asked[0].second.request;
-    CHECK(inquiries.shown(state, "a", shown(request, 0, true, false)).empty());
-    CHECK(inquiries.shown(state, "a", shown(request, 1, true, true)).empty());
-    CHECK(inquiries.shown(state, "b", shown(request, 2, true, false)).empty());
-    const InquiryActions end = inquiries.shown(state, "b", shown(request, 3, false, true));
+    CHECK(show(inquiries, state, "a", shown(request, 0, true, false)).empty());
+    CHECK(show(inquiries, state, "a", shown(request, 1, true, true)).empty());
+    CHECK(show(inquiries, state, "b", shown(request, 2, true, false)).empty());
+    const InquiryActions end = show(inquiries, state, "b", shown(request, 3, false, true));
     const auto notices = to_agents<Notice>(end);
     REQUIRE(notices.size() == 2);
     CHECK_THAT(notices[0].second.text, Catch::StartsWith("LAGGING rank 3 (node b)"));
@@ -103,14 +121,70 @@ TEST_CASE("a stall is asked about once, of every node, and the verdict goes to a
     CHECK(std::get<Conclusion>(end.back()).text == notices[1].second.text);
 
     // A rank that has come further waits for the same one: asked about, but not told again.
-    CHECK(inquiries.stalled(state, "a", stall(), kStart).empty());
-    const auto further = to_agents<ShowBoards>(inquiries.stalled(state, "a", stall(2), kStart));
-    REQUIRE(further.size() == 2);
-    for (const int rank : {0, 1, 2, 3}) {
-        const InquiryActions again = inquiries.shown(state, rank < 2 ? "a" : "b",
-                                                     shown(further[0].second.request, rank, rank != 3, rank % 2 == 1));
-        CHECK(again.empty());
+    CHECK(inquiries.stalled(state, "a", stall(2), kStart).empty());
+    CHECK(inquiries.tick(state, kStart + 4s).empty());
+    CHECK(answer(inquiries, state, inquiries.tick(state, kStart + 5s), kStart + 5s).empty());
+    CHECK(inquiries.tick(state, kStart + 1h).empty());  // that it stands still was said
+}
+
+TEST_CASE("a burst of stalls is one inquiry, and one more when that is over", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const InquiryActions asked = inquiries.stalled(state, "a", stall(), kStart);
+    for (std::uint64_t seq = 2; seq < 1'000; ++seq) CHECK(inquiries.stalled(state, "b", stall(seq), kStart).empty());
+    CHECK_FALSE(answer(inquiries, state, asked, kStart).empty());
+    for (std::uint64_t seq = 2; seq < 1'000; ++seq) CHECK(inquiries.stalled(state, "b", stall(seq), kStart).empty());
+    const InquiryActions again = inquiries.tick(state, kStart + 5s);
+    CHECK(to_agents<ShowBoards>(again).size() == 2);
+    CHECK(answer(inquiries, state, again, kStart + 5s).empty());
+    CHECK(inquiries.tick(state, kStart + 6s).empty());
+}
+
+TEST_CASE("however often ranks are late, a later stall is told; that of the same ranks after a while", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    TimePoint now = kStart;
+    int told = 0;
+    for (std::uint64_t seq = 1; seq <= 2'000; ++seq, now += 40s) {  // each in another operation
+        const InquiryActions asked = inquiries.stalled(state, "a", stall(seq), now);
+        const auto question = to_agents<ShowBoards>(asked);
+        REQUIRE(question.size() == 2);
+        InquiryActions end;
+        for (int rank = 0; rank < 4; ++rank) {
+            ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
+            one.board.view.groups[0].queued = seq - (rank == 3 ? 1 : 0);
+            if (rank != 3) one.board.view.operations[0].seq = seq;
+            end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+        }
+        told += end.empty() ? 0 : 1;
     }
+    CHECK(told > 5);
+    CHECK(told < 40);
+    const InquiryActions other = answer(inquiries, state, inquiries.stalled(state, "a", stall(5'000), now), now, 2);
+    CHECK_THAT(to_agents<Notice>(other).at(0).second.text, Catch::StartsWith("LAGGING rank 2"));
+
+    // The same ranks again, but now for good: held back, and told when the time has come.
+    const InquiryActions held =
+        answer(inquiries, state, inquiries.stalled(state, "a", stall(), now + 1min), now + 1min);
+    CHECK(held.empty());
+    const InquiryActions later = inquiries.tick(state, now + 2h);
+    CHECK_FALSE(answer(inquiries, state, later, now + 2h).empty());
+}
+
+TEST_CASE("ddpctl gets few operations of each when it asks for all, and an answer when the workers start again",
+          "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 2'000}, kStart));
+    REQUIRE(asked.size() == 2);
+    CHECK(asked[0].second.operations == 16);
+    CHECK(inquiries.is_open(kInspector));
+    state.group.generation = Generation{6};
+    const InquiryActions end = inquiries.tick(state, kStart);
+    REQUIRE(inspected(end) != nullptr);
+    CHECK(inspected(end)->world_size == 4);
+    CHECK_THAT(inspected(end)->verdict, Contains("started again meanwhile"));
+    CHECK_FALSE(inquiries.is_open(kInspector));
 }
 
 TEST_CASE("a stall that is over when the boards have come is not told, and one of another generation not asked about",
@@ -123,8 +197,8 @@ TEST_CASE("a stall that is over when the boards have come is not told, and one o
     CHECK(inquiries.stalled(state, "stranger", stall(), kStart).empty());
     const auto asked = to_agents<ShowBoards>(inquiries.stalled(state, "a", stall(), kStart));
     for (const int rank : {0, 1})
-        (void)inquiries.shown(state, rank < 2 ? "a" : "b", shown(asked[0].second.request, rank, false, rank == 1));
-    CHECK(inquiries.shown(state, "b", shown(asked[0].second.request, 2, false, true)).empty());
+        (void)show(inquiries, state, rank < 2 ? "a" : "b", shown(asked[0].second.request, rank, false, rank == 1));
+    CHECK(show(inquiries, state, "b", shown(asked[0].second.request, 2, false, true)).empty());
     state.group.generation = Generation{6};
     CHECK(inquiries.stalled(state, "a", stall(), kStart).empty());
 }
@@ -140,8 +214,8 @@ TEST_CASE("a node that does not answer in time, is gone or is an older ddprun do
     const auto questions = to_agents<ShowBoards>(asked);
     REQUIRE(questions.size() == (how == "older" ? 1 : 2));
     const std::uint64_t request = questions[0].second.request;
-    (void)inquiries.shown(state, "a", shown(request, 0, true, false));
-    InquiryActions end = inquiries.shown(state, "a", shown(request, 1, true, true));
+    (void)show(inquiries, state, "a", shown(request, 0, true, false));
+    InquiryActions end = show(inquiries, state, "a", shown(request, 1, true, true));
     if (how != "older") {
         CHECK(inspected(end) == nullptr);
         CHECK(inquiries.tick(state, kStart + 1s).empty());
@@ -154,7 +228,7 @@ TEST_CASE("a node that does not answer in time, is gone or is an older ddprun do
     CHECK(answer->world_size == 4);
     CHECK_THAT(answer->verdict, Contains("WAITING for ranks 2-3, which have shown no board"));
     CHECK(inquiries.tick(state, kStart + 10s).empty());
-    CHECK(inquiries.shown(state, "b", shown(request, 2, true, true)).empty());  // too late
+    CHECK(show(inquiries, state, "b", shown(request, 2, true, true)).empty());  // too late
 }
 
 TEST_CASE("ddpctl is passed every board, of one rank alone if it asks for that, and told when no workers run",
@@ -167,8 +241,8 @@ TEST_CASE("ddpctl is passed every board, of one rank alone if it asks for that, 
     CHECK(asked[0].second.rank == Rank{2});
     CHECK(asked[0].second.operations == 2'000);
     // What a node shows of another node's rank is not believed.
-    CHECK(inquiries.shown(state, "b", shown(asked[0].second.request, 0, true, false)).empty());
-    const InquiryActions end = inquiries.shown(state, "b", shown(asked[0].second.request, 2, true, true));
+    CHECK(show(inquiries, state, "b", shown(asked[0].second.request, 0, true, false)).empty());
+    const InquiryActions end = show(inquiries, state, "b", shown(asked[0].second.request, 2, true, true));
     REQUIRE(end.size() == 2);
     CHECK(std::get<ShownBoard>(std::get<ToInspector>(end[0]).message).board.rank == Rank{2});
     CHECK(inspected(end)->verdict == "");
@@ -177,7 +251,7 @@ TEST_CASE("ddpctl is passed every board, of one rank alone if it asks for that, 
     CHECK(inspected(inquiries.inspect(state, kInspector, {1, Rank{9}, 1}, kStart)) != nullptr);  // there is none
     const auto again = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
     inquiries.forget(kInspector);
-    CHECK(inquiries.shown(state, "b", shown(again[0].second.request, 2, true, true)).empty());
+    CHECK(show(inquiries, state, "b", shown(again[0].second.request, 2, true, true)).empty());
 
     state.phase = Phase::kGathering;
     state.told.reason = "1 of 2 nodes are here";
@@ -194,7 +268,7 @@ TEST_CASE("a job that goes on is said to", "[daemon]") {
     const std::uint64_t request = asked[0].second.request;
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank)
-        end = inquiries.shown(state, rank < 2 ? "a" : "b", shown(request, rank, false, rank % 2 == 1));
+        end = show(inquiries, state, rank < 2 ? "a" : "b", shown(request, rank, false, rank % 2 == 1));
     REQUIRE(inspected(end) != nullptr);
     CHECK(inspected(end)->verdict == "GOING ON: no rank has been in one operation for 5 s");
 }

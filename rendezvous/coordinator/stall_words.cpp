@@ -1,0 +1,158 @@
+#include "rendezvous/coordinator/stall_words.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+namespace ddprun::coordinator {
+namespace {
+
+constexpr std::size_t kMaxRanges = 8;
+constexpr std::size_t kMaxSides = 4;  // of a mismatch
+
+/// What ranks compare; as describe(), without number and tag.
+std::string signature(BoardOperation operation) {
+    operation.tag.clear();
+    const std::string text = describe(operation);
+    const auto blank = text.find(' ');
+    return blank == std::string::npos ? text : text.substr(blank + 1);
+}
+
+struct Calls {
+    std::map<std::string, std::vector<int>> sides;  ///< who called what
+    std::set<std::uint64_t> fingerprints;
+};
+
+Calls calls_of(const GroupWaits& group, std::uint64_t seq) {
+    Calls calls;
+    for (const auto& [rank, member] : group.members()) {
+        const BoardOperation* called = find_collective(member, seq);
+        if (called == nullptr) continue;
+        calls.sides[signature(*called)].push_back(rank);
+        calls.fingerprints.insert(called->fingerprint);
+    }
+    return calls;
+}
+
+std::string what(const StallFinding& finding) {
+    return fmt::format("{} of group '{}' for {}", describe(*finding.wait->operation), finding.group->name(),
+                       how_long(*finding.wait->operation->started_ago));
+}
+
+std::string mismatch(const StallFinding& finding) {
+    const StallWait& wait = *finding.wait;
+    if (wait.operation->p2p_seq != 0) {
+        return fmt::format(
+            "MISMATCH: rank {} is in {}, and rank {} in {}: the one must send what the other receives, "
+            "with one tag",
+            wait.rank, what(finding), wait.peer, describe(*wait.crossing));
+    }
+    const Calls calls = calls_of(*finding.group, wait.operation->seq);
+    std::vector<std::pair<std::string, std::vector<int>>> ordered(calls.sides.begin(), calls.sides.end());
+    std::ranges::stable_sort(ordered, std::greater(), [](const auto& side) { return side.second.size(); });
+    std::string text = fmt::format("MISMATCH at #{} of group '{}': ", wait.operation->seq, finding.group->name());
+    for (std::size_t i = 0; i < std::min(ordered.size(), kMaxSides); ++i) {
+        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(ordered[i].second), ordered[i].first);
+    }
+    if (ordered.size() > kMaxSides) text += fmt::format(" and {} more", ordered.size() - kMaxSides);
+    if (ordered.size() == 1) text += " with different counts";
+    return text;
+}
+
+/// " (node b)", when all that have shown a board are there.
+std::string common_host(const std::vector<int>& ranks, const BoardsByRank& all) {
+    std::set<std::string> hosts;
+    for (const int rank : ranks) {
+        if (const auto board = all.find(rank); board != all.end()) hosts.insert(board->second->host);
+    }
+    return hosts.size() == 1 ? fmt::format(" (node {})", *hosts.begin()) : "";
+}
+
+/// "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'"
+std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
+    const int first = finding.ranks.front();
+    const auto board = all.find(first);
+    std::string text = fmt::format("LAGGING {}{}", name_ranks(finding.ranks), common_host(finding.ranks, all));
+    text += finding.ranks.size() > 1 ? fmt::format(": rank {} ", first) : ": ";
+    const auto& members = finding.group->members();
+    if (const auto member = members.find(first); member == members.end()) {
+        text += "is not in the group";
+    } else if (const std::uint64_t done = member->second.group->done; done == 0) {
+        text += "has finished nothing of the group";
+    } else {
+        const BoardOperation* last = find_collective(member->second, done);
+        text += fmt::format("last finished {}", last != nullptr ? describe(*last) : fmt::format("#{}", done));
+    }
+    const bool alone = finding.wait->operation->p2p_seq != 0 || finding.group->beside(*finding.wait).size() <= 1;
+    text += fmt::format(", {} in {}", alone ? fmt::format("rank {} waits", finding.wait->rank) : "peers wait",
+                        what(finding));
+    if (board == all.end()) return text;
+    const RankBoard& who = *board->second;
+    if (const BoardOperation* posted = finding.only_posted ? in_hand(who.view) : nullptr)
+        text += fmt::format("; it has {} in hand, and may wait for that", describe(*posted));
+    if (who.process == "stopped")
+        text += fmt::format("; its process {} is stopped (a signal, a debugger): kill -CONT {}", who.pid, who.pid);
+    else if (who.process != "running")
+        text += fmt::format("; its process {} is {}", who.pid, who.process);
+    if (!who.view.phase.empty()) text += fmt::format("; in phase '{}'", who.view.phase);
+    return text;
+}
+
+std::string unknown(const StallFinding& finding) {
+    if (finding.ranks.empty())
+        return fmt::format("WAITING for ranks of which the boards do not say who they are: rank {} waits in {}",
+                           finding.wait->rank, what(finding));
+    return fmt::format("WAITING for {}, which {} shown no board: peers wait in {}", name_ranks(finding.ranks),
+                       finding.ranks.size() == 1 ? "has" : "have", what(finding));
+}
+
+}  // namespace
+
+bool is_mismatch(const GroupWaits& group, const StallWait& wait) {
+    if (wait.operation->p2p_seq != 0) return wait.crossing != nullptr;
+    const Calls calls = calls_of(group, wait.operation->seq);
+    return calls.sides.size() > 1 || calls.fingerprints.size() > 1;
+}
+
+std::string describe(const StallFinding& finding, const BoardsByRank& all) {
+    switch (finding.kind) {
+        case StallKind::kDead: {
+            const RankBoard& dead = *all.at(finding.ranks.front());
+            return fmt::format("DEAD rank {} (node {}, {}): peers wait in {}", finding.ranks.front(), dead.host,
+                               dead.process, what(finding));
+        }
+        case StallKind::kMismatch: return mismatch(finding);
+        case StallKind::kLagging: return lagging(finding, all);
+        case StallKind::kUnknown: return unknown(finding);
+        case StallKind::kAllPresent:
+            return fmt::format("ALL PRESENT but no progress: transport, or work that takes long ({} in {})",
+                               name_ranks(finding.ranks), what(finding));
+        case StallKind::kCircle:
+            return fmt::format("A CIRCLE: rank {} waits in {} for {}, which {} in another operation",
+                               finding.wait->rank, what(finding), name_ranks(finding.ranks),
+                               finding.ranks.size() == 1 ? "waits" : "wait");
+        case StallKind::kNone: break;
+    }
+    return "";
+}
+
+std::string name_ranks(const std::vector<int>& given) {
+    const std::set<int> ranks(given.begin(), given.end());
+    std::string text;
+    std::size_t ranges = 0;
+    for (auto at = ranks.begin(); at != ranks.end();) {
+        const int first = *at;
+        int last = first;
+        while (++at != ranks.end() && *at == last + 1) ++last;
+        if (++ranges > kMaxRanges) break;
+        text += fmt::format("{}{}", ranges == 1 ? "" : ", ", first);
+        if (last > first) text += fmt::format("-{}", last);
+    }
+    if (ranges > kMaxRanges) text += fmt::format(", … ({} in all)", ranks.size());
+    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", text);
+}
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,29 @@
+#pragma once
+// What is said about a stall, in one line. Pure.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rendezvous/coordinator/stall.hpp"
+#include "rendezvous/coordinator/stall_waits.hpp"
+
+namespace ddprun::coordinator {
+
+using BoardsByRank = std::map<int, const RankBoard*>;
+
+/// What keeps one that waits, before it is put into words.
+struct StallFinding {
+    StallKind kind = StallKind::kNone;
+    const GroupWaits* group = nullptr;
+    const StallWait* wait = nullptr;
+    std::vector<int> ranks = {};  ///< whom it names
+    bool only_posted = false;     ///< they have sends or receives in hand, and may or may not wait for those
+};
+
+[[nodiscard]] std::string describe(const StallFinding& finding, const BoardsByRank& all);
+
+/// Whether those who have come to a collective called different things.
+[[nodiscard]] bool is_mismatch(const GroupWaits& group, const StallWait& wait);
+
+}  // namespace ddprun::coordinator
