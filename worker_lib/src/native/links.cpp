@@ -21,6 +21,8 @@ namespace {
 
 /// Before it sleeps a rank looks again for about as long as it takes to fall asleep and be woken.
 constexpr auto kSpinning = std::chrono::microseconds(50);
+/// So often an exchange looks after the node and its deadline while messages come and go.
+constexpr auto kLooking = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -76,13 +78,20 @@ void Links::run_guarded(const Operation& operation, std::vector<Flow>& flows, St
 void Links::run(const Operation& operation, std::vector<Flow>& flows, Stream* stream) {
     bool looked_again = stream == nullptr;
     auto enough = ddprun::TimePoint::max();  // of looking without sleeping
+    auto look = ddprun::Clock::now() + kLooking;
     for (;;) {
+        node_.say_listening();
         bool moved = false;
         bool waits = false;
         for (std::size_t i = 0; i < flows.size(); ++i) {
             if (send_some(flows[i], i, stream)) moved = true;
             if (receive_some(operation, flows[i], i, stream)) moved = true;
             waits = waits || !flows[i].sent_all() || !flows[i].received_all();
+        }
+        if (const auto now = ddprun::Clock::now(); waits && now >= look) {
+            look = now + kLooking;
+            node_.check_poison(operation);
+            if (now >= last_moment()) throw_late(operation, flows);
         }
         // A message that is done, or what the stream has computed for one peer, may make others possible.
         if (moved || !looked_again) {
@@ -98,7 +107,6 @@ void Links::run(const Operation& operation, std::vector<Flow>& flows, Stream* st
             ::sched_yield();
             continue;
         }
-        node_.say_listening();
         wait(operation, flows);
         // Whoever has not read all of a message cannot be ahead of us: what it sent last is its reason.
         for (Flow& flow : flows) {
@@ -151,6 +159,9 @@ bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t pee
     return true;
 }
 
+/// What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
+ddprun::TimePoint Links::last_moment() const { return extended(network_deadline(node_.deadline()), kTelling); }
+
 /// Until a socket is ready, somebody interrupts, or it is time to look at the node again.
 void Links::wait(const Operation& operation, const std::vector<Flow>& flows) const {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
@@ -171,8 +182,7 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
     for (std::size_t i = 0; i < flows.size(); ++i) {
         if ((waiting[i + 1].revents & POLLRDHUP) != 0) flows[i].link->sending_broken = true;
     }
-    // What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
-    if (now < (ready > 0 ? extended(deadline, kTelling) : deadline)) return;
+    if (now < (ready > 0 ? last_moment() : deadline)) return;
     throw_late(operation, flows);
 }
 

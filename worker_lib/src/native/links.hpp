@@ -1,7 +1,7 @@
 #pragma once
 // Links: the TCP connections of one rank to its counterparts on the other nodes, and exchanges over them: any number of
 // messages to and from different peers at once, in both directions, so that two big messages never wait for each other.
-// The progress thread owns it; interrupt() may come from any thread.
+// Whoever runs the group's operations owns it; interrupt() may come from any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +64,8 @@ private:
     [[nodiscard]] bool send_some(Flow& flow, std::size_t peer, Stream* stream) const;
     [[nodiscard]] bool receive_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const;
     void wait(const Operation& operation, const std::vector<Flow>& flows) const;
+
+    [[nodiscard]] ddprun::TimePoint last_moment() const;
 
     // What becomes of errors (links_failure.cpp).
     [[noreturn]] void throw_late(const Operation& operation, const std::vector<Flow>& flows) const;

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include "worker_lib/src/native/links.hpp"
@@ -33,9 +32,9 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
     for (const Flow& flow : flows) {
         if (!flow.sent_all() || !flow.received_all()) late.push_back(&flow);
     }
-    const auto acknowledges = [](const Flow* flow) { return !unacknowledged_for(flow->link->socket.get()); };
-    if (!std::ranges::all_of(late, acknowledges)) {
-        std::erase_if(late, acknowledges);
+    const auto answers = [](const Flow* flow) { return acknowledges(flow->link->socket.get()); };
+    if (!std::ranges::all_of(late, answers)) {
+        std::erase_if(late, answers);
     } else if (!late.empty()) {
         const auto come = [](const Flow* flow) { return flow->messages_in; };
         const std::uint64_t fewest = come(*std::ranges::min_element(late, {}, come));
@@ -49,17 +48,15 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
 void Links::throw_late(const Operation& operation, const std::vector<Flow>& flows) const {
     std::vector<int> ranks;
     std::string names;
-    std::optional<milliseconds> silent;
+    bool silent = false;
     for (const Flow* flow : suspects(flows)) {
         ranks.push_back(flow->rank);
         names += (names.empty() ? "" : " and ") + flow->link->name;
-        silent = unacknowledged_for(flow->link->socket.get());
+        silent = !acknowledges(flow->link->socket.get());
     }
     const std::string why =
-        silent
-            ? fmt::format("nothing sent there is acknowledged any more, for {:.1f} s: is that host down, or cut off?",
-                          std::chrono::duration<double>(*silent).count())
-            : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
+        silent ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
+               : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
     throw Error(ErrorCode::Timeout,
                 fmt::format("group '{}': rank {} waited until its deadline for {} in {}; {}", group_, own_rank_, names,
                             describe(operation), why),

@@ -148,12 +148,11 @@ void prepare_tcp(int socket) {
     // that evaluates or loads data while the others wait for it in a collective.
 }
 
-std::optional<std::chrono::milliseconds> unacknowledged_for(int socket) {
+bool acknowledges(int socket) {
     tcp_info info{};
     socklen_t length = sizeof(info);
-    if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
-    if (info.tcpi_unacked == 0 || info.tcpi_retransmits == 0) return std::nullopt;
-    return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+    if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return true;
+    return info.tcpi_unacked == 0 || info.tcpi_retransmits < 2;
 }
 
 int poll_timeout(TimePoint deadline) {

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -32,9 +31,9 @@ namespace ddp::detail {
 /// minute.
 void prepare_tcp(int socket);
 
-/// How long the peer's host has acknowledged nothing, if something that we sent again waits for that: it is down, or
-/// cut off. A peer that is only stopped has a kernel that acknowledges.
-[[nodiscard]] std::optional<std::chrono::milliseconds> unacknowledged_for(int socket);
+/// False if something that we sent again more than once waits to be acknowledged: the peer's host is down, or cut off.
+/// A peer that is only stopped has a kernel that acknowledges; a packet that got lost is no reason yet.
+[[nodiscard]] bool acknowledges(int socket);
 
 /// Milliseconds for poll(2): rounded up, at least 0.
 [[nodiscard]] int poll_timeout(ddprun::TimePoint deadline);

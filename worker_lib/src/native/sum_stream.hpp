@@ -3,8 +3,8 @@
 // the own node, others are on their way, and others are added up. With kScatter node j adds up part j of each piece and
 // sends it to all; with kDirect every node adds up everything.
 //
-// To each peer go, for pieces 0, 1, …: the sums of the own node (S), and kLag pieces later the finished part (G):
-// S0 S1 S2 G0 S3 G1 …. Both ends know this order. What a piece needs is kept in one of kDepth places, which is free for
+// To each peer go, for pieces 0, 1, …: the sums of the own node (S), and kLag = 1 piece later the finished part (G):
+// S0 S1 G0 S2 G1 S3 …. Both ends know this order. What a piece needs is kept in one of kDepth places, which is free for
 // another when all its messages are sent: as kDepth > kLag, S(k + kDepth) comes after G(k) everywhere, and nobody waits
 // in a circle.
 
