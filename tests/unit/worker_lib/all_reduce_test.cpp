@@ -30,6 +30,19 @@ TEST_CASE("counts that take several pieces", "[native][unit]") {
     CHECK(run_cases(setting, cases) == "");
 }
 
+TEST_CASE("long buffers outside the arena, copied to the slots both ways", "[native][unit]") {
+    const Setting setting = GENERATE(from_range(long_settings({{2}, {3}})));
+    CAPTURE(setting.text());
+    // The first three of about a size go one way, the other, and the first again: pieces of 512 and of 256 KiB.
+    std::vector<Case> cases;
+    for (const std::size_t scale : {1, 5}) {
+        cases.push_back({DType::f32, ReduceOp::Sum, scale * 500'009});
+        cases.push_back({DType::bf16, ReduceOp::Avg, scale * 1'000'003});
+        cases.push_back({DType::f64, ReduceOp::Max, scale * 250'007});
+    }
+    CHECK(run_cases(setting, cases) == "");
+}
+
 TEST_CASE("sums of n floats are within n units of rounding of the exact sum", "[native][unit]") {
     const std::vector<int> shape{4, 4};
     const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {

@@ -6,6 +6,10 @@
 #include <random>
 #include <thread>
 
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
+
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
@@ -242,4 +246,43 @@ TEST_CASE("the deadline of a small operation names who has not come", "[one-shot
     REQUIRE(outcomes[0].ddp_error());
     CHECK(outcomes[0].ddp_error()->code() == ddp::ErrorCode::Timeout);
     CHECK(outcomes[0].ddp_error()->culprits() == std::vector<int>{2});
+}
+
+TEST_CASE("which thread adds up, and how that rounds, changes no bit", "[one-shot]") {
+#ifdef __SSE2__
+    const auto sums = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        std::vector<float> seen;
+        for (const std::size_t count : {std::size_t{4}, kTooLarge}) {
+            std::vector<float> values(count, 0x1p-149F);  // subnormal
+            const unsigned int before = _mm_getcsr();
+            if (context.rank() == 0) _mm_setcsr(before | 0x8040U);  // flush to zero, subnormals are zero
+            context.world().all_reduce(ddp::buffer(std::span(values)), ReduceOp::Sum).wait();
+            const bool kept = context.rank() != 0 || (_mm_getcsr() & 0x8040U) == 0x8040U;
+            _mm_setcsr(before);
+            seen.push_back(kept ? values.front() : -1);
+            seen.push_back(values.back());
+        }
+        return seen;
+    });
+    for (const auto& own : sums) CHECK(own == std::vector<float>(4, 0x1p-148F));
+#endif
+}
+
+TEST_CASE("a callback may submit the next operation of its group", "[one-shot]") {
+    const auto values = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        int first = 1;
+        int second = 10;
+        Work next;
+        std::atomic<bool> submitted = false;
+        Work work = context.world().all_reduce(ddp::buffer(first), ReduceOp::Sum);
+        work.then([&](std::exception_ptr) {
+            next = context.world().all_reduce(ddp::buffer(second), ReduceOp::Sum);
+            submitted = true;
+        });
+        work.wait();
+        const bool came = eventually([&] { return submitted.load(); });
+        if (came) next.wait();
+        return first + second;
+    });
+    CHECK(values == std::vector<int>(2, 22));
 }

@@ -45,3 +45,19 @@ TEST_CASE("whoever leaves operations lying is trusted less each time, and forgiv
     choice.unclaimed();
     CHECK(woken_in_a_row(choice) == first);
 }
+
+TEST_CASE("what nobody comes for is seen at the second look, and looking ends when nothing comes any more",
+          "[native][unit]") {
+    using Look = WakeChoice::Look;
+    WakeChoice choice;
+    CHECK_FALSE(choice.wake(false));
+    CHECK(choice.look(7) == Look::kGoOn);
+    CHECK(choice.look(8) == Look::kGoOn);  // the next one already
+    CHECK(choice.look(8) == Look::kWake);
+    CHECK(choice.wake(false));
+    int looks = 1;
+    while (looks < 10'000 && choice.look(0) == Look::kGoOn) ++looks;
+    CHECK(looks > 100);
+    CHECK(looks < 1000);
+    choice.claimed();
+}

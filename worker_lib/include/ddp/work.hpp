@@ -35,8 +35,9 @@ public:
     /// the operation itself goes on. Throws Error{InvalidArgument} for a negative one.
     void wait_host(std::chrono::milliseconds timeout = {});
     /// Calls `callback` once, with the error or null, on the thread that runs the operation (the group's, or one that
-    /// waits), or at once if the work is done. Until it returns the group does nothing else; it must not wait for the
-    /// group's work, nor destroy the group, nor lock what a thread that waits holds: it may be that thread.
+    /// waits), or at once if the work is done. Until it returns the group does nothing else; it may submit work to the
+    /// group, but must not wait for it, nor destroy the group, nor lock what a thread that waits holds: it may be that
+    /// thread.
     void then(std::function<void(std::exception_ptr)> callback);
     /// The operation's number in its group, from 1.
     [[nodiscard]] std::uint64_t seq() const;

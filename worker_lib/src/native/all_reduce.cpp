@@ -20,36 +20,35 @@ namespace {
 /// cache of 1 MiB.
 constexpr std::size_t kPieceBytes = 512u << 10;
 constexpr std::size_t kLongBytes = 8u << 20;
-/// From here on it matters how staging copies.
-constexpr std::size_t kTimedBytes = 1u << 20;
 
 /// A staging slot holds pieces of the input in its first half and of the result in the second, of each the current one
-/// and the one before or after it. Peers may still be taking results when their owner stages for the next operation.
-enum class Area : std::size_t { kInput, kResult };
-static_assert(2 * kPieceBytes <= kLocalPieceBytes, "what is staged before the ranks meet must not reach the results");
-static_assert(4 * kPieceBytes <= kStagingBytes);
+/// and the one before or after it.
+enum class Area : std::size_t { kInput = 0, kResult = kResultOffset };
+constexpr std::size_t kSlotBytes = kResultOffset + 2 * kPieceBytes;
+static_assert(2 * kPieceBytes <= kResultOffset && kSlotBytes <= kStagingBytes);
 
 class NodeAllReduce {
 public:
     NodeAllReduce(const Team& team, const Operation& operation, const OwnBuffers& own)
-        : parts_(team, operation, own), node_(team.node), own_(own) {
-        const bool foreign = node_.size() > 1 && (own.input.is_foreign() || own.output.is_foreign());
-        if (!foreign || parts_.bytes() < kTimedBytes) return;
-        timed_ = true;
-        streams_ = team.scratch.staging.next();
-        if (!std::exchange(team.scratch.staging_prepared, true)) node_.prepare_staging();
-    }
+        : parts_(team, operation, own), node_(team.node), own_(own), long_(parts_.bytes() >= StagingChoice::kLeast) {}
 
     void run() {
         const std::size_t count = parts_.operation.buffer.count;
         const std::size_t piece = (parts_.bytes() < kLongBytes ? kPieceBytes : kPieceBytes / 2) / parts_.width;
         const bool alone = node_.size() == 1;
-        if (!alone) stage({0, std::min(piece, count)}, 0);
-        parts_.meet();
+        OperationScratch& scratch = parts_.team.scratch;
+        streams_ = long_ && scratch.streams;  // the last choice, until this one's is known
+        if (!alone) {
+            if (own_.input.is_foreign()) prepare_slot();
+            stage({0, std::min(piece, count)}, 0);
+        }
+        parts_.meet(long_ && scratch.staging.streams(parts_.bytes()));
         if (alone || !(node_.any_foreign(Side::kInput) || node_.any_foreign(Side::kOutput))) {
             if (!alone || own_.input.data != own_.output.data) reduce({0, count}, 0);
             return node_.barrier(parts_.operation);
         }
+        if (node_.any_foreign(Side::kOutput)) prepare_slot();
+        streams_ = node_.streams();
         const auto began = ddprun::Clock::now();
         for (std::size_t first = 0, number = 0; first < count; first += piece, ++number) {
             const Range current{first, std::min(first + piece, count)};
@@ -59,10 +58,16 @@ public:
             take(current, number);
         }
         const std::chrono::duration<double> taken = ddprun::Clock::now() - began;
-        if (timed_) parts_.team.scratch.staging.took(streams_, taken.count(), parts_.bytes());
+        if (!long_) return;
+        scratch.streams = streams_;
+        scratch.staging.took(streams_, taken.count(), parts_.bytes());
     }
 
 private:
+    void prepare_slot() const {
+        if (long_ && !std::exchange(parts_.team.scratch.staging_prepared, true)) node_.prepare_staging(kSlotBytes);
+    }
+
     /// The slice of elements `piece` that the rank at `index` reduces.
     Range slice(Range piece, int index) const {
         const Range range =
@@ -72,8 +77,8 @@ private:
 
     /// Where element `at` of piece `number` lies in a rank's slot.
     std::byte* slot(int index, Area area, std::size_t number, Range piece, std::size_t at) const {
-        const std::size_t place = 2 * static_cast<std::size_t>(area) + number % 2;
-        return node_.staging(index) + place * kPieceBytes + (at - piece.begin) * parts_.width;
+        const std::size_t place = static_cast<std::size_t>(area) + number % 2 * kPieceBytes;
+        return node_.staging(index) + place + (at - piece.begin) * parts_.width;
     }
 
     void copy(std::byte* to, const std::byte* from, std::size_t elements) const {
@@ -108,15 +113,16 @@ private:
         }
         auto& to = parts_.team.scratch.outputs;
         to.clear();
+        if (parts_.receives()) to.push_back(own_.output.data + offset);
         bool others_take = false;
         for (int i = 0; i < node_.size(); ++i) {
-            if (!parts_.gets_result(node_.rank_at(i))) continue;
-            const bool takes = i != self && node_.is_foreign(i, Side::kOutput);
+            if (i == self || !parts_.gets_result(node_.rank_at(i))) continue;
+            const bool takes = node_.is_foreign(i, Side::kOutput);
             others_take = others_take || takes;
-            if (!takes) to.push_back((i == self ? own_.output.data : node_.buffer(i, Side::kOutput)) + offset);
+            if (!takes) to.push_back(node_.buffer(i, Side::kOutput) + offset);
         }
         std::byte* const result = slot(self, Area::kResult, number, piece, mine.begin);
-        const bool copied = others_take && streams_ && !to.empty();
+        const bool copied = others_take && streams_ && parts_.receives();  // from the own output, which comes first
         if (others_take && !copied) to.push_back(result);
         parts_.reduction.reduce_into(from.data(), from.size(), mine.size(), parts_.scale, to.data(), to.size());
         if (copied) copy_to_slot(result, static_cast<const std::byte*>(to.front()), mine.size());
@@ -135,7 +141,7 @@ private:
     const AllReduceParts parts_;
     Node& node_;
     const OwnBuffers& own_;
-    bool timed_ = false;
+    const bool long_;       ///< so that it matters how staging copies
     bool streams_ = false;  ///< copies to the slot past the caches
 };
 

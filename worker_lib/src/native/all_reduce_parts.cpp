@@ -20,8 +20,10 @@ AllReduceParts::AllReduceParts(const Team& the_team, const Operation& the_operat
     }
 }
 
-void AllReduceParts::meet() const {
-    team.node.meet(operation, {.input = own.input.place(), .output = receives_ ? own.output.place() : Places::kNone});
+void AllReduceParts::meet(bool streams) const {
+    team.node.meet(
+        operation,
+        {.input = own.input.place(), .output = receives_ ? own.output.place() : Places::kNone, .streams = streams});
 }
 
 void AllReduceParts::stage(std::size_t first, std::size_t size) const {

@@ -16,8 +16,8 @@ class AllReduceParts {
 public:
     AllReduceParts(const Team& team, const Operation& operation, const OwnBuffers& own);
 
-    /// Meets the ranks of the node.
-    void meet() const;
+    /// Meets the ranks of the node. `streams`: Places::streams.
+    void meet(bool streams = false) const;
     [[nodiscard]] bool receives() const { return receives_; }
     [[nodiscard]] std::size_t bytes() const { return operation.buffer.bytes(); }
 

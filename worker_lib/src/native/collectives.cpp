@@ -35,4 +35,22 @@ void barrier(const Team& team, const Operation& operation) {
     team.node.barrier(operation);
 }
 
+void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own) {
+    switch (operation.kind) {
+        case OpKind::kAllReduce:
+        case OpKind::kReduce: all_reduce(team, operation, own); break;
+        case OpKind::kReduceScatter: reduce_scatter(team, operation, own); break;
+        case OpKind::kAllGather:
+        case OpKind::kAllGatherV:
+        case OpKind::kGather:
+        case OpKind::kGatherV:
+        case OpKind::kScatter:
+        case OpKind::kScatterV:
+        case OpKind::kAllToAll:
+        case OpKind::kAllToAllV: move_blocks(team, operation, own); break;
+        case OpKind::kBroadcast: broadcast(team, operation, own.input); break;
+        case OpKind::kBarrier: barrier(team, operation); break;
+    }
+}
+
 }  // namespace ddp::detail

@@ -1,7 +1,7 @@
 #pragma once
 // The collectives of the native backend, over the memory of a node and the links between nodes. Their reasons are in
-// docs/design/004-native-backend.md. All run on the group's progress thread; all throw ddp::Error, and then the group
-// is unusable.
+// docs/design/004-native-backend.md. All are run by whoever holds the group's lock for
+// running; all throw ddp::Error, and then the group is unusable.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +22,10 @@ namespace ddp::detail {
 inline constexpr std::size_t kLocalPieceBytes = 1u << 20;
 inline constexpr std::size_t kNetworkPieceBytes = kStagingBytes;
 static_assert(kLocalPieceBytes <= kStagingBytes && kNetworkPieceBytes <= kStagingBytes);
+/// What an all-reduce inside a node leaves for peers begins here in a slot. They may still be taking it when the owner
+/// stages the first piece of its next operation, whichever that is.
+inline constexpr std::size_t kResultOffset = 1u << 20;
+static_assert(kLocalPieceBytes <= kResultOffset, "what is staged before the ranks meet must not reach the results");
 
 /// Memory that only grows, and keeps its pages from operation to operation: fresh ones would cost a fault each.
 class Scratch {
@@ -44,6 +48,7 @@ struct OperationScratch {
     std::vector<void*> outputs;        ///< and where it writes
     bool staging_prepared = false;     ///< Segment::prepare_staging() has been called
     StagingChoice staging;
+    bool streams = false;  ///< what the node chose last
 };
 
 /// With whom a rank works together, and with what.
@@ -88,5 +93,8 @@ void reduce_scatter(const Team& team, const Operation& operation, const OwnBuffe
 void move_blocks(const Team& team, const Operation& operation, const OwnBuffers& own);
 void broadcast(const Team& team, const Operation& operation, const OwnBuffer& own);
 void barrier(const Team& team, const Operation& operation);
+
+/// Whichever of them the operation is.
+void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own);
 
 }  // namespace ddp::detail

@@ -23,6 +23,8 @@ struct Places {
     static constexpr std::uint64_t kNone = kForeign - 1;          ///< the rank gives, or gets, nothing
     std::uint64_t input = kNone;
     std::uint64_t output = kNone;
+    /// Whether what passes through slots is copied past the caches. What the node's first rank says counts.
+    bool streams = false;
 };
 
 /// What a rank says about its current operation.
@@ -71,6 +73,9 @@ struct Control {
     /// Written once by the owner, before it sets any poisoned_by.
     FailureNote failure;
 };
+static_assert(offsetof(Meeting, data) <= kSeparation - 2 * sizeof(double));
+// Peers of another build read this memory: whoever changes the layout counts up kProtocolVersion.
+static_assert(sizeof(Announcement) == 88 && sizeof(Meeting) == 8320 && offsetof(Control, meetings) == 640);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace ddp::detail

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
 #include "worker_lib/src/native/one_shot.hpp"
 #include "worker_lib/src/native/quiet_thread.hpp"
+#include "worker_lib/src/native/usual_floats.hpp"
 
 namespace ddp::detail {
 
@@ -48,12 +50,22 @@ NativeBackend::~NativeBackend() {
 std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
     const Start start = start_small(operation);
     if (start == Start::kDone) return nullptr;
+    try {
+        return enqueue(std::move(operation), start == Start::kOpened);
+    } catch (const std::bad_alloc&) {
+        // The peers take part in what was opened: the group cannot go on as if that had not been called.
+        if (start == Start::kOpened)
+            end(Error(ErrorCode::System, fmt::format("group '{}': rank {} is out of memory", name_, rank_)), true);
+        throw;
+    }
+}
+
+std::shared_ptr<WorkState> NativeBackend::enqueue(Operation operation, bool opened) {
     auto work = std::make_shared<NativeWork>(operation, handle_);
     const std::lock_guard lock(mutex_);
     const bool others = !jobs_.empty();
-    jobs_.push_back({std::move(operation), work, start == Start::kOpened});
-    if (start == Start::kOpened) return work;
-    ++queued_;
+    jobs_.push_back({std::move(operation), work, opened});
+    if (opened) return work;
     if (choice_.wake(others)) {
         wanted_ = true;
         changed_.notify_one();
@@ -104,6 +116,7 @@ NativeBackend::Start NativeBackend::start_small(const Operation& operation) {
     if (!node_.try_open(operation, {}, one_shot_data(topology_, operation))) return Start::kQueue;
     if (!alone || !node_.try_join(operation)) return Start::kOpened;
     node_.begin(operation);
+    const UsualFloats floats;
     finish_one_shot(team(), operation);
     node_.done(operation);
     return Start::kDone;
@@ -208,20 +221,13 @@ void NativeBackend::wait_until_wanted(std::unique_lock<std::mutex>& lock) {
     }
 }
 
-/// Whatever has been first in the queue since the last look, nobody has come for. With nothing new for a while there is
-/// nothing to look after.
 void NativeBackend::look_around() {
-    constexpr int kIdleLooks = 200;
     const Job* const first = jobs_.empty() ? nullptr : &jobs_.front();
-    const std::uint64_t seq = first != nullptr && !first->opened ? first->operation.seq : 0;
-    if (seq != 0 && seq == seen_) {
-        choice_.unclaimed();
-        wanted_ = true;
+    switch (choice_.look(first != nullptr && !first->opened ? first->operation.seq : 0)) {
+        case WakeChoice::Look::kWake: wanted_ = true; break;
+        case WakeChoice::Look::kGoOn: break;
+        case WakeChoice::Look::kStop: watching_ = false; break;
     }
-    seen_ = seq;
-    const bool news = std::exchange(queued_before_, queued_) != queued_ || seq != 0;
-    idle_looks_ = news ? 0 : idle_looks_ + 1;
-    if (idle_looks_ > kIdleLooks) watching_ = false;
 }
 
 void NativeBackend::run_all() {
@@ -241,28 +247,6 @@ OwnBuffer NativeBackend::own_buffer(const Buffer& buffer) const {
             .heap_offset = arena_.offset_of(buffer.data, buffer.bytes())};
 }
 
-namespace {
-
-void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own) {
-    switch (operation.kind) {
-        case OpKind::kAllReduce:
-        case OpKind::kReduce: all_reduce(team, operation, own); break;
-        case OpKind::kReduceScatter: reduce_scatter(team, operation, own); break;
-        case OpKind::kAllGather:
-        case OpKind::kAllGatherV:
-        case OpKind::kGather:
-        case OpKind::kGatherV:
-        case OpKind::kScatter:
-        case OpKind::kScatterV:
-        case OpKind::kAllToAll:
-        case OpKind::kAllToAllV: move_blocks(team, operation, own); break;
-        case OpKind::kBroadcast: broadcast(team, operation, own.input); break;
-        case OpKind::kBarrier: barrier(team, operation); break;
-    }
-}
-
-}  // namespace
-
 void NativeBackend::perform(const Job& job) {
     try {
         if (failure_) {
@@ -279,8 +263,10 @@ void NativeBackend::perform(const Job& job) {
         if (is_one_shot(topology_, operation)) {
             if (!job.opened) node_.open(operation, {}, one_shot_data(topology_, operation));
             node_.join(operation);
+            const UsualFloats floats;
             finish_one_shot(team(), operation);
         } else {
+            const UsualFloats floats;
             run_collective(team(), operation, own);
         }
         node_.done(operation);
@@ -306,16 +292,6 @@ void NativeBackend::fail(const Error& failure) {
     if (!links_) return;
     links_->finish_messages();  // while the buffers of the operation are still ours
     if (!node_.stopped()) links_->say_goodbye(failure);
-}
-
-void NativeWork::help() {
-    if (done()) return;
-    backend_->with([this](NativeBackend& backend) { backend.help(*this); });
-}
-
-void NativeWork::hurry() {
-    if (done()) return;
-    backend_->with([](NativeBackend& backend) { backend.hurry(); });
 }
 
 std::unique_ptr<BackendImpl> make_native_backend(const GroupSpec& spec) {

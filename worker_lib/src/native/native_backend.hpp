@@ -26,6 +26,7 @@
 #include "worker_lib/src/native/native_work.hpp"
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p.hpp"
+#include "worker_lib/src/native/running_lock.hpp"
 #include "worker_lib/src/native/wake_choice.hpp"
 #include "worker_lib/src/native/watch.hpp"
 
@@ -79,6 +80,7 @@ private:
     void wait_until_wanted(std::unique_lock<std::mutex>& lock);
     void look_around();
     void run_all();
+    [[nodiscard]] std::shared_ptr<WorkState> enqueue(Operation operation, bool opened);
     [[nodiscard]] Start start_small(const Operation& operation);
     [[nodiscard]] Team team() {
         return {.topology = topology_,
@@ -103,7 +105,7 @@ private:
     Node node_;
     std::optional<Links> links_;
     std::optional<Watch> watch_;
-    std::mutex running_;            ///< taken before mutex_
+    RunningLock running_;           ///< taken before mutex_
     OperationScratch scratch_;      ///< who holds running_ only, as node_'s and links_'s operations
     std::optional<Error> failure_;  ///< who holds running_ only
 
@@ -112,11 +114,7 @@ private:
     std::deque<Job> jobs_;
     bool wanted_ = false;  ///< the progress thread has to look after `jobs_`
     WakeChoice choice_;
-    bool watching_ = false;            ///< the progress thread looks around every now and then
-    std::uint64_t seen_ = 0;           ///< when it did last: the operation that was first in the queue
-    std::uint64_t queued_ = 0;         ///< operations left to those who will wait for them, ever
-    std::uint64_t queued_before_ = 0;  ///< as of the last look
-    int idle_looks_ = 0;
+    bool watching_ = false;  ///< the progress thread looks around every now and then
     bool stopping_ = false;
     bool aborted_ = false;  ///< and the peers may not know yet
     const std::shared_ptr<BackendHandle> handle_;

@@ -77,7 +77,9 @@ public:
     [[nodiscard]] bool is_foreign(int index, Side side) const { return place_of(index, side) == Places::kForeign; }
     [[nodiscard]] bool any_foreign(Side side) const;
     [[nodiscard]] std::byte* staging(int index) const { return at(index).segment->staging(); }
-    void prepare_staging() const { at(own_index_).segment->prepare_staging(); }
+    void prepare_staging(std::size_t bytes) const { at(own_index_).segment->prepare_staging(bytes); }
+    /// Whether all copy to their slots past the caches.
+    [[nodiscard]] bool streams() const { return announced(0).places.streams; }
     /// A rank's buffer in its heap; not for foreign ones.
     [[nodiscard]] std::byte* buffer(int index, Side side) const {
         return at(index).segment->heap() + place_of(index, side);

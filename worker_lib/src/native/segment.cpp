@@ -102,7 +102,7 @@ void Segment::wish_for_huge_pages(std::size_t offset, std::size_t bytes) const {
 #endif
 }
 
-void Segment::prepare_staging() const { wish_for_huge_pages(kStagingOffset, kStagingBytes); }
+void Segment::prepare_staging(std::size_t bytes) const { wish_for_huge_pages(kStagingOffset, bytes); }
 
 std::shared_ptr<Segment> Segment::create() {
     ddprun::UniqueFd fd(::memfd_create("ddp", MFD_CLOEXEC));

@@ -45,8 +45,8 @@ public:
     /// Makes the pages of [offset, offset + bytes) of the heap present, or throws Error{System}: without this, a lack
     /// of memory would show as SIGBUS at the first touch.
     void populate_heap(std::size_t offset, std::size_t bytes) const;
-    /// Before much passes through the staging slot: the first time it is worth a millisecond.
-    void prepare_staging() const;
+    /// Before much passes through the first `bytes` of the staging slot: the first time it is worth a millisecond.
+    void prepare_staging(std::size_t bytes) const;
 
 private:
     static constexpr std::size_t kControlBytes = 64u << 10;

@@ -1,35 +1,60 @@
 #pragma once
-// StagingChoice: whether what passes through a staging slot is copied past the caches. It depends on whether the ranks'
+// StagingChoice: whether what passes through staging slots is copied past the caches. It depends on whether the ranks'
 // cores share one, which on a virtual machine changes within minutes; so both ways are timed, the slower one every now
-// and then. Pure; each rank chooses for itself.
+// and then. What is timed is the work of a whole node, so one rank chooses for all of it. Pure.
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace ddp::detail {
 
 class StagingChoice {
 public:
-    /// For the next operation: past the caches or not.
-    [[nodiscard]] bool next() {
-        const std::uint64_t number = count_++;
-        if (number < 2) return number == 1;  // nothing is known
-        const bool better = cost_[1] < cost_[0];
-        return number % kAgain == 0 ? !better : better;
+    static constexpr std::size_t kLeast = 1u << 20;  ///< bytes from which on it matters
+
+    /// For the next operation of so many bytes: past the caches or not.
+    [[nodiscard]] bool streams(std::size_t bytes) const {
+        const Class& known = classes_[class_of(bytes)];
+        if (known.count < kKnown) return known.count % 2 == 1;
+        const bool better = known.cost(1) < known.cost(0);
+        return known.count % kAgain == 0 ? !better : better;
     }
 
     /// What it took.
     void took(bool streamed, double seconds, std::size_t bytes) {
-        double& cost = cost_[streamed ? 1 : 0];
-        const double now = seconds / static_cast<double>(bytes);
-        cost = cost == 0 ? now : cost + (now - cost) / 2;
+        Class& known = classes_[class_of(bytes)];
+        if (known.count++ == 0) return;  // its pages were new
+        const std::size_t way = streamed ? 1 : 0;
+        known.recent[way][known.timed[way]++ % kRecent] = seconds / static_cast<double>(bytes);
     }
 
 private:
-    static constexpr std::uint64_t kAgain = 32;  ///< operations after which the slower one is tried
-    std::uint64_t count_ = 0;
-    std::array<double, 2> cost_{};  ///< seconds for a byte, the last few times
+    static constexpr std::uint64_t kKnown = 3;  ///< operations after which both ways have been timed
+    static constexpr std::uint64_t kAgain =
+        31;  ///< and after which the slower one is; training repeats in even numbers
+    static constexpr std::size_t kRecent = 4;
+    static constexpr std::size_t kClasses = 12;
+    static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+    /// What is known of operations of similar size: others cost something else for a byte.
+    struct Class {
+        std::uint64_t count = 0;
+        std::array<std::size_t, 2> timed{};
+        std::array<std::array<double, kRecent>, 2> recent{
+            {{kNever, kNever, kNever, kNever}, {kNever, kNever, kNever, kNever}}};
+
+        /// Seconds for a byte: the least of the last few times, for the others were disturbed by something else.
+        [[nodiscard]] double cost(std::size_t way) const { return *std::ranges::min_element(recent[way]); }
+    };
+    static std::size_t class_of(std::size_t bytes) {
+        return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(bytes / kLeast)), kClasses - 1);
+    }
+
+    std::array<Class, kClasses> classes_;
 };
 
 }  // namespace ddp::detail

@@ -19,7 +19,7 @@ inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes)
     constexpr std::size_t kLine = 64;
     const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
     if (bytes < head + kLine) {
-        std::memcpy(to, from, bytes);
+        std::memcpy(to, from, bytes);  // no fence: nothing went past the caches
         return;
     }
     std::memcpy(to, from, head);
