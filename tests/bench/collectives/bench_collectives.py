@@ -76,9 +76,9 @@ def run_peer(command, environment, cells, seconds):
 
 
 def measure(build, ranks, cells, options):
-    """state -> cell -> peer -> samples; prints what failed, once."""
+    """(state -> cell -> peer -> samples, whether to go on); prints what failed, once."""
     samples = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    everybody, dropped, failed = peers(build, ranks), 0, set()
+    everybody, dropped, failed, go_on = peers(build, ranks), 0, set(), True
     names = [name for name in everybody if name not in options.without]
     try:
         for number in range(options.rounds):
@@ -99,10 +99,11 @@ def measure(build, ranks, cells, options):
                     samples[before][cell][name].append(figure)
             print(f"{ranks} ranks: round {number + 1} of {options.rounds} done", file=sys.stderr)
     except KeyboardInterrupt:
+        go_on = False
         print("interrupted: these are the figures until then", file=sys.stderr)
     if dropped:
         print(f"{dropped} samples dropped: the caches' state changed under them", file=sys.stderr)
-    return samples
+    return samples, go_on
 
 
 def table(samples, ranks):
@@ -142,12 +143,15 @@ def main():
         signal.signal(number, signal.default_int_handler)
     cells = options.cells or CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
-    for ranks in options.ranks:
-        samples = measure(options.build.resolve(), ranks, cells, options)
-        everything[ranks] = samples
-        print(table(samples, ranks))
-    if options.json:
-        options.json.write_text(json.dumps(everything, indent=1))
+    try:
+        for ranks in options.ranks:
+            everything[ranks], go_on = measure(options.build.resolve(), ranks, cells, options)
+            print(table(everything[ranks], ranks))
+            if not go_on:
+                break
+    finally:  # a second signal may come at any time
+        if options.json:
+            options.json.write_text(json.dumps(everything, indent=1))
 
 
 if __name__ == "__main__":

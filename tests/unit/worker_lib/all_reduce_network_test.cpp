@@ -1,28 +1,11 @@
 // All-reduce between nodes by each of its algorithms: all give the bits of the reference.
 
-#include <cstdlib>
-
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/all_reduce_cases.hpp"
+#include "tests/unit/worker_lib/network_rules.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
-
-namespace {
-
-/// DDPRUN_ALLREDUCE for the worlds that are made while this lives.
-class Rules {
-public:
-    explicit Rules(const char* text) { ::setenv("DDPRUN_ALLREDUCE", text, 1); }
-    ~Rules() { ::unsetenv("DDPRUN_ALLREDUCE"); }
-    Rules(const Rules&) = delete;
-    Rules& operator=(const Rules&) = delete;
-};
-
-const std::vector<const char*> kRules{"direct:0-max", "rd:0-max", "scatter:0-max",
-                                      "rd:0-16;direct:17-99;scatter:100-max"};
-
-}  // namespace
 
 TEST_CASE("between nodes every algorithm gives the same bits", "[native][unit]") {
     const char* const text = GENERATE(from_range(kRules));

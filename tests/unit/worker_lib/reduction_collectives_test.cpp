@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "tests/unit/worker_lib/network_rules.hpp"
 #include "tests/unit/worker_lib/reduction_cases.hpp"
 #include "tests/unit/worker_lib/settings.hpp"
 
@@ -104,6 +105,22 @@ TEST_CASE("reductions of counts that take several pieces", "[native][unit]") {
     const Setting setting = GENERATE(from_range(long_settings({{2}, {2, 1}, {1, 2, 2}})));
     const auto form = GENERATE(values<Form>(kForms));
     CAPTURE(setting.text(), static_cast<int>(form));
-    const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, is_scatter(form) ? 100'001u : 600'001u}};
+    // Twice, for the second passes the slots another way.
+    const std::vector<Case> cases(2, {DType::f64, ReduceOp::Sum, is_scatter(form) ? 100'001u : 600'001u});
     CHECK(run_cases(setting, cases, form) == "");
+}
+
+TEST_CASE("between nodes all_reduce and reduce pass in pieces through every algorithm, in place and apart",
+          "[native][unit]") {
+    const char* const text = GENERATE(from_range(kRules));
+    const auto form = GENERATE(Form::kAllReduce, Form::kReduce, Form::kReduceInPlace);
+    const Rules rules(text);
+    // As often as there are ranks in the largest of these worlds: each is the root once.
+    const std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 200'001},
+                                  {DType::f32, ReduceOp::Min, 200'001},
+                                  {DType::f16, ReduceOp::Avg, 200'001}};
+    for (const Setting& setting : long_settings({{1, 1}, {1, 1, 1}, {2, 1}})) {
+        CAPTURE(text, setting.text(), static_cast<int>(form));
+        CHECK(run_cases(setting, cases, form) == "");
+    }
 }
