@@ -15,7 +15,7 @@ target_compile_definitions(ddprun_asio PUBLIC
     BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE fmt::fmt ddprun_settings)
 target_compile_features(ddprun_asio PUBLIC cxx_std_20)
-target_precompile_headers(ddprun_asio PRIVATE cmake/asio_pch.hpp)
+target_precompile_headers(ddprun_asio PRIVATE <cmake/asio_pch.hpp>)
 ddprun_quick_to_sanitize(ddprun_asio)
 set_source_files_properties(cmake/asio_impl.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # A target that runs on Asio: ddprun_use_asio(target).

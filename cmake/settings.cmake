@@ -50,8 +50,10 @@ endfunction()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-    # Precompiled headers are cached only when ccache may trust their time stamps.
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+    # Precompiled headers are cached only when ccache may trust their time stamps. What one checkout has compiled serves
+    # another one of the same content: no absolute path is part of it, but for the directory in the debug information.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+        CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
 
 # ddprun_library(NAME ALIAS SOURCES... [LINK targets...]): one box of docs/architecture.md.
