@@ -96,8 +96,11 @@ class BackendImpl {
 public:
     virtual ~BackendImpl() = default;
     [[nodiscard]] virtual Backend kind() const = 0;
+    /// Before submit() of the same operation, by the same thread: peers may already get what they need of this rank, so
+    /// that they need not wait while the operation is written down. submit() has to follow, whatever happens.
+    virtual void open(const Operation& /*operation*/) {}
     /// Null: it is done already, and well.
-    [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation operation) = 0;
+    [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation) = 0;
     /// Queues sends and receives, which run beside the operations from the start() of what it returns. The default throws Error{Unavailable}.
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch);
     [[nodiscard]] virtual Arena& arena() = 0;

@@ -97,6 +97,8 @@ public:
     BoardPlace(const BoardPlace&) = delete;
     BoardPlace& operator=(const BoardPlace&) = delete;
 
+    /// Whether there is a board at all, so that somebody will read the times.
+    [[nodiscard]] bool is_written() const { return board_ != nullptr; }
     [[nodiscard]] BoardTicket queue(const Operation& operation, ddprun::TimePoint now);
     [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, ddprun::TimePoint now);
 

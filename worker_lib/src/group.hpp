@@ -21,7 +21,7 @@ public:
     [[nodiscard]] BackendImpl& backend() { return *backend_; }
 
     /// Checks and numbers the operation, then queues it. Throws Error{InvalidArgument}, which costs no number.
-    [[nodiscard]] Work submit(Operation operation, const OpOptions& options);
+    [[nodiscard]] Work submit(Operation&& operation, const OpOptions& options);
     /// The same for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);

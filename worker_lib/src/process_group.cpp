@@ -36,8 +36,8 @@ std::string timeout_complaint(const OpOptions& options) {
 GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
     : spec_(std::move(spec)), place_(spec_), backend_(std::move(backend)) {}
 
-Work GroupImpl::submit(Operation operation, const OpOptions& options) {
-    operation.tag = options.tag;
+Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
+    if (!options.tag.empty()) operation.tag = options.tag;
     std::string wrong = complaint(operation, spec_, backend_->kind());
     if (options.timeout.count() < 0) wrong = timeout_complaint(options);
     const std::lock_guard lock(mutex_);
@@ -45,8 +45,9 @@ Work GroupImpl::submit(Operation operation, const OpOptions& options) {
     if (!wrong.empty()) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
     }
-    const ddprun::TimePoint now = ddprun::Clock::now();
-    operation.deadline = deadline_of(options, now);
+    operation.deadline = deadline_of(options, ddprun::roughly_now());
+    backend_->open(operation);
+    const ddprun::TimePoint now = place_.is_written() ? ddprun::Clock::now() : ddprun::TimePoint();
     const BoardTicket ticket = operation.ticket = place_.queue(operation, now);
     try {
         auto state = backend_->submit(std::move(operation));

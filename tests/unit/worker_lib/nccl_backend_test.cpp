@@ -89,7 +89,7 @@ TEST_CASE("nccl: broadcast gives everybody root's values", "[nccl]") {
         auto wanted = operation(OpKind::kBroadcast, 1);
         wanted.buffer = device_buffer(values);
         wanted.root = root;
-        wait_host(*backend.submit(wanted));
+        wait_host(*backend.submit(ddp::detail::Operation(wanted)));
         results[static_cast<std::size_t>(rank)] = values;
     }));
     CHECK(results == std::vector<std::vector<float>>(3, std::vector<float>(7, static_cast<float>(root))));
@@ -121,7 +121,7 @@ TEST_CASE("nccl: a collective waits for the caller's stream, and wait() lets tha
     cuda.memcpy_async(values.data(), computed.data(), 16, cudaMemcpyDefault, stream);
     auto wanted = all_reduce(values, ReduceOp::Sum);
     wanted.stream.handle = stream;
-    const auto work = backend->submit(wanted);
+    const auto work = backend->submit(ddp::detail::Operation(wanted));
     work->wait();
     cuda.memcpy_async(copy.data(), values.data(), 16, cudaMemcpyDefault, stream);
 
@@ -144,7 +144,7 @@ TEST_CASE("nccl: wait() on a stream of a caller orders it behind the peers", "[n
         wanted.stream.handle = stream;
         if (rank == 1 && !eventually([&] { return first_went_on.load(); }))
             throw Error(ErrorCode::Timeout, "rank 0 is stuck");
-        const auto work = backend.submit(wanted);
+        const auto work = backend.submit(ddp::detail::Operation(wanted));
         work->wait();
         if (rank == 0) {
             too_early = group.gpu.advance(stream);  // rank 1 has not even called
@@ -164,7 +164,7 @@ TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
     auto wanted = all_reduce(values, ReduceOp::Sum);
     wanted.stream.handle = stream;
     std::atomic<int> calls = 0;
-    const auto work = backend->submit(wanted);
+    const auto work = backend->submit(ddp::detail::Operation(wanted));
     work->then([&](const std::exception_ptr& error) { calls += error ? 100 : 1; });
     CHECK(calls == 0);
     gate->store(true);

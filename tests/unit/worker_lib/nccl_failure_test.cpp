@@ -69,7 +69,7 @@ TEST_CASE("nccl: an error that NCCL meets in the background fails what is in fli
 
     auto wanted = all_reduce(values, ReduceOp::Sum, 2);
     wanted.tag = "bucket 3";
-    const auto failing = backend->submit(wanted);
+    const auto failing = backend->submit(ddp::detail::Operation(wanted));
     const Outcome first = outcome_of([&] { wait_host(*failing); });
     CHECK(first.code == ErrorCode::PeerLost);
     CHECK_THAT(first.text, Contains("#2 all_reduce sum f32[8] 'bucket 3'") &&
@@ -197,7 +197,7 @@ TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[
 
     auto host = all_reduce(values, ReduceOp::Sum);
     host.buffer.device = Device::Cpu;
-    CHECK_THAT(outcome_of([&] { (void)backend->submit(host); }).text,
+    CHECK_THAT(outcome_of([&] { (void)backend->submit(ddp::detail::Operation(host)); }).text,
                Contains("the NCCL backend takes device buffers"));
     const Outcome bitwise = outcome_of([&] { (void)backend->submit(all_reduce(values, ReduceOp::BOr)); });
     CHECK(bitwise.code == ErrorCode::InvalidArgument);
@@ -205,10 +205,11 @@ TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[
     auto rootless = operation(OpKind::kBroadcast, 1);
     rootless.buffer = device_buffer(values);
     rootless.root = 1;
-    CHECK(outcome_of([&] { (void)backend->submit(rootless); }).code == ErrorCode::InvalidArgument);
+    CHECK(outcome_of([&] { (void)backend->submit(ddp::detail::Operation(rootless)); }).code ==
+          ErrorCode::InvalidArgument);
     auto missing = operation(OpKind::kReduceScatter, 1);
     missing.buffer = device_buffer(values);
-    const Outcome unavailable = outcome_of([&] { (void)backend->submit(missing); });
+    const Outcome unavailable = outcome_of([&] { (void)backend->submit(ddp::detail::Operation(missing)); });
     CHECK(unavailable.code == ErrorCode::Unavailable);
     CHECK_THAT(unavailable.text, Contains("#1 reduce_scatter sum i32[3]: the NCCL backend has no reduce_scatter yet"));
 

@@ -23,9 +23,44 @@ TEST_CASE("on a busy machine a waiter looks after its deadlines in time", "[nati
     const auto own = std::make_unique<Control>();
     const auto began = std::chrono::steady_clock::now();
     struct Checked {};
-    CHECK_THROWS_AS(Waiter(*own, 1).wait([] { return false; }, [] { throw Checked(); }), Checked);
+    CHECK_THROWS_AS(
+        Waiter(*own, 1, ddp::detail::WakerFence::kItself).wait([] { return false; }, [] { throw Checked(); }), Checked);
     const auto waited = std::chrono::steady_clock::now() - began;
     busy = false;
     for (std::thread& other : others) other.join();
     CHECK(waited < std::chrono::seconds(1));  // 200 time slices of the others are several
+}
+
+TEST_CASE("who falls asleep while a peer changes what it waits for is woken, whoever carries out the fence",
+          "[native][unit]") {
+    using ddp::detail::WakerFence;
+    const auto fence = GENERATE(WakerFence::kItself, WakerFence::kSleeper);
+    if (fence == WakerFence::kSleeper && !ddp::detail::allow_remote_fences()) {
+        WARN("this kernel has no membarrier: only one of the two ways is tested");
+        return;
+    }
+    constexpr std::uint64_t kRounds = 40;
+    const auto sleeper = std::make_unique<Control>();
+    const auto waker = std::make_unique<Control>();
+    const Waiter waiting(*sleeper, 1, fence);
+    const Waiter waking(*waker, 1, fence);
+    std::atomic<std::uint64_t> seen{0};
+    std::thread peer([&] {
+        for (std::uint64_t round = 1; round <= kRounds; ++round) {
+            while (seen.load() != round - 1) std::this_thread::yield();
+            // About when it goes to sleep, earlier and later.
+            while (round % 4 != 0 && sleeper->asleep.load() == 0) std::this_thread::yield();
+            for (std::uint64_t i = 0; i < round % 8 * 20; ++i) Waiter::pause();
+            waker->arrived.store(round, std::memory_order_release);
+            waking.fence();
+            Waiter::wake(*sleeper);
+        }
+    });
+    int overslept = 0;
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+        waiting.wait([&] { return waker->arrived.load(std::memory_order_acquire) == round; }, [&] { ++overslept; });
+        seen.store(round);
+    }
+    peer.join();
+    CHECK(overslept <= 2);  // a nap that a busy machine makes last; each lost wake-up would be one, too
 }

@@ -102,6 +102,7 @@ std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vec
 Connected connect_members(const GroupSpec& spec) {
     Connected result;
     result.segment = Segment::create();
+    result.segment->control().allows_remote_fences = allow_remote_fences();
     result.rules = AllReduceRules::parse(process_variables()("DDPRUN_ALLREDUCE"));
     Member self = describe_self(spec);
     self.all_reduce = result.rules.text();

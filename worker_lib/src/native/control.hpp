@@ -29,8 +29,8 @@ struct Places {
 
 /// What a rank says about its current operation.
 struct Announcement {
-    Signature signature;
     Places places;
+    Tag tag{};
     ddprun::TimePoint deadline;  ///< by the clock of this machine, which its processes share
 };
 
@@ -39,11 +39,14 @@ inline constexpr std::size_t kAhead = 4;
 /// What fits beside an announcement.
 inline constexpr std::size_t kInlineBytes = 8u << 10;
 
-/// One pair of cache lines holds all of a meeting whose data is a number or two: they come to a peer together.
+/// One cache line holds all that peers look at of a small operation whose data is a number or two; what is only for
+/// large ones and for errors lies before it.
 struct Meeting {
+    alignas(kSeparation) Announcement announcement;
     /// Which meeting of its owner lies here: with this word it becomes visible to the peers.
-    alignas(kSeparation) std::atomic<std::uint64_t> number{0};
-    Announcement announcement;
+    alignas(64) std::atomic<std::uint64_t> number{0};
+    Identity identity;
+    std::uint64_t through = 0;  ///< Control::through as it was then: who reads this need not look there
     alignas(16) std::array<std::byte, kInlineBytes> data;
 };
 
@@ -65,6 +68,8 @@ struct Control {
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};
     /// Futex word, counted up by those who wake the owner.
     std::atomic<std::uint32_t> wake{0};
+    /// Whether sleepers may carry out the owner's fences. Owner writes, before peers see this page.
+    bool allows_remote_fences = false;
     /// 0, or 1 + local index of the rank that made the group unusable: its `failure` says why. Any peer writes, the
     /// first wins.
     alignas(kSeparation) std::atomic<std::uint32_t> poisoned_by{0};
@@ -73,9 +78,9 @@ struct Control {
     /// Written once by the owner, before it sets any poisoned_by.
     FailureNote failure;
 };
-static_assert(offsetof(Meeting, data) <= kSeparation - 2 * sizeof(double));
+static_assert(offsetof(Meeting, data) + 2 * sizeof(double) <= offsetof(Meeting, number) + 64);
 // Peers of another build read this memory: whoever changes the layout counts up kProtocolVersion.
-static_assert(sizeof(Announcement) == 88 && sizeof(Meeting) == 8320 && offsetof(Control, meetings) == 640);
+static_assert(sizeof(Announcement) == 56 && sizeof(Meeting) == 8320 && offsetof(Control, meetings) == 640);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace ddp::detail

@@ -75,7 +75,7 @@ void Links::check_header(const Operation& operation, Flow& flow) const {
     if (header.magic != MessageHeader::kMagic) refuse("that is none of ours");
     if (header.step == MessageHeader::kLastWords) raise_note(operation, flow);
     if (header.generation != generation_) refuse("of another generation");
-    if (!same_operation(header.signature, own)) {
+    if (header.signature.identity != own.identity) {
         throw Error(ErrorCode::Mismatch,
                     fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
                                 own_rank_, describe(own), flow.rank, describe(header.signature)),

@@ -12,6 +12,24 @@
 
 namespace ddp::detail {
 
+/// Tells open() how it leaves the queue, which saves that one a lock.
+class NativeBackend::QueueLock {
+public:
+    explicit QueueLock(NativeBackend& backend) : backend_(backend), lock_(backend.mutex_) {}
+    ~QueueLock() {
+        const bool ending = backend_.stopping_ || backend_.aborted_;
+        backend_.idle_.store(backend_.jobs_.empty() && !backend_.wanted_ && !ending, std::memory_order_relaxed);
+    }
+    QueueLock(const QueueLock&) = delete;
+    QueueLock& operator=(const QueueLock&) = delete;
+    /// For conditions, which release it; what has changed by then is seen when it goes.
+    [[nodiscard]] std::unique_lock<std::mutex>& held() { return lock_; }
+
+private:
+    NativeBackend& backend_;
+    std::unique_lock<std::mutex> lock_;
+};
+
 NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     : name_(spec.name),
       rank_(spec.rank),
@@ -47,22 +65,25 @@ NativeBackend::~NativeBackend() {
     if (watch_) watch_->say_goodbye(failure, departure);
 }
 
-std::shared_ptr<WorkState> NativeBackend::submit(Operation operation) {
-    const Start start = start_small(operation);
-    if (start == Start::kDone) return nullptr;
+std::shared_ptr<WorkState> NativeBackend::submit(Operation&& operation) {
+    const bool opened = opening_.owns_lock();
+    if (opened) {
+        const std::unique_lock running = std::move(opening_);
+        if (opened_alone_ && finish_opened(operation)) return nullptr;
+    }
     try {
-        return enqueue(std::move(operation), start == Start::kOpened);
+        return enqueue(std::move(operation), opened);
     } catch (const std::bad_alloc&) {
         // The peers take part in what was opened: the group cannot go on as if that had not been called.
-        if (start == Start::kOpened)
+        if (opened)
             end(Error(ErrorCode::System, fmt::format("group '{}': rank {} is out of memory", name_, rank_)), true);
         throw;
     }
 }
 
-std::shared_ptr<WorkState> NativeBackend::enqueue(Operation operation, bool opened) {
+std::shared_ptr<WorkState> NativeBackend::enqueue(Operation&& operation, bool opened) {
     auto work = std::make_shared<NativeWork>(operation, handle_);
-    const std::lock_guard lock(mutex_);
+    const QueueLock lock(*this);
     const bool others = !jobs_.empty();
     jobs_.push_back({std::move(operation), work, opened});
     if (opened) return work;
@@ -97,29 +118,31 @@ std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd liste
                                           .on_failure = [this](const Error& failure) { end(failure, true); }});
 }
 
-/// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened;
-/// and the rest of it, if it is the only one and all peers have come. GroupImpl calls submit() from one thread at a
-/// time, so that nothing comes in between.
-NativeBackend::Start NativeBackend::start_small(const Operation& operation) {
-    if (!is_one_shot(topology_, operation)) return Start::kQueue;
-    const std::unique_lock running(running_, std::try_to_lock);
-    if (!running || failure_) return Start::kQueue;
-    bool alone = true;
-    {
-        const std::lock_guard lock(mutex_);
-        if (wanted_ || stopping_ || aborted_) return Start::kQueue;
-        for (const Job& job : jobs_) {
-            if (!job.opened) return Start::kQueue;
-        }
-        alone = jobs_.empty();
-    }
-    if (!node_.try_open(operation, {}, one_shot_data(topology_, operation))) return Start::kQueue;
-    if (!alone || !node_.try_join(operation)) return Start::kOpened;
+/// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened.
+/// GroupImpl has one thread at a time call open() and submit(), so that nothing comes in between.
+void NativeBackend::open(const Operation& operation) {
+    if (!is_one_shot(topology_, operation)) return;
+    std::unique_lock running(running_, std::try_to_lock);
+    if (!running || failure_) return;
+    // Nobody else queues now, nor takes away while we hold running_.
+    opened_alone_ = idle_.load(std::memory_order_relaxed);
+    if (!opened_alone_ && !all_opened()) return;
+    if (node_.try_open(operation, {}, one_shot_data(topology_, operation))) opening_ = std::move(running);
+}
+
+/// The rest of it, if all peers have come.
+bool NativeBackend::finish_opened(const Operation& operation) {
+    if (!node_.try_join()) return false;
     node_.begin(operation);
     const UsualFloats floats;
     finish_one_shot(team(), operation);
     node_.done(operation);
-    return Start::kDone;
+    return true;
+}
+
+bool NativeBackend::all_opened() {
+    const QueueLock lock(*this);
+    return !wanted_ && !stopping_ && !aborted_ && std::ranges::all_of(jobs_, &Job::opened);
 }
 
 void NativeBackend::help(const WorkState& work) {
@@ -133,7 +156,7 @@ void NativeBackend::help(const WorkState& work) {
 }
 
 void NativeBackend::hurry() {
-    const std::lock_guard lock(mutex_);
+    const QueueLock lock(*this);
     if (jobs_.empty()) return;
     wanted_ = true;
     changed_.notify_one();
@@ -173,7 +196,7 @@ void NativeBackend::end(const Error& failure, bool tell_peers) {
     }
     if (links_) links_->interrupt();
     {
-        const std::lock_guard lock(mutex_);
+        const QueueLock lock(*this);
         (tell_peers ? aborted_ : stopping_) = true;
     }
     changed_.notify_one();
@@ -181,7 +204,7 @@ void NativeBackend::end(const Error& failure, bool tell_peers) {
 
 /// One that may wait longer than `latest` is left to the progress thread: a helper has a deadline of its own to keep.
 std::optional<NativeBackend::Job> NativeBackend::next_job(ddprun::TimePoint latest) {
-    const std::lock_guard lock(mutex_);
+    const QueueLock lock(*this);
     if (jobs_.empty()) {
         wanted_ = false;
         return std::nullopt;
@@ -202,7 +225,7 @@ void NativeBackend::run() {
     for (;;) {
         bool stopping = false;
         {
-            std::unique_lock lock(mutex_);
+            QueueLock lock(*this);
             wait_until_wanted(lock);
             stopping = stopping_;
         }
@@ -211,11 +234,11 @@ void NativeBackend::run() {
     }
 }
 
-void NativeBackend::wait_until_wanted(std::unique_lock<std::mutex>& lock) {
+void NativeBackend::wait_until_wanted(QueueLock& lock) {
     while (!wanted_ && !stopping_ && !aborted_) {
         if (!watching_) {
-            changed_.wait(lock);
-        } else if (changed_.wait_for(lock, WakeChoice::kPatience) == std::cv_status::timeout) {
+            changed_.wait(lock.held());
+        } else if (changed_.wait_for(lock.held(), WakeChoice::kPatience) == std::cv_status::timeout) {
             look_around();
         }
     }
@@ -234,7 +257,7 @@ void NativeBackend::run_all() {
     const std::lock_guard running(running_);
     while (const auto job = next_job()) perform(*job);
     const bool aborted = [this] {
-        const std::lock_guard lock(mutex_);
+        const QueueLock lock(*this);
         return std::exchange(aborted_, false);
     }();
     if (!aborted || failure_) return;

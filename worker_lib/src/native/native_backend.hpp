@@ -3,11 +3,12 @@
 // a work and finds nobody at it. Whoever holds `running_` runs operations, in their order. submit() and abort() from
 // any thread.
 //
-// Small operations inside a node are opened by submit() itself, and finished too if the peers have come: they need
+// Small operations inside a node are opened by open(), and finished by submit() if the peers have come: they need
 // nothing more of us, so the progress thread is not woken for them. Only when somebody neither waits nor goes away it
 // has to be (hurry()). For others it is woken only if the caller is not likely to wait at once (WakeChoice); while it
 // is left asleep, it looks every now and then whether something has been lying about.
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -54,7 +55,8 @@ public:
     ~NativeBackend() override;
 
     [[nodiscard]] Backend kind() const override { return Backend::Native; }
-    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation operation) override;
+    void open(const Operation& operation) override;
+    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override;
     [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override;
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
@@ -71,17 +73,18 @@ private:
     struct Job {
         Operation operation;
         std::shared_ptr<WorkState> work;
-        bool opened = false;  ///< by submit()
+        bool opened = false;  ///< by open()
     };
 
-    enum class Start { kQueue, kOpened, kDone };
+    class QueueLock;  ///< of mutex_ and what it protects
 
     void run();
-    void wait_until_wanted(std::unique_lock<std::mutex>& lock);
+    void wait_until_wanted(QueueLock& lock);
     void look_around();
     void run_all();
-    [[nodiscard]] std::shared_ptr<WorkState> enqueue(Operation operation, bool opened);
-    [[nodiscard]] Start start_small(const Operation& operation);
+    [[nodiscard]] std::shared_ptr<WorkState> enqueue(Operation&& operation, bool opened);
+    [[nodiscard]] bool all_opened();
+    [[nodiscard]] bool finish_opened(const Operation& operation);
     [[nodiscard]] Team team() {
         return {.topology = topology_,
                 .node = node_,
@@ -108,8 +111,12 @@ private:
     RunningLock running_;           ///< taken before mutex_
     OperationScratch scratch_;      ///< who holds running_ only, as node_'s and links_'s operations
     std::optional<Error> failure_;  ///< who holds running_ only
+    /// Of running_, from open() to submit() of an operation that is opened.
+    std::unique_lock<RunningLock> opening_;
+    bool opened_alone_ = false;  ///< that one, with no other in the queue
 
     std::mutex mutex_;
+    std::atomic<bool> idle_{true};  ///< nothing is queued, wanted or ending; written under mutex_
     std::condition_variable changed_;
     std::deque<Job> jobs_;
     bool wanted_ = false;  ///< the progress thread has to look after `jobs_`

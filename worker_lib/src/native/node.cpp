@@ -22,10 +22,28 @@ bool has_ended(const ddprun::UniqueFd& process) {
     return ::poll(&one, 1, 0) > 0 && (one.revents & POLLIN) != 0;
 }
 
+/// Where the processor has no such instruction, nothing happens.
+void prefetch_for_writing(const void* address) {
+#ifdef __x86_64__
+    asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(address)));
+#else
+    __builtin_prefetch(address, 1);
+#endif
+}
+
+WakerFence waker_fence(const std::vector<LocalRank>& ranks) {
+    const bool all =
+        std::ranges::all_of(ranks, [](const LocalRank& rank) { return rank.segment->control().allows_remote_fences; });
+    return all ? WakerFence::kSleeper : WakerFence::kItself;
+}
+
 }  // namespace
 
 Node::Node(std::string group, std::vector<LocalRank> ranks, int own_index)
-    : group_(std::move(group)), ranks_(std::move(ranks)), own_index_(own_index), waiter_(own(), size()) {}
+    : group_(std::move(group)),
+      ranks_(std::move(ranks)),
+      own_index_(own_index),
+      waiter_(own(), size(), waker_fence(ranks_)) {}
 
 bool Node::any_foreign(Side side) const {
     for (int i = 0; i < size(); ++i) {
@@ -62,7 +80,7 @@ void Node::begin(const Operation& operation) {
 
 /// Whether the rank at `index` is through with the meeting whose place our next one takes.
 bool Node::has_room_for_us(int index) const {
-    return control(index).through.load(std::memory_order_seq_cst) + kAhead > opened_;
+    return control(index).through.load(std::memory_order_acquire) + kAhead > opened_;
 }
 
 /// The same of all ranks. What they are through with is looked at only when it matters: each look at a word that its
@@ -70,7 +88,7 @@ bool Node::has_room_for_us(int index) const {
 bool Node::has_room() {
     if (opened_ < room_) return true;
     auto least = ~std::uint64_t{0};
-    for (int i = 0; i < size(); ++i) least = std::min(least, control(i).through.load(std::memory_order_seq_cst));
+    for (int i = 0; i < size(); ++i) least = std::min(least, control(i).through.load(std::memory_order_acquire));
     room_ = least + kAhead;
     return opened_ < room_;
 }
@@ -89,15 +107,17 @@ bool Node::try_open(const Operation& operation, const Places& places, std::span<
 void Node::announce(const Operation& operation, const Places& places, std::span<const std::byte> data) {
     ++opened_;
     Meeting& meeting = own().meetings[opened_ % kAhead];
-    meeting.announcement = {signature_of(operation), places, operation.deadline};
+    meeting.announcement = {places, tag_of(operation), operation.deadline};
+    meeting.identity = identity_of(operation);
+    meeting.through = own().through.load(std::memory_order_relaxed);
     if (!data.empty()) std::memcpy(meeting.data.data(), data.data(), data.size());
-    meeting.number.store(opened_, std::memory_order_seq_cst);
+    meeting.number.store(opened_, std::memory_order_release);
     wake_all();
 }
 
 /// Until we are through with a meeting, no other takes its place.
 bool Node::has_opened(int index, std::uint64_t number) const {
-    return control(index).meetings[number % kAhead].number.load(std::memory_order_seq_cst) == number;
+    return control(index).meetings[number % kAhead].number.load(std::memory_order_acquire) == number;
 }
 
 void Node::join(const Operation& operation) {
@@ -107,7 +127,7 @@ void Node::join(const Operation& operation) {
     for (int i = 0; i < size(); ++i) deadline_ = std::min(deadline_, announced(i).deadline);
 }
 
-bool Node::try_join(const Operation& operation) {
+bool Node::try_join() {
     const std::uint64_t number = joined_ + 1;
     int next = 0;  // all before it have come
     const bool all = waiter_.glance([&] {
@@ -115,30 +135,35 @@ bool Node::try_join(const Operation& operation) {
         return next == size();
     });
     if (!all) return false;
-    const Signature own_signature = signature_of(operation);
+    const Identity& own_identity = own().meetings[number % kAhead].identity;
+    std::uint64_t least = number;
     for (int i = 0; i < size(); ++i) {
-        const Announcement& theirs = control(i).meetings[number % kAhead].announcement;
-        if (!same_operation(theirs.signature, own_signature)) return false;
+        const Meeting& theirs = control(i).meetings[number % kAhead];
+        if (theirs.identity != own_identity) return false;
+        least = std::min(least, theirs.through);
     }
     joined_ = number;
+    room_ = std::max(room_, least + kAhead);
     return true;
 }
 
 void Node::done(const Operation& operation) {
     own().done.store(operation.seq, std::memory_order_release);
-    own().through.store(joined_, std::memory_order_seq_cst);
+    own().through.store(joined_, std::memory_order_release);
     wake_all();
+    // The peers have read what lies there: until the operation after the next it can be ours again.
+    prefetch_for_writing(&own().meetings[(opened_ + 2) % kAhead].number);
 }
 
 void Node::barrier(const Operation& operation) {
     ++barriers_;
-    own().arrived.store(barriers_, std::memory_order_seq_cst);
+    own().arrived.store(barriers_, std::memory_order_release);
     wake_all();
-    wait_for_all(operation, [this](int i) { return control(i).arrived.load(std::memory_order_seq_cst) >= barriers_; });
+    wait_for_all(operation, [this](int i) { return control(i).arrived.load(std::memory_order_acquire) >= barriers_; });
 }
 
-/// `has_come` of a local index: what it looks at must be stored with sequential consistency before the peer calls
-/// wake_all(). Once true, it stays so.
+/// `has_come` of a local index: what it looks at must be stored before the peer calls wake_all(). Once true, it stays
+/// so.
 template <typename HasCome>
 void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
     int next = 0;  // all before it have come
@@ -190,20 +215,20 @@ void Node::say_waiting() const {
 }
 
 void Node::compare(const Operation& operation) const {
-    const Signature own_signature = signature_of(operation);
+    const Identity own_identity = identity_of(operation);
     std::vector<int> others;
     int first = -1;
     for (int i = 0; i < size(); ++i) {
-        if (same_operation(announced(i).signature, own_signature)) continue;
+        if (meeting(i).identity == own_identity) continue;
         if (first < 0) first = i;
         others.push_back(rank_at(i));
     }
     if (others.empty()) return;
-    throw Error(
-        ErrorCode::Mismatch,
-        fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
-                    rank_at(own_index_), describe(own_signature), rank_at(first), describe(announced(first).signature)),
-        others);
+    throw Error(ErrorCode::Mismatch,
+                fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
+                            rank_at(own_index_), describe(operation), rank_at(first),
+                            describe(Signature{meeting(first).identity, announced(first).tag})),
+                others);
 }
 
 void Node::poison(const Error& failure) {
@@ -235,6 +260,7 @@ void Node::accuse(int index) const {
     std::uint32_t nobody = 0;
     const auto self = static_cast<std::uint32_t>(own_index_) + 1;
     control(index).poisoned_by.compare_exchange_strong(nobody, self, std::memory_order_seq_cst);
+    waiter_.fence();
     Waiter::wake(control(index));
 }
 
@@ -300,6 +326,7 @@ bool Node::any_busy() const {
 }
 
 void Node::wake_all() const {
+    waiter_.fence();
     for (int i = 0; i < size(); ++i) {
         if (i != own_index_) Waiter::wake(control(i));
     }

@@ -64,9 +64,9 @@ public:
         open(operation, places);
         join(operation);
     }
-    /// The same, unless a rank stays away for longer than a moment or has called something else: then nothing has
-    /// happened.
-    [[nodiscard]] bool try_join(const Operation& operation);
+    /// The same for the only one that is opened and not joined, unless a rank stays away for longer than a moment or
+    /// has called something else: then nothing has happened.
+    [[nodiscard]] bool try_join();
     /// What a rank has announced beside it.
     [[nodiscard]] const std::byte* data(int index) const { return meeting(index).data.data(); }
     /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
@@ -163,7 +163,7 @@ private:
     const Waiter waiter_;
     std::uint64_t opened_ = 0;     ///< meetings
     std::uint64_t joined_ = 0;     ///< meetings, of those
-    std::uint64_t room_ = kAhead;  ///< up to this meeting there was room for us when we looked last
+    std::uint64_t room_ = kAhead;  ///< up to this meeting there is room for us, as far as we know
     std::uint64_t barriers_ = 0;   ///< at which we have arrived
     ddprun::TimePoint deadline_;
     std::mutex poison_mutex_;

@@ -142,10 +142,28 @@ void finish(const void* accumulators, std::size_t count, double scale, void* ele
     }
 }
 
+/// One element of reduce_into(): for a handful, loops over blocks cost more than the arithmetic.
+template <typename T, typename Op>
+void reduce_one_into(std::size_t at, const void* const* sources, std::size_t source_count, double scale,
+                     void* const* outputs, std::size_t output_count) {
+    Accumulator<T> sum = Element<T>::load(static_cast<const T*>(sources[0])[at]);
+    for (std::size_t s = 1; s < source_count; ++s)
+        sum = Op::apply(sum, Element<T>::load(static_cast<const T*>(sources[s])[at]));
+    T element;
+    finish<T>(&sum, 1, scale, &element);
+    for (std::size_t o = 0; o < output_count; ++o) static_cast<T*>(outputs[o])[at] = element;
+}
+
 /// reduce() and finish() in one, from element `start` on, into several outputs.
 template <typename T, typename Op>
 void reduce_into_from(std::size_t start, const void* const* sources, std::size_t source_count, std::size_t count,
                       double scale, void* const* outputs, std::size_t output_count) {
+    constexpr std::size_t kHandful = 4;
+    if (count - start <= kHandful) {
+        for (; start < count; ++start)
+            reduce_one_into<T, Op>(start, sources, source_count, scale, outputs, output_count);
+        return;
+    }
     std::array<Accumulator<T>, kBlock> sum;
     std::array<T, kBlock> elements;
     for (; start < count; start += kBlock) {

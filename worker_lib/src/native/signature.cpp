@@ -5,37 +5,38 @@
 
 namespace ddp::detail {
 
-Signature signature_of(const Operation& operation) {
-    Signature signature;
-    signature.seq = operation.seq;
-    signature.kind = operation.kind;
+Identity identity_of(const Operation& operation) {
+    Identity identity;
+    identity.seq = operation.seq;
+    identity.kind = operation.kind;
     if (operation.kind != OpKind::kBarrier) {
-        signature.count = operation.compared_count();
-        signature.counts_hash = operation.counts_hash;
-        signature.dtype = operation.part().dtype;
+        identity.count = operation.compared_count();
+        identity.counts_hash = operation.counts_hash;
+        identity.dtype = operation.part().dtype;
     }
-    if (reduces(operation.kind)) signature.reduce_op = operation.reduce_op;
-    if (has_root(operation.kind)) signature.root = operation.root;
-    const auto length = std::min(operation.tag.size(), signature.tag.size());
-    std::memcpy(signature.tag.data(), operation.tag.data(), length);
-    return signature;
+    if (reduces(operation.kind)) identity.reduce_op = operation.reduce_op;
+    if (has_root(operation.kind)) identity.root = operation.root;
+    return identity;
 }
 
-bool same_operation(const Signature& a, const Signature& b) {
-    return a.seq == b.seq && a.count == b.count && a.counts_hash == b.counts_hash && a.root == b.root &&
-           a.kind == b.kind && a.dtype == b.dtype && a.reduce_op == b.reduce_op;
+Tag tag_of(const Operation& operation) {
+    Tag tag{};
+    if (!operation.tag.empty())
+        std::memcpy(tag.data(), operation.tag.data(), std::min(operation.tag.size(), tag.size()));
+    return tag;
 }
 
 std::string describe(const Signature& signature) {
+    const auto& [identity, tag] = signature;
     Operation operation;
-    operation.seq = signature.seq;
-    operation.kind = signature.kind;
-    operation.buffer.count = signature.count;
-    operation.counts_hash = signature.counts_hash;
-    operation.buffer.dtype = signature.dtype;
-    operation.reduce_op = signature.reduce_op;
-    operation.root = signature.root;
-    operation.tag.assign(signature.tag.data(), ::strnlen(signature.tag.data(), signature.tag.size()));
+    operation.seq = identity.seq;
+    operation.kind = identity.kind;
+    operation.buffer.count = identity.count;
+    operation.counts_hash = identity.counts_hash;
+    operation.buffer.dtype = identity.dtype;
+    operation.reduce_op = identity.reduce_op;
+    operation.root = identity.root;
+    operation.tag.assign(tag.data(), ::strnlen(tag.data(), tag.size()));
     return describe(operation);
 }
 

@@ -11,7 +11,8 @@
 
 namespace ddp::detail {
 
-struct Signature {
+/// What was called.
+struct Identity {
     std::uint64_t seq = 0;
     std::uint64_t count = 0;
     std::uint64_t counts_hash = 0;  ///< of what each rank gives or gets, where that differs between ranks
@@ -20,14 +21,23 @@ struct Signature {
     DType dtype = DType::u8;
     ReduceOp reduce_op = ReduceOp::Sum;
     std::uint8_t unused = 0;
-    std::array<char, 24> tag{};  ///< cut; shown, never compared
+    [[nodiscard]] bool operator==(const Identity&) const = default;
 };
-static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) == 56);
 
-[[nodiscard]] Signature signature_of(const Operation& operation);
+/// Cut; shown, never compared.
+using Tag = std::array<char, 24>;
 
-/// Whether two ranks called the same thing; tags may differ.
-[[nodiscard]] bool same_operation(const Signature& a, const Signature& b);
+struct Signature {
+    Identity identity;
+    Tag tag{};
+};
+static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Identity) == 32 && sizeof(Signature) == 56);
+
+[[nodiscard]] Identity identity_of(const Operation& operation);
+[[nodiscard]] Tag tag_of(const Operation& operation);
+[[nodiscard]] inline Signature signature_of(const Operation& operation) {
+    return {identity_of(operation), tag_of(operation)};
+}
 
 /// As describe(Operation).
 [[nodiscard]] std::string describe(const Signature& signature);

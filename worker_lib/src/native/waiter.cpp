@@ -1,6 +1,7 @@
 #include "worker_lib/src/native/waiter.hpp"
 
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
     return ::syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
 }
 
+long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
+
 }  // namespace
 
 int usable_cores() {
@@ -33,7 +36,13 @@ int usable_cores() {
     return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // a machine with more cores than the set has bits
 }
 
-Waiter::Waiter(Control& own, int local_ranks) : own_(own), pauses_(local_ranks <= usable_cores() ? kPauses : 0) {}
+bool allow_remote_fences() {
+    static const bool allowed = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+    return allowed;
+}
+
+Waiter::Waiter(Control& own, int local_ranks, WakerFence fence)
+    : own_(own), pauses_(local_ranks <= usable_cores() ? kPauses : 0), fence_(fence) {}
 
 void Waiter::pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -44,6 +53,9 @@ void Waiter::pause() {
 }
 
 void Waiter::yield() { ::sched_yield(); }
+
+/// In all threads, of all processes that allow it, that run at this moment; one that does not run has had its fence.
+void Waiter::fence_everywhere() { membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED); }
 
 void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
     const auto nanoseconds = std::chrono::nanoseconds(kNap).count();

@@ -3,7 +3,9 @@
 // sleep on a futex; with more ranks than cores there is no spinning, for the peer needs the core.
 //
 // A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
-// All four are sequentially consistent, so at least one of the two sees the other.
+// Between its two steps each has a fence, so at least one of the two sees the other. Sleep is rare and wakers are in a
+// hurry: where the kernel can (membarrier), the sleeper has the fence of the wakers carried out, too, and theirs costs
+// nothing. A fence of their own has to wait until the change has reached the peer's core, as long as a small operation.
 
 #include <chrono>
 #include <cstdint>
@@ -17,15 +19,22 @@ namespace ddp::detail {
 /// Cores that this process may use.
 [[nodiscard]] int usable_cores();
 
+/// Asks the kernel to let other processes carry out fences in this one. False: it cannot.
+[[nodiscard]] bool allow_remote_fences();
+
+/// Who carries out a waker's fence.
+enum class WakerFence : std::uint8_t { kItself, kSleeper };
+
 class Waiter {
 public:
     /// The longest sleep: so often a waiter looks after deadlines and the dead.
     static constexpr auto kNap = std::chrono::milliseconds(50);
 
-    Waiter(Control& own, int local_ranks);
+    /// kSleeper: only where all ranks of the node allow it.
+    Waiter(Control& own, int local_ranks, WakerFence fence);
 
     /// Returns when ready() says so. Calls check() after every nap; it ends the wait by throwing. ready() may look at
-    /// what peers have stored with sequential consistency before they called wake().
+    /// what peers have stored before they called fence() and wake().
     template <typename Ready, typename Check>
     void wait(Ready ready, Check check) const {
         auto enough = ddprun::TimePoint::max();
@@ -49,12 +58,20 @@ public:
     [[nodiscard]] bool glance(Ready ready) const {
         for (int i = 0; i < pauses_; ++i) {
             if (ready()) return true;
-            pause();
+            if (i >= kWithoutPause) pause();
         }
         return ready();
     }
 
-    /// Call after the change for which `peer` may wait.
+    /// Between a change for which peers may wait, and wake().
+    void fence() const {
+        if (fence_ == WakerFence::kSleeper) {
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+        } else {
+            std::atomic_thread_fence(std::memory_order_seq_cst);
+        }
+    }
+    /// Call after the change for which `peer` may wait, and fence().
     static void wake(Control& peer) {
         if (peer.asleep.load(std::memory_order_seq_cst) != 0) wake_sleeper(peer);
     }
@@ -64,23 +81,28 @@ public:
 
 private:
     static constexpr int kYields = 200;
+    /// Looks of glance(): what is on its way comes between two pauses.
+    static constexpr int kWithoutPause = 8;
     /// On a busy machine each yield lasts for the others' time slices: 200 took seconds, past deadlines.
     static constexpr auto kYielding = std::chrono::milliseconds(10);
 
     template <typename Ready>
     bool nap_until(Ready ready) const {
         own_.asleep.store(1, std::memory_order_seq_cst);
+        if (fence_ == WakerFence::kSleeper) fence_everywhere();
         const std::uint32_t ticket = own_.wake.load(std::memory_order_seq_cst);
         if (!ready()) sleep(own_.wake, ticket);
         own_.asleep.store(0, std::memory_order_relaxed);
         return ready();
     }
 
+    static void fence_everywhere();
     static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected);
     static void wake_sleeper(Control& peer);
 
     Control& own_;
-    int pauses_;
+    const int pauses_;
+    const WakerFence fence_;
 };
 
 }  // namespace ddp::detail

@@ -23,7 +23,7 @@ public:
     ~NcclBackend() override;
 
     [[nodiscard]] Backend kind() const override { return Backend::Nccl; }
-    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation operation) override;
+    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override;
     [[nodiscard]] Arena& arena() override { return *arena_; }
     void abort(std::string_view reason) override;
 
@@ -69,7 +69,7 @@ NcclBackend::~NcclBackend() {
                       ddprun::Clock::now() + limits_.abort_patience);
 }
 
-std::shared_ptr<WorkState> NcclBackend::submit(Operation operation) {
+std::shared_ptr<WorkState> NcclBackend::submit(Operation&& operation) {
     check(operation);
     const auto work = std::make_shared<NcclWork>(std::move(operation), device_);
     const std::lock_guard lock(order_);
