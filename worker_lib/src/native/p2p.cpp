@@ -46,11 +46,10 @@ void P2pWork::hurry() {
 
 P2p::P2p(P2pSetup setup)
     : setup_(std::move(setup)),
-      bell_name_(bell_name(setup_.members[static_cast<std::size_t>(setup_.rank)])),
-      bell_(std::in_place, bell_name_),
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
       pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
       owner_{setup_.rank, setup_.arena, setup_.node, {}} {
+    std::ranges::copy(bell_.name(), page_.bell.begin());
     if (!setup_.listener) return;
     ready_.emplace();
     door_.emplace(*ready_, setup_.hello, setup_.members.size(), std::move(setup_.listener));
@@ -74,8 +73,7 @@ void P2p::start() {
         Running running(running_, std::try_to_lock);
         if (!running) return interrupt();  // whoever is at it may sleep
         (void)move(running);
-        if (busy()) wake_thread();
-        leave(running);
+        busy() ? hand_over(running) : leave(running);
     }
 }
 
@@ -92,15 +90,14 @@ bool P2p::move(Running& running) {
 void P2p::hurry() {
     Running running(running_, std::try_to_lock);
     if (!running) return;
-    if (move(running)) wake_thread();
-    leave(running);
+    move(running) ? hand_over(running) : leave(running);
     start();
 }
 
 void P2p::help(const P2pWork& work) {
     if (helped_.exchange(true)) return;
     Running running(running_);
-    page_.asleep.store(0, std::memory_order_relaxed);
+    if (!stopping_) page_.asleep.store(0, std::memory_order_relaxed);
     auto enough = ddprun::TimePoint::max();
     int idle = 0;
     bool moved = true;
@@ -110,7 +107,7 @@ void P2p::help(const P2pWork& work) {
         moved = guarded_pass();
         look_at_network_ = true;
         deliver(running);
-        if (work.done()) break;
+        if (work.has_ended()) break;
         if (turn % kTurnsBetweenLooks == 0 || (moved && ++moves % kMovesBetweenLooks == 0)) look_around();
         if (moved) {
             idle = 0;
@@ -132,12 +129,11 @@ void P2p::help(const P2pWork& work) {
         }
         if (!settle() && done_.empty() && !failure_) (void)sleep(kNapMs, true);
         page_.asleep.store(0, std::memory_order_relaxed);
-        bell_->silence();
+        bell_.silence();
         look_around();
     }
     helped_ = false;
-    if (busy() || ready_) wake_thread();
-    leave(running);
+    busy() || ready_ ? hand_over(running) : leave(running);
     start();
 }
 
@@ -152,13 +148,17 @@ void P2p::run() {
         const bool rung = sleep(patience, !failed && !helped_);
         Running running(running_, std::try_to_lock);
         if (!running && !rung) {
-            patience = ++hindered > kTicksBeforeNap ? kNapMs : kTickMs;
-            long_nap_ = patience != kTickMs;  // whoever leaves just now rings in vain, or for this nap
+            if (++hindered <= kTicksBeforeNap) {
+                patience = kTickMs;
+                long_nap_ = false;
+            } else {  // From now on who hands over rings. One may have done so just before: hence a last look.
+                patience = long_nap_.exchange(true) ? kNapMs : 0;
+            }
             continue;
         }
         if (!running) running.lock();  // polling on would only find the same ring
         hindered = 0;
-        bell_->silence();
+        bell_.silence();
         bool more = move(running);
         if (!more) look_around();
         const bool attended = helped_;
@@ -175,7 +175,7 @@ void P2p::run() {
 }
 
 bool P2p::sleep(int patience_ms, bool with_network) const {
-    std::array<pollfd, 2> waiting{{{.fd = bell_->fd(), .events = POLLIN, .revents = 0},
+    std::array<pollfd, 2> waiting{{{.fd = bell_.fd(), .events = POLLIN, .revents = 0},
                                    {.fd = ready_ && with_network ? ready_->fd() : -1, .events = POLLIN, .revents = 0}}};
     return ::poll(waiting.data(), waiting.size(), patience_ms) > 0;  // interrupted: a nap cut short
 }
@@ -255,7 +255,7 @@ bool P2p::owes_word() const {
 void P2p::ring(const LocalPeer& neighbour) const {
     auto& asleep = neighbour.page->asleep;
     if (asleep.load(std::memory_order_seq_cst) == 0 || asleep.exchange(0, std::memory_order_seq_cst) == 0) return;
-    bell_->ring(neighbour.bell);
+    bell_.ring(std::string_view(neighbour.page->bell.data(), neighbour.page->bell.size()));
 }
 
 /// Ends works without the lock: their callbacks may send and receive.
@@ -272,14 +272,19 @@ void P2p::leave(Running& running) {
     for (const Done& one : done) one.work->complete(one.error);
 }
 
-/// It looks in soon: nobody else may. Only the thread itself says that it is awake: a helper may silence the bell
-/// before the thread has heard it.
-void P2p::wake_thread() {
-    if (stopping_) return;
-    if (thread_.joinable()) {
-        if (long_nap_) interrupt();
-        return;
-    }
+/// The same, and the thread looks in soon: nobody else may. Whether it sleeps for long is looked at after the lock is
+/// free, as it says so before it tries the lock for the last time. Only the thread itself says that it is awake: a
+/// helper may silence the bell before the thread has heard it.
+void P2p::hand_over(Running& running) {
+    need_thread();
+    const auto done = std::exchange(done_, {});
+    running.unlock();
+    if (long_nap_.load(std::memory_order_seq_cst) || stopping_) interrupt();
+    for (const Done& one : done) one.work->complete(one.error);
+}
+
+void P2p::need_thread() {
+    if (stopping_ || thread_.joinable()) return;
     try {
         thread_ = start_quiet_thread("ddp-p2p", [this] { run(); });
     } catch (const Error& error) {  // what has been started would have nobody to end it

@@ -57,7 +57,7 @@ public:
     /// Moves what can be moved now.
     void hurry();
     /// Whoever sleeps looks at the state of the node. Any thread.
-    void interrupt() const { bell_->ring(bell_name_); }
+    void interrupt() { bell_.ring_own(); }
     /// Fails what is under way with the node's failure, which there must be, and tells other nodes the reason. Nothing
     /// is touched afterwards.
     void stop(const Error& goodbye, bool failed);
@@ -71,7 +71,6 @@ private:
         P2pPeer* peer = nullptr;
         int index = 0;  ///< local
         PostPage* page = nullptr;
-        std::string bell;
         std::uint64_t listening = 0;  ///< as last seen, and since when
         ddprun::TimePoint since;
     };
@@ -109,9 +108,10 @@ private:
     void ring(const LocalPeer& neighbour) const;
     void deliver(Running& running);
     void leave(Running& running);
+    void hand_over(Running& running);
     [[nodiscard]] bool move(Running& running);
     [[nodiscard]] bool owes_word() const;
-    void wake_thread();
+    void need_thread();
     /// Also while a peer waits for a word that there was no room for.
     [[nodiscard]] bool busy() const { return !in_flight_.empty() || has_to_send(); }
     [[nodiscard]] bool has_to_send() const;
@@ -123,8 +123,7 @@ private:
     P2pSetup setup_;
     std::optional<ReadySet> ready_;  ///< with several nodes
     std::optional<SocketDoor> door_;
-    const std::string bell_name_;
-    std::optional<Bell> bell_;
+    Bell bell_;  ///< not gone before the works are: who waits for one may ring
     PostPage& page_;
     const int pauses_;
 
@@ -143,7 +142,7 @@ private:
 
     std::atomic<bool> helped_{false};
     std::atomic<bool> stopping_{false};
-    std::atomic<bool> long_nap_{false};  ///< the thread must be rung for, or looks in too late
+    std::atomic<bool> long_nap_{false};  ///< the thread must be rung, or looks in too late
     std::atomic<bool> submitted_any_{false};
     std::mutex mutex_;
     std::deque<std::shared_ptr<P2pWork>> submitted_;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/ids.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
 namespace ddp::detail {
@@ -23,21 +24,27 @@ std::pair<sockaddr_un, socklen_t> address_of(std::string_view name) {
     return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
 }
 
+/// In one go. A stranger may ring without end.
+constexpr int kMostRings = 64;
+
 }  // namespace
 
-std::string bell_name(const Member& member) { return member.local_name + "-bell"; }
-
-Bell::Bell(std::string_view name) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    const auto [address, length] = address_of(name);
+Bell::Bell() : name_(ddprun::random_id()), socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    const auto [address, length] = address_of(name_);
     if (!socket_ || ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
         throw_errno("cannot open a socket for sends and receives", errno);
     }
 }
 
-void Bell::silence() const {
-    std::array<char, 8> rings{};
-    while (::recv(socket_.get(), rings.data(), rings.size(), 0) >= 0) {
+void Bell::silence() {
+    own_rung_ = false;
+    std::array<char, 8> ring{};
+    for (int i = 0; i < kMostRings && ::recv(socket_.get(), ring.data(), ring.size(), 0) >= 0; ++i) {
     }
+}
+
+void Bell::ring_own() {
+    if (!own_rung_.exchange(true)) ring(name_);
 }
 
 void Bell::ring(std::string_view name) const {

@@ -57,7 +57,6 @@ std::unique_ptr<P2pPeer> P2p::connect_neighbour(int rank, int index) {
     neighbour.peer = made.get();
     neighbour.index = index;
     neighbour.page = &theirs.post_page();
-    neighbour.bell = bell_name(setup_.members[static_cast<std::size_t>(rank)]);
     neighbour.since = ddprun::Clock::now();
     return made;
 }

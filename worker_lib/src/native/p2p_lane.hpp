@@ -2,12 +2,14 @@
 // Lane: a one-way stream of bytes from one rank to a neighbour, a ring in the sender's segment. Each end has one user
 // at a time; neither ever waits. PostPage: what a rank says to all neighbours about its sends and receives.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "worker_lib/src/native/control.hpp"
+#include "worker_lib/src/native/p2p_bell.hpp"
 #include "worker_lib/src/native/p2p_channel.hpp"
 
 namespace ddp::detail {
@@ -16,6 +18,8 @@ namespace ddp::detail {
 struct PostPage {
     /// 1: the owner sleeps, or is about to, and waits for something: whoever sends to it must ring. Rings set it to 0.
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};
+    /// The name of the owner's Bell, from before its first sleep.
+    std::array<char, Bell::kNameBytes> bell{};
     /// Counted up again and again while the owner waits, for sends, receives or in a collective; see deadlines.hpp.
     alignas(kSeparation) std::atomic<std::uint64_t> listening{0};
 };

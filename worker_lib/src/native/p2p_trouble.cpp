@@ -183,7 +183,6 @@ void P2p::stop(const Error& goodbye, bool failed) {
     by_rank_.clear();
     door_.reset();
     ready_.reset();
-    bell_.reset();
 }
 
 }  // namespace ddp::detail

@@ -30,11 +30,14 @@ public:
     [[nodiscard]] bool finish(std::size_t index) {
         done_[index] = true;
         if (!batch.tickets.empty()) batch.tickets[index].ended(true);
-        return ++finished_ == done_.size();
+        return ended_ = ++finished_ == done_.size();
     }
+    /// Nobody can help any more: whoever has seen it end completes it.
+    [[nodiscard]] bool has_ended() const { return ended_; }
 
     /// What is not done never will be.
-    void give_up() const {
+    void give_up() {
+        ended_ = true;
         for (std::size_t i = 0; i < batch.tickets.size(); ++i) {
             if (!done_[i]) batch.tickets[i].ended(false);
         }
@@ -43,6 +46,7 @@ public:
 private:
     std::vector<bool> done_;
     std::size_t finished_ = 0;
+    bool ended_ = false;
     const std::shared_ptr<P2p> p2p_;
 };
 
