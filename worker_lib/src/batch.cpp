@@ -11,19 +11,24 @@ Batch::Batch(Batch&&) noexcept = default;
 Batch& Batch::operator=(Batch&&) noexcept = default;
 Batch::~Batch() = default;
 
+detail::TransferBatch& Batch::collected() {
+    if (!transfers_) transfers_ = std::make_unique<detail::TransferBatch>();  // it was moved from
+    return *transfers_;
+}
+
 Batch& Batch::send(Buffer buffer, int destination, int tag) {
-    transfers_->transfers.push_back({.sends = true, .buffer = buffer, .peer = destination, .tag = tag});
+    collected().transfers.push_back({.sends = true, .buffer = buffer, .peer = destination, .tag = tag});
     return *this;
 }
 
 Batch& Batch::recv(Buffer buffer, int source, int tag) {
-    transfers_->transfers.push_back({.sends = false, .buffer = buffer, .peer = source, .tag = tag});
+    collected().transfers.push_back({.sends = false, .buffer = buffer, .peer = source, .tag = tag});
     return *this;
 }
 
 Work Batch::start(Stream /*stream*/, OpOptions options) {
     detail::TransferBatch batch;
-    batch.transfers.swap(transfers_->transfers);
+    batch.transfers.swap(collected().transfers);
     return group_->transfer(std::move(batch), options);
 }
 

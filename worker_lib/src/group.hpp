@@ -4,14 +4,23 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "worker_lib/src/backend.hpp"
 
 namespace ddp::detail {
+
+/// What a rank remembers of its calls of shrink().
+struct ShrinkHistory {
+    std::uint64_t calls = 0;
+    std::map<std::string, std::uint64_t> rounds;  ///< by what was excluded: the last one that it has been to
+    std::map<int, std::uint64_t> refused;         ///< by rank: the last of its calls that wanted something else
+};
 
 class GroupImpl {
 public:
@@ -39,11 +48,14 @@ private:
     std::uint64_t last_seq_ = 0;
     std::uint64_t last_transfer_ = 0;
     std::uint64_t splits_ = 0;
-    std::uint64_t shrinks_ = 0;
     std::uint64_t monitored_ = 0;
+    std::mutex shrink_mutex_;  ///< one call at a time
+    ShrinkHistory shrinks_;
 };
 
-/// Collective over spec.members. `kind` is Native or Nccl.
+/// Collective over spec.members. `kind` is Native or Nccl. `forming`: the same as `spec`, with the times that hold
+/// until all are connected.
+[[nodiscard]] std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind, const GroupSpec& forming);
 [[nodiscard]] std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind);
 
 }  // namespace ddp::detail

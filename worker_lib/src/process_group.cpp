@@ -135,9 +135,14 @@ std::shared_ptr<WorkState> BackendImpl::transfer(TransferBatch batch) {
 std::string BackendImpl::name_of(int rank) const { return fmt::format("rank {}", rank); }
 RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
 
-std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind) {
-    auto backend = kind == Backend::Nccl ? make_nccl_backend(spec) : make_native_backend(spec);
+std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind, const GroupSpec& forming) {
+    auto backend = kind == Backend::Nccl ? make_nccl_backend(forming) : make_native_backend(forming);
     return std::make_unique<ProcessGroup>(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
+}
+
+std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind) {
+    const GroupSpec forming = spec;
+    return make_group(std::move(spec), kind, forming);
 }
 
 }  // namespace ddp::detail

@@ -1,6 +1,8 @@
 // Ranks that are killed or stopped in the middle of sends, receives and monitored barriers: who is told what, and when;
 // and that the survivors can go on in a smaller group.
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <csignal>
 #include <string>
@@ -114,6 +116,31 @@ TEST_CASE("a process stopped while it sends and receives is a timeout that names
     const std::string words = processes.words(0);
     INFO(words);
     CHECK_THAT(words, Catch::Contains(" late 1 | ") && Catch::Contains("waited until its deadline for rank 1"));
+}
+
+TEST_CASE("a rank without descriptors says so, and accuses nobody", "[p2p][unit]") {
+    Processes processes({.ranks_per_node = {1, 1}}, [](Context& context) -> std::string {
+        context.world().barrier().wait();
+        if (context.rank() == 1) return context.store().get("told", std::chrono::minutes(1));
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "no limit";
+        const rlimit none{.rlim_cur = 3, .rlim_max = limit.rlim_max};
+        (void)::setrlimit(RLIMIT_NOFILE, &none);
+        std::string words = "sent";
+        float value = 0;
+        try {
+            context.world().send(buffer(value), 1).wait();
+        } catch (const Error& error) {
+            words = words_of(error);
+        }
+        (void)::setrlimit(RLIMIT_NOFILE, &limit);  // so that the words can be written
+        context.store().set("told", "yes");
+        return words;
+    });
+    const std::string words = processes.words(0);
+    INFO(words);
+    CHECK_THAT(words, Catch::Contains(" other | ") && Catch::Contains("p2p #1 send f32[1] to rank 1") &&
+                          Catch::Contains("Too many open files (ulimit -n?)"));
 }
 
 TEST_CASE("a monitored barrier tells a killed rank from one that is stopped", "[barrier][unit]") {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -254,31 +253,27 @@ TEST_CASE("a rank that leaves with transfers in flight is missed as any other th
     CHECK_FALSE(errors[1]);
 }
 
-TEST_CASE("threads that wait for different transfers all come through", "[p2p][unit]") {
-    const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
-        ProcessGroup& world = context.world();
-        constexpr int kThreads = 4;
-        constexpr int kRounds = 200;
-        std::vector<std::thread> threads;
-        std::vector<int> wrong(kThreads);
-        for (int t = 0; t < kThreads; ++t) {
-            threads.emplace_back([&world, &wrong, t] {
-                for (int i = 0; i < kRounds; ++i) {
-                    std::int64_t value = world.rank() == 0 ? i : -1;
-                    if (world.rank() == 0) {
-                        world.send(buffer(value), 1, t).wait();
-                        world.recv(buffer(value), 1, t).wait();
-                        wrong[static_cast<std::size_t>(t)] += value != i + 1;
-                    } else {
-                        world.recv(buffer(value), 0, t).wait();
-                        ++value;
-                        world.send(buffer(value), 0, t).wait();
-                    }
-                }
-            });
-        }
-        for (auto& thread : threads) thread.join();
-        return wrong;
-    });
-    CHECK(results[0] == std::vector<int>(4));
+TEST_CASE("a failure that another node tells is passed on in its own words", "[p2p][unit]") {
+    Gate gate(3);
+    const auto errors = errors_of({.ranks_per_node = {2, 1}}, behind(gate, [](Context& context) {
+                                      std::vector<float> values(kLarge);
+                                      const Buffer all = buffer(std::span(values));
+                                      ProcessGroup& world = context.world();
+                                      if (context.rank() == 2) {
+                                          world.recv(all, 0, 9, {}, {.timeout = milliseconds(300)}).wait();
+                                      } else if (context.rank() == 1) {
+                                          world.recv(all, 0).wait();
+                                      } else {
+                                          world.send(all, 2).wait();
+                                      }
+                                  }));
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        INFO(error->what());
+        CHECK(error->code() == ErrorCode::Timeout);
+        CHECK(error->culprits() == Culprits{0});
+        const std::string text = error->what();
+        CHECK_THAT(text, Catch::Contains("rank 2 waited until its deadline for rank 0"));
+        CHECK(text.find("reported: ") == text.rfind("reported: "));  // not once for each who passed it on
+    }
 }

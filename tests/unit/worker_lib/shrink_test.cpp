@@ -54,8 +54,8 @@ TEST_CASE("the survivors of a failed group go on in a smaller one, in the same o
         gate.pass();
         return result;
     });
-    const std::vector<std::string> expected{"world/shrink1 9/0/4", "", "world/shrink1 9/1/4", "world/shrink1 9/2/4",
-                                            "world/shrink1 9/3/4"};
+    const std::vector<std::string> expected{"world/shrink1:1 9/0/4", "", "world/shrink1:1 9/1/4",
+                                            "world/shrink1:1 9/2/4", "world/shrink1:1 9/3/4"};
     for (std::size_t rank = 0; rank < results.size(); ++rank) {
         CHECK(results[rank].text() == "");
         CHECK(results[rank].value == expected[rank]);
@@ -110,7 +110,7 @@ TEST_CASE("survivors that disagree are told so at once, also about somebody who 
         INFO(errors[rank]->what());
         CHECK(errors[rank]->code() == ErrorCode::Mismatch);
         CHECK(errors[rank]->culprits() == Culprits{0});
-        CHECK_THAT(errors[rank]->what(), Catch::Contains("excludes rank 3, rank 0 excludes ranks 2 3"));
+        CHECK_THAT(errors[rank]->what(), Catch::Contains("excludes rank 3, rank 0 excludes ranks 2 and 3"));
     }
     REQUIRE(errors[0]);
     CHECK(errors[0]->culprits() == Culprits{1});
@@ -135,6 +135,61 @@ TEST_CASE("a survivor that is gone, or does not come, is named", "[shrink][unit]
     CHECK(errors[0]->code() == (gone ? ErrorCode::PeerLost : ErrorCode::Timeout));
     CHECK(errors[0]->culprits() == Culprits{2});
     CHECK_THAT(errors[0]->what(), Catch::Contains(gone ? "has left the group normally" : "for rank 2 to call it"));
+}
+
+TEST_CASE("who calls shrink again meets those who call it for the first time", "[shrink][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}}));
+    const LocalWorld world{.ranks_per_node = shape, .init_timeout = milliseconds(3'000)};
+    const auto results = try_ranks(world, [](Context& context) {
+        const std::vector<int> exclude{3};
+        std::string result;
+        context.world().barrier().wait();
+        if (context.rank() == 0) {
+            try {
+                return "formed without the others: " + context.world().shrink(exclude)->name();
+            } catch (const Error& error) {
+                result = error.code() == ErrorCode::Timeout && error.culprits() == Culprits{1, 2} ? "late " : "wrong ";
+            }
+            context.store().set("failed", "yes");
+        }
+        (void)context.store().get("failed", milliseconds(20'000));
+        if (context.rank() == 3) return result;
+        const auto group = context.world().shrink(exclude);
+        result += add_up(context, *group);
+        group->barrier().wait();
+        return result;
+    });
+    const std::vector<std::string> expected{"late 3/0/3", "3/1/3", "3/2/3", ""};
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+        CHECK(results[rank].text() == "");
+        CHECK(results[rank].value == expected[rank]);
+    }
+}
+
+TEST_CASE("survivors that disagreed can agree the next time", "[shrink][unit]") {
+    Gate disagreed(2);
+    Gate gate(3);
+    const auto results = try_ranks({.ranks_per_node = {3}}, [&](Context& context) {
+        std::string result;
+        if (context.rank() != 2) {
+            const std::vector<int> both{2};
+            try {
+                (void)context.world().shrink(context.rank() == 0 ? both : std::vector<int>{});
+            } catch (const Error& error) {
+                result = error.code() == ErrorCode::Mismatch ? "no, " : "wrong, ";
+            }
+            disagreed.pass();
+            const auto group = context.world().shrink(both);
+            result += add_up(context, *group);
+        }
+        gate.pass();
+        return result;
+    });
+    const std::vector<std::string> expected{"no, 1/0/2", "no, 1/1/2", ""};
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+        CHECK(results[rank].text() == "");
+        CHECK(results[rank].value == expected[rank]);
+    }
 }
 
 TEST_CASE("a monitored barrier that all reach lets all pass, again and again", "[barrier][unit]") {

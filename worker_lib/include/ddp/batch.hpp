@@ -21,6 +21,7 @@ struct TransferBatch;
 class Batch {
 public:
     explicit Batch(detail::GroupImpl& group);
+    /// The other one is empty afterwards.
     Batch(Batch&&) noexcept;
     Batch& operator=(Batch&&) noexcept;
     ~Batch();
@@ -35,6 +36,8 @@ public:
     Work start(Stream stream = {}, OpOptions options = {});
 
 private:
+    [[nodiscard]] detail::TransferBatch& collected();
+
     detail::GroupImpl* group_;
     std::unique_ptr<detail::TransferBatch> transfers_;
 };

@@ -124,9 +124,10 @@ public:
 
     /// Collective over those who stay, after a failure or without one: a new group of all ranks but `exclude`, in the
     /// same order, with memory and connections of its own. The excluded need not be alive, and this group not usable.
-    /// Waits for the survivors as long as init_timeout, then as long for their connections. Throws InvalidArgument if it
-    /// excludes this rank; Mismatch if survivors exclude different ranks, PeerLost or Timeout if one of them does not
-    /// come: then call it again. The k-th calls of all ranks belong together, also where some of them have failed.
+    /// Waits for the survivors as long as init_timeout, then as long until they are connected. Throws InvalidArgument
+    /// if it excludes this rank; Mismatch if survivors exclude different ranks, PeerLost or Timeout if one of them does
+    /// not come: then call it again. Ranks that exclude the same ones and wait at the same time belong together,
+    /// however often each has called it before.
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
 
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.

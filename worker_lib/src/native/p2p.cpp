@@ -48,7 +48,7 @@ P2p::P2p(P2pSetup setup)
     : setup_(std::move(setup)),
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
       pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
-      owner_{setup_.rank, setup_.arena, setup_.node, {}} {
+      owner_{setup_.rank, setup_.arena, setup_.node, {}, {}} {
     std::ranges::copy(bell_.name(), page_.bell.begin());
     if (!setup_.listener) return;
     ready_.emplace();
@@ -195,7 +195,10 @@ bool P2p::pass() {
         if (found != neighbours_.end()) ring(*found);
     }
     collect_finished();
-    return moved;
+    if (!owner_.told) return moved;
+    setup_.node.relay(*owner_.told);  // the reporter's name is in it
+    fail(*owner_.told, nullptr, true);
+    return false;
 }
 
 void P2p::collect_finished() {
@@ -212,12 +215,21 @@ bool P2p::guarded_pass() {
     if (failure_ && !submitted_any_.load(std::memory_order_acquire)) return false;
     try {
         return pass();
+    } catch (...) {
+        fail_by_exception();
+        return false;
+    }
+}
+
+/// Inside a handler.
+void P2p::fail_by_exception() {
+    try {
+        throw;
     } catch (const Error& error) {
         fail(error, nullptr, true);
     } catch (const std::exception& error) {  // out of memory, most likely
         fail(Error(ErrorCode::System, error.what()), nullptr, true);
     }
-    return false;
 }
 
 void P2p::take_submitted() {

@@ -96,9 +96,11 @@ private:
     [[nodiscard]] std::unique_ptr<P2pPeer> connect_remote(int rank);
     void let_in();
     void look_at_connections();
+    [[nodiscard]] bool drain(P2pPeer& peer);
     [[nodiscard]] bool fail_for(int rank, const Error& why);
     void say_goodbye(const Error& why, bool failed);
     [[nodiscard]] bool guarded_pass();
+    void fail_by_exception();
     [[nodiscard]] bool settle();
     void look_around();
     void look_for_absent();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/error.hpp"
+#include "ddp/error.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
@@ -21,6 +22,13 @@ namespace {
 constexpr std::size_t kMostStrangers = 64;
 /// Of a peer that closes the connection before it has said who it is: it may have been out of descriptors.
 constexpr int kTries = 5;
+
+/// We have none left: that says nothing about the peer.
+bool is_lack(const ddprun::Error& error) {
+    if (error.code.category() != boost::system::system_category()) return false;
+    const int number = error.code.value();
+    return number == EMFILE || number == ENFILE || number == ENOBUFS || number == ENOMEM || number == EADDRNOTAVAIL;
+}
 
 std::string text_of(int error) { return ddprun::system_error("the connection failed", error).message; }
 
@@ -57,6 +65,7 @@ void SocketOutlet::begin() {
     done_ = 0;
     auto begun = begin_connect_tcp(member_.address, member_.p2p_port);
     if (!begun) {
+        if (is_lack(begun.error())) throw Error(ErrorCode::System, begun.error().message + " (ulimit -n?)");
         broken_ = begun.error().message;
         return;
     }

@@ -35,6 +35,7 @@ private:
 /// The own connection to a peer: first both prove who they are, then frames follow.
 class SocketOutlet final : public Outlet {
 public:
+    /// Throws Error{System} when there are no descriptors or ports, as push() and look() do.
     SocketOutlet(const ReadySet& ready, const Hello& own, int peer, const Member& member);
     ~SocketOutlet() override;
 

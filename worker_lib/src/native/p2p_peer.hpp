@@ -27,7 +27,14 @@ struct P2pOwner {
     const HeapArena& arena;
     const Node& node;
     std::vector<Pending> finished;  ///< transfers, for the owner to take
+    std::optional<Error> told;      ///< why the group has failed, as a peer has said
 };
+
+[[nodiscard]] inline std::span<std::byte> bytes_of(const Buffer& buffer) {
+    return {static_cast<std::byte*>(buffer.data), buffer.bytes()};
+}
+/// What a message counts against the window: empty ones need room, too.
+[[nodiscard]] inline std::size_t window_cost(std::size_t bytes) { return bytes + sizeof(Frame); }
 
 /// Where a peer's buffers can be touched directly.
 struct PeerMemory {
@@ -55,7 +62,7 @@ public:
         bool peer_concerned = false;  ///< it has something to look at
     };
     /// Moves what can be moved now, at most a few MiB. Throws Error{Mismatch}, Error{System} for a peer that does not
-    /// keep the rules, or the failure of which the peer tells.
+    /// keep the rules.
     [[nodiscard]] Progress progress();
     /// Tells the peer why nothing follows, if there is room for it now: the group has failed, or we leave.
     void say_goodbye(const FailureNote& why, bool failed);

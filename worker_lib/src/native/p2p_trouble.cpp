@@ -15,7 +15,7 @@ namespace ddp::detail {
 
 namespace {
 
-/// In which a rank that leaves says what it has to say.
+/// In which a rank that leaves says what it has to say, or what it has sent is taken: 100 MiB at most.
 constexpr int kLastTurns = 100;
 
 /// The first transfer of a work that is not done, in words.
@@ -38,7 +38,7 @@ bool waits_for(const P2pWork& work, int rank) {
 void P2p::look_around() {
     if (failure_) return;
     look_at_connections();
-    if (!busy()) return;
+    if (failure_ || !busy()) return;
     helped_ ? setup_.node.say_listening() : setup_.node.say_waiting();  // a program that computes is late elsewhere
     const auto now = ddprun::Clock::now();
     for (LocalPeer& neighbour : neighbours_) {
@@ -53,7 +53,11 @@ void P2p::look_around() {
 /// Also while nothing is under way: a connection in the making wants its greeting.
 void P2p::look_at_connections() {
     for (RemotePeer& remote : remotes_) {
-        remote.outlet->look();
+        try {
+            remote.outlet->look();
+        } catch (...) {
+            return fail_by_exception();
+        }
         const bool known = remote.gone.has_value();
         remote.gone = remote.inlet->ended();
         if (remote.peer->departure()) remote.gone = "it has left";
@@ -64,12 +68,24 @@ void P2p::look_at_connections() {
     }
 }
 
+/// Takes what a peer that is gone has sent: all of that counts. True: there is more than fits into one go.
+bool P2p::drain(P2pPeer& peer) {
+    bool moved = true;
+    try {
+        for (int turn = 0; moved && turn < kLastTurns; ++turn) moved = peer.progress().moved;
+    } catch (...) {
+        fail_by_exception();
+        return false;
+    }
+    collect_finished();
+    return moved;
+}
+
 void P2p::look_for_absent() {
     for (std::size_t i = 0; i < neighbours_.size(); ++i) {  // there may be more in the end
         const auto gone = setup_.node.absence(neighbours_[i].index);
         if (!gone) continue;
-        while (guarded_pass()) {  // what it sent before it went counts
-        }
+        if (drain(*neighbours_[i].peer)) continue;
         if (failure_ || fail_for(neighbours_[i].peer->rank(), gone->error)) return;
     }
     for (std::size_t i = 0; i < remotes_.size(); ++i) {

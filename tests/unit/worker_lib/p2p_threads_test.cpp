@@ -1,0 +1,165 @@
+// Sends and receives of several threads, callbacks included: all come through, and who waits hears of it at once,
+// whoever else was woken.
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "worker_lib/src/native/p2p_bell.hpp"
+#include "worker_lib/src/native/waiter.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool has_rung(const detail::Bell& bell) {
+    pollfd one{.fd = bell.fd(), .events = POLLIN, .revents = 0};
+    return ::poll(&one, 1, 0) > 0;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that rang itself without end can still wake its neighbours", "[p2p][unit]") {
+    detail::Bell own;
+    const detail::Bell neighbour;
+    for (int i = 0; i < 5000; ++i) own.ring_own();
+    own.ring(neighbour.name());
+    CHECK(has_rung(neighbour));
+    CHECK(has_rung(own));
+    own.silence();
+    CHECK_FALSE(has_rung(own));
+    own.ring_own();
+    CHECK(has_rung(own));
+}
+
+TEST_CASE("who waits for what another thread has just received does not sleep until its next look", "[p2p][unit]") {
+    // The group's thread receives two messages at once; the callback of the first holds it up before it can end the
+    // second, for which we wait.
+    constexpr auto kCallback = std::chrono::milliseconds(10);
+    constexpr int kRounds = 5;
+    const auto results = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        ProcessGroup& world = context.world();
+        Clock::duration least = Clock::duration::max();
+        for (int round = 0; round < kRounds; ++round) {
+            std::int64_t first = 0;
+            std::int64_t second = 0;
+            if (world.rank() == 1) {
+                world.barrier().wait();
+                Batch batch = world.batch();
+                batch.send(buffer(first), 0, 1).send(buffer(second), 0, 2).start().wait();
+                continue;
+            }
+            std::promise<void> received;
+            std::promise<Clock::time_point> ended;
+            Work one = world.recv(buffer(first), 1, 1);
+            Work other = world.recv(buffer(second), 1, 2);
+            one.then([&](const std::exception_ptr&) {
+                received.set_value();
+                std::this_thread::sleep_for(kCallback);
+                ended.set_value(Clock::now());
+            });
+            world.barrier().wait();
+            received.get_future().wait();
+            other.wait();
+            const auto done = Clock::now();
+            least = std::min(least, done - ended.get_future().get());
+        }
+        return least;
+    });
+    CHECK(results[0] < detail::Waiter::kNap / 2);
+}
+
+TEST_CASE("callbacks of transfers may start others", "[p2p][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        ProcessGroup& world = context.world();
+        std::int64_t first = world.rank();
+        std::int64_t second = -1;
+        if (world.rank() == 0) {
+            world.send(buffer(first), 1).wait();
+            world.recv(buffer(second), 1).wait();
+        } else {
+            std::promise<Work> answered;
+            world.recv(buffer(first), 0).then([&](const std::exception_ptr&) {
+                answered.set_value(world.send(buffer(second = first + 7), 0));
+            });
+            answered.get_future().get().wait();
+        }
+        return second;
+    });
+    CHECK(results == std::vector<std::int64_t>{7, 7});
+}
+
+TEST_CASE("a callback may start a transfer while another one is being submitted", "[p2p][unit]") {
+    // In threads of their own: what hangs must not keep the program.
+    std::packaged_task<std::vector<std::int64_t>()> task([] {
+        return run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+            ProcessGroup& world = context.world();
+            std::int64_t right = 0;
+            for (std::int64_t round = 0; round < 200; ++round) {
+                std::int64_t first = round;
+                std::int64_t second = -1;
+                if (world.rank() == 0) {
+                    world.barrier().wait();
+                    Batch both = world.batch();
+                    both.send(buffer(first), 1, 1).send(buffer(first), 1, 2).start().wait();
+                    world.recv(buffer(second), 1).wait();
+                    right += second == round + 7 ? 1 : 0;
+                } else {
+                    std::promise<Work> answered;
+                    std::int64_t answer = 0;
+                    Work asked = world.recv(buffer(second), 0, 1);
+                    asked.then([&](const std::exception_ptr&) {
+                        answered.set_value(world.send(buffer(answer = second + 7), 0));
+                    });
+                    world.barrier().wait();
+                    world.recv(buffer(first), 0, 2).wait();
+                    answered.get_future().get().wait();
+                    right += first == round ? 1 : 0;
+                }
+            }
+            return right;
+        });
+    });
+    auto results = task.get_future();
+    std::thread(std::move(task)).detach();
+    REQUIRE(results.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+    CHECK(results.get() == std::vector<std::int64_t>{200, 200});
+}
+
+TEST_CASE("threads that wait for different transfers all come through", "[p2p][unit]") {
+    const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        ProcessGroup& world = context.world();
+        constexpr int kThreads = 4;
+        constexpr int kRounds = 200;
+        std::vector<std::thread> threads;
+        std::vector<int> wrong(kThreads);
+        for (int t = 0; t < kThreads; ++t) {
+            threads.emplace_back([&world, &wrong, t] {
+                for (int i = 0; i < kRounds; ++i) {
+                    std::int64_t value = world.rank() == 0 ? i : -1;
+                    if (world.rank() == 0) {
+                        world.send(buffer(value), 1, t).wait();
+                        world.recv(buffer(value), 1, t).wait();
+                        wrong[static_cast<std::size_t>(t)] += value != i + 1;
+                    } else {
+                        world.recv(buffer(value), 0, t).wait();
+                        ++value;
+                        world.send(buffer(value), 0, t).wait();
+                    }
+                }
+            });
+        }
+        for (auto& thread : threads) thread.join();
+        return wrong;
+    });
+    CHECK(results[0] == std::vector<int>(4));
+}
