@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/batch.hpp"
 #include "ddp/context.hpp"
 #include "ddp/types.hpp"
 #include "tests/unit/worker_lib/moved_bytes.hpp"
@@ -15,7 +16,8 @@ namespace ddp::testing {
 /// A rank's part: several pieces in each operation, so that the end comes in the middle of one.
 inline constexpr std::size_t kPart = 200'000;
 
-/// One collective of a rank, again and again with the same buffers: its input outside the arena, its output inside.
+/// One collective of a rank, or "p2p", again and again with the same buffers: its input outside the arena, its output
+/// inside.
 class Repeated {
 public:
     Repeated(ProcessGroup& group, std::string what) : group_(group), what_(std::move(what)) {
@@ -33,6 +35,9 @@ public:
         const Buffer own_out{output_, own_, DType::f32};
         const Buffer whole_out{output_, whole_, DType::f32};
         if (what_ == "barrier") return group_.barrier();
+        if (what_ == "p2p") return pass_on();
+        if (what_ == "small all_reduce")
+            return group_.all_reduce(buffer(std::span(input_).first(1)), {output_, 1, DType::f32}, ReduceOp::Sum);
         if (what_ == "all_reduce") return group_.all_reduce(whole_in, whole_out, ReduceOp::Sum);
         if (what_ == "broadcast") return group_.broadcast(whole_out, 0);
         if (what_ == "reduce") return group_.reduce(whole_in, whole_out, 0, ReduceOp::Sum);
@@ -49,6 +54,15 @@ public:
     }
 
 private:
+    /// To the next rank, from the one before.
+    Work pass_on() {
+        const int ranks = group_.size();
+        Batch batch = group_.batch();
+        batch.send(buffer(std::span(input_).first(kPart)), (group_.rank() + 1) % ranks)
+            .recv({output_, kPart, DType::f32}, (group_.rank() + ranks - 1) % ranks);
+        return batch.start();
+    }
+
     ProcessGroup& group_;
     const std::string what_;
     Counts counts_;
