@@ -30,8 +30,23 @@ public:
     [[nodiscard]] virtual float* allocate(std::size_t count) = 0;
     virtual void all_reduce(float* values, std::size_t count) = 0;  ///< sum, in place
     virtual void broadcast(float* values, std::size_t count) = 0;   ///< from rank 0
+    /// Sends `values` to the next rank, and receives as many from the one before into inbox(). Not every way can.
+    virtual void send_receive(float* /*values*/, std::size_t /*count*/) {
+        throw std::invalid_argument("this one has no sends and receives");
+    }
     /// Microseconds of each of `calls` exchanges of ResNet-50's gradients, written anew before each.
     [[nodiscard]] virtual std::vector<double> time_gradients(std::size_t calls);
+
+protected:
+    [[nodiscard]] float* inbox(std::size_t count) {
+        if (count > inbox_count_) inbox_ = allocate(count);
+        inbox_count_ = std::max(inbox_count_, count);
+        return inbox_;
+    }
+
+private:
+    float* inbox_ = nullptr;
+    std::size_t inbox_count_ = 0;
 };
 
 /// How long each of `calls` runs of `exchange` takes, each after a `prepare` and a barrier.
@@ -93,6 +108,7 @@ inline Cell parse_cell(const std::string& text) {
 inline void call(Peer& peer, const Cell& cell, float* values) {
     if (cell.op == "all_reduce") return peer.all_reduce(values, cell.bytes / sizeof(float));
     if (cell.op == "broadcast") return peer.broadcast(values, cell.bytes / sizeof(float));
+    if (cell.op == "sendrecv") return peer.send_receive(values, cell.bytes / sizeof(float));
     if (cell.op == "barrier") return peer.barrier();
     throw std::invalid_argument("no collective is called " + cell.op);
 }

@@ -25,6 +25,12 @@ public:
         group_.all_reduce({values, count}, ddp::ReduceOp::Sum).wait();
     }
     void broadcast(float* values, std::size_t count) override { group_.broadcast({values, count}, 0).wait(); }
+    void send_receive(float* values, std::size_t count) override {
+        const int size = group_.size();
+        ddp::Batch batch = group_.batch();
+        batch.send({values, count}, (rank() + 1) % size).recv({inbox(count), count}, (rank() + size - 1) % size);
+        batch.start().wait();
+    }
     std::vector<double> time_gradients(std::size_t calls) override {
         const auto counts = ddprun::bench::resnet50();
         std::vector<ddp::ParamSpec> specs;

@@ -9,7 +9,10 @@ namespace {
 
 class MpiPeer final : public ddprun::bench::Peer {
 public:
-    MpiPeer() { MPI_Comm_rank(MPI_COMM_WORLD, &rank_); }
+    MpiPeer() {
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+        MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    }
     int rank() const override { return rank_; }
     void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
     double largest(double value) override {
@@ -26,9 +29,15 @@ public:
     void broadcast(float* values, std::size_t count) override {
         MPI_Bcast(values, static_cast<int>(count), MPI_FLOAT, 0, MPI_COMM_WORLD);
     }
+    void send_receive(float* values, std::size_t count) override {
+        const int elements = static_cast<int>(count);
+        MPI_Sendrecv(values, elements, MPI_FLOAT, (rank_ + 1) % size_, 0, inbox(count), elements, MPI_FLOAT,
+                     (rank_ + size_ - 1) % size_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
 
 private:
     int rank_ = 0;
+    int size_ = 1;
     std::vector<std::unique_ptr<float[]>> own_;
 };
 
