@@ -82,9 +82,10 @@ TEST_CASE("at its deadline a receive names who sent nothing, and so does a large
 }
 
 TEST_CASE("in a chain of receives the silent rank is named, not one that waits itself", "[p2p][unit]") {
+    const auto shape = GENERATE(values<Shape>({{3}, {1, 1, 1}, {1, 2}, {2, 1}}));
     Gate gate(3);
     const auto errors =
-        errors_of({.ranks_per_node = {3}}, behind(gate, [](Context& context) {
+        errors_of({.ranks_per_node = shape}, behind(gate, [](Context& context) {
                       if (context.rank() == 2) return;
                       float value = 0;
                       const auto timeout = milliseconds(context.rank() == 0 ? 1500 : 1600);

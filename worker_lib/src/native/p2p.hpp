@@ -82,6 +82,9 @@ private:
         std::optional<std::string> gone;  ///< why
         ddprun::TimePoint until;          ///< from then on it will not say why any more
         std::uint64_t arrived = 0;        ///< bytes, as last seen
+        std::uint64_t listening = 0;      ///< as last heard, and since when, or since when we ask
+        ddprun::TimePoint since;
+        ddprun::TimePoint asked;
     };
 
     using Running = std::unique_lock<std::mutex>;
@@ -105,6 +108,7 @@ private:
     void look_around();
     void look_for_absent();
     void look_at_deadlines();
+    void ask_remotes(ddprun::TimePoint now);
     [[nodiscard]] bool is_listening(int rank) const;
     void fail(const Error& failure, const P2pWork* about, bool tell);
     void ring(const LocalPeer& neighbour) const;

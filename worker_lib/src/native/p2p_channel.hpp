@@ -38,6 +38,8 @@ enum class FrameKind : std::uint8_t {
     kPlaced,   ///< sender: id
     kData,     ///< sender: payload, id
     kCredit,   ///< receiver: it has taken `count` of the bytes that the sender counts against its window
+    kAsk,      ///< between nodes: does the peer wait itself? Inside one its memory says so
+    kAnswer,   ///< count: how often it has said so, see PostPage::listening
     kGoodbye,  ///< payload: a FailureNote, why nothing follows; count: 1 if the group has failed, 0 if the sender
                ///< leaves
 };

@@ -79,6 +79,14 @@ void P2pPeer::end_frame() {
         case FrameKind::kPlaced: finish(take(accepted_, frame_.id)); break;
         case FrameKind::kData: finish(*std::exchange(receiver_, std::nullopt)); break;
         case FrameKind::kCredit: window_used_ -= std::min(window_used_, static_cast<std::size_t>(frame_.count)); break;
+        case FrameKind::kAsk:
+            enqueue(FrameKind::kAnswer, 0);
+            outbox_.back().frame.count = owner_.listening.load(std::memory_order_relaxed);
+            break;
+        case FrameKind::kAnswer:
+            asked_ = false;
+            listening_ = frame_.count;
+            break;
         case FrameKind::kGoodbye: {
             FailureNote note;
             std::memcpy(&note, unclaimed_.data(), sizeof(note));

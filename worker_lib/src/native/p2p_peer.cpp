@@ -115,6 +115,10 @@ bool P2pPeer::owes_word() const {
     });
 }
 
+void P2pPeer::ask() {
+    if (!std::exchange(asked_, true)) enqueue(FrameKind::kAsk, 0);
+}
+
 void P2pPeer::say_goodbye(const FailureNote& why, bool failed) {
     if (cut_off_) return;
     goodbye_ = why;

@@ -3,6 +3,7 @@
 // has come, keeps the rules of FrameKind, and moves bytes without ever waiting. Who holds P2p's lock for running owns
 // it.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -26,8 +27,9 @@ struct P2pOwner {
     int rank = 0;
     const HeapArena& arena;
     const Node& node;
-    std::vector<Pending> finished;  ///< transfers, for the owner to take
-    std::optional<Error> told;      ///< why the group has failed, as a peer has said
+    const std::atomic<std::uint64_t>& listening;  ///< of the own PostPage
+    std::vector<Pending> finished;                ///< transfers, for the owner to take
+    std::optional<Error> told;                    ///< why the group has failed, as a peer has said
 };
 
 [[nodiscard]] inline std::span<std::byte> bytes_of(const Buffer& buffer) {
@@ -64,6 +66,10 @@ public:
     /// Moves what can be moved now, at most a few MiB. Throws Error{Mismatch}, Error{System} for a peer that does not
     /// keep the rules.
     [[nodiscard]] Progress progress();
+    /// Asks the peer how often it has said that it waits, unless it owes us an answer.
+    void ask();
+    /// What it has answered last.
+    [[nodiscard]] std::uint64_t listening() const { return listening_; }
     /// Tells the peer why nothing follows, if there is room for it now: the group has failed, or we leave.
     void say_goodbye(const FailureNote& why, bool failed);
     /// Its reason, if it has said that it leaves.
@@ -132,6 +138,8 @@ private:
     FailureNote goodbye_;
     bool cut_off_ = false;  ///< the peer has part of a frame, of which the rest is gone
     std::optional<Error> departure_;
+    bool asked_ = false;
+    std::uint64_t listening_ = 0;
 
     // The frame that is coming in.
     Frame frame_;

@@ -17,6 +17,9 @@ namespace {
 
 /// In which a rank that leaves says what it has to say, or what it has sent is taken: 100 MiB at most.
 constexpr int kLastTurns = 100;
+/// So long before a deadline ranks of other nodes are asked whether they wait themselves: they are silent, or answer
+/// several times.
+constexpr auto kAsking = 3 * kSilence;
 
 /// The first transfer of a work that is not done, in words.
 std::string unfinished_text(const P2pWork& work) {
@@ -45,6 +48,7 @@ void P2p::look_around() {
         const auto count = neighbour.page->listening.load(std::memory_order_relaxed);
         if (std::exchange(neighbour.listening, count) != count) neighbour.since = now;
     }
+    ask_remotes(now);
     if (const auto poison = setup_.node.failure()) return fail(*poison, nullptr, false);
     look_for_absent();
     if (!failure_) look_at_deadlines();
@@ -118,11 +122,28 @@ bool P2p::fail_for(int rank, const Error& why) {
     return false;
 }
 
-/// Whether the peer says that it waits for messages itself. Of another node's ranks nothing is known: they may.
+/// Near the deadline: whether they are late, or wait themselves.
+void P2p::ask_remotes(ddprun::TimePoint now) {
+    for (const auto& [seq, work] : in_flight_) {
+        if (now + kAsking < work->batch.deadline) continue;
+        for (RemotePeer& remote : remotes_) {
+            if (!waits_for(*work, remote.peer->rank())) continue;
+            const bool begins = now - std::exchange(remote.asked, now) >= kSilence;
+            const auto count = remote.peer->listening();
+            if (std::exchange(remote.listening, count) != count || begins) remote.since = now;
+            remote.peer->ask();
+        }
+    }
+}
+
+/// Whether the peer says that it waits for somebody itself.
 bool P2p::is_listening(int rank) const {
-    if (rank == setup_.rank) return true;
-    const auto found = std::ranges::find(neighbours_, rank, [](const LocalPeer& one) { return one.peer->rank(); });
-    return found == neighbours_.end() || ddprun::Clock::now() - found->since < kSilence;
+    const auto now = ddprun::Clock::now();
+    const auto is = [rank](const auto& one) { return one.peer->rank() == rank; };
+    const auto neighbour = std::ranges::find_if(neighbours_, is);
+    if (neighbour != neighbours_.end()) return now - neighbour->since < kSilence;
+    const auto remote = std::ranges::find_if(remotes_, is);
+    return remote == remotes_.end() || now - remote->since < kSilence;  // neither: it is this rank
 }
 
 void P2p::look_at_deadlines() {
