@@ -52,10 +52,14 @@ public:
         while (!nap_until(ready)) check();
     }
 
-    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond at most,
-    /// and one look where the peers need the cores.
+    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond at most, and
+    /// where the peers need the cores, one turn of theirs.
     template <typename Ready>
     [[nodiscard]] bool glance(Ready ready) const {
+        if (pauses_ == 0) {
+            if (ready()) return true;
+            yield();
+        }
         for (int i = 0; i < pauses_; ++i) {
             if (ready()) return true;
             if (i >= kWithoutPause) pause();
