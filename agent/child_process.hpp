@@ -32,8 +32,8 @@ struct ChildSpec {
 class ChildProcess {
 public:
     /// Starts `spec` in its own session, to be killed when this thread ends, with default signal handling, the caller's
-    /// stdin and no other descriptors than those of `spec`. Returns after the exec. Errors: the errno of exec, with the path; start_error()
-    /// for all that comes before the exec. No process is left then.
+    /// stdin and no other descriptors than those of `spec`. Returns after the exec. Errors: the errno of exec, with the
+    /// path; start_error() for all that comes before the exec. No process is left then.
     [[nodiscard]] static Result<ChildProcess> start(boost::asio::io_context& io, const ChildSpec& spec);
 
     /// Kills what is left of the group with SIGKILL and reaps.
@@ -43,11 +43,14 @@ public:
 
     [[nodiscard]] pid_t pid() const { return pid_; }
 
-    /// Calls `ended` once, from the io_context, when the process has ended.
+    /// Calls `ended` once, from the io_context, when the process has ended. It may still have no status() then: while
+    /// somebody traces it (gdb, strace, its own leak checker) the kernel shows us its end only when the tracer has seen
+    /// it or is gone, and sends a SIGCHLD at that time.
     void async_wait(std::function<void()> ended);
 
-    /// How it ended; empty while it runs. It stays a zombie until reap(), so that its pid and its group's number cannot
-    /// pass to a stranger and signal_group keeps reaching the group's other members.
+    /// How it ended; empty while it runs, or while its tracer withholds the end. It stays a zombie until reap(), so
+    /// that its pid and its group's number cannot pass to a stranger and signal_group keeps reaching the group's other
+    /// members.
     [[nodiscard]] std::optional<ExitStatus> status() const;
 
     void signal(int number) const;        ///< the process alone

@@ -88,6 +88,8 @@ void WorkerProcesses::all_started() {
 void WorkerProcesses::on_exit(LocalRank rank) {
     Worker& ended = *workers_.at(static_cast<std::size_t>(number(rank)));
     ended.status = ended.process->status();
+    ended.withheld = !ended.status;
+    if (ended.withheld) return;  // sweep() looks again: we get a SIGCHLD when the tracer lets go
     ended.ended_at = Clock::now();
     const bool killed_by_others =
         ended.status->kind == ExitStatus::Kind::kSignaled && ended.status->number == SIGKILL && stop_signal_ != SIGKILL;
@@ -128,14 +130,16 @@ void WorkerProcesses::signal_group(int number) {
     sweep();
 }
 
+bool WorkerProcesses::has_ended(const Worker& worker) { return worker.withheld || worker.process->status(); }
+
 void WorkerProcesses::tell(Worker& worker) const {
-    if (!worker.process->status()) worker.told = true;
+    if (!has_ended(worker)) worker.told = true;
     worker.process->signal_group(stop_signal_);
     worker.process->signal_group(SIGCONT);  // one that is stopped (SIGSTOP, a debugger) could not obey
 }
 
 bool WorkerProcesses::ends_by_itself(Worker& worker) {
-    if (worker.process->status()) return false;  // it has ended, and only what it has left behind is to be told
+    if (has_ended(worker)) return false;  // it has ended, and only what it has left behind is to be told
     worker.err->take_available();
     const auto& traceback = worker.err->traceback_at();
     const bool failing = traceback && Clock::now() - *traceback < kRecentTraceback;
@@ -154,8 +158,12 @@ void WorkerProcesses::notify_workers(int number) {
     }
 }
 
-/// Reaps strays that have ended and, while the group is stopping, passes the signal to those that are new.
+/// Takes the ends that were withheld, reaps strays that have ended and, while the group is stopping, passes the signal
+/// to those that are new.
 void WorkerProcesses::sweep() {
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+        if (workers_[i]->withheld) on_exit(LocalRank{static_cast<int>(i)});
+    }
     for (const pid_t stray : strays()) {
         if (::waitpid(stray, nullptr, WNOHANG) == stray) {
             told_.erase(stray);

@@ -84,7 +84,8 @@ private:
         std::optional<ChildProcess> process;  ///< empty once reaped
         std::optional<ExitStatus> status;
         TimePoint ended_at;
-        bool told = false;  ///< it got the group's signal while it ran
+        bool told = false;      ///< it got the group's signal while it ran
+        bool withheld = false;  ///< it has ended, but a process that traces it has not let us see how
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
         std::optional<ErrorFile> error_file;
@@ -95,6 +96,7 @@ private:
         return *workers_.at(static_cast<std::size_t>(number(rank)));
     }
     [[nodiscard]] std::vector<pid_t> strays() const;
+    [[nodiscard]] static bool has_ended(const Worker& worker);
     [[nodiscard]] static bool ends_by_itself(Worker& worker);
     void tell(Worker& worker) const;
     void tell_the_spared();

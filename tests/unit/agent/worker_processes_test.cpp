@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 
+#include "agent/board/process_state.hpp"
 #include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/processes.hpp"
@@ -179,6 +180,28 @@ TEST_CASE("a worker that is failing by itself may end by itself, and is told to 
     CHECK(group.unasked_ends == std::set<int>{0, 1});
     CHECK(group.processes.failing_since(LocalRank{0}));
     CHECK_FALSE(group.processes.failing_since(LocalRank{3}));
+}
+
+TEST_CASE("an end that a debugger keeps to itself is known as soon as the debugger lets go", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"exit-traced=3"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] { return process_state(group.processes.pid(LocalRank{0})) == "ended"; }));
+    group.until([] { return true; });  // its pidfd has been readable for a whole turn of the loop
+    if (group.exits.contains(0) && group.exits[0].number == 97) {
+        WARN("SKIPPED: no process may trace another one here (ptrace)");
+        return;
+    }
+    CHECK(group.exits.empty());
+    SECTION("by itself") {
+        for (const pid_t debugger : group.mark.processes()) ::kill(debugger, SIGKILL);
+    }
+    SECTION("with the rest of the group, whose signal comes too late for the worker") {
+        group.processes.signal_group(SIGTERM);
+    }
+    CHECK(group.all_gone());
+    CHECK(group.exits[0] == ExitStatus{ExitStatus::Kind::kExited, 3, false});
+    CHECK(group.unasked_ends == std::set<int>{0});
 }
 
 TEST_CASE("a notification is for the workers, not for their helpers", "[agent]") {
