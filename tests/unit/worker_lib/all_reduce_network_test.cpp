@@ -33,6 +33,29 @@ TEST_CASE("between nodes long buffers pass through every algorithm in pieces", "
     }
 }
 
+TEST_CASE("between nodes any number of sockets gives the same bits", "[native][unit]") {
+    const SocketsPerPeer sockets(GENERATE("1", "2", "4"));
+    for (const Setting& setting : settings({{1, 1}, {1, 1, 1}, {2, 1}})) {
+        std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 900'001}};
+        for (const std::size_t count : awkward_counts(setting.size(), 70'001)) {
+            cases.push_back({DType::f32, ReduceOp::Sum, count});
+            cases.push_back({DType::f16, ReduceOp::Avg, count});
+        }
+        CAPTURE(setting.text());
+        CHECK(run_cases(setting, cases) == "");
+    }
+}
+
+TEST_CASE("a number of sockets that makes no sense is refused when a group begins", "[native][unit]") {
+    const auto* const text = GENERATE("0", "9", "-1", "4 ", "four");
+    const SocketsPerPeer sockets(text);
+    const auto outcomes = try_ranks({.ranks_per_node = {1, 1}}, [](Context&) {});
+    for (const auto& outcome : outcomes) {
+        CHECK_THAT(outcome.text(), Catch::Contains(std::string("DDPRUN_SOCKETS_PER_PEER is '") + text +
+                                                   "', expected a whole number from 1 to 8"));
+    }
+}
+
 TEST_CASE("rules for all-reduce that make no sense are refused when a group begins", "[native][unit]") {
     const Rules rules("ring:0-max");
     const auto outcomes = try_ranks({.ranks_per_node = {1, 1}}, [](Context&) {});

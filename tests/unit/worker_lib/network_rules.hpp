@@ -1,18 +1,28 @@
 #pragma once
-// By which algorithms a world's all-reduces pass between nodes.
+// By which algorithms a world's all-reduces pass between nodes, and over how many sockets.
 
 #include <cstdlib>
 #include <vector>
 
 namespace ddp::testing {
 
-/// DDPRUN_ALLREDUCE for the worlds that are made while this lives.
-class Rules {
+/// A variable for the worlds that are made while this lives.
+class Variable {
 public:
-    explicit Rules(const char* text) { ::setenv("DDPRUN_ALLREDUCE", text, 1); }
-    ~Rules() { ::unsetenv("DDPRUN_ALLREDUCE"); }
-    Rules(const Rules&) = delete;
-    Rules& operator=(const Rules&) = delete;
+    Variable(const char* name, const char* text) : name_(name) { ::setenv(name, text, 1); }
+    ~Variable() { ::unsetenv(name_); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+
+private:
+    const char* const name_;
+};
+
+struct Rules : Variable {
+    explicit Rules(const char* text) : Variable("DDPRUN_ALLREDUCE", text) {}
+};
+struct SocketsPerPeer : Variable {
+    explicit SocketsPerPeer(const char* text) : Variable("DDPRUN_SOCKETS_PER_PEER", text) {}
 };
 
 inline const std::vector<const char*> kRules{"direct:0-max", "rd:0-max", "scatter:0-max",

@@ -1,6 +1,7 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
 #include "worker_lib/src/native/member.hpp"
+#include "worker_lib/src/native/sockets_per_peer.hpp"
 
 using namespace ddp::detail;
 
@@ -37,6 +38,20 @@ TEST_CASE("ranks beyond the smallest node's size talk to no other node", "[nativ
     CHECK(make_topology(nodes, 0).own_carries());
     CHECK_FALSE(make_topology(nodes, 2).own_carries());
     CHECK_FALSE(make_topology(members({"a", "a"}), 0).own_carries());
+}
+
+TEST_CASE("few pairs of nodes get several sockets each, unless the user says how many", "[native][unit]") {
+    const auto usual = SocketsPerPeer::parse(std::nullopt);
+    CHECK(usual.text() == "usual");
+    CHECK(usual.choose(2, 1) == 4);
+    CHECK(usual.choose(3, 1) == 2);
+    CHECK(usual.choose(5, 1) == 1);
+    CHECK(usual.choose(100, 8) == 1);
+    const auto own = SocketsPerPeer::parse("3");
+    CHECK(own.text() == "3");
+    CHECK(own.choose(2, 1) == 3);
+    CHECK(own.choose(100, 8) == 3);
+    CHECK(SocketsPerPeer::parse("").text() == "usual");
 }
 
 TEST_CASE("a member's record survives the store; anything else is refused", "[native][unit]") {

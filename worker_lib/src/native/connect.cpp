@@ -13,6 +13,7 @@
 #include "worker_lib/src/native/interfaces.hpp"
 #include "worker_lib/src/native/native_backend.hpp"
 #include "worker_lib/src/native/sockets.hpp"
+#include "worker_lib/src/native/sockets_per_peer.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
 namespace ddp::detail {
@@ -66,18 +67,22 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
     return ranks;
 }
 
-/// Ranks that go by different rules would wait for messages that never come.
-void compare_rules(const GroupSpec& spec, const std::vector<Member>& members) {
+/// Ranks that go by different rules would wait for messages, or for connections, that never come.
+void compare_settings(const GroupSpec& spec, const std::vector<Member>& members) {
     const auto& own = members[static_cast<std::size_t>(spec.rank)];
-    for (std::size_t rank = 0; rank < members.size(); ++rank) {
-        const Member& other = members[rank];
-        if (other.all_reduce == own.all_reduce) continue;
-        throw Error(ErrorCode::Mismatch,
-                    fmt::format("group '{}': {} goes by DDPRUN_ALLREDUCE {}, {} by {}. Set it alike on all nodes",
-                                spec.name, name_of(spec.rank, own), own.all_reduce,
-                                name_of(static_cast<int>(rank), other), other.all_reduce),
-                    {static_cast<int>(rank)});
-    }
+    const auto compare = [&](const char* variable, std::string Member::*setting) {
+        for (std::size_t rank = 0; rank < members.size(); ++rank) {
+            const Member& other = members[rank];
+            if (other.*setting == own.*setting) continue;
+            throw Error(ErrorCode::Mismatch,
+                        fmt::format("group '{}': {} goes by {} {}, {} by {}. Set it alike on all nodes", spec.name,
+                                    name_of(spec.rank, own), variable, own.*setting,
+                                    name_of(static_cast<int>(rank), other), other.*setting),
+                        {static_cast<int>(rank)});
+        }
+    };
+    compare("DDPRUN_ALLREDUCE", &Member::all_reduce);
+    compare("DDPRUN_SOCKETS_PER_PEER", &Member::sockets_per_peer);
 }
 
 std::string own_address(const Store& store) {
@@ -86,13 +91,15 @@ std::string own_address(const Store& store) {
 }
 
 /// Connections to `peers`, which are the ranks that stand for the other nodes.
-std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vector<int>& peers, int Member::*port) {
+std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vector<int>& peers, int Member::*port,
+                         std::size_t sockets = 1) {
     std::map<int, Link> links;
-    for (auto& [rank, connection] : meet_over_tcp(place, listener, peers, port)) {
+    for (auto& [rank, connections] : meet_over_tcp(place, listener, peers, port, sockets)) {
         const Member& member = place.members[static_cast<std::size_t>(rank)];
-        links[rank].name =
-            fmt::format("rank {} (host {}, pid {}, {})", rank, member.hostname, member.pid, member.address);
-        links[rank].socket = std::move(connection.socket);
+        Link& made = links[rank];
+        made.name = fmt::format("rank {} (host {}, pid {}, {})", rank, member.hostname, member.pid, member.address);
+        made.socket = std::move(connections.front().socket);
+        for (std::size_t i = 1; i < connections.size(); ++i) made.more.push_back(std::move(connections[i].socket));
     }
     return links;
 }
@@ -104,8 +111,10 @@ Connected connect_members(const GroupSpec& spec) {
     result.segment = Segment::create();
     result.segment->control().allows_remote_fences = allow_remote_fences();
     result.rules = AllReduceRules::parse(process_variables()("DDPRUN_ALLREDUCE"));
+    const auto sockets = SocketsPerPeer::parse(process_variables()("DDPRUN_SOCKETS_PER_PEER"));
     Member self = describe_self(spec);
     self.all_reduce = result.rules.text();
+    self.sockets_per_peer = sockets.text();
     if (spec.members.size() == 1) {
         result.topology = make_topology({self}, 0);
         LocalRank alone;
@@ -125,7 +134,7 @@ Connected connect_members(const GroupSpec& spec) {
     std::vector<Member> members;
     for (const std::string& text : exchange(spec, "member", encode(self))) members.push_back(decode_member(text));
 
-    compare_rules(spec, members);
+    compare_settings(spec, members);
     result.topology = make_topology(members, spec.rank);
     result.members = std::move(members);
     const MeetingPlace place{
@@ -135,7 +144,9 @@ Connected connect_members(const GroupSpec& spec) {
     if (result.topology.nodes.size() > 1) result.p2p_listener = std::move(p2p_listener);
     if (!result.topology.own_carries()) return result;
     const std::vector<int> counterparts = result.topology.counterparts();
-    result.links = link(place, listener.get(), counterparts, &Member::port);
+    const auto carriers = static_cast<std::size_t>(result.topology.carriers);
+    result.links = link(place, listener.get(), counterparts, &Member::port,
+                        sockets.choose(result.topology.nodes.size(), carriers));
     if (result.topology.own_index == 0) {
         result.leaders = link(place, alarm_listener.get(), counterparts, &Member::alarm_port);
     }

@@ -9,14 +9,12 @@ namespace ddp::detail {
 
 namespace {
 
-/// What is left of a header and its payload after the first `done` bytes of both.
+/// What comes next on a socket, of a header and its payload.
 class Rest {
 public:
-    Rest(void* header, void* payload, std::size_t payload_bytes, std::size_t done) {
-        constexpr std::size_t kHeader = sizeof(MessageHeader);
-        if (done < kHeader) add(static_cast<std::byte*>(header) + done, kHeader - done);
-        const std::size_t of_payload = done < kHeader ? 0 : done - kHeader;
-        if (of_payload < payload_bytes) add(static_cast<std::byte*>(payload) + of_payload, payload_bytes - of_payload);
+    Rest(void* header, void* payload, const Progress& progress, std::size_t socket) {
+        add(header, progress.header_part(socket));
+        add(payload, progress.payload_part(socket));
         message_.msg_iov = parts_.data();
     }
     Rest(const Rest&) = delete;
@@ -24,7 +22,11 @@ public:
     msghdr* message() { return &message_; }
 
 private:
-    void add(std::byte* data, std::size_t size) { parts_[message_.msg_iovlen++] = {.iov_base = data, .iov_len = size}; }
+    void add(void* data, Range part) {
+        if (part.empty()) return;
+        parts_[message_.msg_iovlen++] = {.iov_base = static_cast<std::byte*>(data) + part.begin,
+                                         .iov_len = part.size()};
+    }
 
     std::array<iovec, 2> parts_{};
     msghdr message_{};
@@ -37,22 +39,26 @@ void Flow::send(std::uint32_t step, std::span<const std::byte> bytes) {
     out_header.step = step;
     out_header.payload_bytes = bytes.size();
     out = bytes;
-    sent = 0;
+    sent = {sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}};
 }
 
 void Flow::receive(std::uint32_t step, std::span<std::byte> bytes) {
     receiving = true;
     in_step = step;
     in = bytes;
-    received = 0;
+    received = {sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}};
 }
 
 void Flow::send_more() {
-    while (!sent_all() && !link->sending_broken) {
-        Rest rest(&out_header, const_cast<std::byte*>(out.data()), out.size(), sent);  // sendmsg does not write to it
-        const ssize_t now = ::sendmsg(link->socket.get(), rest.message(), MSG_NOSIGNAL);
+    for (std::size_t socket = 0; socket < link->sockets(); ++socket) send_more(socket);
+}
+
+void Flow::send_more(std::size_t socket) {
+    while (!sent_all(socket) && !link->sending_broken) {
+        Rest rest(&out_header, const_cast<std::byte*>(out.data()), sent, socket);  // sendmsg does not write to it
+        const ssize_t now = ::sendmsg(link->fd(socket), rest.message(), MSG_NOSIGNAL);
         if (now > 0) {
-            sent += static_cast<std::size_t>(now);
+            sent.advance(socket, static_cast<std::size_t>(now));
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
@@ -61,13 +67,13 @@ void Flow::send_more() {
     }
 }
 
-ssize_t Flow::receive_more() {
-    Rest rest(&in_header, in.data(), in.size(), received);
+ssize_t Flow::receive_more(std::size_t socket) {
+    Rest rest(&in_header, in.data(), received, socket);
     ssize_t now = 0;
     do {
-        now = ::recvmsg(link->socket.get(), rest.message(), 0);
+        now = ::recvmsg(link->fd(socket), rest.message(), 0);
     } while (now < 0 && errno == EINTR);
-    if (now > 0) received += static_cast<std::size_t>(now);
+    if (now > 0) received.advance(socket, static_cast<std::size_t>(now));
     return now;
 }
 

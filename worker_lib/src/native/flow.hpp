@@ -1,22 +1,29 @@
 #pragma once
-// Flow: one connection's part in an exchange: the message to the peer that is being sent and the one from it that is
-// being received, each a header and then the payload, as far as the socket takes and gives without waiting. What the
-// messages mean, and what becomes of errors, is the business of Links.
+// Flow: one peer's part in an exchange: the message to it that is being sent and the one from it that is being
+// received, each a header and then the payload, as far as the sockets take and give without waiting. What the messages
+// mean, and what becomes of errors, is the business of Links.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/unique_fd.hpp"
 #include "worker_lib/src/native/signature.hpp"
+#include "worker_lib/src/native/stripes.hpp"
 
 namespace ddp::detail {
 
+/// The connection to a peer.
 struct Link {
     ddprun::UniqueFd socket;
-    std::string name;             ///< for errors: "rank 3 (host b, pid 71, 10.0.0.3)"
-    bool sending_broken = false;  ///< a message was cut off: nothing sensible can follow
+    std::vector<ddprun::UniqueFd> more;  ///< beside it, for the rest of large messages
+    std::string name;                    ///< for errors: "rank 3 (host b, pid 71, 10.0.0.3)"
+    bool sending_broken = false;         ///< a message was cut off: nothing sensible can follow
+
+    [[nodiscard]] std::size_t sockets() const { return 1 + more.size(); }
+    [[nodiscard]] int fd(std::size_t number) const { return (number == 0 ? socket : more[number - 1]).get(); }
 };
 
 /// Before every message.
@@ -39,28 +46,34 @@ struct Flow {
     bool sending = false;  ///< a message is in hand; it may be sent already
     MessageHeader out_header;
     std::span<const std::byte> out;
-    std::size_t sent = 0;
+    Progress sent;
 
     bool receiving = false;  ///< the same
     std::uint32_t in_step = 0;
     MessageHeader in_header;
     std::span<std::byte> in;
-    std::size_t received = 0;
+    Progress received;
     std::uint64_t messages_in = 0;  ///< that have come whole
 
     void send(std::uint32_t step, std::span<const std::byte> bytes);
     void receive(std::uint32_t step, std::span<std::byte> bytes);
 
-    [[nodiscard]] bool sent_all() const { return !sending || sent == sizeof(MessageHeader) + out.size(); }
-    [[nodiscard]] bool received_all() const { return !receiving || received == sizeof(MessageHeader) + in.size(); }
-    [[nodiscard]] bool cut_off() const { return sent > 0 && !sent_all(); }
-    [[nodiscard]] bool has_header() const { return received >= sizeof(MessageHeader); }
+    [[nodiscard]] bool sent_all() const { return !sending || sent.finished(); }
+    [[nodiscard]] bool sent_all(std::size_t socket) const { return !sending || sent.finished(socket); }
+    [[nodiscard]] bool received_all() const { return !receiving || received.finished(); }
+    /// Whether a socket is to be read. The first one alone, before the header has come and fits.
+    [[nodiscard]] bool expects(std::size_t socket) const {
+        return receiving && !received.finished(socket) && (socket == 0 || received.has_header());
+    }
+    /// In the midst of a message on the first socket, so that no other can follow there.
+    [[nodiscard]] bool cut_off() const { return sent.done(0) > 0 && !sent_all(0); }
 
-    /// Sends what the socket takes. When it fails, the link is broken for sending: what the peer sent before it ended
-    /// may tell why.
+    /// Sends what the sockets take, or one of them. When one fails, the link is broken for sending: what the peer sent
+    /// before it ended may tell why.
     void send_more();
+    void send_more(std::size_t socket);
     /// One recvmsg into header and payload: bytes, 0 at the end of the stream, or -1 with errno.
-    [[nodiscard]] ssize_t receive_more();
+    [[nodiscard]] ssize_t receive_more(std::size_t socket);
 };
 
 }  // namespace ddp::detail

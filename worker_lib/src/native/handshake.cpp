@@ -52,27 +52,39 @@ struct Unproven {
 
 class Meeting {
 public:
-    Meeting(const MeetingPlace& place, int descriptor)
-        : place_(place), descriptor_(descriptor), own_(make_hello(place.spec, place.members)) {}
+    Meeting(const MeetingPlace& place, std::size_t sockets, int descriptor)
+        : place_(place), sockets_(sockets), descriptor_(descriptor), own_(make_hello(place.spec, place.members)) {}
 
     using Connect = std::function<Result<UniqueFd>(const Member&)>;
 
-    std::map<int, Connection> hold(int listener, const std::vector<int>& peers, const Connect& connect) {
-        std::vector<int> earlier;
-        std::vector<int> later;
-        for (const int peer : peers) (peer < own_.rank ? earlier : later).push_back(peer);
+    std::map<int, std::vector<Connection>> hold(int listener, const std::vector<int>& peers, const Connect& connect) {
+        std::vector<Seat> earlier;
+        std::vector<Seat> later;
+        for (const int peer : peers) {
+            met_[peer].resize(sockets_);
+            for (std::size_t i = 0; i < sockets_; ++i)
+                (peer < own_.rank ? earlier : later).push_back({peer, static_cast<std::uint32_t>(i)});
+        }
         // Nobody answers before it has connected to all that it must connect to, and connecting needs no answer: no
         // deadlock.
-        for (const int peer : earlier) {
-            met_[peer].socket = succeed(connect(member(peer)), peer);
-            greet(peer);
+        for (const Seat& seat : earlier) {
+            connection(seat).socket = succeed(connect(member(seat.rank)), seat.rank);
+            greet(seat);
         }
         accept_all(listener, std::move(later));
-        for (const int peer : earlier) expect_greeting(peer);
+        for (const Seat& seat : earlier) expect_greeting(seat);
         return std::move(met_);
     }
 
 private:
+    /// Which connection to which peer.
+    struct Seat {
+        int rank = 0;
+        std::uint32_t socket = 0;
+        friend bool operator==(const Seat&, const Seat&) = default;
+    };
+    Connection& connection(const Seat& seat) { return met_.at(seat.rank)[seat.socket]; }
+
     const Member& member(int rank) const { return place_.members[static_cast<std::size_t>(rank)]; }
 
     [[noreturn]] void lost(int peer, const ddprun::Error& error) const {
@@ -88,23 +100,26 @@ private:
         return std::move(*result);
     }
 
-    void greet(int peer) {
-        const auto bytes = std::as_bytes(std::span(&own_, 1));
-        const auto sent = send_all(met_.at(peer).socket.get(), bytes, descriptor_, place_.deadline);
-        if (!sent) lost(peer, sent.error());
+    void greet(const Seat& seat) {
+        Hello hello = own_;
+        hello.socket = seat.socket;
+        const auto bytes = std::as_bytes(std::span(&hello, 1));
+        const auto sent = send_all(connection(seat).socket.get(), bytes, descriptor_, place_.deadline);
+        if (!sent) lost(seat.rank, sent.error());
     }
 
-    void expect_greeting(int peer) {
-        Connection& connection = met_.at(peer);
+    void expect_greeting(const Seat& seat) {
+        Connection& met = connection(seat);
         Hello hello;
         const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
-        const auto received = receive_all(connection.socket.get(), bytes, connection.passed, place_.deadline);
-        if (!received) lost(peer, received.error());
-        const std::string stranger = complaint(connection.socket.get(), hello, connection.passed);
-        if (!stranger.empty() || hello.rank != peer) {
-            lost(peer, {ddprun::Errc::kMismatch, "somebody else answered" + (stranger.empty() ? "" : ": " + stranger)});
+        const auto received = receive_all(met.socket.get(), bytes, met.passed, place_.deadline);
+        if (!received) lost(seat.rank, received.error());
+        const std::string stranger = complaint(met.socket.get(), hello, met.passed);
+        if (!stranger.empty() || Seat{hello.rank, hello.socket} != seat) {
+            lost(seat.rank,
+                 {ddprun::Errc::kMismatch, "somebody else answered" + (stranger.empty() ? "" : ": " + stranger)});
         }
-        finish(connection);
+        finish(met);
     }
 
     /// Why the other side cannot be one of us, or nothing.
@@ -123,8 +138,8 @@ private:
         }
     }
 
-    /// Until every rank of `expected` has come and proven itself.
-    void accept_all(int listener, std::vector<int> expected) {
+    /// Until all of `expected` have come and proven themselves.
+    void accept_all(int listener, std::vector<Seat> expected) {
         std::vector<Unproven> unproven;
         while (!expected.empty()) {
             std::vector<pollfd> waiting{{.fd = listener, .events = POLLIN, .revents = 0}};
@@ -152,28 +167,33 @@ private:
     }
 
     /// True when `one` is settled: taken over, or closed as a stranger.
-    bool listen_to(Unproven& one, std::vector<int>& expected) {
+    bool listen_to(Unproven& one, std::vector<Seat>& expected) {
         const auto bytes = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
         const ssize_t received = receive_some(one.socket.get(), bytes, one.passed);
         if (received < 0 && errno == EAGAIN) return false;
         if (received <= 0) return true;
         one.received += static_cast<std::size_t>(received);
         if (one.received < sizeof(Hello)) return false;
-        const auto place = std::ranges::find(expected, one.hello.rank);
+        const auto place = std::ranges::find(expected, Seat{one.hello.rank, one.hello.socket});
         if (place == expected.end() || !complaint(one.socket.get(), one.hello, one.passed).empty()) return true;
-        const int peer = *place;
+        const Seat seat = *place;
         expected.erase(place);
-        Connection& connection = met_[peer];
-        connection.socket = std::move(one.socket);
-        connection.passed = std::move(one.passed);
-        finish(connection);
-        greet(peer);
+        Connection& met = connection(seat);
+        met.socket = std::move(one.socket);
+        met.passed = std::move(one.passed);
+        finish(met);
+        greet(seat);
         return true;
     }
 
-    [[noreturn]] void report_absent(const std::vector<int>& absent) const {
+    [[noreturn]] void report_absent(const std::vector<Seat>& seats) const {
+        std::vector<int> absent;
         std::string who;
-        for (const int rank : absent) who += (who.empty() ? "" : ", ") + name(rank);
+        for (const Seat& seat : seats) {
+            if (std::ranges::find(absent, seat.rank) != absent.end()) continue;
+            absent.push_back(seat.rank);
+            who += (who.empty() ? "" : ", ") + name(seat.rank);
+        }
         throw Error(ErrorCode::Timeout,
                     fmt::format("group '{}': rank {} at {} waited until its deadline for {} to connect: {}. They have "
                                 "joined: can they reach that address?",
@@ -187,9 +207,10 @@ private:
     }
 
     const MeetingPlace& place_;
+    const std::size_t sockets_;  ///< to each peer
     const int descriptor_;
     const Hello own_;
-    std::map<int, Connection> met_;
+    std::map<int, std::vector<Connection>> met_;
 };
 
 }  // namespace
@@ -211,18 +232,22 @@ bool belongs(const Hello& theirs, const Hello& own) {
            theirs.group == own.group && theirs.token == own.token;
 }
 
-std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener, const std::vector<int>& peers,
-                                        int Member::*port) {
-    return Meeting(place, -1).hold(listener, peers, [&](const Member& member) {
+std::map<int, std::vector<Connection>> meet_over_tcp(const MeetingPlace& place, int listener,
+                                                     const std::vector<int>& peers, int Member::*port,
+                                                     std::size_t sockets) {
+    return Meeting(place, sockets, -1).hold(listener, peers, [&](const Member& member) {
         return connect_tcp(member.address, member.*port, place.deadline);
     });
 }
 
 std::map<int, Connection> meet_over_unix(const MeetingPlace& place, int listener, const std::vector<int>& peers,
                                          int descriptor) {
-    return Meeting(place, descriptor).hold(listener, peers, [](const Member& member) {
+    auto met = Meeting(place, 1, descriptor).hold(listener, peers, [](const Member& member) {
         return connect_unix(member.local_name);
     });
+    std::map<int, Connection> connections;
+    for (auto& [rank, one] : met) connections.emplace(rank, std::move(one.front()));
+    return connections;
 }
 
 }  // namespace ddp::detail

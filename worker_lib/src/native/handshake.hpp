@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,7 +21,7 @@ namespace ddp::detail {
 
 /// Ranks of different versions do not meet. To be counted up with every change to what ranks read from each other: the
 /// layout of Control and of what lies in staging slots, the sizes of pieces, the order and steps of messages.
-inline constexpr std::uint32_t kProtocolVersion = 5;
+inline constexpr std::uint32_t kProtocolVersion = 6;
 
 /// First bytes on every connection, in both directions.
 struct Hello {
@@ -30,8 +31,10 @@ struct Hello {
     std::int64_t generation = 0;
     std::uint64_t group = 0;  ///< hash of the group's name
     std::array<char, 32> token{};
+    std::uint32_t socket = 0;  ///< which of several to the same peer
+    std::uint32_t unused = 0;
 };
-static_assert(sizeof(Hello) == 64);
+static_assert(sizeof(Hello) == 72);
 
 /// What a rank of the group says. Its password is in rank 0's record.
 [[nodiscard]] Hello make_hello(const GroupSpec& spec, const std::vector<Member>& members);
@@ -52,10 +55,11 @@ struct MeetingPlace {
     ddprun::TimePoint deadline;
 };
 
-/// Connections to `peers` over TCP, at the port that each has published as its `port`; the later ones come to
-/// `listener`. Throws Error naming who is missing, and where.
-[[nodiscard]] std::map<int, Connection> meet_over_tcp(const MeetingPlace& place, int listener,
-                                                      const std::vector<int>& peers, int Member::*port);
+/// `sockets` connections to each of `peers` over TCP, at the port that each has published as its `port`; the later ones
+/// come to `listener`. Throws Error naming who is missing, and where.
+[[nodiscard]] std::map<int, std::vector<Connection>> meet_over_tcp(const MeetingPlace& place, int listener,
+                                                                   const std::vector<int>& peers, int Member::*port,
+                                                                   std::size_t sockets = 1);
 
 /// The same to peers on this node over Unix sockets; each gets a copy of `descriptor`. Processes of other users are
 /// refused.

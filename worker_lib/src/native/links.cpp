@@ -138,19 +138,8 @@ bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t pee
         if (next.turn == Turn::kNow) flow.receive(next.step, next.bytes);
     }
     if (flow.received_all()) return false;
-    while (!flow.received_all()) {
-        const bool had_header = flow.has_header();
-        const ssize_t now = flow.receive_more();
-        if (now > 0) {
-            if (!had_header && flow.has_header()) check_header(operation, flow);
-        } else if (now == 0) {
-            peer_lost(operation, flow, "it closed the connection");
-        } else if (errno == EAGAIN) {
-            return false;
-        } else {
-            peer_lost(operation, flow, ddprun::system_error("receiving failed", errno).message);
-        }
-    }
+    for (std::size_t socket = 0; socket < flow.link->sockets(); ++socket) receive_on(operation, flow, socket);
+    if (!flow.received_all()) return false;
     ++flow.messages_in;
     if (stream != nullptr) {
         flow.receiving = false;
@@ -159,17 +148,44 @@ bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t pee
     return true;
 }
 
+/// What is there to read of the message in hand.
+void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socket) const {
+    const auto lost = [&](const std::string& cause) {
+        const std::size_t sockets = flow.link->sockets();
+        peer_lost(operation, flow,
+                  sockets == 1 ? cause : fmt::format("{} (connection {} of {})", cause, socket + 1, sockets));
+    };
+    while (flow.expects(socket)) {
+        const bool had_header = flow.received.has_header();
+        const ssize_t now = flow.receive_more(socket);
+        if (now > 0) {
+            if (!had_header && flow.received.has_header()) check_header(operation, flow);
+        } else if (now == 0) {
+            lost("it closed the connection");
+        } else if (errno == EAGAIN) {
+            return;
+        } else {
+            lost(ddprun::system_error("receiving failed", errno).message);
+        }
+    }
+}
+
 /// What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
 ddprun::TimePoint Links::last_moment() const { return extended(network_deadline(node_.deadline()), kTelling); }
 
 /// Until a socket is ready, somebody interrupts, or it is time to look at the node again.
 void Links::wait(const Operation& operation, const std::vector<Flow>& flows) const {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
+    std::vector<Link*> links{nullptr};  // whose they are
     for (const Flow& flow : flows) {
-        short events = 0;
-        if (!flow.sent_all()) events |= POLLOUT | POLLRDHUP;
-        if (!flow.received_all()) events |= POLLIN;
-        waiting.push_back({.fd = events == 0 ? -1 : flow.link->socket.get(), .events = events, .revents = 0});
+        for (std::size_t socket = 0; socket < flow.link->sockets(); ++socket) {
+            short events = 0;
+            if (!flow.sent_all(socket)) events |= POLLOUT | POLLRDHUP;
+            if (flow.expects(socket)) events |= POLLIN;
+            if (events == 0) continue;
+            waiting.push_back({.fd = flow.link->fd(socket), .events = events, .revents = 0});
+            links.push_back(flow.link);
+        }
     }
     const auto now = ddprun::Clock::now();
     const auto deadline = network_deadline(node_.deadline());
@@ -179,8 +195,8 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
         eventfd_t count = 0;
         (void)::eventfd_read(interrupt_.get(), &count);  // only ever read to be emptied
     }
-    for (std::size_t i = 0; i < flows.size(); ++i) {
-        if ((waiting[i + 1].revents & POLLRDHUP) != 0) flows[i].link->sending_broken = true;
+    for (std::size_t i = 1; i < waiting.size(); ++i) {
+        if ((waiting[i].revents & POLLRDHUP) != 0) links[i]->sending_broken = true;
     }
     if (now < (ready > 0 ? last_moment() : deadline)) return;
     throw_late(operation, flows);

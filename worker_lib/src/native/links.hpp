@@ -1,6 +1,7 @@
 #pragma once
 // Links: the TCP connections of one rank to its counterparts on the other nodes, and exchanges over them: any number of
 // messages to and from different peers at once, in both directions, so that two big messages never wait for each other.
+// Where a peer has several sockets, large messages are spread over them (stripes.hpp).
 // Whoever runs the group's operations owns it; interrupt() may come from any thread.
 
 #include <cstddef>
@@ -63,6 +64,7 @@ private:
     void run(const Operation& operation, std::vector<Flow>& flows, Stream* stream);
     [[nodiscard]] bool send_some(Flow& flow, std::size_t peer, Stream* stream) const;
     [[nodiscard]] bool receive_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const;
+    void receive_on(const Operation& operation, Flow& flow, std::size_t socket) const;
     void wait(const Operation& operation, const std::vector<Flow>& flows) const;
 
     [[nodiscard]] ddprun::TimePoint last_moment() const;

@@ -25,6 +25,13 @@ constexpr milliseconds kFarewell{250};
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
 
+bool all_acknowledge(const Link& link) {
+    for (std::size_t socket = 0; socket < link.sockets(); ++socket) {
+        if (!acknowledges(link.fd(socket))) return false;
+    }
+    return true;
+}
+
 /// Those to accuse of the late ones: hosts that acknowledge nothing, else those of whom the fewest messages have come,
 /// for whoever only waits for a third has sent all that it can.
 std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
@@ -32,7 +39,7 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
     for (const Flow& flow : flows) {
         if (!flow.sent_all() || !flow.received_all()) late.push_back(&flow);
     }
-    const auto answers = [](const Flow* flow) { return acknowledges(flow->link->socket.get()); };
+    const auto answers = [](const Flow* flow) { return all_acknowledge(*flow->link); };
     if (!std::ranges::all_of(late, answers)) {
         std::erase_if(late, answers);
     } else if (!late.empty()) {
@@ -52,7 +59,7 @@ void Links::throw_late(const Operation& operation, const std::vector<Flow>& flow
     for (const Flow* flow : suspects(flows)) {
         ranks.push_back(flow->rank);
         names += (names.empty() ? "" : " and ") + flow->link->name;
-        silent = !acknowledges(flow->link->socket.get());
+        silent = !all_acknowledge(*flow->link);
     }
     const std::string why =
         silent ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
@@ -88,7 +95,7 @@ void Links::check_header(const Operation& operation, Flow& flow) const {
 void Links::raise_note(const Operation& operation, Flow& flow) const {
     FailureNote note;
     const auto bytes = std::as_writable_bytes(std::span(&note, 1));
-    const auto come = flow.in.first(std::min(flow.received - sizeof(MessageHeader), bytes.size()));
+    const auto come = flow.in.first(std::min(flow.received.done(0) - sizeof(MessageHeader), bytes.size()));
     std::ranges::copy(come, bytes.begin());
     ddprun::UniqueFd none;
     const auto deadline = ddprun::Clock::now() + kFarewell;
@@ -110,26 +117,27 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
                 {flow.rank});
 }
 
-/// Reads on to the peer's last words, past the messages before them. Throws them if they come.
+/// Reads on to the peer's last words, which come on the first socket, past the messages before them. Throws them if
+/// they come.
 void Links::look_for_reason(const Operation& operation, Flow& flow) const {
     const int socket = flow.link->socket.get();
     const auto deadline = ddprun::Clock::now() + kFarewell;
     std::array<std::byte, 8192> unwanted;
     ddprun::UniqueFd none;
-    for (;;) {
-        if (flow.received_all()) flow.receive(0, {});  // the header of whatever comes
-        while (!flow.received_all()) {
-            const bool had_header = flow.has_header();
-            const ssize_t now = flow.receive_more();
+    for (;; flow.receive(0, {})) {
+        if (!flow.receiving) flow.receive(0, {});  // the header of whatever comes
+        while (!flow.received.has_header()) {
+            const ssize_t now = flow.receive_more(0);
             if (now == 0) return;
             if (now < 0 && (errno != EAGAIN || !wait_for(socket, POLLIN, deadline))) return;
-            if (had_header || !flow.has_header()) continue;
-            if (flow.in_header.magic != MessageHeader::kMagic) return;
-            if (flow.in_header.step == MessageHeader::kLastWords) raise_note(operation, flow);
-            if (flow.in_header.payload_bytes < flow.in.size()) return;
         }
-        for (std::uint64_t left = flow.in_header.payload_bytes - flow.in.size(); left > 0;) {
-            const auto some = std::span(unwanted).first(std::min<std::uint64_t>(left, unwanted.size()));
+        if (flow.in_header.magic != MessageHeader::kMagic) return;
+        if (flow.in_header.step == MessageHeader::kLastWords) raise_note(operation, flow);
+        const Stripes payload{.payload_bytes = flow.in_header.payload_bytes, .sockets = flow.link->sockets()};
+        const std::size_t come = flow.received.done(0) - sizeof(MessageHeader);
+        if (payload.share(0) < come) return;
+        for (std::size_t left = payload.share(0) - come; left > 0;) {
+            const auto some = std::span(unwanted).first(std::min(left, unwanted.size()));
             if (!receive_all(socket, some, none, deadline)) return;
             left -= some.size();
         }
@@ -140,7 +148,7 @@ void Links::finish_messages() {
     const auto deadline = ddprun::Clock::now() + kFarewell;
     for (Flow& flow : std::exchange(cut_, {})) {
         while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
-            flow.send_more();
+            flow.send_more(0);
         if (flow.cut_off()) flow.link->sending_broken = true;
     }
 }
@@ -163,7 +171,7 @@ void Links::send_last_words(const FailureNote& note, ddprun::TimePoint deadline)
         // Not delivered: the peer sees the connection end, and reports that.
         if (!link.sending_broken) (void)send_all(link.socket.get(), bytes_of(message), -1, deadline);
         link.sending_broken = true;
-        ::shutdown(link.socket.get(), SHUT_WR);
+        for (std::size_t socket = 0; socket < link.sockets(); ++socket) ::shutdown(link.fd(socket), SHUT_WR);
     }
 }
 

@@ -28,16 +28,16 @@ std::string boot_id() {
 }  // namespace
 
 std::string encode(const Member& member) {
-    return fmt::format("{} {} {} {} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token,
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token,
                        member.local_name, member.address, member.port, member.alarm_port, member.p2p_port,
-                       member.all_reduce);
+                       member.all_reduce, member.sockets_per_peer);
 }
 
 Member decode_member(std::string_view text) {
     std::istringstream words{std::string(text)};
     Member member;
     words >> member.node >> member.hostname >> member.pid >> member.token >> member.local_name >> member.address >>
-        member.port >> member.alarm_port >> member.p2p_port >> member.all_reduce;
+        member.port >> member.alarm_port >> member.p2p_port >> member.all_reduce >> member.sockets_per_peer;
     if (words.fail()) {
         throw Error(ErrorCode::System,
                     fmt::format("a peer published '{}', which is no member record of this version", text));

@@ -19,9 +19,11 @@ struct Member {
     std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
     std::string address;     ///< numeric
     int port = 0;
-    int alarm_port = 0;                ///< for the watch of another node's leader
-    int p2p_port = 0;                  ///< for sends and receives
-    std::string all_reduce = "usual";  ///< AllReduceRules::text(): all must go by the same
+    int alarm_port = 0;  ///< for the watch of another node's leader
+    int p2p_port = 0;    ///< for sends and receives
+    // All must go by the same.
+    std::string all_reduce = "usual";        ///< AllReduceRules::text()
+    std::string sockets_per_peer = "usual";  ///< SocketsPerPeer::text()
 };
 
 [[nodiscard]] std::string encode(const Member& member);

@@ -1,0 +1,41 @@
+#include "worker_lib/src/native/sockets_per_peer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "ddp/error.hpp"
+#include "worker_lib/src/native/stripes.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+/// So many connections that are busy at once are to leave a node.
+constexpr std::size_t kUsefulPerNode = 4;
+
+}  // namespace
+
+SocketsPerPeer SocketsPerPeer::parse(const std::optional<std::string>& text) {
+    SocketsPerPeer result;
+    if (!text || text->empty()) return result;
+    std::size_t number = 0;
+    const char* const end = text->data() + text->size();
+    const auto [parsed, error] = std::from_chars(text->data(), end, number);
+    if (error != std::errc() || parsed != end || number < 1 || number > kMostSocketsPerPeer) {
+        throw Error(ErrorCode::Environment, fmt::format("DDPRUN_SOCKETS_PER_PEER is '{}', expected a whole number from "
+                                                        "1 to {}; without it a useful number is chosen",
+                                                        *text, kMostSocketsPerPeer));
+    }
+    result.chosen_ = number;
+    return result;
+}
+
+std::size_t SocketsPerPeer::choose(std::size_t nodes, std::size_t carriers) const {
+    if (chosen_) return *chosen_;
+    const std::size_t peers = std::max<std::size_t>(1, (nodes - 1) * carriers);
+    return (kUsefulPerNode + peers - 1) / peers;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,76 @@
+#pragma once
+// Stripes: how the payload of a message is spread over the sockets to a peer, as both ends know: in stripes that are
+// dealt out in turn, the first one to the first socket, where the header goes. So small messages pass there alone, and
+// large ones fill a network that a single connection cannot fill. Pure.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "worker_lib/src/native/partition.hpp"
+
+namespace ddp::detail {
+
+inline constexpr std::size_t kMostSocketsPerPeer = 8;
+
+struct Stripes {
+    static constexpr std::size_t kBytes = 64u << 10;
+
+    std::size_t payload_bytes = 0;
+    std::size_t sockets = 1;
+
+    /// Bytes of the payload that pass over socket number `socket`.
+    [[nodiscard]] std::size_t share(std::size_t socket) const {
+        if (sockets == 1) return payload_bytes;
+        const std::size_t turn = sockets * kBytes;
+        const std::size_t begin = socket * kBytes;
+        const std::size_t of_last_turn = std::clamp(payload_bytes % turn, begin, begin + kBytes) - begin;
+        return payload_bytes / turn * kBytes + of_last_turn;
+    }
+
+    /// The bytes of the payload that come next on a socket over which `done` bytes of it have passed: up to the end of
+    /// a stripe.
+    [[nodiscard]] Range next(std::size_t socket, std::size_t done) const {
+        if (sockets == 1) return {done, payload_bytes};
+        const std::size_t stripe = (done / kBytes * sockets + socket) * kBytes;
+        return {std::min(payload_bytes, stripe + done % kBytes), std::min(payload_bytes, stripe + kBytes)};
+    }
+};
+
+/// How far one direction of a message is: what has passed over each socket.
+class Progress {
+public:
+    Progress() = default;
+    /// `header_bytes` go before the payload, over the first socket.
+    Progress(std::size_t header_bytes, const Stripes& stripes)
+        : header_(header_bytes), stripes_(stripes), left_(header_bytes + stripes.payload_bytes) {}
+
+    [[nodiscard]] bool finished() const { return left_ == 0; }
+    [[nodiscard]] bool finished(std::size_t socket) const {
+        return left_ == 0 || done_[socket] == stripes_.share(socket) + (socket == 0 ? header_ : 0);
+    }
+    [[nodiscard]] std::size_t done(std::size_t socket) const { return done_[socket]; }
+    [[nodiscard]] bool has_header() const { return done_[0] >= header_; }
+
+    /// What comes next on a socket: of the header, and after it of the payload.
+    [[nodiscard]] Range header_part(std::size_t socket) const {
+        return socket == 0 && !has_header() ? Range{done_[0], header_} : Range{};
+    }
+    [[nodiscard]] Range payload_part(std::size_t socket) const {
+        if (socket > 0) return stripes_.next(socket, done_[socket]);
+        return stripes_.next(0, has_header() ? done_[0] - header_ : 0);
+    }
+
+    void advance(std::size_t socket, std::size_t bytes) {
+        done_[socket] += bytes;
+        left_ -= bytes;
+    }
+
+private:
+    std::size_t header_ = 0;
+    Stripes stripes_;
+    std::size_t left_ = 0;
+    std::array<std::size_t, kMostSocketsPerPeer> done_{};
+};
+
+}  // namespace ddp::detail
