@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Collectives between two virtual hosts, beside others': ddp::ddp, Gloo, Open MPI over TCP, and a bare stream.
+"""Collectives between virtual hosts, beside others': ddp::ddp, Gloo, Open MPI over TCP, and a bare stream.
 
 The hosts are network namespaces made by the cluster tools (DDPRUN_CLUSTER_TOOLS), with the link between them as fast as it
 gets ("unshaped") or shaped. One run: in every round each takes its turn. Figures are medians over the rounds of the
 slowest rank's median; ratios are theirs to ours, more is better for us. `stream` sends what an all-reduce must and adds
-nothing up: what the network gives. Needs root; without the tools it says so and ends with 77.
+nothing up: what the network gives. `--vary DDPRUN_SOCKETS_PER_PEER=1` adds a column: ours with that setting. Needs root; without the tools it says so and ends with 77.
 """
 
 import argparse
@@ -19,18 +19,18 @@ from collections import defaultdict
 from pathlib import Path
 
 CELLS = ["all_reduce:8:500", "barrier:0:500", "all_reduce:4096:500", "all_reduce:65536:200", "all_reduce:1048576:30",
-         "all_reduce:26214400:7", "broadcast:26214400:7"]
-HOSTS = ["n1", "n2"]
+         "all_reduce:26214400:7", "broadcast:26214400:7", "reduce_scatter:26214400:7", "all_gather:26214400:7"]
 
 
 class Hosts:
-    """Two virtual hosts that exist as long as the `with` block."""
+    """Virtual hosts that exist as long as the `with` block."""
 
-    def __init__(self, tool, directory):
+    def __init__(self, tool, directory, count):
         self.tool, self.environment = tool, {**os.environ, "DDPRUN_CLUSTER_DIR": str(directory)}
+        self.names = [f"n{number + 1}" for number in range(count)]
 
     def __enter__(self):
-        self.call("up", *HOSTS)
+        self.call("up", *self.names)
         self.facts = json.loads(self.call("status", "--json"))["hosts"]
         return self
 
@@ -42,7 +42,7 @@ class Hosts:
                               text=True).stdout
 
     def set_rate(self, rate):
-        for host in HOSTS:
+        for host in self.names:
             self.call("rate", host, rate)
 
     def address(self, host):
@@ -57,12 +57,13 @@ class Hosts:
         return ["nsenter", f"--net={init}/net", f"--uts={init}/uts", "--", *words]
 
 
-def ddprun_job(build, ranks, words):
-    line = [str(build / "bin" / "ddprun"), "--nnodes", "2", "--nproc_per_node", str(ranks), "--rdzv-endpoint",
-            "n1:29400", *words]
-    return lambda hosts, directory: [
-        hosts.on(host, ["env", f"BENCH_ADDRESS={hosts.address(host)}"] + [word.format(directory=directory)
-                                                                       for word in line]) for host in HOSTS]
+def ddprun_job(build, ranks, words, setting=None):
+    def job(hosts, directory):
+        line = [*([setting] if setting else []), str(build / "bin" / "ddprun"), "--nnodes", str(len(hosts.names)),
+                "--nproc_per_node", str(ranks), "--rdzv-endpoint", "n1:29400",
+                *(word.format(directory=directory) for word in words)]
+        return [hosts.on(host, ["env", f"BENCH_ADDRESS={hosts.address(host)}", *line]) for host in hosts.names]
+    return job
 
 
 def mpi_job(mpirun, ranks, btl, program, yields=False):
@@ -73,18 +74,21 @@ def mpi_job(mpirun, ranks, btl, program, yields=False):
         settings = {"btl": btl, "plm_rsh_agent": str(agent), "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0",
                     "orte_keep_fqdn_hostnames": "1", "mpi_yield_when_idle": str(int(yields))}
         words = [word for name, value in settings.items() for word in ("--mca", name, value)]
-        where = ",".join(f"{host}:{ranks}" for host in HOSTS)
-        return [hosts.in_network_of("n1", [mpirun, "--allow-run-as-root", "--bind-to", "none", "-np", str(2 * ranks), "-H",
-                                           where, *words, program])]
+        where = ",".join(f"{host}:{ranks}" for host in hosts.names)
+        return [hosts.in_network_of("n1", [mpirun, "--allow-run-as-root", "--bind-to", "none", "-np",
+                                           str(len(hosts.names) * ranks), "-H", where, *words, program])]
     return job
 
 
-def peers(build, ranks):
+def peers(build, ranks, hosts, settings):
     """name -> function(hosts, directory) that gives the commands to run at once, for what is installed."""
     bench = build / "bench"
     found = {"ours": ddprun_job(build, ranks, [str(bench / "bench_peer_ddp"), "arena"]),
-             "foreign": ddprun_job(build, ranks, [str(bench / "bench_peer_ddp"), "foreign"]),
-             "stream": ddprun_job(build, ranks, [str(bench / "bench_peer_stream"), "{directory}"])}
+             "foreign": ddprun_job(build, ranks, [str(bench / "bench_peer_ddp"), "foreign"])}
+    for setting in settings:
+        found[setting] = ddprun_job(build, ranks, [str(bench / "bench_peer_ddp"), "arena"], setting)
+    if len(hosts.names) == 2:
+        found["stream"] = ddprun_job(build, ranks, [str(bench / "bench_peer_stream"), "{directory}"])
     if (bench / "bench_peer_gloo").exists():
         found["gloo"] = ddprun_job(build, ranks, [str(bench / "bench_peer_gloo"), "{directory}"])
     mpirun = shutil.which("mpirun.openmpi")
@@ -120,7 +124,8 @@ def run_peer(hosts, job, cells, seconds):
 def measure(hosts, build, ranks, cells, options):
     """cell -> peer -> samples; prints what failed, once."""
     samples, failed = defaultdict(lambda: defaultdict(list)), set()
-    everybody = {name: job for name, job in peers(build, ranks).items() if not options.only or name in options.only}
+    everybody = {name: job for name, job in peers(build, ranks, hosts, options.vary).items()
+                 if not options.only or name in options.only or name in options.vary}
     names = list(everybody)
     for number in range(options.rounds):
         for name in names[number % len(names):] + names[:number % len(names)]:
@@ -132,13 +137,19 @@ def measure(hosts, build, ranks, cells, options):
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 failed.add(name)
                 print(f"{name} is left out: {error}", file=sys.stderr)
-        print(f"2 hosts x {ranks}: round {number + 1} of {options.rounds} done", file=sys.stderr)
+        print(f"{options.hosts} hosts x {ranks}: round {number + 1} of {options.rounds} done", file=sys.stderr)
     return samples
 
 
-def table(samples, title, rate_bits):
-    names = [n for n in ("ours", "foreign", "stream", "gloo", "openmpi-tcp", "openmpi-vader", "openmpi-yield")
-             if any(n in row for row in samples.values())]
+def share_of_nic(operation, hosts):
+    """What of the buffer each host's NIC must send, or receive, at least."""
+    others = (hosts - 1) / hosts
+    return {"all_reduce": 2 * others, "reduce_scatter": others, "all_gather": others}.get(operation, 1)
+
+
+def table(samples, title, rate_bits, options):
+    names = [n for n in ("ours", "foreign", *options.vary, "stream", "gloo", "openmpi-tcp", "openmpi-vader",
+                         "openmpi-yield") if any(n in row for row in samples.values())]
     lines = [f"\n**{title}**: median µs; in brackets: times ours\n",
              "| | " + " | ".join(names) + (" | least by the rate | share of it |" if rate_bits else " |"),
              "|---" * (len(names) + 1 + (2 if rate_bits else 0)) + "|"]
@@ -148,8 +159,8 @@ def table(samples, title, rate_bits):
         fields = [f"{median[n]:.5g}" + (f" ({median[n] / ours:.2f})" if ours and n != "ours" else "")
                   if n in median else "-" for n in names]
         line = f"| {cell} | " + " | ".join(fields) + " |"
-        if rate_bits:  # two hosts: what all-reduce and broadcast must put through each NIC is the buffer, once
-            least = int(cell.split()[1]) * 8 / rate_bits * 1e6
+        if rate_bits:
+            least = share_of_nic(cell.split()[0], options.hosts) * int(cell.split()[1]) * 8 / rate_bits * 1e6
             line += f" {least:.0f} | {100 * least / ours:.1f} % |" if ours and least else " - | - |"
         lines.append(line)
     return "\n".join(lines)
@@ -158,11 +169,14 @@ def table(samples, title, rate_bits):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, required=True, help="for example build/release")
+    parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="per host")
     parser.add_argument("--rates", type=int, nargs="+", default=[0, 1000], help="Mbit/s of the link; 0: unshaped")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cells", nargs="+", default=CELLS, help="OP:BYTES:CALLS")
     parser.add_argument("--only", nargs="+", help="these columns")
+    parser.add_argument("--vary", nargs="+", default=[], metavar="NAME=VALUE",
+                        help="more columns: ours with this in the environment")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one program")
     parser.add_argument("--json", type=Path, help="all samples")
     options = parser.parse_args()
@@ -171,13 +185,13 @@ def main():
         print("SKIPPED: no tools for virtual hosts (set DDPRUN_CLUSTER_TOOLS), or not root", file=sys.stderr)
         sys.exit(77)
     everything = {}
-    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as directory, Hosts(str(tool), directory) as hosts:
+    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as directory, Hosts(str(tool), directory, options.hosts) as hosts:
         for rate in options.rates:
             hosts.set_rate(f"{rate}mbit" if rate else "off")
             for ranks in options.ranks:
-                title = f"2 hosts x {ranks} ranks, " + (f"{rate} Mbit/s" if rate else "unshaped")
+                title = f"{options.hosts} hosts x {ranks} ranks, " + (f"{rate} Mbit/s" if rate else "unshaped")
                 everything[title] = measure(hosts, options.build.resolve(), ranks, options.cells, options)
-                print(table(everything[title], title, rate * 1e6), flush=True)
+                print(table(everything[title], title, rate * 1e6, options), flush=True)
     if options.json:
         options.json.write_text(json.dumps(everything, indent=1))
 

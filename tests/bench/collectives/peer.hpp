@@ -34,6 +34,10 @@ public:
     virtual void send_receive(float* /*values*/, std::size_t /*count*/) {
         throw std::invalid_argument("this one has no sends and receives");
     }
+    /// Of the whole, in place; a multiple of the ranks. Only of who has_parts().
+    virtual void reduce_scatter(float* /*values*/, std::size_t /*count*/) {}
+    virtual void all_gather(float* /*values*/, std::size_t /*count*/) {}
+    [[nodiscard]] virtual bool has_parts() const { return false; }
     /// Microseconds of each of `calls` exchanges of ResNet-50's gradients, written anew before each.
     [[nodiscard]] virtual std::vector<double> time_gradients(std::size_t calls);
 
@@ -109,6 +113,8 @@ inline void call(Peer& peer, const Cell& cell, float* values) {
     if (cell.op == "all_reduce") return peer.all_reduce(values, cell.bytes / sizeof(float));
     if (cell.op == "broadcast") return peer.broadcast(values, cell.bytes / sizeof(float));
     if (cell.op == "sendrecv") return peer.send_receive(values, cell.bytes / sizeof(float));
+    if (cell.op == "reduce_scatter") return peer.reduce_scatter(values, cell.bytes / sizeof(float));
+    if (cell.op == "all_gather") return peer.all_gather(values, cell.bytes / sizeof(float));
     if (cell.op == "barrier") return peer.barrier();
     throw std::invalid_argument("no collective is called " + cell.op);
 }
@@ -143,6 +149,7 @@ inline std::vector<double> time_cell(Peer& peer, const Cell& cell) {
 }
 
 inline void run_cell(Peer& peer, const Cell& cell) {
+    if (!peer.has_parts() && (cell.op == "reduce_scatter" || cell.op == "all_gather")) return;
     auto us = time_cell(peer, cell);
     std::sort(us.begin(), us.end());
     const double median = peer.largest(us[us.size() / 2]);

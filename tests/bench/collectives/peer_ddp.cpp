@@ -31,6 +31,13 @@ public:
         batch.send({values, count}, (rank() + 1) % size).recv({inbox(count), count}, (rank() + size - 1) % size);
         batch.start().wait();
     }
+    bool has_parts() const override { return true; }
+    void reduce_scatter(float* values, std::size_t count) override {
+        group_.reduce_scatter({values, count}, part_of(values, count), ddp::ReduceOp::Sum).wait();
+    }
+    void all_gather(float* values, std::size_t count) override {
+        group_.all_gather(part_of(values, count), {values, count}).wait();
+    }
     std::vector<double> time_gradients(std::size_t calls) override {
         const auto counts = ddprun::bench::resnet50();
         std::vector<ddp::ParamSpec> specs;
@@ -50,6 +57,11 @@ public:
     }
 
 private:
+    ddp::Buffer part_of(float* values, std::size_t count) const {
+        const std::size_t part = count / static_cast<std::size_t>(group_.size());
+        return {values + part * static_cast<std::size_t>(rank()), part};
+    }
+
     ddp::ProcessGroup& group_;
     const bool foreign_;
     std::vector<std::unique_ptr<float[]>> own_;

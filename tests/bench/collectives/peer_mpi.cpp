@@ -34,6 +34,15 @@ public:
         MPI_Sendrecv(values, elements, MPI_FLOAT, (rank_ + 1) % size_, 0, inbox(count), elements, MPI_FLOAT,
                      (rank_ + size_ - 1) % size_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
+    bool has_parts() const override { return true; }
+    void reduce_scatter(float* values, std::size_t count) override {
+        MPI_Reduce_scatter_block(MPI_IN_PLACE, values, static_cast<int>(count) / size_, MPI_FLOAT, MPI_SUM,
+                                 MPI_COMM_WORLD);
+    }
+    void all_gather(float* values, std::size_t count) override {
+        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, static_cast<int>(count) / size_, MPI_FLOAT,
+                      MPI_COMM_WORLD);
+    }
 
 private:
     int rank_ = 0;

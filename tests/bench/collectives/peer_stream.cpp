@@ -66,6 +66,9 @@ public:
                    count * sizeof(float) / share_);
     }
     void broadcast(float* values, std::size_t count) override { all_reduce(values, count); }
+    bool has_parts() const override { return true; }
+    void reduce_scatter(float* values, std::size_t count) override { all_reduce(values, count / 2); }
+    void all_gather(float* values, std::size_t count) override { all_reduce(values, count / 2); }
 
 private:
     void swap_bytes(const char* out, char* in, std::size_t bytes) {

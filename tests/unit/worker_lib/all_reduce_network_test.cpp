@@ -33,8 +33,18 @@ TEST_CASE("between nodes long buffers pass through every algorithm in pieces", "
     }
 }
 
+TEST_CASE("between nodes buffers that pass through slots go in more windows than a slot holds", "[native][unit]") {
+    const char* const text = GENERATE(from_range(kRules));
+    const Rules rules(text);
+    const std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 2'700'001}, {DType::bf16, ReduceOp::Avg, 2'500'003}};
+    for (const Setting& setting : long_settings({{2, 1}, {2, 2}})) {
+        CAPTURE(text, setting.text());
+        CHECK(run_cases(setting, cases) == "");
+    }
+}
+
 TEST_CASE("between nodes any number of sockets gives the same bits", "[native][unit]") {
-    const SocketsPerPeer sockets(GENERATE("1", "2", "4"));
+    const SocketsPerPeer sockets(GENERATE(values<const char*>({"1", "2", "4"})));
     for (const Setting& setting : settings({{1, 1}, {1, 1, 1}, {2, 1}})) {
         std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 900'001}};
         for (const std::size_t count : awkward_counts(setting.size(), 70'001)) {
@@ -47,7 +57,7 @@ TEST_CASE("between nodes any number of sockets gives the same bits", "[native][u
 }
 
 TEST_CASE("a number of sockets that makes no sense is refused when a group begins", "[native][unit]") {
-    const auto* const text = GENERATE("0", "9", "-1", "4 ", "four");
+    const auto* const text = GENERATE(values<const char*>({"0", "9", "-1", "4 ", "four"}));
     const SocketsPerPeer sockets(text);
     const auto outcomes = try_ranks({.ranks_per_node = {1, 1}}, [](Context&) {});
     for (const auto& outcome : outcomes) {

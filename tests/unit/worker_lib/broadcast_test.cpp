@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <numeric>
@@ -9,13 +10,15 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
+#include "worker_lib/src/native/broadcast_stream.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
 TEST_CASE("broadcast gives everybody the root's values, whoever is root and wherever the buffers are",
           "[native][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{1}, {2}, {5}, {1, 1}, {3, 1}, {2, 3, 1}}));
+    const auto shape =
+        GENERATE(values<std::vector<int>>({{1}, {2}, {5}, {1, 1}, {1, 1, 1}, {3, 1}, {2, 3, 1}, {2, 2, 2, 2}}));
     const std::size_t count = GENERATE(0u, 1u, 1001u, 1'100'001u);
     const int arena_of = GENERATE(0, 1, 2);  // no rank, every rank, every second rank
     const LocalWorld world{.ranks_per_node = shape};
@@ -35,6 +38,30 @@ TEST_CASE("broadcast gives everybody the root's values, whoever is root and wher
             context.world().broadcast(buffer(values), root).wait();
             for (std::size_t i = 0; i < count; ++i)
                 failures += values[i] != static_cast<float>(root) + static_cast<float>(i) ? 1 : 0;
+        }
+        return failures;
+    });
+    CHECK(wrong == std::vector<int>(static_cast<std::size_t>(world.size()), 0));
+}
+
+TEST_CASE("broadcast goes by a tree to many nodes if it is small, and else is handed on", "[native][unit]") {
+    using detail::BroadcastWay;
+    CHECK(detail::choose_broadcast(2, 0) == BroadcastWay::kDirect);
+    CHECK(detail::choose_broadcast(8, 16u << 10) == BroadcastWay::kDirect);
+    CHECK(detail::choose_broadcast(3, 25u << 20) == BroadcastWay::kHandOn);
+    CHECK(detail::choose_broadcast(9, 8) == BroadcastWay::kTree);
+    CHECK(detail::choose_broadcast(9, 1u << 20) == BroadcastWay::kHandOn);
+    CHECK(detail::choose_broadcast(1000, 1u << 20) == BroadcastWay::kTree);
+
+    const LocalWorld world{.ranks_per_node = {1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1}};
+    const auto wrong = run_ranks(world, [&](Context& context) {
+        int failures = 0;
+        for (const std::size_t count : {0u, 1u, 5001u, 60'001u}) {
+            for (int root = 0; root < context.world_size(); root += 5) {
+                std::vector<int> values(count, context.rank() == root ? root + 1 : -1);
+                context.world().broadcast(buffer(std::span(values)), root).wait();
+                failures += std::ranges::count(values, root + 1) != std::ssize(values) ? 1 : 0;
+            }
         }
         return failures;
     });

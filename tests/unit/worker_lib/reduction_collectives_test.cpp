@@ -110,6 +110,14 @@ TEST_CASE("reductions of counts that take several pieces", "[native][unit]") {
     CHECK(run_cases(setting, cases, form) == "");
 }
 
+TEST_CASE("between nodes of one rank reduce_scatter passes in more pieces than are on their way", "[native][unit]") {
+    const Setting setting = GENERATE(from_range(long_settings({{1, 1}, {1, 1, 1}})));
+    const auto form = GENERATE(Form::kReduceScatter, Form::kReduceScatterInPlace);
+    CAPTURE(setting.text(), static_cast<int>(form));
+    const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, 300'001}, {DType::bf16, ReduceOp::Avg, 400'003}};
+    CHECK(run_cases(setting, cases, form) == "");
+}
+
 TEST_CASE("between nodes all_reduce and reduce pass in pieces through every algorithm, in place and apart",
           "[native][unit]") {
     const char* const text = GENERATE(from_range(kRules));

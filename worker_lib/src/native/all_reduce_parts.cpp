@@ -26,35 +26,50 @@ void AllReduceParts::meet(bool streams) const {
         {.input = own.input.place(), .output = receives_ ? own.output.place() : Places::kNone, .streams = streams});
 }
 
-void AllReduceParts::stage(std::size_t first, std::size_t size) const {
-    own.input.copy_out_to(team.node.staging(team.node.own_index()), first * width, size * width);
+bool AllReduceParts::any_staged() const {
+    return !alone_ && (team.node.any_foreign(Side::kInput) || team.node.any_foreign(Side::kOutput));
 }
 
-std::byte* AllReduceParts::place_of(int index, Side side, std::size_t first) const {
-    if (!alone_) return place(team.node, index, side, first * width);
-    return (side == Side::kInput ? own.input.data : own.output.data) + first * width;
+void AllReduceParts::stage(Range window) const {
+    if (alone_ || !own.input.is_foreign()) return;
+    const std::size_t first = window.begin * width;
+    own.input.copy_out_to(team.node.staging(team.node.own_index()) + first % kStagingBytes, first,
+                          window.size() * width);
 }
 
-std::vector<const void*> AllReduceParts::sources(std::size_t first, std::size_t begin) const {
+void AllReduceParts::take(Range window) const {
+    if (alone_ || !receives_ || !own.output.is_foreign()) return;
+    const std::size_t first = window.begin * width;
+    own.output.copy_in_from(team.node.staging(team.node.own_index()) + first % kStagingBytes, first,
+                            window.size() * width);
+}
+
+std::byte* AllReduceParts::place_of(int index, Side side, std::size_t element) const {
+    const std::size_t at = element * width;
+    if (alone_) return (side == Side::kInput ? own.input.data : own.output.data) + at;
+    return team.node.is_foreign(index, side) ? team.node.staging(index) + at % kStagingBytes
+                                             : team.node.buffer(index, side) + at;
+}
+
+std::vector<const void*> AllReduceParts::sources(std::size_t begin) const {
     std::vector<const void*> list;
-    for (int i = 0; i < team.node.size(); ++i) list.push_back(place_of(i, Side::kInput, first) + begin * width);
+    for (int i = 0; i < team.node.size(); ++i) list.push_back(place_of(i, Side::kInput, begin));
     return list;
 }
 
-std::vector<void*> AllReduceParts::outputs(std::size_t first, std::size_t begin) const {
+std::vector<void*> AllReduceParts::outputs(std::size_t begin) const {
     std::vector<void*> list;
-    for (const int i : receivers_) list.push_back(place_of(i, Side::kOutput, first) + begin * width);
+    for (const int i : receivers_) list.push_back(place_of(i, Side::kOutput, begin));
     return list;
 }
 
-std::byte* AllReduceParts::landing(std::size_t first, std::size_t begin) const {
-    return receivers_.empty() ? nullptr : place_of(receivers_.front(), Side::kOutput, first) + begin * width;
+std::byte* AllReduceParts::landing(std::size_t begin) const {
+    return receivers_.empty() ? nullptr : place_of(receivers_.front(), Side::kOutput, begin);
 }
 
-void AllReduceParts::spread(std::size_t first, std::size_t begin, std::size_t size) const {
+void AllReduceParts::spread(Range range) const {
     for (std::size_t i = 1; i < receivers_.size(); ++i) {
-        std::byte* const to = place_of(receivers_[i], Side::kOutput, first) + begin * width;
-        std::memcpy(to, landing(first, begin), size * width);
+        std::memcpy(place_of(receivers_[i], Side::kOutput, range.begin), landing(range.begin), range.size() * width);
     }
 }
 

@@ -1,13 +1,16 @@
 // Broadcast. On every node one rank's buffer is the source from which the others copy: the root's on its own node, the
-// leader's on the others, once the root's leader has sent it there. With one node and all buffers in arenas all ranks
-// share the copying.
+// leader's on the others, once it has come there. Each rank that talks to other nodes carries a slice of it. With one
+// node and all buffers in arenas all ranks share the copying.
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "worker_lib/src/native/broadcast_stream.hpp"
 #include "worker_lib/src/native/collectives.hpp"
 #include "worker_lib/src/native/partition.hpp"
+#include "worker_lib/src/native/windows.hpp"
 
 namespace ddp::detail {
 
@@ -33,37 +36,74 @@ public:
 
     void run() {
         if (team_.nodes() == 1) return run_in_node();
-        const bool staging_source = is_source() && own_.is_foreign();
-        if (staging_source && at_root_) stage(0, std::min(own_.bytes, kNetworkPieceBytes), 0);
+        windows_ = {.count = own_.bytes,
+                    .most = team_.topology.has_one_rank_each() ? std::max<std::size_t>(1, own_.bytes) : kWindowBytes,
+                    .carriers = static_cast<std::size_t>(team_.topology.carriers),
+                    .carrier = static_cast<std::size_t>(node_.own_index()),
+                    .grain = kSeparation};
+        if (at_root_) stage(windows_.window(0));
         node_.meet(operation_, {.input = own_.place(), .output = own_.place()});
-        const bool staged = node_.is_foreign(source_, Side::kInput);
-
-        std::size_t first = 0;
-        do {  // once for no bytes at all, too: the leaders compare what was called
-            const std::size_t size = std::min(kNetworkPieceBytes, own_.bytes - first);
-            if (first > 0 && staging_source && at_root_) stage(first, size, 0);
-            // From the second piece on the peers must be told that it is there; meet() has told them of the first.
-            if (at_root_ && first > 0 && staged) node_.barrier(operation_);
-            if (team_.is_leader()) pass_between_leaders(first, size);
-            if (!at_root_) node_.barrier(operation_);
-            copy(first, size);
-            // Until here the source's slot or buffer was being read.
-            if (staged || first + size == own_.bytes) node_.barrier(operation_);
-            first += size;
-        } while (first < own_.bytes);
+        at_root_ ? give() : take();
     }
 
 private:
     bool is_source() const { return node_.own_index() == source_; }
+    /// Whether the source's buffer passes through its slot. After Node::meet().
+    bool staged() const { return node_.size() > 1 && node_.is_foreign(source_, Side::kInput); }
+
+    /// Where a byte of the source's buffer is while its window is in hand.
+    std::byte* place_of(std::size_t at) const {
+        if (node_.size() == 1) return own_.data + at;
+        return staged() ? node_.staging(source_) + at % kStagingBytes : node_.buffer(source_, Side::kInput) + at;
+    }
+
+    void stage(Range window) const {
+        if (!is_source() || node_.size() == 1 || !own_.is_foreign()) return;
+        own_.copy_out_to(node_.staging(source_) + window.begin % kStagingBytes, window.begin, window.size());
+    }
+
+    void copy(Range window) const {
+        if (!is_source() || (staged() && !at_root_))
+            own_.copy_in_from(place_of(window.begin), window.begin, window.size());
+    }
+
+    /// On the root's node: two windows are in the slot, so that one passes while the next is staged.
+    void give() {
+        const std::size_t windows = windows_.number();
+        if (staged() && windows > 1) {
+            stage(windows_.window(1));
+            node_.barrier(operation_);
+        }
+        for (std::size_t now = 0; now < windows; ++now) {
+            pass(staged() ? std::min(windows, now + 2) : windows, now + 1);
+            copy(windows_.window(now));
+            if (!staged() && now + 1 < windows) continue;
+            node_.barrier(operation_);  // until here the source's slot or buffer was being read
+            if (now + 2 >= windows) continue;
+            stage(windows_.window(now + 2));
+            node_.barrier(operation_);
+        }
+    }
+
+    /// On the others.
+    void take() {
+        const std::size_t windows = windows_.number();
+        for (std::size_t now = 0; now < windows; ++now) {
+            pass(staged() ? std::min(windows, now + 2) : windows, now + 1);
+            node_.barrier(operation_);  // all carriers' slices have come
+            copy(windows_.window(now));
+            if (staged() || now + 1 == windows) node_.barrier(operation_);
+        }
+    }
 
     /// `offset` in the slot.
-    void stage(std::size_t first, std::size_t size, std::size_t offset) const {
+    void stage_piece(std::size_t first, std::size_t size, std::size_t offset) const {
         own_.copy_out_to(node_.staging(source_) + offset, first, size);
     }
 
     void run_in_node() const {
         const bool stages = is_source() && own_.is_foreign() && node_.size() > 1;
-        if (stages) stage(0, std::min(own_.bytes, kPieceBytes), 0);
+        if (stages) stage_piece(0, std::min(own_.bytes, kPieceBytes), 0);
         node_.meet(operation_, {.input = own_.place(), .output = own_.place()});
         if (!node_.any_foreign(Side::kOutput)) {
             share_the_copying();
@@ -78,7 +118,7 @@ private:
             const std::size_t size = std::min(kPieceBytes, own_.bytes - first);
             const std::size_t next = first + size;
             if (stages && next < own_.bytes)
-                stage(next, std::min(kPieceBytes, own_.bytes - next), (number + 1) % 2 * kPieceBytes);
+                stage_piece(next, std::min(kPieceBytes, own_.bytes - next), (number + 1) % 2 * kPieceBytes);
             if (!is_source()) own_.copy_in_from(node_.staging(source_) + number % 2 * kPieceBytes, first, size);
             node_.barrier(operation_);
         }
@@ -98,32 +138,38 @@ private:
         }
     }
 
-    void copy(std::size_t first, std::size_t size) const {
-        if (is_source() && (at_root_ || !own_.is_foreign())) return;  // it is in place already
-        own_.copy_in_from(place(node_, source_, Side::kInput, first), first, size);
+    /// Our slices of the windows before `end`, from the root's node to the others. Those before `open` may be begun.
+    void pass(std::size_t open, std::size_t end) {
+        if (!team_.topology.own_carries() || (windows_.nothing() && !team_.is_leader())) return;
+        const BroadcastWay way = choose_broadcast(team_.nodes(), own_.bytes);
+        if (way == BroadcastWay::kTree) {
+            for (; passed_ < end; ++passed_) pass_down(windows_.slice(passed_));
+            return;
+        }
+        if (!stream_) {
+            stream_.emplace(team_.topology, root_node_, way, windows_, team_.is_leader(),
+                            [this](std::size_t at) { return place_of(at); });
+            team_.links->begin(operation_, stream_->ranks());
+        }
+        stream_->go_on(open, end);
+        team_.links->go_on(operation_, *stream_);
     }
 
-    /// The root's leader sends the piece to the other leaders. In the first step every leader sends to every other one,
-    /// though it be nothing: so they see whether they all called the same.
-    void pass_between_leaders(std::size_t first, std::size_t size) {
-        const std::span<std::byte> bytes(place(node_, source_, Side::kInput, first), size);
-        std::vector<OutMessage> out;
-        std::vector<InMessage> in;
-        for (int node = 0; node < static_cast<int>(team_.nodes()); ++node) {
-            if (node == team_.topology.own_node) continue;
-            const int peer = team_.topology.counterpart(node);
-            if (at_root_) {
-                out.push_back({peer, bytes});
-            } else if (step_ == 0) {
-                out.push_back({peer, {}});
-            }
-            if (node == root_node_) {
-                in.push_back({peer, bytes});
-            } else if (step_ == 0) {
-                in.push_back({peer, {}});
-            }
+    /// By a binomial tree: in each step those who have it send it to as many others, counted from the root. All others
+    /// send nothing, but they do send: so every node has heard of every other in the end, and compared.
+    void pass_down(Range slice) {
+        if (slice.empty() && !(team_.is_leader() && passed_ == 0)) return;
+        const std::span<std::byte> bytes(place_of(slice.begin), slice.size());
+        const auto nodes = static_cast<int>(team_.nodes());
+        const int own = team_.topology.own_node;
+        const int place = (own - root_node_ + nodes) % nodes;
+        for (int have = 1; have < nodes; have *= 2) {
+            const bool gives = place < have && place + have < nodes;
+            const bool gets = place >= have && place < 2 * have;
+            const OutMessage out{team_.topology.counterpart((own + have) % nodes), gives ? bytes : bytes.first(0)};
+            const InMessage in{team_.topology.counterpart((own - have + nodes) % nodes), gets ? bytes : bytes.first(0)};
+            team_.links->exchange(operation_, step_++, std::span(&out, 1), std::span(&in, 1));
         }
-        team_.links->exchange(operation_, step_++, out, in);
     }
 
     const Team& team_;
@@ -133,6 +179,9 @@ private:
     const int root_node_;
     const bool at_root_;
     int source_ = 0;  ///< local index
+    Windows windows_;
+    std::optional<BroadcastStream> stream_;
+    std::size_t passed_ = 0;  ///< windows, down the tree
     std::uint32_t step_ = 0;
 };
 

@@ -17,11 +17,12 @@
 
 namespace ddp::detail {
 
-/// Pieces in which buffers pass: inside a node small enough for the second-level cache, between nodes large enough that
-/// a round trip does not matter. The latter are the same on all nodes, whether a node stages or not.
+/// Pieces in which buffers pass through slots inside a node: small enough for the second-level cache.
 inline constexpr std::size_t kLocalPieceBytes = 1u << 20;
-inline constexpr std::size_t kNetworkPieceBytes = kStagingBytes;
-static_assert(kLocalPieceBytes <= kStagingBytes && kNetworkPieceBytes <= kStagingBytes);
+static_assert(kLocalPieceBytes <= kStagingBytes);
+/// And between nodes: two of these fit a slot, so that the next one is there while this one is under way. The same on
+/// all nodes, whether a node stages or not.
+inline constexpr std::size_t kWindowBytes = kStagingBytes / 2;
 /// What an all-reduce inside a node leaves for peers begins here in a slot. They may still be taking it when the owner
 /// stages the first piece of its next operation, whichever that is.
 inline constexpr std::size_t kResultOffset = 1u << 20;
@@ -43,7 +44,6 @@ private:
 struct OperationScratch {
     Scratch sums;                      ///< between nodes: accumulators of our node
     Scratch inbox;                     ///< other nodes' accumulators
-    Scratch result;                    ///< elements
     std::vector<const void*> sources;  ///< what a kernel reads inside a node
     std::vector<void*> outputs;        ///< and where it writes
     bool staging_prepared = false;     ///< Segment::prepare_staging() has been called

@@ -50,32 +50,28 @@ Flow Links::make_flow(const Operation& operation, int rank) {
 
 void Links::exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
                      std::span<const InMessage> in) {
-    std::vector<Flow> flows;
+    flows_.clear();
     const auto flow_of = [&](int rank) -> Flow& {
-        const auto found = std::ranges::find(flows, rank, &Flow::rank);
-        return found != flows.end() ? *found : flows.emplace_back(make_flow(operation, rank));
+        const auto found = std::ranges::find(flows_, rank, &Flow::rank);
+        return found != flows_.end() ? *found : flows_.emplace_back(make_flow(operation, rank));
     };
     for (const OutMessage& message : out) flow_of(message.rank).send(step, message.bytes);
     for (const InMessage& message : in) flow_of(message.rank).receive(step, message.bytes);
-    run_guarded(operation, flows, nullptr);
+    run(operation, nullptr);
+    flows_.clear();
 }
 
-void Links::exchange(const Operation& operation, std::span<const int> peers, Stream& stream) {
-    std::vector<Flow> flows;
-    for (const int peer : peers) flows.push_back(make_flow(operation, peer));
-    run_guarded(operation, flows, &stream);
+void Links::begin(const Operation& operation, std::span<const int> peers) {
+    flows_.clear();
+    for (const int peer : peers) flows_.push_back(make_flow(operation, peer));
 }
 
-void Links::run_guarded(const Operation& operation, std::vector<Flow>& flows, Stream* stream) {
-    try {
-        run(operation, flows, stream);
-    } catch (...) {
-        cut_ = std::move(flows);
-        throw;
-    }
+void Links::go_on(const Operation& operation, Stream& stream) {
+    run(operation, &stream);
+    if (!stream.stops()) flows_.clear();
 }
 
-void Links::run(const Operation& operation, std::vector<Flow>& flows, Stream* stream) {
+void Links::run(const Operation& operation, Stream* stream) {
     bool looked_again = stream == nullptr;
     auto enough = ddprun::TimePoint::max();  // of looking without sleeping
     auto look = ddprun::Clock::now() + kLooking;
@@ -83,15 +79,16 @@ void Links::run(const Operation& operation, std::vector<Flow>& flows, Stream* st
         node_.say_listening();
         bool moved = false;
         bool waits = false;
-        for (std::size_t i = 0; i < flows.size(); ++i) {
-            if (send_some(flows[i], i, stream)) moved = true;
-            if (receive_some(operation, flows[i], i, stream)) moved = true;
-            waits = waits || !flows[i].sent_all() || !flows[i].received_all();
+        for (std::size_t i = 0; i < flows_.size(); ++i) {
+            if (send_some(flows_[i], i, stream)) moved = true;
+            if (receive_some(operation, flows_[i], i, stream)) moved = true;
+            waits = waits || !flows_[i].sent_all() || !flows_[i].received_all();
         }
+        if (stream != nullptr && stream->stops()) return;
         if (const auto now = ddprun::Clock::now(); waits && now >= look) {
             look = now + kLooking;
             node_.check_poison(operation);
-            if (now >= last_moment()) throw_late(operation, flows);
+            if (now >= last_moment()) throw_late(operation);
         }
         // A message that is done, or what the stream has computed for one peer, may make others possible.
         if (moved || !looked_again) {
@@ -107,9 +104,9 @@ void Links::run(const Operation& operation, std::vector<Flow>& flows, Stream* st
             ::sched_yield();
             continue;
         }
-        wait(operation, flows);
+        wait(operation);
         // Whoever has not read all of a message cannot be ahead of us: what it sent last is its reason.
-        for (Flow& flow : flows) {
+        for (Flow& flow : flows_) {
             if (flow.link->sending_broken && !flow.sent_all()) peer_lost(operation, flow, "it closed the connection");
         }
     }
@@ -174,10 +171,10 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
 ddprun::TimePoint Links::last_moment() const { return extended(network_deadline(node_.deadline()), kTelling); }
 
 /// Until a socket is ready, somebody interrupts, or it is time to look at the node again.
-void Links::wait(const Operation& operation, const std::vector<Flow>& flows) const {
+void Links::wait(const Operation& operation) const {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
     std::vector<Link*> links{nullptr};  // whose they are
-    for (const Flow& flow : flows) {
+    for (const Flow& flow : flows_) {
         for (std::size_t socket = 0; socket < flow.link->sockets(); ++socket) {
             short events = 0;
             if (!flow.sent_all(socket)) events |= POLLOUT | POLLRDHUP;
@@ -199,7 +196,7 @@ void Links::wait(const Operation& operation, const std::vector<Flow>& flows) con
         if ((waiting[i].revents & POLLRDHUP) != 0) links[i]->sending_broken = true;
     }
     if (now < (ready > 0 ? last_moment() : deadline)) return;
-    throw_late(operation, flows);
+    throw_late(operation);
 }
 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already

@@ -44,13 +44,19 @@ public:
     void exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
                   std::span<const InMessage> in);
     /// The same for the messages of a stream, whose peer number i is rank `peers[i]`.
-    void exchange(const Operation& operation, std::span<const int> peers, Stream& stream);
+    void exchange(const Operation& operation, std::span<const int> peers, Stream& stream) {
+        begin(operation, peers);
+        go_on(operation, stream);
+    }
+    /// The same for a stream that stops now and then: go_on() returns when it does, and when everything is done.
+    void begin(const Operation& operation, std::span<const int> peers);
+    void go_on(const Operation& operation, Stream& stream);
 
     /// Wakes an exchange that waits, so that it looks at the node's state.
     void interrupt() const;
 
-    /// Sends the rest of what an exchange that threw has left half sent, for a moment at most: a goodbye can only
-    /// follow a whole message. The exchange's memory must still be there.
+    /// Sends the rest of what an exchange that did not come to its end has left half sent, for a moment at most: a
+    /// goodbye can only follow a whole message. The exchange's memory must still be there.
     void finish_messages();
 
     /// Tells every peer why there will be no more messages: because of a failure, which takes a moment at most, or
@@ -60,17 +66,16 @@ public:
 
 private:
     [[nodiscard]] Flow make_flow(const Operation& operation, int rank);
-    void run_guarded(const Operation& operation, std::vector<Flow>& flows, Stream* stream);
-    void run(const Operation& operation, std::vector<Flow>& flows, Stream* stream);
+    void run(const Operation& operation, Stream* stream);
     [[nodiscard]] bool send_some(Flow& flow, std::size_t peer, Stream* stream) const;
     [[nodiscard]] bool receive_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const;
     void receive_on(const Operation& operation, Flow& flow, std::size_t socket) const;
-    void wait(const Operation& operation, const std::vector<Flow>& flows) const;
+    void wait(const Operation& operation) const;
 
     [[nodiscard]] ddprun::TimePoint last_moment() const;
 
     // What becomes of errors (links_failure.cpp).
-    [[noreturn]] void throw_late(const Operation& operation, const std::vector<Flow>& flows) const;
+    [[noreturn]] void throw_late(const Operation& operation) const;
     void check_header(const Operation& operation, Flow& flow) const;
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
     void look_for_reason(const Operation& operation, Flow& flow) const;
@@ -84,7 +89,7 @@ private:
     const Node& node_;
     const ddprun::Duration spinning_;  ///< how long to look before sleeping
     ddprun::UniqueFd interrupt_;       ///< eventfd
-    std::vector<Flow> cut_;            ///< of the exchange that threw
+    std::vector<Flow> flows_;          ///< of the exchange in hand, or that did not come to its end
 };
 
 }  // namespace ddp::detail

@@ -52,11 +52,11 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
 
 }  // namespace
 
-void Links::throw_late(const Operation& operation, const std::vector<Flow>& flows) const {
+void Links::throw_late(const Operation& operation) const {
     std::vector<int> ranks;
     std::string names;
     bool silent = false;
-    for (const Flow* flow : suspects(flows)) {
+    for (const Flow* flow : suspects(flows_)) {
         ranks.push_back(flow->rank);
         names += (names.empty() ? "" : " and ") + flow->link->name;
         silent = !all_acknowledge(*flow->link);
@@ -146,7 +146,7 @@ void Links::look_for_reason(const Operation& operation, Flow& flow) const {
 
 void Links::finish_messages() {
     const auto deadline = ddprun::Clock::now() + kFarewell;
-    for (Flow& flow : std::exchange(cut_, {})) {
+    for (Flow& flow : std::exchange(flows_, {})) {
         while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
             flow.send_more(0);
         if (flow.cut_off()) flow.link->sending_broken = true;

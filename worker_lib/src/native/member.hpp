@@ -54,6 +54,8 @@ struct Topology {
     [[nodiscard]] std::vector<int> counterparts() const;
     [[nodiscard]] int node_of(int rank) const;
     [[nodiscard]] int ranks() const;  ///< of all nodes
+    /// Every node is a single rank, so that nothing passes through staging slots anywhere.
+    [[nodiscard]] bool has_one_rank_each() const { return static_cast<std::size_t>(ranks()) == nodes.size(); }
 };
 [[nodiscard]] Topology make_topology(const std::vector<Member>& members, int own_rank);
 

@@ -2,7 +2,8 @@
 // blocks from one node to another are dealt out to the carriers in turn; each sends its own to its counterpart's inbox,
 // from which the ranks of that node fetch them. A block that everybody gets travels to each node once.
 //
-// Large blocks move in rounds, a piece of every block in each, so that all ranks are busy in all rounds.
+// Large blocks move in rounds, a piece of every block in each, so that all ranks are busy in all rounds. Where every
+// node is a single rank there is one round, and blocks arrive where they belong.
 
 #include <fmt/format.h>
 
@@ -33,6 +34,7 @@ public:
           input_(input),
           output_(output),
           sources_(sources),
+          whole_(team.nodes() > 1 && team.topology.has_one_rank_each()),
           stages_own_(node_.size() > 1 && (sources == Sources::kAllStaged || input.is_foreign())) {
         const auto& local = team.topology.local();
         const int self = node_.rank_at(node_.own_index());
@@ -67,7 +69,7 @@ public:
             }
             if (team_.nodes() > 1) exchange(step++);
             for (const Block& block : fetched_) fetch(block, source(block));
-            if (team_.nodes() > 1) {
+            if (team_.nodes() > 1 && !whole_) {
                 node_.barrier(operation_);
                 empty_inboxes();
             }
@@ -81,6 +83,7 @@ private:
     /// Bytes of a block that move in a round. Between nodes all ranks must agree, whether they stage or not.
     void choose_piece(bool staged) {
         piece_ = std::max<std::size_t>(1, plan_.largest());
+        if (whole_) return;
         if (team_.nodes() == 1) {
             if (staged) piece_ = std::clamp<std::size_t>(kLocalPieceBytes / plan_.slots(), 1, piece_);
             return;
@@ -156,6 +159,10 @@ private:
         for_arrivals([&](std::size_t node, const Block& block, std::size_t carrier, std::size_t offset) {
             if (carrier != self) return;
             auto& message = arriving[node];
+            if (whole_) {
+                message = {output_ + block.to, block.bytes};
+                return;
+            }
             const std::size_t size = message.size() + size_of_piece(block);
             message = {message.empty() ? inbox(self) + offset : message.data(), size};
         });
@@ -217,6 +224,7 @@ private:
     const OwnBuffer& input_;
     std::byte* const output_;
     const Sources sources_;
+    const bool whole_;
     const bool stages_own_;
     std::size_t piece_ = 1;
     std::size_t round_ = 0;

@@ -1,13 +1,14 @@
 // Reduce-scatter. Inside a node each rank reduces its chunk of everybody's input into its own output: one pass. Between
 // nodes the chunks of a node's ranks, laid end to end, are divided among the carriers: each reduces its slice over its
-// node, sends it to its counterpart there, and that one adds the nodes' slices up and stores them to their outputs.
+// node and sends it to its counterpart there, piece by piece, and that one adds the nodes' slices up and stores them to
+// their outputs.
 
 #include <algorithm>
-#include <cstring>
 
 #include "worker_lib/src/native/collectives.hpp"
 #include "worker_lib/src/native/partition.hpp"
 #include "worker_lib/src/native/reduce.hpp"
+#include "worker_lib/src/native/scatter_stream.hpp"
 
 namespace ddp::detail {
 
@@ -16,7 +17,7 @@ namespace {
 /// A staging slot holds pieces of its owner's input in its first half, and of its output in the second.
 constexpr std::size_t kHalf = kStagingBytes / 2;
 
-class ReduceScatter {
+class ReduceScatter final : ScatterSums {
 public:
     ReduceScatter(const Team& team, const Operation& operation, const OwnBuffers& own)
         : team_(team),
@@ -64,10 +65,9 @@ private:
     void choose_piece(bool staged) {
         const auto ranks = static_cast<std::size_t>(team_.topology.ranks());
         piece_ = std::max<std::size_t>(count_, 1);
-        if (team_.nodes() == 1 && !staged) return;
+        if (team_.nodes() == 1 ? !staged : team_.topology.has_one_rank_each()) return;
         const std::size_t bytes = team_.nodes() > 1 ? kHalf : kLocalPieceBytes;
         piece_ = std::clamp<std::size_t>(bytes / (ranks * width_), 1, piece_);
-        size_ = std::min(piece_, count_ - first_);
     }
 
     void stage() {
@@ -120,59 +120,43 @@ private:
     }
 
     void reduce_across() {
-        const std::uint32_t step = step_++;
         if (!team_.topology.own_carries()) return;
-        std::vector<std::span<std::byte>> sums = reduce_slices();
-        const auto self = static_cast<std::size_t>(team_.topology.own_node);
-        const std::span<std::byte> mine = sums[self];
-        const auto inbox = team_.scratch.inbox.first(mine.size() * team_.nodes());
-        const bool opening = team_.is_leader() && step == 0;  // this exchange is also the comparison
-        std::vector<const void*> parts(team_.nodes(), mine.data());
-        std::vector<OutMessage> out;
-        std::vector<InMessage> in;
-        for (std::size_t node = 0; node < team_.nodes(); ++node) {
-            if (node == self) continue;
-            const int peer = team_.topology.counterpart(static_cast<int>(node));
-            const auto slot = inbox.subspan(node * mine.size(), mine.size());
-            if (opening || !sums[node].empty()) out.push_back({peer, sums[node]});
-            if (opening || !mine.empty()) in.push_back({peer, slot});
-            parts[node] = slot.data();
-        }
-        team_.links->exchange(operation_, step, out, in);
-        if (!mine.empty()) store(parts, mine);
+        const bool opening = team_.is_leader() && first_ == 0;  // this exchange is also the comparison
+        ScatterStream stream(team_, *this, reduction_.accumulator_bytes, opening, step_);
+        team_.links->exchange(operation_, stream.ranks(), stream);
+        step_ = stream.next_step();
     }
 
-    /// Our slice for every node, reduced over our node.
-    std::vector<std::span<std::byte>> reduce_slices() {
-        const std::size_t width = reduction_.accumulator_bytes;
-        std::size_t total = 0;
-        for (std::size_t node = 0; node < team_.nodes(); ++node) total += slice(node).size() * width;
-        auto free = team_.scratch.sums.first(total);
-        std::vector<std::span<std::byte>> sums;
-        for (std::size_t node = 0; node < team_.nodes(); ++node) {
-            sums.push_back(free.first(slice(node).size() * width));
-            std::byte* to = free.data();
-            for_chunks(slice(node), [&](std::size_t index, std::size_t offset, std::size_t size) {
-                const auto from = sources(team_.topology.nodes[node][index], offset);
-                reduction_.reduce(from.data(), from.size(), size, to);
-                to += size * width;
-            });
-            free = free.subspan(sums.back().size());
-        }
-        return sums;
+    std::size_t size(std::size_t node) const override { return slice(node).size(); }
+
+    const std::byte* sums(std::size_t node, Range range, std::byte* memory) const override {
+        const Range whole = slice(node);
+        const bool elements = node_.size() == 1 && reduction_.accumulator_bytes == width_;  // are sums as they are
+        std::byte* to = memory;
+        const std::byte* result = memory;
+        for_chunks({whole.begin + range.begin, whole.begin + range.end},
+                   [&](std::size_t index, std::size_t offset, std::size_t size) {
+                       const auto from = sources(team_.topology.nodes[node][index], offset);
+                       if (elements && size == range.size()) {
+                           result = static_cast<const std::byte*>(from.front());
+                           return;
+                       }
+                       reduction_.reduce(from.data(), from.size(), size, to);
+                       to += size * reduction_.accumulator_bytes;
+                   });
+        return result;
     }
 
-    /// Adds up all nodes' slices for ours, in their order, and hands the elements to their owners.
-    void store(const std::vector<const void*>& parts, std::span<std::byte> sums) {
-        const Range range = slice(static_cast<std::size_t>(team_.topology.own_node));
-        const auto result = team_.scratch.result.first(range.size() * width_);
-        reduction_.combine(parts.data(), parts.size(), range.size(), sums.data());
-        reduction_.finish(sums.data(), range.size(), scale_, result.data());
-        const std::byte* from = result.data();
-        for_chunks(range, [&](std::size_t index, std::size_t offset, std::size_t size) {
-            std::memcpy(output(static_cast<int>(index)) + offset * width_, from, size * width_);
-            from += size * width_;
-        });
+    /// Hands the elements to their owners.
+    void store(Range range, std::span<const void* const> sums, std::byte* memory) const override {
+        const Range whole = slice(static_cast<std::size_t>(team_.topology.own_node));
+        reduction_.combine(sums.data(), sums.size(), range.size(), memory);
+        const std::byte* from = memory;
+        for_chunks({whole.begin + range.begin, whole.begin + range.end},
+                   [&](std::size_t index, std::size_t offset, std::size_t size) {
+                       reduction_.finish(from, size, scale_, output(static_cast<int>(index)) + offset * width_);
+                       from += size * reduction_.accumulator_bytes;
+                   });
     }
 
     bool output_is_staged(int index) const { return node_.size() > 1 && node_.is_foreign(index, Side::kOutput); }

@@ -35,6 +35,8 @@ public:
     /// The one that was given last is done: its memory is free, or holds what has come.
     virtual void sent(std::size_t peer) = 0;
     virtual void received(std::size_t peer) = 0;
+    /// Whether the exchange is to return now, to be gone on with later.
+    [[nodiscard]] virtual bool stops() const { return false; }
 };
 
 }  // namespace ddp::detail

@@ -16,25 +16,23 @@ constexpr std::size_t kLag = 1;
 constexpr std::size_t kDepth = 4;
 static_assert(kDepth > kLag);
 
-/// A multiple of every grain, so that no part of a piece is larger.
-std::size_t chunk_elements(std::size_t nodes, std::size_t width) {
+}  // namespace
+
+std::size_t SumStream::chunk_elements(std::size_t nodes, std::size_t width) {
     const std::size_t bytes = std::clamp(kPieceBytes / nodes, kLeastChunkBytes, kMostChunkBytes);
     return bytes / kLeastChunkBytes * kLeastChunkBytes / width;
 }
 
-}  // namespace
-
-SumStream::SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, const Slice& slice, std::uint32_t step)
+SumStream::SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, const Windows& windows, bool opening)
     : parts_(parts),
       direct_(algorithm == NetworkAlgorithm::kDirect),
-      slice_(slice),
-      step_(step),
+      opening_(opening),
       nodes_(parts.team.nodes()),
       own_node_(static_cast<std::size_t>(parts.team.topology.own_node)),
       width_(parts.reduction.accumulator_bytes),
       chunk_(chunk_elements(nodes_, width_)),
-      piece_elements_(direct_ ? chunk_ : chunk_ * nodes_),
-      pieces_(std::max<std::size_t>(1, (slice.range.size() + piece_elements_ - 1) / piece_elements_)),
+      cut_{windows, direct_ ? chunk_ : chunk_ * nodes_},
+      pieces_(cut_.number()),
       in_place_(parts.team.node.size() == 1 && width_ == parts.width) {
     for (std::size_t node = 0; node < nodes_; ++node) {
         if (node == own_node_) continue;
@@ -42,10 +40,21 @@ SumStream::SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, co
         ranks_.push_back(parts.team.topology.counterpart(static_cast<int>(node)));
     }
     const std::size_t depth = std::min(kDepth, pieces_);
-    const std::size_t chunk = std::min(chunk_, slice.range.size()) * width_;
-    const std::size_t whole = std::min(piece_elements_, slice.range.size()) * width_;
+    const std::size_t chunk = std::min(chunk_, windows.largest_slice()) * width_;
+    const std::size_t whole = std::min(cut_.most, windows.largest_slice()) * width_;
     if (!in_place_) sums_ = parts.team.scratch.sums.first(depth * whole);
     inbox_ = parts.team.scratch.inbox.first(depth * (nodes_ + 1) * chunk);
+}
+
+void SumStream::go_on(std::size_t open, std::size_t end) {
+    open_ = cut_.before(open);
+    end_ = cut_.before(end);
+}
+
+bool SumStream::stops() const {
+    return combined_ >= end_ && std::ranges::all_of(peers_, [this](const Peer& peer) {
+               return through(peer.out) >= end_ && through(peer.in) >= end_;
+           });
 }
 
 bool SumStream::finished() const {
@@ -60,8 +69,7 @@ SumStream::Next SumStream::next_of(const Line& line) const {
     return !direct_ && line.results < pieces_ ? Next::kResult : Next::kNothing;
 }
 
-std::size_t SumStream::through(const Peer& peer) const {
-    const Line& line = peer.out;
+std::size_t SumStream::through(const Line& line) const {
     const bool last_in_hand = line.in_hand && line.phase == (direct_ ? Phase::kSums : Phase::kResult);
     return (direct_ ? line.sums : line.results) - (last_in_hand ? 1 : 0);
 }
@@ -70,15 +78,9 @@ std::size_t SumStream::arrived(const Peer& peer) {
     return peer.in.sums - (peer.in.in_hand && peer.in.phase == Phase::kSums ? 1 : 0);
 }
 
-/// Counted from the slice's first element, as all ranges here.
-Range SumStream::piece(std::size_t number) const {
-    const std::size_t begin = std::min(number * piece_elements_, slice_.range.size());
-    return {begin, std::min(begin + piece_elements_, slice_.range.size())};
-}
-
-/// What a node adds up of a piece.
+/// What a node adds up of a piece: elements of the buffers, as all ranges here.
 Range SumStream::part_of(std::size_t node, std::size_t number) const {
-    const Range whole = piece(number);
+    const Range whole = cut_.at(number);
     if (direct_) return gets_any(node) ? whole : Range{whole.begin, whole.begin};
     const Range share = part(whole.size(), nodes_, node, parts_.grain);
     return {whole.begin + share.begin, whole.begin + share.end};
@@ -93,17 +95,15 @@ bool SumStream::gets_any(std::size_t node) const {
 bool SumStream::has_place(std::size_t number) const {
     if (number < kDepth) return true;
     const std::size_t before = number - kDepth;
-    return combined_ > before && std::ranges::all_of(peers_, [&](const Peer& peer) { return through(peer) > before; });
+    return combined_ > before &&
+           std::ranges::all_of(peers_, [&](const Peer& peer) { return through(peer.out) > before; });
 }
 
 /// Of the own node, from `element` on.
 const std::byte* SumStream::sums(std::size_t number, std::size_t element) const {
-    if (in_place_) {
-        const auto* input = static_cast<const std::byte*>(parts_.sources(slice_.first, slice_.range.begin).front());
-        return input + element * width_;
-    }
+    if (in_place_) return parts_.own.input.data + element * width_;
     const std::size_t depth = std::min(kDepth, pieces_);
-    return sums_.data() + (number % kDepth) * (sums_.size() / depth) + (element - piece(number).begin) * width_;
+    return sums_.data() + (number % kDepth) * (sums_.size() / depth) + (element - cut_.at(number).begin) * width_;
 }
 
 std::byte* SumStream::inbox(std::size_t number, std::size_t node) const {
@@ -113,18 +113,18 @@ std::byte* SumStream::inbox(std::size_t number, std::size_t node) const {
 
 /// Where finished elements go: to their first owner here, or if they have none here, beside the inboxes.
 std::byte* SumStream::result(std::size_t number, Range range) const {
-    std::byte* const owner = parts_.landing(slice_.first, slice_.range.begin + range.begin);
+    std::byte* const owner = parts_.landing(range.begin);
     return owner != nullptr ? owner : inbox(number, nodes_);
 }
 
-/// False: there is no place for it yet.
+/// False: there is no place for it yet, or its window is not open.
 bool SumStream::reduce(std::size_t number) {
     if (number < reduced_) return true;
-    if (!has_place(number)) return false;
+    if (number >= open_ || !has_place(number)) return false;
     ++reduced_;
-    const Range range = piece(number);
+    const Range range = cut_.at(number);
     if (!in_place_ && !range.empty()) {
-        const auto from = parts_.sources(slice_.first, slice_.range.begin + range.begin);
+        const auto from = parts_.sources(range.begin);
         auto* const to = const_cast<std::byte*>(sums(number, range.begin));  // in sums_, which is ours
         parts_.reduction.reduce(from.data(), from.size(), range.size(), to);
     }
@@ -137,7 +137,7 @@ bool SumStream::may_combine(std::size_t number) const {
     if (part_of(own_node_, number).empty()) return true;
     return std::ranges::all_of(peers_, [&](const Peer& peer) {
         // What is being sent to one peer must not be overwritten with the sum.
-        const bool overwrites = direct_ && in_place_ && through(peer) <= number;
+        const bool overwrites = direct_ && in_place_ && through(peer.out) <= number;
         return arrived(peer) > number && !overwrites;
     });
 }
@@ -153,17 +153,16 @@ void SumStream::combine(std::size_t number) {
     std::vector<const void*> from;
     for (std::size_t node = 0; node < nodes_; ++node)
         from.push_back(node == own_node_ ? sums(number, range.begin) : inbox(number, node));
-    const std::size_t begin = slice_.range.begin + range.begin;
     const Reduction& reduction = parts_.reduction;
     if (width_ == parts_.width) {  // sums are elements, too
-        std::vector<void*> to = parts_.outputs(slice_.first, begin);
+        std::vector<void*> to = parts_.outputs(range.begin);
         if (to.empty()) to.push_back(result(number, range));
         return reduction.reduce_into(from.data(), from.size(), range.size(), parts_.scale, to.data(), to.size());
     }
     std::byte* const total = inbox(number, own_node_);
     reduction.combine(from.data(), from.size(), range.size(), total);
     reduction.finish(total, range.size(), parts_.scale, result(number, range));
-    parts_.spread(slice_.first, begin, range.size());
+    parts_.spread(range);
 }
 
 NextOut SumStream::next_out(std::size_t peer) {
@@ -176,11 +175,11 @@ NextOut SumStream::next_out(std::size_t peer) {
             if (!reduce(number)) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
             ++out.sums;
             const Range range = part_of(node, number);
-            if (range.empty() && !(slice_.opening && number == 0)) continue;
+            if (range.empty() && !(opening_ && number == 0)) continue;
             out.in_hand = true;
             out.phase = Phase::kSums;
             return {.turn = Turn::kNow,
-                    .step = step_ + 2 * static_cast<std::uint32_t>(number),
+                    .step = 2 * static_cast<std::uint32_t>(number),
                     .bytes = {range.empty() ? nullptr : sums(number, range.begin), range.size() * width_}};
         }
         const std::size_t number = out.results;
@@ -191,7 +190,7 @@ NextOut SumStream::next_out(std::size_t peer) {
         out.in_hand = true;
         out.phase = Phase::kResult;
         return {.turn = Turn::kNow,
-                .step = step_ + 2 * static_cast<std::uint32_t>(number) + 1,
+                .step = 2 * static_cast<std::uint32_t>(number) + 1,
                 .bytes = {result(number, range), range.size() * parts_.width}};
     }
 }
@@ -206,11 +205,11 @@ NextIn SumStream::next_in(std::size_t peer) {
             if (!has_place(number)) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
             ++in.sums;
             const Range range = part_of(own_node_, number);
-            if (range.empty() && !(slice_.opening && number == 0)) continue;
+            if (range.empty() && !(opening_ && number == 0)) continue;
             in.in_hand = true;
             in.phase = Phase::kSums;
             return {.turn = Turn::kNow,
-                    .step = step_ + 2 * static_cast<std::uint32_t>(number),
+                    .step = 2 * static_cast<std::uint32_t>(number),
                     .bytes = {inbox(number, node), range.size() * width_}};
         }
         const std::size_t number = in.results++;
@@ -219,7 +218,7 @@ NextIn SumStream::next_in(std::size_t peer) {
         in.in_hand = true;
         in.phase = Phase::kResult;
         return {.turn = Turn::kNow,
-                .step = step_ + 2 * static_cast<std::uint32_t>(number) + 1,
+                .step = 2 * static_cast<std::uint32_t>(number) + 1,
                 .bytes = {result(number, range), range.size() * parts_.width}};
     }
 }
@@ -233,8 +232,7 @@ void SumStream::received(std::size_t peer) {
     auto& [node, out, in] = peers_[peer];
     in.in_hand = false;
     if (in.phase == Phase::kSums) return combine_what_is_there();
-    const Range range = part_of(node, in.results - 1);
-    parts_.spread(slice_.first, slice_.range.begin + range.begin, range.size());
+    parts_.spread(part_of(node, in.results - 1));
 }
 
 }  // namespace ddp::detail

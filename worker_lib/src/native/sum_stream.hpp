@@ -1,5 +1,5 @@
 #pragma once
-// SumStream: one rank's slice of an all-reduce or reduce, added up over the nodes in pieces: while one is reduced over
+// SumStream: one rank's slices of an all-reduce or reduce, added up over the nodes in pieces: while one is reduced over
 // the own node, others are on their way, and others are added up. With kScatter node j adds up part j of each piece and
 // sends it to all; with kDirect every node adds up everything.
 //
@@ -17,30 +17,30 @@
 #include "worker_lib/src/native/all_reduce_rules.hpp"
 #include "worker_lib/src/native/partition.hpp"
 #include "worker_lib/src/native/stream.hpp"
+#include "worker_lib/src/native/windows.hpp"
 
 namespace ddp::detail {
 
-/// The slice: elements `range`, counted from element `first` of the buffers.
-struct Slice {
-    std::size_t first = 0;
-    Range range;
-    bool opening = false;  ///< everybody sends to everybody, be it nothing: so the nodes compare what was called
-};
-
 class SumStream final : public Stream {
 public:
-    /// `step`: of the first message.
-    SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, const Slice& slice, std::uint32_t step);
+    /// `opening`: everybody sends to everybody, be it nothing, so that the nodes compare what was called.
+    SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, const Windows& windows, bool opening);
 
-    /// Ranks of the peers, in the order of their nodes, and the first step after the slice: the same on all nodes.
+    /// Windows before `open` may be begun: what is staged of them is there. Those before `end` are to be done, then
+    /// stop: nothing is under way any more that touches their memory.
+    void go_on(std::size_t open, std::size_t end);
+
+    /// Ranks of the peers, in the order of their nodes.
     [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
-    [[nodiscard]] std::uint32_t next_step() const { return step_ + 2 * static_cast<std::uint32_t>(pieces_); }
     [[nodiscard]] bool finished() const;
+    /// The most elements of a message where accumulators have `width` bytes: a multiple of every grain.
+    [[nodiscard]] static std::size_t chunk_elements(std::size_t nodes, std::size_t width);
 
     [[nodiscard]] NextOut next_out(std::size_t peer) override;
     [[nodiscard]] NextIn next_in(std::size_t peer) override;
     void sent(std::size_t peer) override;
     void received(std::size_t peer) override;
+    [[nodiscard]] bool stops() const override;
 
 private:
     enum class Phase : std::uint8_t { kSums, kResult };
@@ -58,11 +58,10 @@ private:
     };
     enum class Next : std::uint8_t { kSums, kResult, kNothing };
     [[nodiscard]] Next next_of(const Line& line) const;
-    /// Pieces of which all messages have been sent to, or all sums have come from a peer.
-    [[nodiscard]] std::size_t through(const Peer& peer) const;
+    /// Pieces of which all messages of a direction are done; and of which all sums have come from a peer.
+    [[nodiscard]] std::size_t through(const Line& line) const;
     [[nodiscard]] static std::size_t arrived(const Peer& peer);
 
-    [[nodiscard]] Range piece(std::size_t number) const;
     [[nodiscard]] Range part_of(std::size_t node, std::size_t number) const;
     [[nodiscard]] bool has_place(std::size_t number) const;
     [[nodiscard]] bool gets_any(std::size_t node) const;
@@ -76,19 +75,20 @@ private:
 
     const AllReduceParts& parts_;
     const bool direct_;
-    const Slice slice_;
-    const std::uint32_t step_;
+    const bool opening_;
     const std::size_t nodes_;
     const std::size_t own_node_;
     const std::size_t width_;  ///< of an accumulator
     const std::size_t chunk_;  ///< the most elements of a message
-    const std::size_t piece_elements_;
+    const Pieces cut_;
     const std::size_t pieces_;
     const bool in_place_;  ///< the own node's sums are the input itself
     std::vector<Peer> peers_;
     std::vector<int> ranks_;
     std::span<std::byte> sums_;
     std::span<std::byte> inbox_;
+    std::size_t open_ = 0;     ///< pieces that may be begun
+    std::size_t end_ = 0;      ///< and that are to be done
     std::size_t reduced_ = 0;  ///< pieces, over the own node
     std::size_t combined_ = 0;
 };
