@@ -7,13 +7,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <new>
 #include <utility>
 
+#include "common/clock.hpp"
 #include "worker_lib/src/native/heap_limit.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
@@ -44,6 +47,9 @@ struct stat status_of(int fd) {
 }
 
 constexpr std::size_t kHugePage = 2u << 20;  // elsewhere they are larger: then the wishes below have no effect
+/// Where memory is fragmented the kernel may take milliseconds for each. Nobody is to wait long for a wish.
+constexpr std::size_t kBatchBytes = 8 * kHugePage;
+constexpr std::chrono::milliseconds kPatience{50};
 
 std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -92,10 +98,14 @@ void Segment::wish_for_huge_pages(std::size_t offset, std::size_t bytes) const {
     const std::size_t first = round_up(offset, kHugePage);
     const std::size_t end = (offset + bytes) / kHugePage * kHugePage;
     if (end <= first) return;
-    for (std::size_t at = first; at < end; at += kHugePage) {
-        if (::madvise(base_ + at, page, MADV_POPULATE_WRITE) != 0) return;
+    const auto enough = ddprun::Clock::now() + kPatience;
+    for (std::size_t at = first; at < end && ddprun::Clock::now() < enough; at += kBatchBytes) {
+        const std::size_t batch = std::min(kBatchBytes, end - at);
+        for (std::size_t huge = at; huge < at + batch; huge += kHugePage) {
+            if (::madvise(base_ + huge, page, MADV_POPULATE_WRITE) != 0) return;
+        }
+        if (::madvise(base_ + at, batch, MADV_COLLAPSE) != 0) return;
     }
-    ::madvise(base_ + first, end - first, MADV_COLLAPSE);
 #else
     static_cast<void>(offset);
     static_cast<void>(bytes);
