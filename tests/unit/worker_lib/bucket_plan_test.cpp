@@ -102,6 +102,8 @@ TEST_CASE("what has no gradient, or no sound alignment, is refused by name", "[p
     CHECK_THROWS_WITH(plan_buckets(params, {}), Contains("'steps'") && Contains("i64"));
     CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = 0}), Contains("align_bytes"));
     CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = 12}), Contains("align_bytes"));
+    CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = 8192}), Contains("align_bytes") && Contains("up to 4096"));
+    CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = std::size_t{1} << 63}), Contains("align_bytes"));
 }
 
 TEST_CASE("a ready order decides what shares a bucket, and which bucket comes first", "[plan]") {
@@ -168,4 +170,28 @@ TEST_CASE("a plan that does not fit the parameters is refused, with the reason",
                       Contains("no place"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = ~std::size_t{7}; }), params),
                       Contains("no place"));
+}
+
+TEST_CASE("sizes that no memory can hold, and gaps that would fill it, are refused", "[plan]") {
+    using Catch::Contains;
+    constexpr std::size_t kHuge = std::size_t{1} << 62;
+    const std::vector<ParamSpec> wraps{{"small", 3}, {"wraps", kHuge}};  // times 4 bytes: 0 of 64 bits
+    CHECK_THROWS_WITH(plan_buckets(wraps, {}), Contains("'wraps'") && Contains("more than memory"));
+    const std::vector<ParamSpec> together{{"one", kHuge / 4}, {"two", kHuge / 4}, {"three", 1}};
+    CHECK_THROWS_WITH(plan_buckets(together, {}), Contains("'two'") && Contains("more than memory"));
+    CHECK_THROWS_WITH(check_plan({}, wraps), Contains("'wraps'") && Contains("more than memory"));
+
+    const std::vector<ParamSpec> params{{"a", 32}, {"b", 32}};
+    BucketPlan plan;  // whose bytes add up to 0 of 64 bits
+    for (std::size_t i = 0; i < 2; ++i)
+        plan.buckets.push_back({.bytes = 2 * kHuge, .slots = {{.param = i, .offset_bytes = 0}}});
+    CHECK_THROWS_WITH(check_plan(BucketPlan::from_words(plan.words()), params), Contains("gap of 92233720368547"));
+    plan = plan_buckets(params, {});
+    plan.buckets[0].slots[1].offset_bytes += 4096;
+    plan.buckets[0].bytes += 4096;
+    CHECK_THROWS_WITH(check_plan(plan, params), Contains("gap of 4096 bytes"));
+    plan = plan_buckets(params, {});
+    plan.buckets.push_back({.bytes = 8});
+    CHECK_THROWS_WITH(check_plan(plan, params), Contains("8 bytes for 0 gradients"));
+    CHECK_NOTHROW(check_plan(plan_buckets(params, {.align_bytes = 4096}), params));
 }

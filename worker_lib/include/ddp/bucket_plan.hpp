@@ -44,7 +44,7 @@ struct BucketPlan {
 struct BucketLimits {
     std::size_t bucket_cap_bytes = 25u << 20;
     std::size_t first_bucket_cap_bytes = 1u << 20;  ///< small, so that communication starts early
-    std::size_t align_bytes = 128;                  ///< of every gradient inside its bucket; a multiple of 8
+    std::size_t align_bytes = 128;  ///< of every gradient inside its bucket; a multiple of 8, up to 4096
 };
 
 /// DDP's assignment: parameters, in the order in which their gradients become ready, fill buckets, one at a time per
@@ -57,7 +57,8 @@ struct BucketLimits {
                                       std::span<const std::size_t> ready_order = {});
 
 /// Throws Error{InvalidArgument} saying why `plan` cannot hold the gradients of `params`: a parameter that is missing
-/// or there twice, of another type, outside its bucket or over another one.
+/// or there twice, of another type, outside its bucket or over another one; gaps that no alignment explains; sizes that
+/// no memory can hold.
 void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params);
 
 }  // namespace ddp

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -14,12 +16,30 @@ constexpr std::uint64_t kWordsVersion = 0x6464702d706c616e;  // "ddp-plan"
 
 [[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, "bucket plan: " + text); }
 
+constexpr std::size_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();  // of all gradients
+constexpr std::size_t kMostAlign = 4096;  // bounds what a plan wastes, so that a broken one cannot fill the memory
+
 std::size_t bytes_of(const ParamSpec& param) { return param.count * size_of(param.dtype); }
 
-void check(const ParamSpec& param, std::size_t index) {
-    if (is_float(param.dtype)) return;
-    refuse("parameter " + std::to_string(index) + " ('" + param.name + "') is of type " +
-           std::string(to_string(param.dtype)) + ": only f16, bf16, f32 and f64 have gradients to average");
+std::string named(std::span<const ParamSpec> params, std::size_t i) {
+    return "parameter " + std::to_string(i) + " ('" + params[i].name + "')";
+}
+
+/// Types that have gradients, in sizes that can be added up, aligned as badly as can be.
+void check(std::span<const ParamSpec> params) {
+    std::size_t left = kMostBytes;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+        const auto& [name, count, dtype, uses] = params[i];
+        if (!is_float(dtype)) {
+            refuse(named(params, i) + " is of type " + std::string(to_string(dtype)) +
+                   ": only f16, bf16, f32 and f64 have gradients to average");
+        }
+        if (left <= kMostAlign || count > (left - kMostAlign) / size_of(dtype)) {
+            refuse(named(params, i) + " has " + std::to_string(count) +
+                   " elements: all together are more than memory can hold");
+        }
+        left -= count * size_of(dtype) + kMostAlign;
+    }
 }
 
 std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -35,9 +55,10 @@ std::size_t limit_bytes(const Filling& filling, const BucketLimits& limits) {
 }
 
 void check(const BucketLimits& limits) {
-    if (limits.align_bytes != 0 && limits.align_bytes % sizeof(double) == 0) return;
-    refuse("align_bytes is " + std::to_string(limits.align_bytes) + ", it must be a positive multiple of " +
-           std::to_string(sizeof(double)));
+    const std::size_t align = limits.align_bytes;
+    if (align != 0 && align % sizeof(double) == 0 && align <= kMostAlign) return;
+    refuse("align_bytes is " + std::to_string(align) + ", it must be a positive multiple of " +
+           std::to_string(sizeof(double)) + " up to " + std::to_string(kMostAlign));
 }
 
 /// `order`, or the last registered first where there is none. Throws when it does not name each of `params` once.
@@ -57,8 +78,11 @@ std::vector<std::size_t> complete(std::span<const std::size_t> order, std::size_
     return whole;
 }
 
-std::string named(std::span<const ParamSpec> params, std::size_t i) {
-    return "parameter " + std::to_string(i) + " ('" + params[i].name + "')";
+/// Between two gradients, or the last one and the end of the bucket.
+void check_gap(std::size_t begin, std::size_t end) {
+    if (end - begin < kMostAlign) return;
+    refuse("a gap of " + std::to_string(end - begin) + " bytes, which no alignment up to " +
+           std::to_string(kMostAlign) + " explains");
 }
 
 }  // namespace
@@ -66,6 +90,7 @@ std::string named(std::span<const ParamSpec> params, std::size_t i) {
 BucketPlan plan_buckets(std::span<const ParamSpec> params, const BucketLimits& limits,
                         std::span<const std::size_t> ready_order) {
     check(limits);
+    check(params);
     const std::vector<std::size_t> order = complete(ready_order, params.size());
     BucketPlan plan;
     std::map<DType, Filling> filling;
@@ -74,7 +99,6 @@ BucketPlan plan_buckets(std::span<const ParamSpec> params, const BucketLimits& l
         f = {.bucket = {}, .closed = f.closed + 1};
     };
     for (const std::size_t i : order) {
-        check(params[i], i);
         Filling& f = filling[params[i].dtype];
         f.bucket.dtype = params[i].dtype;
         f.bucket.slots.push_back({.param = i, .offset_bytes = f.bucket.bytes});
@@ -141,23 +165,27 @@ BucketPlan BucketPlan::from_words(std::span<const std::uint64_t> words) {
 }
 
 void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params) {
+    check(params);
     std::vector<bool> seen(params.size(), false);
     for (const BucketPlan::Bucket& bucket : plan.buckets) {
-        if (bucket.bytes % sizeof(double) != 0) refuse("a bucket of " + std::to_string(bucket.bytes) + " bytes");
+        if (bucket.bytes % sizeof(double) != 0 || bucket.slots.empty())
+            refuse("a bucket of " + std::to_string(bucket.bytes) + " bytes for " + std::to_string(bucket.slots.size()) +
+                   " gradients");
         std::size_t end = 0;
         for (const BucketPlan::Slot& slot : bucket.slots) {
             if (slot.param >= params.size()) refuse("it has a parameter " + std::to_string(slot.param));
             const ParamSpec& param = params[slot.param];
-            check(param, slot.param);
             if (seen[slot.param]) refuse(named(params, slot.param) + " is in it twice");
             if (param.dtype != bucket.dtype) refuse(named(params, slot.param) + " is of another type than its bucket");
             const bool inside =
                 slot.offset_bytes <= bucket.bytes && bytes_of(param) <= bucket.bytes - slot.offset_bytes;
             if (!inside || slot.offset_bytes < end || slot.offset_bytes % sizeof(double) != 0)
                 refuse(named(params, slot.param) + " has no place of its own in its bucket");
+            check_gap(end, slot.offset_bytes);
             end = slot.offset_bytes + bytes_of(param);
             seen[slot.param] = true;
         }
+        check_gap(end, bucket.bytes);
     }
     const auto missing = std::ranges::find(seen, false);
     if (missing != seen.end()) refuse(named(params, std::size_t(missing - seen.begin())) + " is not in it");
