@@ -58,7 +58,7 @@ std::string mismatch(const StallFinding& finding) {
         text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(ordered[i].second), ordered[i].first);
     }
     if (ordered.size() > kMaxSides) text += fmt::format(" and {} more", ordered.size() - kMaxSides);
-    if (ordered.size() == 1) text += " with different counts";
+    if (ordered.size() == 1) text += " with different counts, or as parts of different steps";
     return text;
 }
 

@@ -41,6 +41,10 @@ enum class OpKind : std::uint8_t {
 }
 [[nodiscard]] constexpr bool gathers(OpKind kind) { return kind == OpKind::kGather || kind == OpKind::kGatherV; }
 [[nodiscard]] constexpr bool scatters(OpKind kind) { return kind == OpKind::kScatter || kind == OpKind::kScatterV; }
+/// Each rank passes the parts of all.
+[[nodiscard]] constexpr bool shares_counts(OpKind kind) {
+    return kind == OpKind::kAllGatherV || kind == OpKind::kGatherV || kind == OpKind::kScatterV;
+}
 [[nodiscard]] constexpr bool has_root(OpKind kind) {
     return kind == OpKind::kBroadcast || kind == OpKind::kReduce || gathers(kind) || scatters(kind);
 }
@@ -52,7 +56,8 @@ struct Operation {
     std::optional<Buffer> output;     ///< what it gets; without data on ranks that get nothing
     std::vector<std::size_t> counts;  ///< kAllToAllV: what we give to each rank; other V kinds: each rank's part
     std::vector<std::size_t> receive_counts;  ///< kAllToAllV: what we expect of each rank
-    std::uint64_t counts_hash = 0;            ///< of `counts`, where they are the same on all ranks
+    /// Of `counts`, where they are the same on all ranks, plus the number of the caller's step, if it has one.
+    std::uint64_t counts_hash = 0;
     ReduceOp reduce_op = ReduceOp::Sum;
     int root = 0;
     Stream stream;

@@ -27,10 +27,14 @@ public:
     GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend);
 
     [[nodiscard]] const GroupSpec& spec() const { return spec_; }
+    [[nodiscard]] int world_rank() const { return spec_.members[static_cast<std::size_t>(spec_.rank)]; }
     [[nodiscard]] BackendImpl& backend() { return *backend_; }
 
     /// Checks and numbers the operation, then queues it. Throws Error{InvalidArgument}, which costs no number.
     [[nodiscard]] Work submit(Operation&& operation, const OpOptions& options);
+    /// The operations from now on belong to the caller's step of this number, which the ranks compare: one that is a
+    /// step behind gets an error, not the others' data. 0: to none.
+    void set_step(std::uint64_t step);
     /// The same for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
@@ -46,6 +50,7 @@ private:
     const std::unique_ptr<BackendImpl> backend_;
     std::mutex mutex_;  ///< numbering and queueing are one step
     std::uint64_t last_seq_ = 0;
+    std::uint64_t step_ = 0;
     std::uint64_t last_transfer_ = 0;
     std::uint64_t splits_ = 0;
     std::uint64_t monitored_ = 0;

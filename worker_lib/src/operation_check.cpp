@@ -62,8 +62,7 @@ private:
             return std::string("the counts add up to more than memory can hold");
         };
         const OpKind kind = operation_.kind;
-        const bool v = kind == OpKind::kAllGatherV || kind == OpKind::kGatherV || kind == OpKind::kScatterV;
-        if (v) return check(operation_.counts);
+        if (shares_counts(kind)) return check(operation_.counts);
         if (kind != OpKind::kAllToAllV) return {};
         if (auto text = check(operation_.counts); !text.empty()) return text;
         return check(operation_.receive_counts);

@@ -42,6 +42,7 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     if (options.timeout.count() < 0) wrong = timeout_complaint(options);
     const std::lock_guard lock(mutex_);
     operation.seq = last_seq_ + 1;
+    operation.counts_hash += step_;
     if (!wrong.empty()) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
     }
@@ -59,6 +60,11 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
         ticket.ended(false);
         throw;
     }
+}
+
+void GroupImpl::set_step(std::uint64_t step) {
+    const std::lock_guard lock(mutex_);
+    step_ = step;
 }
 
 Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cfenv>
 #include <cmath>
 #include <random>
 
@@ -126,6 +128,57 @@ TEST_CASE("error feedback survives a plan that is made anew, and forgets what is
 
 TEST_CASE("only 16-bit types compress", "[compress]") {
     CHECK_THROWS_WITH(ddp::compress(DType::f32), Contains("f16 or bf16") && Contains("f32"));
+}
+
+TEST_CASE("ranks that round otherwise, or flush subnormals, still end with the same bits", "[reducer][compress]") {
+    const auto exchange = GENERATE(0, 1, 2);
+    CAPTURE(exchange);
+    constexpr std::size_t kCount = 300;
+    const auto results = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
+        if (context.rank() == 1) std::fesetround(FE_UPWARD);
+        ddp::ReducerOptions options{.average = exchange == 0 ? ddp::Average::Post : ddp::Average::Auto};
+        if (exchange == 1) options.hook = ddp::compress(DType::f16);
+        if (exchange == 2) options.hook = ddp::compress(DType::bf16, {.error_feedback = true});
+        GradientReducer reducer(context.world(), {{"a", kCount}, {"wide", kCount, DType::f64}}, options);
+        const std::span narrow = values(reducer, 0);
+        const std::span wide(static_cast<double*>(reducer.grad(1).data), kCount);
+        std::vector<double> seen;
+        for (int step = 0; step < 3; ++step) {
+            std::mt19937 random(1);
+            reducer.begin_backward();
+            for (std::size_t j = 0; j < kCount; ++j) {
+                wide[j] = static_cast<double>(random() >> 8) / (1 << 24);
+                narrow[j] = static_cast<float>(wide[j]);
+            }
+            reducer.mark_ready(0);
+            reducer.mark_ready(1);
+            reducer.finish_backward();
+            seen.insert(seen.end(), narrow.begin(), narrow.end());
+            seen.insert(seen.end(), wide.begin(), wide.end());
+        }
+        std::fesetround(FE_TONEAREST);
+        return seen;
+    });
+    CHECK(results[1] == results[0]);
+    CHECK(results[2] == results[0]);
+}
+
+TEST_CASE("a hook may serve another reducer when its first one has gone", "[reducer][compress]") {
+    std::vector<std::shared_ptr<ddp::CommHook>> hooks;
+    for (int rank = 0; rank < 2; ++rank) hooks.push_back(ddp::compress(DType::bf16, {.error_feedback = true}));
+    for (const std::size_t count : {3u, 200u}) {  // in another world, whose group has the same name
+        const auto averages = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+            const auto hook = hooks[static_cast<std::size_t>(context.rank())];
+            std::vector<float> seen;
+            for (const std::size_t more : {0u, 50u}) {
+                GradientReducer reducer(context.world(), {{"a", count + more}}, {.hook = hook});
+                run_step(reducer, 1, static_cast<float>(context.rank()));
+                seen.push_back(values(reducer, 0).back());
+            }
+            return seen;
+        });
+        CHECK(averages == std::vector(2, std::vector<float>{0.5f, 0.5f}));
+    }
 }
 
 namespace {

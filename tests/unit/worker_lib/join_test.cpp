@@ -1,4 +1,4 @@
-#include <numeric>
+#include <optional>
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
@@ -157,4 +157,117 @@ TEST_CASE("a group that is smaller than the reducer's is refused", "[join]") {
     REQUIRE(outcomes[0].ddp_error());
     CHECK(outcomes[0].ddp_error()->code() == ddp::ErrorCode::InvalidArgument);
     CHECK_THAT(outcomes[0].text(), Contains("1") && Contains("2"));
+}
+
+TEST_CASE("a backward that was not announced, or announced otherwise, is refused", "[join]") {
+    const auto texts = run_ranks({}, [](Context& context) {
+                           GradientReducer reducer(context.world(), {{"a", 1}});
+                           std::vector<std::string> seen;
+                           const auto attempt = [&](auto call) {
+                               try {
+                                   call();
+                                   seen.emplace_back("accepted");
+                               } catch (const ddp::Error& error) {
+                                   seen.emplace_back(error.what());
+                               }
+                           };
+                           const auto step = [&] { ddp::testing::run_step(reducer, 1, 1); };
+                           {
+                               Join join(context.world(), reducer);
+                               const auto more = [&](bool sync) { static_cast<void>(join.more(true, sync)); };
+                               attempt(step);
+                               more(true);
+                               {
+                                   const auto guard = reducer.no_sync();
+                                   attempt(step);
+                                   attempt([&] { more(false); });
+                               }
+                               attempt(step);
+                               attempt(step);
+                               more(false);
+                               attempt(step);
+                               reducer.begin_backward(false);
+                               reducer.mark_ready(0);
+                               reducer.finish_backward();
+                               attempt([&] { static_cast<void>(join.more(false)); });
+                               attempt(step);
+                               more(true);
+                           }
+                           attempt(step);
+                           return seen;
+                       }).front();
+    REQUIRE(texts.size() == 9);
+    CHECK(texts[0] == "accepted");
+    CHECK_THAT(texts[1], Contains("a backward without sync, but") && Contains("announced one with sync"));
+    CHECK_THAT(texts[2], Contains("announced a backward that was not made"));
+    CHECK(texts[3] == "accepted");
+    CHECK_THAT(texts[4], Contains("Join::more() was not called"));
+    CHECK_THAT(texts[5], Contains("a backward with sync, but") && Contains("announced one without sync"));
+    CHECK(texts[6] == "accepted");
+    CHECK(texts[7] == "accepted");  // nobody has a batch left: the epoch is over
+    CHECK(texts[8] == "accepted");  // the Join has gone
+}
+
+TEST_CASE("a rank without batches that may not synchronise says so, and nobody waits for it", "[join]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        Join join(context.world(), reducer);
+        if (context.rank() == 0) {
+            const auto guard = reducer.no_sync();
+            return join.more(false);
+        }
+        const bool more = join.more(true);
+        ddp::testing::run_step(reducer, 1, 1);
+        return more;
+    });
+    CHECK_THAT(outcomes[0].text(), Contains("no_sync()"));
+    REQUIRE(outcomes[1].ddp_error());
+    CHECK_THAT(outcomes[1].text(), Contains("rank 0"));
+}
+
+TEST_CASE("a reducer may be moved while a Join and a guard know it", "[join]") {
+    const auto synchronised = run_ranks({}, [](Context& context) {
+                                  GradientReducer before(context.world(), {{"a", 1}});
+                                  Join join(context.world(), before);
+                                  std::optional<GradientReducer> after;
+                                  std::vector<bool> seen;
+                                  {
+                                      const auto guard = before.no_sync();
+                                      after.emplace(std::move(before));
+                                      seen.push_back(join.more(true, false));
+                                      seen.push_back(ddp::testing::run_step(*after, 1, 1).synchronised);
+                                  }
+                                  seen.push_back(join.more(true));
+                                  seen.push_back(ddp::testing::run_step(*after, 1, 1).synchronised);
+                                  return seen;
+                              }).front();
+    CHECK(synchronised == std::vector<bool>{true, false, true, true});
+}
+
+TEST_CASE("a plan is not made anew by the order of a rank that only shadows", "[join]") {
+    const std::vector<std::size_t> order{2, 0, 1};
+    const auto plans = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        const std::vector<ddp::ParamSpec> specs{{"a", 1}, {"b", 1}, {"c", 1}};
+        GradientReducer reducer(context.world(), specs, {.limits = ddp::testing::kOneEach, .rebuild = true});
+        std::vector<ddp::BucketPlan> seen;
+        for (const int batches_of_rank_0 : {0, 2}) {
+            Join join(context.world(), reducer);
+            const int batches = context.rank() == 0 ? batches_of_rank_0 : 2;
+            for (int step = 0; join.more(step < batches); ++step) {
+                reducer.begin_backward();
+                for (const std::size_t i : order) {
+                    values(reducer, i)[0] = static_cast<float>(i);
+                    reducer.mark_ready(i);
+                }
+                reducer.finish_backward();
+            }
+            seen.push_back(reducer.plan());
+        }
+        return seen;
+    });
+    const std::vector<ddp::ParamSpec> specs{{"a", 1}, {"b", 1}, {"c", 1}};
+    for (const auto& seen : plans) {
+        CHECK(seen[0] == plan_buckets(specs, ddp::testing::kOneEach));
+        CHECK(seen[1] == plan_buckets(specs, ddp::testing::kOneEach, order));
+    }
 }

@@ -46,23 +46,46 @@ TEST_CASE("DDP_TIMELINE shows each backward, its wait and its buckets", "[timeli
         other.begin_backward(false);
         other.mark_ready(0);
         other.finish_backward();
+        ddp::testing::run_step(other, 1, 1);
     });
     for (int rank = 0; rank < 2; ++rank) {
         std::map<std::string, int> seen;
+        std::map<std::string, std::string> arrows;  // what has one id is one arrow
         for (const auto& event : events_of(timeline_file(directory.path() / "trace.json", rank))) {
             const auto& fields = event.as_object();
             CHECK(fields.at("pid").as_int64() == rank);
             ++seen[std::string(fields.at("ph").as_string()) + " " + std::string(fields.at("name").as_string())];
             if (fields.contains("dur")) CHECK(fields.at("dur").as_double() >= 0);
+            if (fields.contains("id"))
+                arrows[std::string(fields.at("id").as_string())] += std::string(fields.at("ph").as_string());
         }
         CHECK(seen == std::map<std::string, int>{{"M process_name", 1},
-                                                 {"X backward", 2},
-                                                 {"X wait", 2},
+                                                 {"M thread_name", 2},
+                                                 {"X backward", 3},
+                                                 {"X wait", 3},
                                                  {"X backward without sync", 1},
                                                  {"b bucket 0", 2},
                                                  {"e bucket 0", 2},
                                                  {"b bucket 1", 2},
-                                                 {"e bucket 1", 2}});
+                                                 {"e bucket 1", 2},
+                                                 {"b bucket 0 of reducer 1", 1},
+                                                 {"e bucket 0 of reducer 1", 1}});
+        CHECK(arrows.size() == 5);
+        for (const auto& [id, phases] : arrows) CHECK(phases == "be");
+    }
+}
+
+TEST_CASE("reducers of groups that were split write files by rank of the world", "[timeline]") {
+    const TemporaryDirectory directory;
+    const TimelineVariable variable((directory.path() / "trace.json").string());
+    ddp::testing::run_ranks({.ranks_per_node = {2}}, [](ddp::Context& context) {
+        const auto alone = context.world().split(context.rank(), 0, "alone");
+        ddp::GradientReducer reducer(*alone, {{"a", 8}});
+        ddp::testing::run_step(reducer, 1, 1);
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+        const auto events = events_of(timeline_file(directory.path() / "trace.json", rank));
+        CHECK(events.size() == 6);  // two names, a backward, a wait, and a bucket's two ends
     }
 }
 

@@ -26,24 +26,29 @@ struct GradBucket {
     std::span<const Gradient> gradients;
 };
 
-/// One object per reducer. A hook may pass its calls on to another one, before or after work of its own. What it throws
-/// ends the backward on all ranks with its text.
+/// One object per reducer. A hook may pass its calls on to another one, before or after work of its own; it must not
+/// call the reducer. What it throws, of whatever type, ends the reducer: mark_ready or finish_backward throws it here,
+/// and the peers get Error{Aborted} with its text, in this backward or, where that has ended already, in the next.
 class CommHook {
 public:
     virtual ~CommHook() = default;
     /// Before the first backward, and again when the plan has changed. Collective: all ranks come here.
     virtual void prepare(ProcessGroup& group, const BucketPlan& plan) = 0;
     /// The bucket is complete here: starts its exchange over the prepared group, with the same calls on all ranks. One
-    /// bucket at a time, in launch order, on the thread that completed it.
+    /// bucket at a time, in launch order, on the thread that completed it, while other threads' marks wait: long work
+    /// is better done by complete().
     virtual Work launch(const GradBucket& bucket) = 0;
     /// The work that launch() gave is done: leaves the average over all ranks in the bucket. One bucket at a time, in
     /// launch order, on a thread of the reducer's, while others are in flight.
     virtual void complete(const GradBucket& bucket) = 0;
+    /// The reducer has gone, and its group with all memory of it goes: what prepare() was given is used no more.
+    /// Another reducer may have the hook after that.
+    virtual void release() {}
 };
 
 struct CompressOptions {
     /// What rounding loses is added to the next step's gradient. Kept per parameter, in its own type: costs as much
-    /// memory as the gradients.
+    /// memory as the gradients. Lost when the reducer goes; a checkpoint does not hold it.
     bool error_feedback = false;
 };
 

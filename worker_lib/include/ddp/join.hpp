@@ -23,8 +23,8 @@ struct JoinOptions {
     bool divide_by_initial = true;
 };
 
-/// All ranks use one, for the same steps. The loop may make no collective calls of its own besides the reducer's: a
-/// rank without batches would not make them.
+/// All ranks use one, for the same steps. The reducer may be moved meanwhile, not destroyed. The loop may make no
+/// collective calls of its own besides the reducer's: a rank without batches would not make them.
 class Join {
 public:
     /// Collective. `group` is the one that the reducer was made with; Error{InvalidArgument} if it has another size.
@@ -35,15 +35,16 @@ public:
 
     /// Before each step: has this rank a batch for it? Returns true when it has; one rank that has none shadows the
     /// steps of the others inside this call, and returns false on all ranks together, when nobody has any. `sync`:
-    /// whether the step's backward will be synchronised, the same on all ranks that have a batch: else all throw
-    /// Error{Mismatch}. Costs one small exchange per step.
+    /// whether the step's one backward will be synchronised, the same on all ranks that have a batch: else all throw
+    /// Error{Mismatch}. A begin_backward that does otherwise, or without this call before it, throws
+    /// Error{InvalidArgument}. Costs one small exchange per step.
     [[nodiscard]] bool more(bool have_batch, bool sync = true);
     /// The lowest of the ranks that made the last step, from which the final model has to come. -1 before any step.
     [[nodiscard]] int last_active() const { return last_active_; }
 
 private:
     std::unique_ptr<ProcessGroup> group_;
-    GradientReducer& reducer_;
+    GradientReducer::Impl& reducer_;
     const JoinOptions options_;
     int last_active_ = -1;
 };

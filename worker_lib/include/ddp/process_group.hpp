@@ -22,6 +22,7 @@
 
 namespace ddp {
 
+class GradientReducer;
 namespace detail {
 class GroupImpl;
 }
@@ -138,6 +139,7 @@ public:
     void abort(std::string_view reason);
 
 private:
+    friend class GradientReducer;  // numbers the steps of its group
     std::unique_ptr<detail::GroupImpl> impl_;
 };
 

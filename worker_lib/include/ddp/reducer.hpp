@@ -34,7 +34,9 @@ enum class Average : std::uint8_t {
 /// What a gradient is that nobody marked before finish_backward.
 enum class UnusedPolicy : std::uint8_t {
     Error,  ///< a mistake: finish_backward names every one
-    Zero,   ///< unused: as if mark_unused had been called; if only some of its uses were marked, complete
+    /// Unused: as if mark_unused had been called; if only some of its uses were marked, complete. The calls of
+    /// mark_ready on other threads must have returned by then.
+    Zero,
 };
 
 struct ReducerOptions {
@@ -54,16 +56,19 @@ struct ReducerOptions {
     bool check_every_step = false;
     std::shared_ptr<CommHook> hook = nullptr;  ///< in the place of the plain all_reduce
     /// Called with each bucket that holds averages, in launch order, on a thread of the reducer's while backward goes
-    /// on: update its parameters here, and the optimiser is overlapped as well. What it throws ends the backward.
+    /// on: update its parameters here, and the optimiser is overlapped as well. What it throws ends the reducer as
+    /// what hooks throw does (comm_hook.hpp).
     std::function<void(const GradBucket&)> on_bucket_done = nullptr;
 };
 
 struct ReducerStats {
     std::uint64_t steps = 0;
-    std::uint64_t bytes_reduced = 0;
+    std::uint64_t bytes_reduced = 0;      ///< of the buckets; with compress() half of it travels
     std::chrono::nanoseconds backward{};  ///< begin_backward to finish_backward's return, summed; without sync too
-    std::chrono::nanoseconds exposed{};   ///< of that: waited in finish_backward for communication
-    std::size_t buckets_done = 0;         ///< of the backward under way, or the last one: already exchanged
+    /// Of that: waited in finish_backward for communication. Scaling, copies, and what hooks and on_bucket_done do are
+    /// not in it.
+    std::chrono::nanoseconds exposed{};
+    std::size_t buckets_done = 0;    ///< of the backward under way, or the last one: already exchanged
     std::uint64_t out_of_order = 0;  ///< buckets that were complete before their turn: many mean that `rebuild` pays
 };
 
@@ -76,6 +81,8 @@ struct Step {
 };
 
 class GradientReducer {
+    class Impl;
+
 public:
     /// Collective. Runs on a group of its own, split from `group`, so that the user's collectives cannot interleave.
     /// Throws Error{Mismatch} naming the ranks and the first parameter that differs.
@@ -86,12 +93,15 @@ public:
     /// Where to write gradient i: params[i].count elements, a view into its bucket, or the buffer bound in its place.
     [[nodiscard]] Buffer grad(std::size_t i);
     /// For gradients that live elsewhere: `external`, of the parameter's count and type, is copied into the bucket when
-    /// it is marked ready, and the average is copied back. Between backwards; it has to stay valid from then on.
+    /// it is marked ready, and the average is copied back. Between backwards, but not after one without sync, whose
+    /// gradients would be lost; it has to stay valid from then on.
     void bind(std::size_t i, Buffer external);
 
-    /// sync = false: nothing is sent in this backward (gradient accumulation); the same choice on all ranks. Views keep
-    /// their contents from one backward to the next, so accumulating is the caller's: write into grad(i) in the first
-    /// backward after a synchronised one, add to it in the following ones, and scale by the number of them.
+    /// sync = false: no gradient is sent in this backward (accumulation). Every rank makes the same sequence of
+    /// backwards with and without: the k-th of one never meets another of its peers', but ends in Error{Mismatch},
+    /// which calls it step k. Views keep their contents from one backward to the next, so accumulating is the caller's:
+    /// write into grad(i) in the first backward after a synchronised one, add to it in the following ones, and scale by
+    /// the number of them.
     void begin_backward(bool sync = true);
     /// Gradient i is complete (with ParamSpec::uses = k: at the k-th call). Launches its bucket when it is the next one
     /// and full. Once too often in one backward: an error.
@@ -113,7 +123,7 @@ public:
         NoSync& operator=(const NoSync&) = delete;
 
     private:
-        GradientReducer& reducer_;
+        Impl& reducer_;
     };
     [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
@@ -128,7 +138,6 @@ public:
 
 private:
     friend class Join;
-    class Impl;
     std::unique_ptr<Impl> impl_;
 };
 

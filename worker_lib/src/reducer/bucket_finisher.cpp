@@ -31,7 +31,6 @@ void BucketFinisher::wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return finished_ == added_; });
     added_ = finished_ = 0;
-    if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
 }
 
 void BucketFinisher::run() {
@@ -39,18 +38,10 @@ void BucketFinisher::run() {
     for (;;) {
         changed_.wait(lock, [this] { return stopping_ || finished_ < added_; });
         if (stopping_) return;
-        if (!error_) {
-            const std::size_t bucket = finished_;
-            lock.unlock();
-            std::exception_ptr error;
-            try {
-                finish_(bucket);
-            } catch (...) {
-                error = std::current_exception();
-            }
-            lock.lock();
-            error_ = std::move(error);
-        }
+        const std::size_t bucket = finished_;
+        lock.unlock();
+        finish_(bucket);
+        lock.lock();
         ++finished_;
         changed_.notify_all();
     }

@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -13,14 +12,14 @@ namespace ddp::detail {
 
 class BucketFinisher {
 public:
-    /// `finish(k)` for the k-th bucket of a backward. After it has thrown, the rest of that backward is left out.
+    /// `finish(k)`, which may not throw, for the k-th bucket of a backward.
     explicit BucketFinisher(std::function<void(std::size_t)> finish);
     /// Waits for the call that is under way; what it waits for must be ending.
     ~BucketFinisher();
 
     /// The next bucket of this backward has been launched.
     void add();
-    /// Returns when all that were added have been finished, and begins anew at 0. Throws what `finish` has thrown.
+    /// Returns when all that were added have been finished, and begins anew at 0.
     void wait();
 
 private:
@@ -31,7 +30,6 @@ private:
     std::condition_variable changed_;
     std::size_t added_ = 0;
     std::size_t finished_ = 0;
-    std::exception_ptr error_;
     bool stopping_ = false;
     std::thread thread_;  ///< last: it uses all of the above
 };

@@ -4,6 +4,7 @@
 
 #include "ddp/comm_hook.hpp"
 #include "ddp/error.hpp"
+#include "worker_lib/src/native/usual_floats.hpp"
 #include "worker_lib/src/reducer/values.hpp"
 
 namespace ddp {
@@ -14,10 +15,9 @@ public:
     Compression(DType wire_type, CompressOptions options) : wire_type_(wire_type), options_(options) {}
 
     void prepare(ProcessGroup& group, const BucketPlan& plan) override {
-        if (group_name_.empty()) group_name_ = group.name();
-        if (group_name_ != group.name()) {  // its buffers lie in the first group's arena
+        if (group_ != nullptr && group_ != &group) {  // its buffers lie in the first group's arena
             throw Error(ErrorCode::InvalidArgument, "compress: one hook was given to two reducers, of the groups '" +
-                                                        group_name_ + "' and '" + group.name() +
+                                                        group_->name() + "' and '" + group.name() +
                                                         "'. Make one for each");
         }
         group_ = &group;
@@ -36,6 +36,13 @@ public:
 
     void complete(const GradBucket& bucket) override {
         if (narrows(bucket)) detail::widen(wire_of(bucket), bucket.buffer);
+    }
+
+    void release() override {
+        group_ = nullptr;
+        memory_ = nullptr;
+        room_ = 0;
+        residuals_.clear();  // the next reducer may be another model's
     }
 
 private:
@@ -69,6 +76,7 @@ private:
     }
 
     void add_residuals(const GradBucket& bucket) {
+        const detail::UsualFloats floats;
         for (const auto& gradient : bucket.gradients) {
             auto* values = static_cast<float*>(gradient.values.data);
             const std::vector<float>& residual = residual_of(gradient);
@@ -77,6 +85,7 @@ private:
     }
 
     void keep_residuals(const GradBucket& bucket, const Buffer& wire) {
+        const detail::UsualFloats floats;
         const auto* begin = static_cast<const std::byte*>(bucket.buffer.data);
         for (const auto& gradient : bucket.gradients) {
             const auto* values = static_cast<const float*>(gradient.values.data);
@@ -99,7 +108,6 @@ private:
     const DType wire_type_;
     const CompressOptions options_;
     ProcessGroup* group_ = nullptr;
-    std::string group_name_;
     std::byte* memory_ = nullptr;
     std::size_t room_ = 0;                       ///< bytes
     std::vector<std::size_t> offsets_;           ///< by bucket

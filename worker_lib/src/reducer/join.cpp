@@ -47,32 +47,47 @@ constexpr std::uint8_t kBatchWithSync = 2;
 }  // namespace
 
 Join::Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options)
-    : group_(group.split(0, group.rank(), "join")), reducer_(reducer), options_(options) {
-    const int ranks = reducer_.impl_->ranks();
+    : group_(group.split(0, group.rank(), "join")), reducer_(*reducer.impl_), options_(options) {
+    const int ranks = reducer_.ranks();
     if (group_->size() == ranks) return;
     throw Error(ErrorCode::InvalidArgument, "Join: the group has " + std::to_string(group_->size()) +
                                                 " ranks, the reducer's has " + std::to_string(ranks) +
                                                 ". Pass the group that the reducer was made with");
 }
 
-Join::~Join() { reducer_.impl_->divide_by(group_->size()); }
+Join::~Join() {
+    reducer_.allow_any();
+    reducer_.divide_by(group_->size());
+}
 
 bool Join::more(bool have_batch, bool sync) {
+    if (reducer_.owes_backward()) {
+        throw Error(ErrorCode::InvalidArgument,
+                    "Join: the last more() announced a backward that was not made. Make one, with mark_unused for each "
+                    "gradient if the batch was of no use: the other ranks count on it");
+    }
     const std::uint8_t mine = !have_batch ? kNoBatch : sync ? kBatchWithSync : kBatch;
     for (;;) {
         std::vector<std::uint8_t> plans(static_cast<std::size_t>(group_->size()));
         std::uint8_t own = mine;
         group_->all_gather(buffer(own), buffer(std::span(plans)), {}, {.timeout = {}, .tag = "join"}).wait();
         const auto first = std::ranges::find_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
-        if (first == plans.end()) return false;
+        if (first == plans.end()) {
+            reducer_.allow_any();
+            return false;
+        }
         last_active_ = static_cast<int>(first - plans.begin());
         const bool alike = std::ranges::all_of(plans, [&](std::uint8_t p) { return p == kNoBatch || p == *first; });
         if (!alike) end_for_sync(plans, last_active_);
         const auto active = std::ranges::count_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
         if (active < group_->size() && options_.early == JoinOptions::Early::Throw) end_early(plans);
-        reducer_.impl_->divide_by(options_.divide_by_initial ? group_->size() : static_cast<int>(active));
-        if (have_batch) return true;
-        reducer_.impl_->shadow(*first == kBatchWithSync);
+        reducer_.divide_by(options_.divide_by_initial ? group_->size() : static_cast<int>(active));
+        if (!have_batch) {
+            reducer_.shadow(*first == kBatchWithSync);
+            continue;
+        }
+        reducer_.announce(sync);
+        return true;
     }
 }
 

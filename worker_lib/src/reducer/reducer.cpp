@@ -1,9 +1,12 @@
 // The backward: begin, mark, launch, finish. What is around it stands in reducer_setup.cpp.
 #include "ddp/reducer.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
+#include "worker_lib/src/group.hpp"
+#include "worker_lib/src/native/usual_floats.hpp"
 #include "worker_lib/src/reducer/reducer_impl.hpp"
 #include "worker_lib/src/reducer/values.hpp"
 
@@ -12,22 +15,42 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, text); }
 
-}  // namespace
+std::string with_or_without(bool sync) { return sync ? "with sync" : "without sync"; }
 
-void GradientReducer::Impl::refuse_if_failed() const {
-    if (phase_ == Phase::kFailed) throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
+/// The text of what is being caught: hooks and callbacks may throw anything.
+std::string caught() {
+    try {
+        throw;
+    } catch (const std::exception& error) {
+        return error.what();
+    } catch (...) {
+        return "an exception that is not derived from std::exception";
+    }
 }
 
-/// What the peers take part in, too: if it throws, the reducer has failed. Not under the lock.
-template <typename Action>
-void GradientReducer::Impl::or_fail(Action action) {
-    try {
-        action();
-    } catch (const std::exception& error) {
-        const std::lock_guard lock(mutex_);
-        fail(error.what());
-        throw;
+}  // namespace
+
+/// Throws a failure on the reducer's own thread as it was, once; later calls hear of it.
+void GradientReducer::Impl::refuse_if_failed() {
+    if (phase_ != Phase::kFailed) return;
+    if (const auto failure = std::exchange(untold_, nullptr)) std::rethrow_exception(failure);
+    throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
+}
+
+void GradientReducer::Impl::keep_to_announcement(bool sync) {
+    if (next_ == Next::kAny) return;
+    if (next_ == Next::kUnannounced) {
+        refuse(
+            "begin_backward: Join::more() was not called before it. Call it before each backward, as ranks without "
+            "batches make one for each call");
     }
+    if ((next_ == Next::kSync) != sync) {
+        refuse("begin_backward: this is a backward " + with_or_without(sync) + ", but Join::more() announced one " +
+               with_or_without(!sync) +
+               ", which ranks without batches make. Pass more() what begin_backward will do, a "
+               "no_sync() that is in force included");
+    }
+    next_ = Next::kUnannounced;
 }
 
 void GradientReducer::Impl::begin(bool sync) {
@@ -36,8 +59,11 @@ void GradientReducer::Impl::begin(bool sync) {
         const std::lock_guard lock(mutex_);
         refuse_if_failed();
         if (phase_ != Phase::kIdle) refuse("begin_backward: the backward before was not ended by finish_backward");
+        keep_to_announcement(sync);
     }
     if (options_.check_every_step) agree_on_step(sync);
+    ++backwards_;
+    if (sync) group_->impl_->set_step(backwards_);  // no rank can take the buckets of another backward for this one's
     if (may_rebuild_ && stats_.steps > 0) or_fail([this] { rebuild(); });
 
     const std::lock_guard lock(mutex_);
@@ -107,8 +133,8 @@ void GradientReducer::Impl::launch_complete_buckets() {
         const std::size_t b = next_bucket_++;
         try {
             buckets_[b].work = launch(b);
-        } catch (const std::exception& error) {
-            fail(error.what());  // else a caller that drops this exception would finish with unreduced gradients
+        } catch (...) {
+            fail();  // else a caller that drops this exception would finish with unreduced gradients
             throw;
         }
         if (finisher_) finisher_->add();
@@ -126,9 +152,10 @@ Work GradientReducer::Impl::launch(std::size_t b) {
         work = group_->all_reduce(bucket.buffer, op(), {}, {.timeout = {}, .tag = buckets_[b].tag});
     }
     if (timeline_) {
-        work.then([timeline = timeline_, step = stats_.steps, b, bytes = bucket.buffer.bytes(), launched](auto) {
-            timeline->bucket(step, b, bytes, launched, ddprun::Clock::now());
-        });
+        const detail::Timeline::Bucket what{
+            .row = timeline_row_, .step = stats_.steps, .index = b, .bytes = bucket.buffer.bytes()};
+        work.then(
+            [timeline = timeline_, what, launched](auto) { timeline->bucket(what, launched, ddprun::Clock::now()); });
     }
     return work;
 }
@@ -138,16 +165,21 @@ Step GradientReducer::Impl::finish() {
     const bool sync = end_marking();
     const auto wait_began = ddprun::Clock::now();
     Step step{.synchronised = sync};
+    ddprun::Duration exposed{};
     if (sync) {
         or_fail([&] {
             wait_for_buckets();
-            if (options_.find_unused) step.used = used_anywhere();
+            exposed = waited_since(wait_began);
+            if (!options_.find_unused) return;
+            const auto asked = ddprun::Clock::now();
+            step.used = used_anywhere();
+            exposed += ddprun::Clock::now() - asked;
         });
     }
     const auto now = ddprun::Clock::now();
     if (timeline_) {
-        timeline_->span(sync ? "backward" : "backward without sync", began_, wait_began);
-        if (sync) timeline_->span("wait", wait_began, now);
+        timeline_->span(timeline_row_, sync ? "backward" : "backward without sync", began_, wait_began);
+        if (sync) timeline_->span(timeline_row_, "wait", wait_began, now);
         timeline_->flush();
     }
     const std::lock_guard lock(mutex_);
@@ -156,7 +188,7 @@ Step GradientReducer::Impl::finish() {
     stats_.backward += now - began_;
     if (!sync) return step;
     ++stats_.steps;
-    stats_.exposed += now - wait_began;
+    stats_.exposed += exposed;
     for (const BucketPlan::Bucket& bucket : plan().buckets) stats_.bytes_reduced += bucket.bytes;
     return step;
 }
@@ -188,15 +220,21 @@ bool GradientReducer::Impl::end_marking() {
         if (!params_[i].complete) missing += (missing.empty() ? "'" : ", '") + specs_[i].name + "'";
     }
     if (missing.empty()) return phase_ == Phase::kSyncing;
-    fail("finish_backward: these parameters were not marked ready: " + missing +
-         ". Call mark_ready for each gradient, or mark_unused for those that took no part, or set "
-         "ReducerOptions::unused to UnusedPolicy::Zero");
-    refuse(failure_);
+    try {
+        refuse("finish_backward: these parameters were not marked ready: " + missing +
+               ". Call mark_ready for each gradient, or mark_unused for those that took no part, or set "
+               "ReducerOptions::unused to UnusedPolicy::Zero");
+    } catch (...) {
+        fail();
+        throw;
+    }
 }
 
 /// Everything that turns a bucket that has been exchanged into averages where the caller wants them.
 void GradientReducer::Impl::finish_bucket(std::size_t b) {
+    buckets_[b].wait_began = ddprun::Clock::now();
     buckets_[b].work.wait();
+    buckets_[b].wait_ended = ddprun::Clock::now();
     const GradBucket bucket = storage_->bucket(b);
     if (options_.hook) options_.hook->complete(bucket);
     detail::scale(bucket.buffer, factor_after());
@@ -204,19 +242,47 @@ void GradientReducer::Impl::finish_bucket(std::size_t b) {
     if (options_.on_bucket_done) options_.on_bucket_done(bucket);
 }
 
+/// On the finisher's thread. The peers hear of a failure at once, the caller at its next call.
+void GradientReducer::Impl::finish_bucket_aside(std::size_t b) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (phase_ == Phase::kFailed) return;
+    }
+    try {
+        finish_bucket(b);
+    } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (phase_ == Phase::kFailed) return;  // as this is what comes of it
+        untold_ = std::current_exception();
+        fail();
+    }
+}
+
 void GradientReducer::Impl::wait_for_buckets() {
     if (finisher_) {
         finisher_->wait();
+        const std::lock_guard lock(mutex_);
+        refuse_if_failed();
     } else {
         for (std::size_t b = 0; b < buckets_.size(); ++b) finish_bucket(b);
     }
 }
 
-/// The peers would wait until their deadline for buckets that never come: tell them at once.
-void GradientReducer::Impl::fail(const std::string& why) {
-    failure_ = why;
+ddprun::Duration GradientReducer::Impl::waited_since(ddprun::TimePoint time) const {
+    ddprun::Duration sum{};
+    for (const Bucket& bucket : buckets_) {
+        if (bucket.wait_ended > time) sum += bucket.wait_ended - std::max(bucket.wait_began, time);
+    }
+    return sum;
+}
+
+/// To be called where the failure is caught, under the lock. The peers would wait until their deadline for buckets that
+/// never come: tell them at once.
+void GradientReducer::Impl::fail() {
+    if (phase_ == Phase::kFailed) return;  // what follows from the first failure is none
+    failure_ = caught();
     phase_ = Phase::kFailed;
-    group_->abort(why);
+    group_->abort(failure_);
 }
 
 // Averaging. A hook, and a reduction by Avg, divide by all ranks of the group; when the divisor is another one (Join),
@@ -227,15 +293,19 @@ ReduceOp GradientReducer::Impl::op() const {
     return in_reduce ? ReduceOp::Avg : ReduceOp::Sum;
 }
 
-double GradientReducer::Impl::factor_before() const { return options_.average == Average::Pre ? 1.0 / divisor_ : 1.0; }
+double GradientReducer::Impl::factor_before() const {
+    const detail::UsualFloats floats;
+    return options_.average == Average::Pre ? 1.0 / divisor_ : 1.0;
+}
 
 double GradientReducer::Impl::factor_after() const {
+    const detail::UsualFloats floats;
     if (options_.hook || op() == ReduceOp::Avg) return static_cast<double>(group_->size()) / divisor_;
     return options_.average == Average::Post ? 1.0 / divisor_ : 1.0;
 }
 
-GradientReducer::NoSync::NoSync(GradientReducer& reducer) : reducer_(reducer) { reducer_.impl_->set_no_sync(+1); }
-GradientReducer::NoSync::~NoSync() { reducer_.impl_->set_no_sync(-1); }
+GradientReducer::NoSync::NoSync(GradientReducer& reducer) : reducer_(*reducer.impl_) { reducer_.set_no_sync(+1); }
+GradientReducer::NoSync::~NoSync() { reducer_.set_no_sync(-1); }
 
 GradientReducer::GradientReducer(ProcessGroup& group, std::vector<ParamSpec> params, ReducerOptions options)
     : impl_(std::make_unique<Impl>(group, std::move(params), std::move(options))) {}

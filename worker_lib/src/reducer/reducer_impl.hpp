@@ -5,6 +5,8 @@
 // the same on all ranks: bucket k starts only after bucket k - 1 has started. Gradients are copied and cleared outside
 // of it, by the one thread that has claimed them.
 
+#include <cstdint>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,7 +32,13 @@ public:
     Step finish();
     void set_no_sync(int change);
 
-    /// A backward in which this rank has nothing to say.
+    // For Join, whose ranks without batches follow what the others have announced.
+    /// The next backward has to be of this kind, and each one after it announced, until allow_any().
+    void announce(bool sync) { next_ = sync ? Next::kSync : Next::kNoSync; }
+    void allow_any() { next_ = Next::kAny; }
+    /// What was announced has not begun.
+    [[nodiscard]] bool owes_backward() const { return next_ == Next::kSync || next_ == Next::kNoSync; }
+    /// A backward, announced here, in which this rank has nothing to say.
     void shadow(bool sync);
     /// From the next backward on, averages are sums divided by `ranks`, of which the group may have more.
     void divide_by(int ranks);
@@ -43,6 +51,7 @@ public:
 
 private:
     enum class Phase { kIdle, kSyncing, kAccumulating, kFailed };
+    enum class Next { kAny, kSync, kNoSync, kUnannounced };
     struct Param {
         int uses_left = 0;  ///< in this backward
         bool complete = false;
@@ -52,13 +61,17 @@ private:
         std::size_t pending = 0;  ///< gradients of this backward that are not complete yet
         std::string tag;
         Work work;
+        ddprun::TimePoint wait_began;  ///< of the one that turns it into averages
+        ddprun::TimePoint wait_ended;
     };
 
     void check_index(std::size_t i) const;
+    [[nodiscard]] BucketPlan agree_on_plan();
     [[nodiscard]] bool in_backward() const { return phase_ == Phase::kSyncing || phase_ == Phase::kAccumulating; }
-    void refuse_if_failed() const;
+    void refuse_if_failed();
 
     // begin
+    void keep_to_announcement(bool sync);
     void make_buckets();
     void rebuild();
     void agree_on_step(bool sync);
@@ -76,11 +89,22 @@ private:
     void mark_the_rest();
     [[nodiscard]] bool end_marking();
     void finish_bucket(std::size_t b);
+    void finish_bucket_aside(std::size_t b) noexcept;
     void wait_for_buckets();
+    [[nodiscard]] ddprun::Duration waited_since(ddprun::TimePoint time) const;
     [[nodiscard]] std::vector<bool> used_anywhere();
-    void fail(const std::string& why);
+    void fail();
+    /// What the peers take part in, too: if it throws, the reducer has failed. Not under the lock.
     template <typename Action>
-    void or_fail(Action action);
+    void or_fail(Action action) {
+        try {
+            action();
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            fail();
+            throw;
+        }
+    }
 
     // how a sum becomes an average
     [[nodiscard]] ReduceOp op() const;
@@ -89,21 +113,25 @@ private:
 
     const std::vector<ParamSpec> specs_;
     const ReducerOptions options_;
-    const std::shared_ptr<detail::Timeline> timeline_;  ///< null: not asked for
     std::unique_ptr<ProcessGroup> group_;
+    std::shared_ptr<detail::Timeline> timeline_;  ///< null: not asked for
+    int timeline_row_ = 0;
     std::optional<detail::GradientStorage> storage_;
     int divisor_ = 1;
     int no_sync_guards_ = 0;
+    Next next_ = Next::kAny;
     bool may_rebuild_ = false;  ///< until the order of the first synchronised step has been looked at
 
     mutable std::mutex mutex_;
     Phase phase_ = Phase::kIdle;
     std::string failure_;
+    std::exception_ptr untold_;  ///< the failure itself, if no call has thrown it yet
     std::vector<Param> params_;
     std::vector<Bucket> buckets_;
-    std::vector<std::size_t> ready_order_;  ///< of this backward
+    std::vector<std::size_t> ready_order_;  ///< of this backward, as it really was: a shadow has none
     std::size_t next_bucket_ = 0;
     bool has_accumulated_ = false;
+    std::uint64_t backwards_ = 0;  ///< begun so far
     ddprun::TimePoint began_;
     ReducerStats stats_;
     std::optional<detail::BucketFinisher> finisher_;  ///< if there is a hook or a callback; last: it uses the above

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/group.hpp"
 #include "worker_lib/src/reducer/agreement.hpp"
 #include "worker_lib/src/reducer/broadcast.hpp"
 #include "worker_lib/src/reducer/reducer_impl.hpp"
@@ -34,47 +35,69 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
     return items;
 }
 
-void check(const std::vector<ParamSpec>& params) {
+void check_uses(const std::vector<ParamSpec>& params) {
     for (std::size_t i = 0; i < params.size(); ++i) {
         if (params[i].uses < 1)
             refuse(describe(i, params[i]) + ": uses is " + std::to_string(params[i].uses) + ", at least 1 is needed");
     }
 }
 
+/// All that can be said against them without the peers.
+BucketPlan checked_plan(const std::vector<ParamSpec>& params, const ReducerOptions& options) {
+    check_uses(params);
+    BucketPlan plan = options.plan ? *options.plan : plan_buckets(params, options.limits);
+    check_plan(plan, params);
+    return plan;
+}
+
 }  // namespace
 
 GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params, ReducerOptions options)
-    : specs_(std::move(params)),
-      options_(std::move(options)),
-      timeline_(detail::Timeline::from_environment(parent.rank())),
-      may_rebuild_(options_.rebuild && !options_.plan) {
+    : specs_(std::move(params)), options_(std::move(options)), may_rebuild_(options_.rebuild && !options_.plan) {
     if (parent.backend() != Backend::Native) {
         refuse(
             "GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to init_from_env");
     }
-    check(specs_);
     group_ = parent.split(0, parent.rank(), "reducer");
     divisor_ = group_->size();
-    detail::require_agreement(*group_, "the parameters", describe(specs_, options_));
-    BucketPlan plan = options_.plan ? *options_.plan : plan_buckets(specs_, options_.limits);
-    check_plan(plan, specs_);
-    // Without a plan from elsewhere this differs only if the nodes run different versions of this library.
-    const std::vector<std::string> hash{"bucket plan " + std::to_string(plan.hash())};
-    detail::require_agreement(*group_, "the bucket plan", hash);
-    storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
-    params_.resize(specs_.size());
-    make_buckets();
-    if (options_.hook || options_.on_bucket_done) finisher_.emplace([this](std::size_t b) { finish_bucket(b); });
+    BucketPlan plan = agree_on_plan();
+    or_fail([&] {
+        timeline_ = detail::Timeline::from_environment(group_->impl_->world_rank());
+        if (timeline_) timeline_row_ = timeline_->add_row();
+        storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
+        params_.resize(specs_.size());
+        make_buckets();
+        if (options_.hook || options_.on_bucket_done)
+            finisher_.emplace([this](std::size_t b) { finish_bucket_aside(b); });
+    });
 }
 
 GradientReducer::Impl::~Impl() {
-    bool unfinished = false;
     {
         const std::lock_guard lock(mutex_);
-        unfinished = in_backward();
+        if (in_backward()) group_->abort("its GradientReducer was destroyed in the middle of a backward");
     }
-    // The finisher may be waiting for a bucket that peers never complete, and uses memory of the group's.
-    if (finisher_ && unfinished) group_->abort("its GradientReducer was destroyed in the middle of a backward");
+    finisher_.reset();  // it may have waited for a bucket that peers never complete, and uses memory of the group's
+    if (options_.hook) options_.hook->release();
+}
+
+/// What only one rank has to complain of is told to all, who would wait for it otherwise.
+BucketPlan GradientReducer::Impl::agree_on_plan() {
+    std::vector<std::string> items = describe(specs_, options_);
+    BucketPlan plan;
+    std::exception_ptr refusal;
+    try {
+        plan = checked_plan(specs_, options_);
+    } catch (const Error& error) {
+        refusal = std::current_exception();
+        items.insert(items.begin(), error.what());
+    }
+    detail::require_agreement(*group_, "the parameters", items);
+    if (refusal) std::rethrow_exception(refusal);
+    // Without a plan from elsewhere this differs only if the nodes run different versions of this library.
+    const std::vector<std::string> hash{"bucket plan " + std::to_string(plan.hash())};
+    detail::require_agreement(*group_, "the bucket plan", hash);
+    return plan;
 }
 
 void GradientReducer::Impl::make_buckets() {
@@ -84,11 +107,13 @@ void GradientReducer::Impl::make_buckets() {
     if (options_.hook) options_.hook->prepare(*group_, plan());
 }
 
-/// Collective: all ranks follow the order of rank 0.
+/// Collective: all ranks follow the order of rank 0, once it has one: not while it only shadows others' steps.
 void GradientReducer::Impl::rebuild() {
-    may_rebuild_ = false;
     std::vector<std::uint64_t> order(ready_order_.begin(), ready_order_.end());
+    order.resize(specs_.size(), specs_.size());  // which is no parameter
     group_->broadcast(buffer(std::span(order)), 0, {}, {.timeout = {}, .tag = "ready order"}).wait();
+    may_rebuild_ = std::ranges::find(order, specs_.size()) != order.end();
+    if (may_rebuild_) return;
     BucketPlan anew = plan_buckets(specs_, options_.limits, std::vector<std::size_t>(order.begin(), order.end()));
     if (anew == plan()) return;
     storage_->lay_out(std::move(anew));
@@ -117,15 +142,21 @@ void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
         refuse("bind: parameter '" + specs_[i].name + "' got no memory");
     const std::lock_guard lock(mutex_);
     if (in_backward()) refuse("bind: parameter '" + specs_[i].name + "' cannot be bound in the middle of a backward");
+    if (has_accumulated_)
+        refuse("bind: parameter '" + specs_[i].name +
+               "' has gathered gradients in backwards without sync, which would be lost. Bind it before the first of "
+               "them");
     storage_->bind(i, external);
 }
 
 void GradientReducer::Impl::set_no_sync(int change) { no_sync_guards_ += change; }
 
 void GradientReducer::Impl::shadow(bool sync) {
+    announce(sync);
     begin(sync);
-    for (std::size_t i = 0; i < specs_.size(); ++i) mark(i, true);
+    for (std::size_t i = specs_.size(); i-- > 0;) mark(i, true);
     finish();
+    ready_order_.clear();  // nobody's backward goes like this
 }
 
 void GradientReducer::Impl::divide_by(int ranks) { divisor_ = ranks; }
@@ -135,12 +166,13 @@ void GradientReducer::Impl::sync_parameters(std::span<const Buffer> params, int 
 }
 
 void GradientReducer::Impl::verify_parameters(std::span<const Buffer> params) {
-    if (params.size() != specs_.size()) {
-        refuse("verify_parameters: " + std::to_string(params.size()) + " buffers for " + std::to_string(specs_.size()) +
-               " parameters");
-    }
     std::vector<std::string> items;
-    for (std::size_t i = 0; i < params.size(); ++i) {
+    const bool complete = params.size() == specs_.size();
+    if (!complete) {
+        items.push_back("verify_parameters: " + std::to_string(params.size()) + " buffers for " +
+                        std::to_string(specs_.size()) + " parameters");
+    }
+    for (std::size_t i = 0; complete && i < params.size(); ++i) {
         detail::Fnv64 fnv;
         fnv.add({static_cast<const char*>(params[i].data), params[i].bytes()});
         char hash[24];
@@ -149,6 +181,7 @@ void GradientReducer::Impl::verify_parameters(std::span<const Buffer> params) {
     }
     detail::require_agreement(*group_, "the values of the parameters", items,
                               "Call sync_parameters before training, and update every parameter alike on every rank.");
+    if (!complete) refuse(items.front());  // on every rank
 }
 
 std::vector<bool> GradientReducer::Impl::used_anywhere() {

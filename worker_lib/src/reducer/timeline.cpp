@@ -51,22 +51,36 @@ Timeline::Timeline(const std::filesystem::path& file, int rank)
 
 Timeline::~Timeline() { write("\n]\n"); }
 
-void Timeline::span(std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end) {
+int Timeline::add_row() {
+    const int row = [this] {
+        const std::lock_guard lock(mutex_);
+        return rows_++;
+    }();
+    write(
+        fmt::format(",\n"
+                    R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"reducer {}"}}}})",
+                    rank_, row, row));
+    return row;
+}
+
+void Timeline::span(int row, std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end) {
     const double start = microseconds(begin);
     write(
         fmt::format(",\n"
-                    R"({{"ph":"X","name":"{}","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f}}})",
-                    name, rank_, start, microseconds(end) - start));
+                    R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+                    name, rank_, row, start, microseconds(end) - start));
 }
 
-void Timeline::bucket(std::uint64_t step, std::size_t index, std::size_t bytes, ddprun::TimePoint begin,
-                      ddprun::TimePoint end) {
+void Timeline::bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimePoint end) {
+    // Viewers join what has one id, and put what has one name into one place.
+    const std::string whose = what.row == 0 ? "" : fmt::format(" of reducer {}", what.row);
     const auto half = [&](char phase, ddprun::TimePoint time) {
         return fmt::format(
             ",\n"
-            R"({{"ph":"{}","cat":"bucket","name":"bucket {}","id":"{}.{}","pid":{},"tid":0,"ts":{:.3f},)"
+            R"({{"ph":"{}","cat":"bucket","name":"bucket {}{}","id":"{}.{}.{}","pid":{},"tid":{},"ts":{:.3f},)"
             R"("args":{{"step":{},"bytes":{}}}}})",
-            phase, index, step, index, rank_, microseconds(time), step, bytes);
+            phase, what.index, whose, what.row, what.step, what.index, rank_, what.row, microseconds(time), what.step,
+            what.bytes);
     };
     write(half('b', begin) + half('e', end));
 }

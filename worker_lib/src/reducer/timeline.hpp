@@ -1,10 +1,14 @@
 #pragma once
-// Timeline: what the reducer did and when, for chrome://tracing or ui.perfetto.dev. Asked for by DDP_TIMELINE=FILE;
-// each rank writes FILE with ".rank-N" before its extension, anew in every generation. Thread-safe.
+// Timeline: what the reducers of a process did and when, for chrome://tracing or ui.perfetto.dev. Asked for by
+// DDP_TIMELINE=FILE; each rank writes FILE with ".rank-N" (of the world) before its extension, anew in every
+// generation. Thread-safe.
 //
-// One row shows the backwards and the waits at their ends, and each bucket has an arrow of its own from its launch to
-// the end of its exchange. Times are of the host's clock, so that the files of ranks on one host fit together.
+// One row for each reducer shows its backwards and the waits at their ends, and each bucket has an arrow of its own
+// from its launch to the end of its exchange. Times are of the host's clock, so that the files of ranks on one host fit
+// together.
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -25,9 +29,16 @@ public:
     Timeline(const Timeline&) = delete;
     Timeline& operator=(const Timeline&) = delete;
 
-    void span(std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end);
-    void bucket(std::uint64_t step, std::size_t index, std::size_t bytes, ddprun::TimePoint begin,
-                ddprun::TimePoint end);
+    /// For one more reducer; from 0.
+    [[nodiscard]] int add_row();
+    void span(int row, std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end);
+    struct Bucket {
+        int row = 0;
+        std::uint64_t step = 0;
+        std::size_t index = 0;
+        std::size_t bytes = 0;
+    };
+    void bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimePoint end);
     /// Everything so far is in the file after it: a rank that is killed later loses nothing of it.
     void flush();
 
@@ -38,6 +49,7 @@ private:
     const int rank_;
     const double offset_us_;  ///< of the host's clock to ours
     std::mutex mutex_;
+    int rows_ = 0;
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// Passes over gradients: multiply, and convert between f32 and the types of half its size.
+// Passes over gradients: multiply, and convert between f32 and the types of half its size. To the same bits on all
+// ranks, whatever rounding their trainers have set.
 
 #include "ddp/types.hpp"
 
