@@ -227,9 +227,9 @@ TEST_CASE("a rank without batches that may not synchronise says so, and nobody w
 
 TEST_CASE("a reducer may be moved while a Join and a guard know it", "[join]") {
     const auto synchronised = run_ranks({}, [](Context& context) {
+                                  std::optional<GradientReducer> after;  // outlives the Join
                                   GradientReducer before(context.world(), {{"a", 1}});
                                   Join join(context.world(), before);
-                                  std::optional<GradientReducer> after;
                                   std::vector<bool> seen;
                                   {
                                       const auto guard = before.no_sync();
