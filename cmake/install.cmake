@@ -8,3 +8,4 @@ configure_package_config_file(cmake/ddprunConfig.cmake.in ddprunConfig.cmake
 write_basic_package_version_file(ddprunConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ddprunConfig.cmake ${PROJECT_BINARY_DIR}/ddprunConfigVersion.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ddprun)
+install(FILES docs/man/ddprun.1 docs/man/ddprund.1 docs/man/ddpctl.1 docs/man/ddp-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

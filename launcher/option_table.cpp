@@ -124,7 +124,9 @@ constexpr std::array kTable{
     OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS", "the longest a worker may take to end when asked, before it is killed (default 30)",
               [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); }, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
 
-    OptionRow{"stall-warning", 0, kOutput, "SECONDS", "say who keeps whom waiting when a worker is in one collective for so long; 0: never (default 30)",
+    OptionRow{"stall-warning", 0, kOutput, "SECONDS",
+              "say who keeps whom waiting when a worker has waited for one operation (a collective, a send or receive) "
+              "for so long; 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
 
     OptionRow{"local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
