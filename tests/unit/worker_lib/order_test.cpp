@@ -1,6 +1,7 @@
 // Many operations in flight: order, handles, callbacks, several groups.
 
 #include <atomic>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -35,6 +36,23 @@ TEST_CASE("queued operations run in order, whatever the ranks' pace", "[native][
         return wrong;
     });
     for (const int wrong : results) CHECK(wrong == 0);
+}
+
+TEST_CASE("an operation gives what those before it have left in its buffer, whatever its size", "[native][unit]") {
+    const std::size_t count = GENERATE(1, 100, 10'000);
+    std::promise<void> queued;  // on rank 0, before rank 1 calls anything
+    const auto results = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        ProcessGroup& world = context.world();
+        if (world.rank() == 1) queued.get_future().wait();
+        std::vector<float> values(count, world.rank() == 1 ? 5.0f : 1.0f);
+        Work first = world.broadcast(buffer(std::span(values)), 1);
+        Work second = world.all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        if (world.rank() == 0) queued.set_value();
+        second.wait();
+        first.wait();
+        return values;
+    });
+    for (const auto& values : results) CHECK(values == std::vector<float>(count, 10.0f));
 }
 
 TEST_CASE("a dropped handle changes nothing", "[native][unit]") {

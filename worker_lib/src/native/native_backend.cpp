@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <new>
 
@@ -11,6 +12,16 @@
 #include "worker_lib/src/native/usual_floats.hpp"
 
 namespace ddp::detail {
+
+namespace {
+
+bool overlap(const Buffer& a, const Buffer& b) {
+    const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
+    const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
+    return begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
+}
+
+}  // namespace
 
 /// Tells open() how it leaves the queue, which saves that one a lock.
 class NativeBackend::QueueLock {
@@ -67,10 +78,8 @@ NativeBackend::~NativeBackend() {
 
 std::shared_ptr<WorkState> NativeBackend::submit(Operation&& operation) {
     const bool opened = opening_.owns_lock();
-    if (opened) {
-        const std::unique_lock running = std::move(opening_);
-        if (opened_alone_ && finish_opened(operation)) return nullptr;
-    }
+    const std::unique_lock running = std::move(opening_);  // until it is in the queue: nobody may think there is none
+    if (opened && opened_alone_ && finish_opened(operation)) return nullptr;
     try {
         return enqueue(std::move(operation), opened);
     } catch (const std::bad_alloc&) {
@@ -126,7 +135,7 @@ void NativeBackend::open(const Operation& operation) {
     if (!running || failure_) return;
     // Nobody else queues now, nor takes away while we hold running_.
     opened_alone_ = idle_.load(std::memory_order_relaxed);
-    if (!opened_alone_ && !all_opened()) return;
+    if (!opened_alone_ && !can_open_behind_others(operation)) return;
     if (node_.try_open(operation, {}, one_shot_data(topology_, operation))) opening_ = std::move(running);
 }
 
@@ -140,9 +149,12 @@ bool NativeBackend::finish_opened(const Operation& operation) {
     return true;
 }
 
-bool NativeBackend::all_opened() {
+/// Only if all before it are opened, and none of them has yet to write what this one gives.
+bool NativeBackend::can_open_behind_others(const Operation& operation) {
     const QueueLock lock(*this);
-    return !wanted_ && !stopping_ && !aborted_ && std::ranges::all_of(jobs_, &Job::opened);
+    if (wanted_ || stopping_ || aborted_) return false;
+    return std::ranges::all_of(
+        jobs_, [&](const Job& job) { return job.opened && !overlap(job.operation.result(), operation.buffer); });
 }
 
 void NativeBackend::help(const WorkState& work) {

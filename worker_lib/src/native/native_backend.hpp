@@ -83,7 +83,7 @@ private:
     void look_around();
     void run_all();
     [[nodiscard]] std::shared_ptr<WorkState> enqueue(Operation&& operation, bool opened);
-    [[nodiscard]] bool all_opened();
+    [[nodiscard]] bool can_open_behind_others(const Operation& operation);
     [[nodiscard]] bool finish_opened(const Operation& operation);
     [[nodiscard]] Team team() {
         return {.topology = topology_,

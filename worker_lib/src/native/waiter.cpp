@@ -55,11 +55,10 @@ void Waiter::pause() {
 void Waiter::yield() { ::sched_yield(); }
 
 /// In all threads, of all processes that allow it, that run at this moment; one that does not run has had its fence.
-void Waiter::fence_everywhere() { membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED); }
+bool Waiter::fence_everywhere() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0; }
 
-void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
-    const auto nanoseconds = std::chrono::nanoseconds(kNap).count();
-    const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(nanoseconds)};
+void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest) {
+    const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest.count())};
     futex(word, FUTEX_WAIT, expected,
           &timeout);  // woken, late, interrupted or no longer equal: the caller looks in any case
 }

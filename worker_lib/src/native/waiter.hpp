@@ -49,11 +49,16 @@ public:
             if (i == 0) enough = now + kYielding;
             if (now > enough) break;
         }
-        while (!nap_until(ready)) check();
+        const Asleep asleep(*this);
+        while (!ready()) {
+            nap(ready, asleep.nap());
+            if (ready()) return;
+            check();
+        }
     }
 
-    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond at most, and
-    /// where the peers need the cores, one turn of theirs.
+    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond at most,
+    /// and where the peers need the cores, one turn of theirs.
     template <typename Ready>
     [[nodiscard]] bool glance(Ready ready) const {
         if (pauses_ == 0) {
@@ -90,18 +95,34 @@ private:
     /// On a busy machine each yield lasts for the others' time slices: 200 took seconds, past deadlines.
     static constexpr auto kYielding = std::chrono::milliseconds(10);
 
+    /// From before the first nap of a wait until it is over: one fence is enough for all of them. It interrupts all
+    /// cores that run ranks.
+    class Asleep {
+    public:
+        explicit Asleep(const Waiter& waiter) : own_(waiter.own_) {
+            own_.asleep.store(1, std::memory_order_seq_cst);
+            if (waiter.fence_ == WakerFence::kSleeper && !fence_everywhere()) nap_ = kUnfencedNap;
+        }
+        ~Asleep() { own_.asleep.store(0, std::memory_order_relaxed); }
+        Asleep(const Asleep&) = delete;
+        Asleep& operator=(const Asleep&) = delete;
+        [[nodiscard]] std::chrono::nanoseconds nap() const { return nap_; }
+
+    private:
+        /// Where a waker may have overlooked us.
+        static constexpr auto kUnfencedNap = std::chrono::milliseconds(1);
+        Control& own_;
+        std::chrono::nanoseconds nap_ = kNap;
+    };
+
     template <typename Ready>
-    bool nap_until(Ready ready) const {
-        own_.asleep.store(1, std::memory_order_seq_cst);
-        if (fence_ == WakerFence::kSleeper) fence_everywhere();
+    void nap(Ready ready, std::chrono::nanoseconds longest) const {
         const std::uint32_t ticket = own_.wake.load(std::memory_order_seq_cst);
-        if (!ready()) sleep(own_.wake, ticket);
-        own_.asleep.store(0, std::memory_order_relaxed);
-        return ready();
+        if (!ready()) sleep(own_.wake, ticket, longest);
     }
 
-    static void fence_everywhere();
-    static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected);
+    [[nodiscard]] static bool fence_everywhere();
+    static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest);
     static void wake_sleeper(Control& peer);
 
     Control& own_;
