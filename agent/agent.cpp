@@ -226,6 +226,7 @@ void Agent::perform(const ReportFailure& action) {
     report.status = action.status;
     report.message = action.why;
     if (action.why.empty()) {  // it did start
+        boards_.look_at_end_of(action.rank);
         report.pid = workers_->pid(action.rank);
         report.message = workers_->error_message(action.rank);
         report.last_lines = workers_->last_lines(action.rank);

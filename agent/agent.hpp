@@ -35,7 +35,7 @@ struct AgentConfig {
     std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds grace{30'000};  ///< from SIGTERM to SIGKILL; a maximum, never a wait
-    std::chrono::milliseconds stall_warning{30'000};  ///< a worker so long in one collective is asked about; 0: never
+    std::chrono::milliseconds stall_warning{30'000};  ///< who waits so long for one operation is asked about; 0: never
     OutputConfig output;
     std::string program_name;  ///< what people call the program; empty: the file name of command[0]
     bool emulated = false;     ///< one of several nodes below one launcher (--local-nodes), which speaks for them

@@ -100,6 +100,7 @@ std::string format_verdict(const Verdict& verdict, const std::string& program) {
                 : fmt::format("{} FAILED\n", program);
     text += rule('-');
     if (!verdict.reason.empty()) text += verdict.reason + "\n";
+    if (!verdict.judged.empty()) text += verdict.judged + "\n";
     if (verdict.culprit) {
         text += describe(*verdict.culprit, verdict.reason.find(verdict.culprit->message) != std::string::npos);
     }

@@ -236,6 +236,13 @@ std::string WorkerProcesses::error_message(LocalRank rank) const {
     return printable(*message, kMaxMessageBytes);
 }
 
+/// A script that was started as the worker waits for the trainer, which is the one to look at. What the board says is
+/// believed only of a process in the worker's own session.
+pid_t WorkerProcesses::trainer_of(const Worker& worker) {
+    const pid_t writer = worker.board ? worker.board->writer() : 0;
+    return writer > 0 && ::getsid(writer) == worker.pid ? writer : worker.pid;
+}
+
 coordinator::BoardView WorkerProcesses::board(LocalRank rank, std::size_t most) const {
     const auto index = static_cast<std::size_t>(number(rank));
     return index < workers_.size() && workers_[index]->board ? workers_[index]->board->view(most)
@@ -251,11 +258,12 @@ coordinator::RankBoard WorkerProcesses::rank_board(LocalRank rank, std::size_t m
         return shown;
     }
     const Worker& worker = *workers_[index];
-    shown.pid = worker.pid;
+    shown.pid = worker.status ? worker.pid : trainer_of(worker);
     shown.ended = worker.status.has_value();
-    shown.process = worker.status ? fmt::format("{}, {} ago", to_string(*worker.status),
-                                                coordinator::how_long(Clock::now() - worker.ended_at))
-                                  : process_state(worker.pid);
+    if (shown.ended) shown.ended_ago = Clock::now() - worker.ended_at;
+    shown.process = worker.status
+                        ? fmt::format("{}, {} ago", to_string(*worker.status), coordinator::how_long(*shown.ended_ago))
+                        : process_state(shown.pid);
     return shown;
 }
 

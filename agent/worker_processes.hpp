@@ -98,6 +98,7 @@ private:
     [[nodiscard]] std::vector<pid_t> strays() const;
     [[nodiscard]] static bool has_ended(const Worker& worker);
     [[nodiscard]] static bool ends_by_itself(Worker& worker);
+    [[nodiscard]] static pid_t trainer_of(const Worker& worker);
     void tell(Worker& worker) const;
     void tell_the_spared();
     void on_exit(LocalRank rank);

@@ -12,9 +12,9 @@
 
 namespace ddprun::board {
 
-inline constexpr std::uint64_t kMagic = 0x3172616f42706464u;  // "ddpBoar1"
+inline constexpr std::uint64_t kMagic = 0x3272616f42706464u;  // "ddpBoar2"
 inline constexpr std::size_t kOperations = 2'000;             ///< the newest ones; as c10d's flight recorder
-inline constexpr std::size_t kGroups = 64;                    ///< that live at one time; more are not shown
+inline constexpr std::size_t kGroups = 64;                    ///< that live at one time; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
 
 /// A plain value that threads of one process store and any process loads, never half of one and half of another.
@@ -72,7 +72,7 @@ struct Operation {
     std::uint64_t output_count = 0;
     std::uint64_t fingerprint = 0;  ///< what else the ranks compare; 0: nothing
     std::int64_t queued = 0;
-    std::array<char, 16> op{};
+    std::array<char, 24> op{};
     std::array<char, 8> reduce{};
     std::array<char, 8> dtype{};
     std::array<char, 40> tag{};
@@ -107,6 +107,10 @@ struct OperationSlot {
     /// 0, or when. Words of their own, written later than the rest, unless another operation has the slot by then.
     std::atomic<std::int64_t> started{0};
     std::atomic<std::int64_t> ended{0};  ///< negative: with an error
+    /// 0: it was only posted. Since when a thread waits for it; negative: since when somebody looks now and then
+    /// whether it is done, and may do something else meanwhile.
+    std::atomic<std::int64_t> waited{0};
+    std::atomic<std::uint64_t> timed_out{0};  ///< 1: the error is that its deadline has passed
 };
 
 /// Numbers of the group's collectives; 0: none yet.
@@ -123,6 +127,7 @@ struct Board {
     std::atomic<std::int64_t> pid{0};  ///< of the process that writes it; 0: none yet
     alignas(64) std::atomic<std::uint64_t> last_operation{0};
     alignas(64) Guarded<Phase> phase;
+    std::atomic<std::uint64_t> hidden_groups{0};  ///< that live now and have no place here
     std::array<GroupSlot, kGroups> groups;
     std::array<OperationSlot, kOperations> operations;
 };

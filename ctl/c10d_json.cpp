@@ -30,8 +30,9 @@ std::string c10d_type(const std::string& dtype) {
     return found == names.end() ? dtype : found->second;
 }
 
-/// c10d has one name for parts of equal and of different size.
+/// c10d has one name for parts of equal and of different size, and steps at the store are barriers to it.
 std::string c10d_name(const std::string& op) {
+    if (op == "monitored_barrier" || op == "split") return "barrier";
     if (op == "gather_v") return "gather";
     if (op == "scatter_v") return "scatter";
     if (op == "all_to_all_v") return "all_to_all";

@@ -51,7 +51,7 @@ Doing doing(const RankBoard& board) {
         result.what = "in " + describe(*current);
         if (current->group >= 0)
             result.what += fmt::format(" of '{}'", view.groups[static_cast<std::size_t>(current->group)].name);
-        result.since = *current->started_ago;
+        result.since = *waits_for(*current, false);
         result.timed = true;
     } else {
         result.what = "in no operation";
@@ -63,7 +63,11 @@ Doing doing(const RankBoard& board) {
             last = fmt::format("; the last, {}, {}", describe(operation), operation.failed ? "failed" : "is done");
         }
         result.what += last;
+        if (const BoardOperation* other = under_way(view)) result.more = "; under way is " + describe(*other);
     }
+    if (view.hidden_groups > 0)
+        result.more +=
+            fmt::format("; {} groups do not fit on its board, what it does in them is not known", view.hidden_groups);
     if (!view.phase.empty()) result.more += fmt::format("; phase '{}'", view.phase);
     if (board.process != "running") result.more += fmt::format("; process {}", board.process);
     return result;

@@ -24,14 +24,21 @@ void BoardDesk::start() {
 void BoardDesk::look_for_stalls() {
     const BoardsHere here = look_();
     if (here.assignment == nullptr) return;
-    for (const LocalRank rank : here.running) {
-        const Rank of_job = rank_of(*here.assignment, rank);
-        const coordinator::BoardView view = here.workers->board(rank, 0);
-        auto stall = stalls_.look(of_job, view);
-        if (!stall) continue;
-        stall->generation = here.assignment->generation;
-        if (tell_(*stall)) stalls_.told(of_job, view);  // else once more when the daemon can be reached
-    }
+    for (const LocalRank rank : here.running) look_at(here, rank, false);
+}
+
+void BoardDesk::look_at_end_of(LocalRank rank) {
+    const BoardsHere here = look_();
+    if (here.assignment != nullptr) look_at(here, rank, true);
+}
+
+void BoardDesk::look_at(const BoardsHere& here, LocalRank rank, bool only_timeouts) {
+    const Rank of_job = rank_of(*here.assignment, rank);
+    const coordinator::BoardView view = here.workers->board(rank, 0);
+    auto stall = stalls_.look(of_job, view);
+    if (!stall || (only_timeouts && !stall->timed_out)) return;
+    stall->generation = here.assignment->generation;
+    if (tell_(*stall)) stalls_.told(of_job, view);  // else once more when the daemon can be reached
 }
 
 void BoardDesk::show(const coordinator::ShowBoards& wish) {

@@ -39,12 +39,15 @@ public:
     void stop() { timer_.cancel(); }
     /// Another worker group begins.
     void reset() { stalls_.reset(); }
+    /// That worker has ended: says so if it failed by a deadline, for its peers' boards still show who kept it waiting.
+    void look_at_end_of(LocalRank rank);
 
     /// One board after the other, each when the agent has nothing else to do.
     void show(const coordinator::ShowBoards& wish);
 
 private:
     void look_for_stalls();
+    void look_at(const BoardsHere& here, LocalRank rank, bool only_timeouts);
     void show_from(const coordinator::ShowBoards& wish, LocalRank rank);
     void show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) const;
 

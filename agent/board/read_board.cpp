@@ -6,6 +6,7 @@
 
 #include "agent/board/worker_board.hpp"
 #include "common/board_layout.hpp"
+#include "rendezvous/coordinator/messages_inspect.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -18,6 +19,8 @@ using std::chrono::nanoseconds;
 
 constexpr std::int32_t kMaxRanks = 1 << 27;  // more than any job has, few enough to add two of them
 constexpr std::size_t kMaxOlderInHand = 32;
+/// What has failed just now is shown as if it were in hand: a verdict is about it.
+constexpr nanoseconds kRecentFailure = coordinator::kRecentTimeout;
 constexpr std::uint64_t kMaxNumber = 1ull << 53;  // what JSON carries everywhere
 
 template <std::size_t Size>
@@ -76,7 +79,16 @@ std::map<std::uint32_t, BoardGroup> read_groups(const board::Board& board) {
     return groups;
 }
 
-BoardOperation shown(const board::Operation& operation, std::int64_t started, std::int64_t ended, std::int64_t now) {
+struct Marks {
+    std::int64_t started = 0;
+    std::int64_t ended = 0;
+    std::int64_t waited = 0;
+    bool timed_out = false;
+};
+
+std::int64_t absolute(std::int64_t time) { return time > 0 ? time : -std::max(time, -INT64_MAX); }
+
+BoardOperation shown(const board::Operation& operation, const Marks& marks, std::int64_t now) {
     BoardOperation result;
     result.id = sane(operation.id);
     result.seq = sane(operation.seq);
@@ -92,9 +104,12 @@ BoardOperation shown(const board::Operation& operation, std::int64_t started, st
     result.output_count = sane(operation.output_count);
     result.fingerprint = operation.fingerprint;
     result.queued_ago = ago(operation.queued, now);
-    if (started > 0) result.started_ago = ago(started, now);
-    if (ended != 0) result.ended_ago = ago(ended > 0 ? ended : -std::max(ended, -INT64_MAX), now);
-    result.failed = ended < 0;
+    if (marks.started > 0) result.started_ago = ago(marks.started, now);
+    if (marks.ended != 0) result.ended_ago = ago(absolute(marks.ended), now);
+    result.failed = marks.ended < 0;
+    result.timed_out = result.failed && marks.timed_out;
+    if (marks.waited != 0) result.waited_ago = ago(absolute(marks.waited), now);
+    result.polled = marks.waited < 0;
     return result;
 }
 
@@ -130,22 +145,29 @@ BoardView read_board(const board::Board& board, TimePoint time, std::size_t most
         index[id] = static_cast<int>(view.groups.size());
         view.groups.push_back(group);
     }
+    view.hidden_groups = static_cast<int>(std::min<std::uint64_t>(board.hidden_groups.load(), kMaxRanks));
     view.operations_in_all = sane(board.last_operation.load());
     for (const board::OperationSlot& slot : board.operations) {
         const std::uint64_t id = slot.id.load(std::memory_order_acquire);
-        const bool in_hand = slot.started.load(std::memory_order_relaxed) > 0 && slot.ended.load() == 0;
+        const bool known = slot.started.load(std::memory_order_relaxed) > 0 || slot.waited.load() != 0;
+        const std::int64_t end = slot.ended.load();
+        const bool in_hand = known && (end == 0 || (end < 0 && ago(absolute(end), now) < kRecentFailure));
         if (!in_hand && sane(id) + most <= view.operations_in_all) continue;
         board::Operation operation;
         if (!slot.operation.load(operation) || operation.id == 0 || operation.id != id) continue;
         // Marks that are read behind the operation are its own as long as nobody else has got the slot.
-        const std::int64_t ended = slot.ended.load(std::memory_order_acquire);
-        const std::int64_t started = slot.started.load(std::memory_order_acquire);
+        Marks marks;
+        marks.ended = slot.ended.load(std::memory_order_acquire);
+        marks.timed_out = slot.timed_out.load(std::memory_order_acquire) == 1;
+        marks.waited = slot.waited.load(std::memory_order_acquire);
+        marks.started = slot.started.load(std::memory_order_acquire);
         if (slot.id.load(std::memory_order_relaxed) != id) continue;
-        BoardOperation next = shown(operation, started, ended, now);
+        BoardOperation next = shown(operation, marks, now);
         if (const auto group = index.find(operation.group); group != index.end()) next.group = group->second;
         view.operations.push_back(std::move(next));
     }
     std::ranges::sort(view.operations, {}, &BoardOperation::id);
+    pass_waits_on(view);
     if (most > 0) drop_some(view, most);
     return view;
 }

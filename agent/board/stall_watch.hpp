@@ -21,8 +21,8 @@ public:
     /// How often to look.
     [[nodiscard]] std::chrono::nanoseconds interval() const;
 
-    /// What a worker has been in for longer and has not been told(): of several the oldest. `generation` is left to the
-    /// caller.
+    /// What a worker has been in for longer and has not been told(): of several the oldest. Or what has just failed by
+    /// its deadline, whatever `warning` is. `generation` is left to the caller.
     [[nodiscard]] std::optional<coordinator::Stalled> look(Rank rank, const coordinator::BoardView& view) const;
     /// The daemon knows that the worker stands still in what `view` shows; it will look at all of it.
     void told(Rank rank, const coordinator::BoardView& view);
@@ -30,7 +30,9 @@ public:
     void reset() { told_.clear(); }
 
 private:
-    [[nodiscard]] bool is_stuck(const coordinator::BoardOperation& operation, bool going_on) const;
+    /// For how long it has waited for that, if for too long.
+    [[nodiscard]] std::optional<std::chrono::nanoseconds> stuck_for(const coordinator::BoardOperation& operation,
+                                                                    bool going_on) const;
 
     const std::chrono::nanoseconds warning_;
     std::map<Rank, std::set<std::uint64_t>> told_;  ///< operations by their numbers on the board

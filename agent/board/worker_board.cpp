@@ -35,6 +35,11 @@ WorkerBoard::~WorkerBoard() {
 WorkerBoard::WorkerBoard(WorkerBoard&& other) noexcept
     : descriptor_(std::move(other.descriptor_)), memory_(std::exchange(other.memory_, nullptr)) {}
 
+pid_t WorkerBoard::writer() const {
+    const std::int64_t pid = memory_->pid.load();
+    return pid > 0 && pid <= INT32_MAX ? static_cast<pid_t>(pid) : 0;
+}
+
 coordinator::BoardView WorkerBoard::view(std::size_t most) const { return read_board(*memory_, Clock::now(), most); }
 
 }  // namespace ddprun::agent

@@ -2,6 +2,8 @@
 // WorkerBoard: the memory in which a worker writes down what it does. The agent makes it before the worker, so that it
 // stays readable whatever becomes of that; the worker can neither shrink nor grow it.
 
+#include <sys/types.h>
+
 #include <cstddef>
 
 #include "common/clock.hpp"
@@ -30,6 +32,8 @@ public:
     /// What it says now: the newest `most` operations, and up to 32 older ones that are in hand; all that are in hand
     /// when `most` is 0.
     [[nodiscard]] coordinator::BoardView view(std::size_t most) const;
+    /// The process that writes it, as that says; 0: none so far.
+    [[nodiscard]] pid_t writer() const;
 
 private:
     WorkerBoard(UniqueFd descriptor, const board::Board* memory)

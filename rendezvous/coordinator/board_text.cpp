@@ -25,19 +25,23 @@ std::string describe(const BoardOperation& operation) {
     return text;
 }
 
-const BoardOperation* in_hand(const BoardView& view) {
+namespace {
+
+const BoardOperation* oldest_begun(const BoardView& view, bool waited_for) {
     const BoardOperation* oldest = nullptr;
     for (const BoardOperation& operation : view.operations) {
-        if (!operation.started_ago || operation.ended_ago) continue;
+        if (!operation.started_ago || operation.ended_ago || operation.waited_ago.has_value() != waited_for) continue;
         const auto key = [](const BoardOperation& o) { return std::pair(o.p2p_seq == 0, *o.started_ago); };
         if (oldest == nullptr || key(operation) > key(*oldest)) oldest = &operation;
     }
     return oldest;
 }
 
-bool is_going_on(const BoardView& view, std::chrono::nanoseconds time) {
-    return std::ranges::any_of(view.operations, [&](const BoardOperation& o) { return o.queued_ago < time; });
-}
+}  // namespace
+
+const BoardOperation* in_hand(const BoardView& view) { return oldest_begun(view, true); }
+
+const BoardOperation* under_way(const BoardView& view) { return oldest_begun(view, false); }
 
 namespace {
 
@@ -63,12 +67,16 @@ std::string describe_activity(const BoardView& view) {
     std::string text;
     if (const BoardOperation* current = in_hand(view)) {
         text = fmt::format("in {}{} for {}", describe(*current), of_group(view, *current),
-                           how_long(*current->started_ago));
+                           how_long(*waits_for(*current, false)));
     } else if (const BoardOperation* last = last_ended(view)) {
         text = fmt::format("{} {}{}, {} before", last->failed ? "failed in" : "had finished", describe(*last),
                            of_group(view, *last), how_long(*last->ended_ago));
     } else {
         text = "had done no collective";
+    }
+    if (const BoardOperation* other = in_hand(view) == nullptr ? under_way(view) : nullptr) {
+        text += fmt::format(", with {}{} under way for {}", describe(*other), of_group(view, *other),
+                            how_long(*other->started_ago));
     }
     if (!view.phase.empty()) text += fmt::format("; in phase '{}'", view.phase);
     return text;

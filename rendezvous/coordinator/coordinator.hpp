@@ -39,13 +39,24 @@ struct StoreFailed {
     TimePoint now;
 };
 
+/// A worker has failed by a deadline, and the boards are asked who kept it waiting: `Judged` will tell.
+struct Judging {
+    Generation generation{};
+    TimePoint now;
+};
+struct Judged {
+    Generation generation{};
+    std::string text;  ///< one line; empty: they did not tell
+    TimePoint now;
+};
+
 /// Time passes; expected every kTickInterval.
 struct Tick {
     TimePoint now;
 };
 inline constexpr std::chrono::milliseconds kTickInterval{100};
 
-using Event = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, Tick>;
+using Event = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, Judging, Judged, Tick>;
 
 // ---- actions: what to do, in order
 

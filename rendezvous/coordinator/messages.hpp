@@ -52,6 +52,7 @@ struct Verdict {
     std::string reason;                    ///< one sentence for people
     std::optional<FailureReport> culprit;
     int restarts = 0;                      ///< worker groups started after the first
+    std::string judged = {};  ///< who kept whom waiting, if that is what the culprit failed of; may be empty
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

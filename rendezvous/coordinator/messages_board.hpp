@@ -50,7 +50,11 @@ struct BoardOperation {
     std::chrono::nanoseconds queued_ago{0};
     std::optional<std::chrono::nanoseconds> started_ago = {};
     std::optional<std::chrono::nanoseconds> ended_ago = {};
-    bool failed = false;  ///< it ended with an error
+    /// Since when somebody waits for it, or for a collective behind it in its group; empty: it was only posted.
+    std::optional<std::chrono::nanoseconds> waited_ago = {};
+    bool polled = false;     ///< … by looking now and then: that rank may do something else meanwhile
+    bool failed = false;     ///< it ended with an error
+    bool timed_out = false;  ///< … which is that a deadline has passed
     friend bool operator==(const BoardOperation&, const BoardOperation&) = default;
 };
 
@@ -60,6 +64,7 @@ struct BoardView {
     std::chrono::nanoseconds phase_for{0};
     std::uint64_t operations_in_all = 0;
     std::vector<BoardGroup> groups;          ///< in the order in which they were made
+    int hidden_groups = 0;                   ///< that its board has no place for
     std::vector<BoardOperation> operations;  ///< the newest, and older ones in hand; oldest first
     int more_in_hand = 0;                    ///< that are not among them
     friend bool operator==(const BoardView&, const BoardView&) = default;
@@ -69,15 +74,23 @@ struct BoardView {
 [[nodiscard]] std::string describe(const BoardOperation& operation);
 
 /// What the worker does, or did last: "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s; in
-/// phase 'eval'". Empty when it has not used the library.
+/// phase 'eval'"; in what it waits for, for the rest is under way by itself. Empty when it has not used the library.
 [[nodiscard]] std::string describe_activity(const BoardView& view);
 
-/// The operation that the worker is in, if any: begun, and not ended. Of several the oldest collective: a receive may
-/// have been posted for later.
+/// The operation that the worker is in, if any: begun, not ended, and waited for. Of several the oldest collective.
 [[nodiscard]] const BoardOperation* in_hand(const BoardView& view);
+/// The same of those that nobody waits for.
+[[nodiscard]] const BoardOperation* under_way(const BoardView& view);
 
-/// Whether the worker has called something in the last `time`: then it does not wait for a transfer that is older.
+/// A group does its collectives in order: who waits for one waits for those before it.
+void pass_waits_on(BoardView& view);
+
+/// Whether the worker has called something in the last `time`: then it does not wait for what it only looks at.
 [[nodiscard]] bool is_going_on(const BoardView& view, std::chrono::nanoseconds time);
+
+/// For how long the worker waits for `operation` as far as that can be its fault: not before it has begun. Empty: it
+/// does not wait for it. `going_on`: see there.
+[[nodiscard]] std::optional<std::chrono::nanoseconds> waits_for(const BoardOperation& operation, bool going_on);
 
 /// "35 ms", "4.2 s", "3 min"
 [[nodiscard]] std::string how_long(std::chrono::nanoseconds duration);

@@ -66,6 +66,7 @@ Verdict read_verdict(Fields in) {
     verdict.reason = in.text("reason");
     if (in.has("culprit")) verdict.culprit = read_failure(in.object("culprit"));
     verdict.restarts = in.small("restarts", 0);
+    if (in.has("judged")) verdict.judged = in.text("judged");
     return verdict;
 }
 

@@ -68,6 +68,7 @@ json::object verdict_fields(const Verdict& verdict) {
                         {"reason", text(verdict.reason)},
                         {"restarts", verdict.restarts}};
     if (verdict.culprit) fields["culprit"] = failure_fields(*verdict.culprit);
+    if (!verdict.judged.empty()) fields["judged"] = text(verdict.judged);
     return fields;
 }
 

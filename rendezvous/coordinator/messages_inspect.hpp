@@ -20,10 +20,14 @@ struct RankBoard {
     int pid = 0;
     std::string process;  ///< "running", "stopped", "in the kernel", or how it ended: "exited with code 0"
     bool ended = false;
+    std::optional<std::chrono::nanoseconds> ended_ago = {};
     std::int64_t wall_clock_ns = 0;  ///< of that host when the board was read, since 1970; to show, not to compare
     BoardView view;
     friend bool operator==(const RankBoard&, const RankBoard&) = default;
 };
+
+/// For so long a failure by a deadline is looked into.
+inline constexpr std::chrono::seconds kRecentTimeout{10};
 
 /// Agent → daemon. A worker is in one operation for longer than its node finds normal. Said once
 /// per operation, for all that have become too old together by one of them.
@@ -34,6 +38,7 @@ struct Stalled {
     std::uint64_t seq = 0;
     std::uint64_t p2p_seq = 0;  ///< 0: a collective
     std::chrono::milliseconds waited{0};
+    bool timed_out = false;  ///< it is over: it has failed by its deadline
     friend bool operator==(const Stalled&, const Stalled&) = default;
 };
 

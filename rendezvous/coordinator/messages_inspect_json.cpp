@@ -61,6 +61,9 @@ json::object fields(const BoardOperation& operation) {
     if (operation.started_ago) result["started_ago_ns"] = operation.started_ago->count();
     if (operation.ended_ago) result["ended_ago_ns"] = operation.ended_ago->count();
     if (operation.failed) result["failed"] = true;
+    if (operation.timed_out) result["timed_out"] = true;
+    if (operation.waited_ago) result["waited_ago_ns"] = operation.waited_ago->count();
+    if (operation.polled) result["polled"] = true;
     return result;
 }
 
@@ -69,19 +72,23 @@ json::object fields(const RankBoard& board) {
     for (const BoardGroup& group : board.view.groups) groups.push_back(fields(group));
     json::array operations;
     for (const BoardOperation& operation : board.view.operations) operations.push_back(fields(operation));
-    return {{"rank", number(board.rank)},
-            {"host", text(board.host)},
-            {"pid", board.pid},
-            {"process", text(board.process)},
-            {"ended", board.ended},
-            {"wall_clock_ns", board.wall_clock_ns},
-            {"written", board.view.written},
-            {"phase", text(board.view.phase)},
-            {"phase_for_ns", board.view.phase_for.count()},
-            {"operations_in_all", signed_number(board.view.operations_in_all)},
-            {"groups", std::move(groups)},
-            {"more_in_hand", board.view.more_in_hand},
-            {"operations", std::move(operations)}};
+    json::object result{{"rank", number(board.rank)},
+                        {"host", text(board.host)},
+                        {"pid", board.pid},
+                        {"process", text(board.process)},
+                        {"ended", board.ended},
+                        {"wall_clock_ns", board.wall_clock_ns},
+                        {"written", board.view.written},
+                        {"phase", text(board.view.phase)},
+                        {"phase_for_ns", board.view.phase_for.count()},
+                        {"operations_in_all", signed_number(board.view.operations_in_all)},
+                        {"groups", std::move(groups)},
+                        {"more_in_hand", board.view.more_in_hand},
+                        {"says_who_waits", true},
+                        {"operations", std::move(operations)}};
+    if (board.view.hidden_groups > 0) result["hidden_groups"] = board.view.hidden_groups;
+    if (board.ended_ago) result["ended_ago_ns"] = board.ended_ago->count();
+    return result;
 }
 
 std::uint64_t natural(Fields& in, std::string_view key) {
@@ -138,7 +145,18 @@ BoardOperation read_operation(Fields in, std::size_t groups) {
     if (in.has("started_ago_ns")) operation.started_ago = duration(in, "started_ago_ns");
     if (in.has("ended_ago_ns")) operation.ended_ago = duration(in, "ended_ago_ns");
     operation.failed = in.has("failed") && in.boolean("failed");
+    operation.timed_out = in.has("timed_out") && in.boolean("timed_out");
+    if (in.has("waited_ago_ns")) operation.waited_ago = duration(in, "waited_ago_ns");
+    operation.polled = in.has("polled") && in.boolean("polled");
     return operation;
+}
+
+/// Of an agent that does not say it: whoever has begun something may wait for it.
+void take_for_waited(BoardView& view) {
+    for (BoardOperation& operation : view.operations) {
+        operation.waited_ago = operation.started_ago;
+        operation.polled = operation.p2p_seq != 0;
+    }
 }
 
 RankBoard read_board(Fields in) {
@@ -148,16 +166,19 @@ RankBoard read_board(Fields in) {
     board.pid = in.small("pid", 0);
     board.process = in.text("process");
     board.ended = in.boolean("ended");
+    if (in.has("ended_ago_ns")) board.ended_ago = duration(in, "ended_ago_ns");
     board.wall_clock_ns = in.integer("wall_clock_ns", 0, INT64_MAX);
     board.view.written = in.boolean("written");
     board.view.phase = in.text("phase");
     board.view.phase_for = duration(in, "phase_for_ns");
     board.view.operations_in_all = natural(in, "operations_in_all");
+    if (in.has("hidden_groups")) board.view.hidden_groups = in.small("hidden_groups", 0, kMaxRank);
     if (in.has("more_in_hand")) board.view.more_in_hand = in.small("more_in_hand", 0, board::kOperations);
     in.each("groups", board::kGroups, [&](Fields group) { board.view.groups.push_back(read_group(std::move(group))); });
     const std::size_t groups = board.view.groups.size();
     in.each("operations", board::kOperations,
             [&](Fields operation) { board.view.operations.push_back(read_operation(std::move(operation), groups)); });
+    if (!in.has("says_who_waits")) take_for_waited(board.view);
     return board;
 }
 
@@ -168,13 +189,15 @@ int operations(Fields& in) { return in.small("operations", 0, kMaxOperationsShow
 }  // namespace
 
 json::object fields(const Stalled& m) {
-    return {{"type", "stalled"},
-            {"generation", number(m.generation)},
-            {"rank", number(m.rank)},
-            {"group", text(m.group)},
-            {"seq", signed_number(m.seq)},
-            {"p2p_seq", signed_number(m.p2p_seq)},
-            {"waited_ms", m.waited.count()}};
+    json::object result{{"type", "stalled"},
+                        {"generation", number(m.generation)},
+                        {"rank", number(m.rank)},
+                        {"group", text(m.group)},
+                        {"seq", signed_number(m.seq)},
+                        {"p2p_seq", signed_number(m.p2p_seq)},
+                        {"waited_ms", m.waited.count()}};
+    if (m.timed_out) result["timed_out"] = true;
+    return result;
 }
 
 json::object fields(const ShowBoards& m) {
@@ -221,6 +244,7 @@ Stalled read_stalled(Fields& in) {
     message.seq = natural(in, "seq");
     message.p2p_seq = natural(in, "p2p_seq");
     message.waited = std::chrono::milliseconds(in.integer("waited_ms", 0, kMaxWait));
+    message.timed_out = in.has("timed_out") && in.boolean("timed_out");
     return message;
 }
 

@@ -21,6 +21,9 @@ void tell_members_to_stop(Transition& t) {
 /// that notices the end of a process.
 constexpr std::chrono::seconds kBlameWindow{1};
 
+/// So long before a worker fails it may have missed the deadline that it fails of.
+constexpr std::chrono::seconds kJudgedBefore{30};
+
 /// Nothing runs any more; whatever comes next, the store of the group must not be reachable then.
 void close_store(Transition& t) {
     t.actions.push_back(CloseStore{t.state.group.generation});
@@ -42,14 +45,19 @@ void release_leaving_nodes(Transition& t) {
 void conclude(Transition& t) {
     State& state = t.state;
     close_store(t);
-    const Cause& cause = state.cause;
+    Cause& cause = state.cause;
     // Told to stop when all had just finished: then they have finished.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
     if (cause.failure) {
+        const bool of_this = state.group.judged_at + kJudgedBefore >= cause.failed_at;
+        const std::string judged = of_this ? state.group.judged : "";
         if (!restart_is_left(state)) {
-            return finish(t, failure_verdict(cause, state.shape->max_restarts));
+            Verdict verdict = failure_verdict(cause, state.shape->max_restarts);
+            verdict.judged = judged;
+            return finish(t, std::move(verdict));
         }
+        if (!judged.empty()) cause.reason += fmt::format("; {}", judged);
         ++state.restarts_spent;
         t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
     }
@@ -187,7 +195,24 @@ void conclude_if_stopped(Transition& t) {
         return node != state.nodes.end() && node->second.link != Link::kLost &&
                node->second.busy == state.group.generation;
     });
-    if (!somebody_runs) conclude(t);
+    const auto& since = state.group.judging_since;
+    const bool is_judged = !state.cause.failure || !since || state.now >= *since + kJudgePatience;
+    if (!somebody_runs && is_judged) conclude(t);
+}
+
+void judging(Transition& t, const Judging& event) {
+    Group& group = t.state.group;
+    if (event.generation == group.generation) group.judging_since = t.state.now;
+}
+
+void judged(Transition& t, const Judged& event) {
+    Group& group = t.state.group;
+    if (event.generation != group.generation) return;
+    group.judging_since.reset();
+    group.judged_at = t.state.now;
+    group.judged = event.text;
+    if (!event.text.empty()) t.say(event.text);
+    if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);
 }
 
 }  // namespace ddprun::coordinator

@@ -14,27 +14,22 @@ namespace {
 using std::chrono::nanoseconds;
 
 /// Which says most about the cause.
-int weight(const StallFinding& finding) {
-    switch (finding.kind) {
-        case StallKind::kDead: return 7;
-        case StallKind::kMismatch: return 6;
-        case StallKind::kLagging: return finding.only_posted ? 2 : 5;
-        case StallKind::kUnknown: return 4;
-        case StallKind::kAllPresent: return 3;
+int weight(StallKind kind) {
+    switch (kind) {
+        case StallKind::kDead: return 6;
+        case StallKind::kMismatch: return 5;
+        case StallKind::kLagging: return 4;
+        case StallKind::kUnknown: return 3;
+        case StallKind::kAllPresent: return 2;
         case StallKind::kCircle: return 1;
         case StallKind::kNone: break;
     }
     return 0;
 }
 
-/// Ranks that are in operations themselves, of any group.
-struct Busy {
-    std::set<int> in_any;
-    std::set<int> in_collectives;
-};
-
-/// What keeps `wait`.
-StallFinding classify(const GroupWaits& group, const StallWait& wait, const Busy& busy, const BoardsByRank& all) {
+/// What keeps `wait`. `waiting`: ranks that wait themselves, in any group.
+StallFinding classify(const GroupWaits& group, const StallWait& wait, const std::set<int>& waiting,
+                      const BoardsByRank& all) {
     StallFinding finding{.kind = StallKind::kNone, .group = &group, .wait = &wait};
     const auto is = [&](StallKind kind, std::vector<int> ranks) {
         finding.kind = kind;
@@ -42,25 +37,22 @@ StallFinding classify(const GroupWaits& group, const StallWait& wait, const Busy
         return finding;
     };
     std::vector<int> free;     // they wait for nobody
-    std::vector<int> posted;   // they have sent or received, and may or may not wait for that
+    std::vector<int> hidden;   // they may wait in a group that their board has no place for
     std::vector<int> unknown;  // they have not shown a board
     for (const int rank : wait.for_ranks) {
         const auto board = all.find(rank);
         if (board != all.end() && board->second->ended) return is(StallKind::kDead, {rank});
         if (board == all.end() || !board->second->view.written)
             unknown.push_back(rank);
-        else if (!busy.in_any.contains(rank))
-            free.push_back(rank);
-        else if (!busy.in_collectives.contains(rank))
-            posted.push_back(rank);
+        else if (!waiting.contains(rank))
+            (board->second->view.hidden_groups > 0 ? hidden : free).push_back(rank);
     }
     if (is_mismatch(group, wait)) return is(StallKind::kMismatch, group.beside(wait));
     if (!free.empty()) return is(StallKind::kLagging, std::move(free));
     if (auto stopped = group.stopped(wait); !stopped.empty()) return is(StallKind::kLagging, std::move(stopped));
+    if (!hidden.empty()) return is(StallKind::kUnknown, std::move(hidden));
     if (!unknown.empty() || wait.somebody_unknown) return is(StallKind::kUnknown, std::move(unknown));
     if (wait.for_ranks.empty()) return is(StallKind::kAllPresent, group.beside(wait));
-    finding.only_posted = wait.operation->p2p_seq == 0 && !posted.empty();
-    if (finding.only_posted) return is(StallKind::kLagging, std::move(posted));
     return is(StallKind::kCircle, {wait.for_ranks.begin(), wait.for_ranks.end()});
 }
 
@@ -78,21 +70,19 @@ StallVerdict judge(const std::vector<RankBoard>& boards, nanoseconds patience) {
     }
     std::vector<GroupWaits> groups;
     groups.reserve(by_name.size());
-    Busy busy;
+    std::set<int> waiting;
     for (auto& [name, members] : by_name) {
         GroupWaits& group = groups.emplace_back(name, std::move(members));
         group.look(patience);
-        busy.in_any.insert(group.busy().begin(), group.busy().end());
-        busy.in_collectives.insert(group.in_collectives().begin(), group.in_collectives().end());
+        waiting.insert(group.waiting().begin(), group.waiting().end());
     }
     StallFinding best;
     const auto key = [](const StallFinding& finding) {
-        return std::tuple(weight(finding),
-                          finding.wait != nullptr ? *finding.wait->operation->started_ago : nanoseconds(-1));
+        return std::tuple(weight(finding.kind), finding.wait != nullptr ? finding.wait->waited : nanoseconds(-1));
     };
     for (const GroupWaits& group : groups) {
         for (const StallWait& wait : group.speakers()) {
-            StallFinding finding = classify(group, wait, busy, all);
+            StallFinding finding = classify(group, wait, waiting, all);
             if (key(finding) > key(best)) best = std::move(finding);
         }
     }

@@ -9,8 +9,6 @@ using std::chrono::nanoseconds;
 
 constexpr int kMaxListed = 1 << 14;  // of what a worker has written: it may be anything
 
-bool is_in_hand(const BoardOperation& operation) { return operation.started_ago && !operation.ended_ago; }
-
 bool sends(const BoardOperation& operation) { return operation.op == "send"; }
 
 /// Rank in the job of rank `index` of a group; -1: the board does not say.
@@ -46,20 +44,20 @@ void GroupWaits::look_at(int rank, const StallMember& member, nanoseconds patien
     std::size_t transfers = 0;
     const bool going_on = is_going_on(member.board->view, patience);
     for (const BoardOperation& operation : member.board->view.operations) {
-        if (operation.group != member.index || !is_in_hand(operation)) continue;
-        busy_.insert(rank);
-        const bool stuck = *operation.started_ago >= patience;
-        StallWait wait{rank, member, &operation};
+        if (operation.group != member.index || operation.ended_ago) continue;
+        const auto waited = waits_for(operation, going_on);
+        if (waited) waiting_.insert(rank);
+        const bool stuck = waited && *waited >= patience;
+        StallWait wait{rank, member, &operation, waited.value_or(nanoseconds(0))};
         if (operation.p2p_seq != 0) {
             wait.peer = operation.peer >= 0 ? world_rank(*member.group, operation.peer) : -1;
             if (wait.peer >= 0) {
                 sides_.emplace(rank, wait.peer, sends(operation), operation.transfer_tag);
-                if (stuck && !going_on) transfers_.emplace(std::pair(rank, wait.peer), &operation);
+                if (stuck) transfers_.emplace(std::pair(rank, wait.peer), &operation);
             }
-            if (stuck && !going_on && ++transfers <= kMaxTransfers) speakers_.push_back(std::move(wait));
+            if (stuck && ++transfers <= kMaxTransfers) speakers_.push_back(std::move(wait));
             continue;
         }
-        in_collectives_.insert(rank);
         if (!stuck) continue;
         if (!in_collective_.empty() && operation.seq > in_collective_.front().operation->seq) continue;  // comes later
         if (!in_collective_.empty() && operation.seq < in_collective_.front().operation->seq) in_collective_.clear();
@@ -84,8 +82,7 @@ void GroupWaits::find_other_side(StallWait& wait) const {
 
 void GroupWaits::speak_for_collective() {
     if (in_collective_.empty()) return;
-    StallWait speaker =
-        *std::ranges::max_element(in_collective_, {}, [](const StallWait& w) { return *w.operation->started_ago; });
+    StallWait speaker = *std::ranges::max_element(in_collective_, {}, &StallWait::waited);
     const auto absent = [&](int rank) {
         const auto there = members_.find(rank);
         if (there == members_.end()) return true;

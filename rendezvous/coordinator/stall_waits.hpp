@@ -22,11 +22,12 @@ struct StallMember {
     int index = 0;  ///< of the group on that board
 };
 
-/// An operation in hand, and whom it waits for.
+/// An operation that somebody waits for, and for whom.
 struct StallWait {
     int rank = 0;  ///< of the job
     StallMember who;
     const BoardOperation* operation = nullptr;
+    std::chrono::nanoseconds waited{0};
     int peer = -1;                             ///< of a transfer: rank of the job; -1: the board does not say
     std::set<int> for_ranks = {};              ///< empty: all have come, unless `somebody_unknown`
     const BoardOperation* crossing = nullptr;  ///< a transfer of the peer with us that fits none of ours
@@ -41,16 +42,15 @@ public:
     GroupWaits(std::string name, std::map<int, StallMember> members)
         : name_(std::move(name)), members_(std::move(members)) {}
 
-    /// Finds who is in an operation. Those who have been for `patience` speak: of the oldest such collective the one
-    /// who has been there longest, for all wait for the same; of sends and receives each, up to kMaxTransfers per rank.
+    /// Finds who waits for an operation. Those who have been for `patience` speak: of the oldest such collective the
+    /// one who has been there longest, for all wait for the same; of sends and receives each, up to kMaxTransfers per
+    /// rank.
     void look(std::chrono::nanoseconds patience);
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const std::map<int, StallMember>& members() const { return members_; }
-    /// Ranks that are in any operation of the group, however short.
-    [[nodiscard]] const std::set<int>& busy() const { return busy_; }
-    /// Those of them that are in a collective. Of a transfer nobody knows whether its rank waits for it.
-    [[nodiscard]] const std::set<int>& in_collectives() const { return in_collectives_; }
+    /// Ranks that wait for any operation of the group, however short.
+    [[nodiscard]] const std::set<int>& waiting() const { return waiting_; }
     [[nodiscard]] const std::vector<StallWait>& speakers() const { return speakers_; }
     /// Ranks that are stuck in the collective that a speaker speaks of, or the two ends of its transfer.
     [[nodiscard]] std::vector<int> beside(const StallWait& speaker) const;
@@ -68,8 +68,7 @@ private:
 
     std::string name_;
     std::map<int, StallMember> members_;  ///< by rank of the job
-    std::set<int> busy_;
-    std::set<int> in_collectives_;
+    std::set<int> waiting_;
     std::vector<StallWait> in_collective_;  ///< in the oldest that somebody is stuck in
     std::vector<StallWait> speakers_;
     std::set<Side> sides_;

@@ -39,7 +39,7 @@ Calls calls_of(const GroupWaits& group, std::uint64_t seq) {
 
 std::string what(const StallFinding& finding) {
     return fmt::format("{} of group '{}' for {}", describe(*finding.wait->operation), finding.group->name(),
-                       how_long(*finding.wait->operation->started_ago));
+                       how_long(finding.wait->waited));
 }
 
 std::string mismatch(const StallFinding& finding) {
@@ -79,7 +79,7 @@ std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
     text += finding.ranks.size() > 1 ? fmt::format(": rank {} ", first) : ": ";
     const auto& members = finding.group->members();
     if (const auto member = members.find(first); member == members.end()) {
-        text += "is not in the group";
+        text += "has nothing of the group on its board";
     } else if (const std::uint64_t done = member->second.group->done; done == 0) {
         text += "has finished nothing of the group";
     } else {
@@ -91,8 +91,6 @@ std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
                         what(finding));
     if (board == all.end()) return text;
     const RankBoard& who = *board->second;
-    if (const BoardOperation* posted = finding.only_posted ? in_hand(who.view) : nullptr)
-        text += fmt::format("; it has {} in hand, and may wait for that", describe(*posted));
     if (who.process == "stopped")
         text += fmt::format("; its process {} is stopped (a signal, a debugger): kill -CONT {}", who.pid, who.pid);
     else if (who.process != "running")
@@ -101,10 +99,16 @@ std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
     return text;
 }
 
-std::string unknown(const StallFinding& finding) {
+std::string unknown(const StallFinding& finding, const BoardsByRank& all) {
     if (finding.ranks.empty())
         return fmt::format("WAITING for ranks of which the boards do not say who they are: rank {} waits in {}",
                            finding.wait->rank, what(finding));
+    const auto board = all.find(finding.ranks.front());
+    if (board != all.end() && board->second->view.hidden_groups > 0)
+        return fmt::format(
+            "WAITING for {}: rank {} computes, or waits in one of its {} groups that do not fit on its board: peers "
+            "wait in {}",
+            name_ranks(finding.ranks), finding.ranks.front(), board->second->view.hidden_groups, what(finding));
     return fmt::format("WAITING for {}, which {} shown no board: peers wait in {}", name_ranks(finding.ranks),
                        finding.ranks.size() == 1 ? "has" : "have", what(finding));
 }
@@ -126,7 +130,7 @@ std::string describe(const StallFinding& finding, const BoardsByRank& all) {
         }
         case StallKind::kMismatch: return mismatch(finding);
         case StallKind::kLagging: return lagging(finding, all);
-        case StallKind::kUnknown: return unknown(finding);
+        case StallKind::kUnknown: return unknown(finding, all);
         case StallKind::kAllPresent:
             return fmt::format("ALL PRESENT but no progress: transport, or work that takes long ({} in {})",
                                name_ranks(finding.ranks), what(finding));

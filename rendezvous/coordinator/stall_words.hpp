@@ -18,7 +18,6 @@ struct StallFinding {
     const GroupWaits* group = nullptr;
     const StallWait* wait = nullptr;
     std::vector<int> ranks = {};  ///< whom it names
-    bool only_posted = false;     ///< they have sends or receives in hand, and may or may not wait for those
 };
 
 [[nodiscard]] std::string describe(const StallFinding& finding, const BoardsByRank& all);

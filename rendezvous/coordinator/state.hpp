@@ -62,6 +62,9 @@ struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
     std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
+    std::optional<TimePoint> judging_since = {};  ///< the boards are asked why a worker missed its deadline
+    std::string judged = {};                      ///< what they said last
+    TimePoint judged_at = {};
 };
 
 /// Why a worker group is being stopped.

@@ -57,6 +57,8 @@ void receive(Transition& t, const NodeMessage& event) {
 void tick(Transition& t) {
     if (t.state.phase == Phase::kFinished) return;
     lose_overdue_nodes(t);
+    if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);  // it may have waited for a judgement
+    if (t.state.phase == Phase::kFinished) return;
     gather(t);
     send_heartbeats(t);
     tell_waiting_nodes(t);
@@ -85,6 +87,8 @@ Step step(State state, const Event& event) {
                    [&](const NodeDisconnected& e) { disconnected(t, e.node); },
                    [&](const StoreOpened& e) { store_opened(t, e); },
                    [&](const StoreFailed& e) { store_failed(t, e); },
+                   [&](const Judging& e) { judging(t, e); },
+                   [&](const Judged& e) { judged(t, e); },
                    [&](const Tick&) { tick(t); },
                },
                event);

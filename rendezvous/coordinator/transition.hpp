@@ -75,7 +75,11 @@ void change_reason(Transition& t, std::string reason);
 /// time, then because of it: when a node ends, workers elsewhere lose their connections to it and fail, and their
 /// agents may report that before the end of the node itself is seen.
 void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reason);
+/// A failure is not concluded before it is judged, if it is going to be; not for longer than kJudgePatience.
 void conclude_if_stopped(Transition& t);
+inline constexpr std::chrono::seconds kJudgePatience{2};
+void judging(Transition& t, const Judging& event);
+void judged(Transition& t, const Judged& event);
 
 // ---- waiting.cpp: what nodes without workers are told
 

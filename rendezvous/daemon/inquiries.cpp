@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/coordinator/stall_rewind.hpp"
+
 namespace ddprun::daemon {
 
 using namespace coordinator;
@@ -40,6 +42,7 @@ InquiryActions Inquiries::stalled(const State& state, const NodeId& from, const 
     if (!workers_run(state) || report.generation != state.group.generation || !state.group.members.contains(from))
         return {};
     forget_older_generations(report.generation);
+    if (report.timed_out) return ask_about_timeout(state, now);
     // Its peers began to wait at other times, and their clocks are not compared.
     const nanoseconds patience = report.waited / 2;
     if (!stall_is_open_ && now >= quiet_until_) return ask_about_stall(state, patience, now);
@@ -60,6 +63,23 @@ InquiryActions Inquiries::ask_about_stall(const State& state, nanoseconds patien
                std::nullopt, kOperationsShownOfAll, now);
 }
 
+InquiryActions Inquiries::ask_about_timeout(const State& state, TimePoint now) {
+    if (now < timeouts_quiet_until_) return {};
+    timeouts_quiet_until_ = now + kPause;
+    InquiryActions actions{JudgingTimeout{state.group.generation}};
+    for (InquiryAction& action : ask(state,
+                                     {.generation = state.group.generation,
+                                     .inspector = {},
+                                     .deadline = now + kTimeoutPatience,
+                                     .missing = {},
+                                     .boards = {},
+                                     .after_timeout = true},
+                                     std::nullopt, kOperationsShownOfAll, now)) {
+        actions.push_back(std::move(action));
+    }
+    return actions;
+}
+
 /// One inquiry looks at everything: of several stalls that are reported meanwhile, one is asked about.
 void Inquiries::remind(nanoseconds patience, TimePoint when) {
     if (!reminder_) reminder_ = Reminder{patience, when};
@@ -71,7 +91,7 @@ void Inquiries::forget_older_generations(Generation now) {
     if (std::exchange(generation_, now) == now) return;
     told_.clear();
     reminder_.reset();
-    quiet_until_ = {};
+    quiet_until_ = timeouts_quiet_until_ = {};
     pause_ = kPause;
 }
 
@@ -157,6 +177,7 @@ bool Inquiries::is_open(InspectorId inspector) const {
 }
 
 void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions) {
+    if (inquiry.after_timeout) return conclude_timeout(state, inquiry, actions);
     const bool current = inquiry.generation == state.group.generation;
     StallVerdict verdict;
     if (inquiry.whole && current) verdict = judge(inquiry.boards, inquiry.patience);
@@ -170,6 +191,17 @@ void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint n
         if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
     }
     actions.push_back(Conclusion{std::move(verdict.text)});
+}
+
+/// A job that ends of it has the line in its verdict, one that goes on is told by a notice.
+void Inquiries::conclude_timeout(const State& state, const Inquiry& inquiry, InquiryActions& actions) const {
+    const StallVerdict verdict = judge_timeout(inquiry.boards);
+    actions.push_back(JudgedTimeout{inquiry.generation, verdict.text});
+    const bool goes_on = state.phase == Phase::kRunning && inquiry.generation == state.group.generation;
+    if (!goes_on || verdict.kind == StallKind::kNone) return;
+    for (const auto& [id, member] : state.group.members) {
+        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
+    }
 }
 
 /// Ranks that are stuck in different operations may wait for the same ones, and ranks that are late in every step are

@@ -35,13 +35,25 @@ struct Conclusion {
     std::string text;
     friend bool operator==(const Conclusion&, const Conclusion&) = default;
 };
-using InquiryAction = std::variant<ToAgent, ToInspector, Conclusion>;
+/// A worker has failed by a deadline; JudgedTimeout will say who kept it waiting, within kTimeoutPatience.
+struct JudgingTimeout {
+    Generation generation{};
+    friend bool operator==(const JudgingTimeout&, const JudgingTimeout&) = default;
+};
+struct JudgedTimeout {
+    Generation generation{};
+    std::string text;  ///< may be empty
+    friend bool operator==(const JudgedTimeout&, const JudgedTimeout&) = default;
+};
+using InquiryAction = std::variant<ToAgent, ToInspector, Conclusion, JudgingTimeout, JudgedTimeout>;
 using InquiryActions = std::vector<InquiryAction>;
 
 class Inquiries {
 public:
     /// For so long an answer is waited for.
     static constexpr std::chrono::seconds kPatience{3};
+    /// The same when a worker has failed by a deadline: the end of its group waits for that.
+    static constexpr std::chrono::seconds kTimeoutPatience{1};
     /// For ddpctl, who has been in an operation for less is not called stuck.
     static constexpr std::chrono::seconds kStuckAfter{5};
     /// Between two inquiries about stalls, however many are reported; twice as long after each that brought nothing
@@ -74,13 +86,16 @@ private:
         int world_size = 0;
         std::set<coordinator::NodeId> missing;
         std::vector<coordinator::RankBoard> boards;
-        bool whole = true;  ///< of all ranks
+        bool whole = true;           ///< of all ranks
+        bool after_timeout = false;  ///< about an operation that has failed by its deadline
     };
 
     InquiryActions ask(const coordinator::State& state, Inquiry inquiry, std::optional<Rank> rank, int operations,
                        TimePoint now);
     InquiryActions ask_about_stall(const coordinator::State& state, std::chrono::nanoseconds patience, TimePoint now);
+    InquiryActions ask_about_timeout(const coordinator::State& state, TimePoint now);
     void conclude(const coordinator::State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions);
+    void conclude_timeout(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions) const;
     void answer(const coordinator::State& state, const Inquiry& inquiry, coordinator::StallVerdict verdict,
                 InquiryActions& actions) const;
     [[nodiscard]] bool is_news(const coordinator::StallVerdict& verdict, std::chrono::nanoseconds patience,
@@ -106,7 +121,8 @@ private:
     Generation generation_{-1};  ///< of what follows
     bool stall_is_open_ = false;
     std::optional<Reminder> reminder_;
-    TimePoint quiet_until_{};  ///< no inquiry about a stall before
+    TimePoint quiet_until_{};           ///< no inquiry about a stall before
+    TimePoint timeouts_quiet_until_{};  ///< nor one about a deadline: peers fail of it, too
     std::chrono::nanoseconds pause_ = kPause;
     std::map<Culprit, Told> told_;
 };

@@ -36,6 +36,8 @@ std::string describe(const Event& event) {
         std::string operator()(const StoreFailed& e) const {
             return fmt::format("store {} failed", number(e.generation));
         }
+        std::string operator()(const Judging& e) const { return fmt::format("judging {}", number(e.generation)); }
+        std::string operator()(const Judged& e) const { return fmt::format("judged {}", number(e.generation)); }
         std::string operator()(const Tick&) const { return {}; }
     } text;
     return std::visit(text, event);

@@ -122,7 +122,7 @@ Board* process_board() {
     return is_fork.load(std::memory_order_relaxed) ? nullptr : board;
 }
 
-BoardGroup Board::add(const GroupSpec& spec) {
+BoardGroup Board::add(const GroupSpec& spec, std::string_view name) {
     const std::lock_guard lock(mutex_);
     layout::GroupSlot* oldest = nullptr;
     std::uint32_t oldest_id = 0;
@@ -135,20 +135,24 @@ BoardGroup Board::add(const GroupSpec& spec) {
         oldest_id = used ? group.id : 0;
         if (!used) break;
     }
-    if (oldest == nullptr) return {};
+    if (oldest == nullptr) {
+        memory_.hidden_groups.fetch_add(1, std::memory_order_relaxed);
+        return {.hidden = true};
+    }
     layout::Group group;
     group.id = ++groups_;
     group.live = 1;
     group.rank = spec.rank;
     group.size = static_cast<std::int32_t>(spec.members.size());
     if (!describe_members(spec.members, group)) group.run_count = 0;
-    copy(group.name, spec.name);
+    copy(group.name, name.empty() ? spec.name : name);
     for (auto* number : {&oldest->queued, &oldest->started, &oldest->done}) number->store(0, std::memory_order_relaxed);
     oldest->group.store(group);
     return {oldest, group.id};
 }
 
 void Board::remove(const BoardGroup& place) {
+    if (place.hidden) memory_.hidden_groups.fetch_sub(1, std::memory_order_relaxed);
     if (place.slot == nullptr) return;
     const std::lock_guard lock(mutex_);
     layout::Group group;
@@ -166,6 +170,8 @@ layout::OperationSlot* Board::write(layout::Operation& entry) {
         slot.id.store(entry.id, std::memory_order_relaxed);
         slot.started.store(0, std::memory_order_release);
         slot.ended.store(0, std::memory_order_release);
+        slot.waited.store(0, std::memory_order_release);
+        slot.timed_out.store(0, std::memory_order_release);
     });
     return written ? &slot : nullptr;
 }
@@ -213,6 +219,19 @@ std::vector<BoardTicket> Board::queue(const TransferBatch& batch, const BoardGro
     return tickets;
 }
 
+BoardTicket Board::queue(const StoreStep& step, const BoardGroup& group, ddprun::TimePoint now) {
+    if (group.slot == nullptr) return {};
+    layout::Operation entry;
+    entry.group = group.id;
+    entry.seq = step.seq;
+    entry.queued = nanoseconds(now);
+    copy(entry.op, step.what);
+    copy(entry.tag, step.tag);
+    layout::OperationSlot* const slot = write(entry);
+    group.slot->queued.store(step.seq, std::memory_order_relaxed);
+    return {slot, *group.slot, entry.id, step.seq};
+}
+
 void Board::set_phase(std::string_view text) {
     const std::lock_guard lock(mutex_);
     layout::Phase phase;
@@ -227,9 +246,20 @@ void BoardTicket::mark_started() const {
     if (seq_ != 0) group_->started.store(seq_, std::memory_order_relaxed);
 }
 
-void BoardTicket::mark_ended(bool well) const {
+/// A thread that waits says more than one that looks, and who looked first has waited longest.
+void BoardTicket::mark_waited(bool blocked) const {
+    if (is_fork.load(std::memory_order_relaxed) || !has_slot()) return;
+    const std::int64_t known = slot_->waited.load(std::memory_order_relaxed);
+    if (known > 0 || (known < 0 && !blocked)) return;
+    slot_->waited.store(blocked ? now() : -now(), std::memory_order_relaxed);
+}
+
+void BoardTicket::mark_ended(bool well, bool timed_out) const {
     if (is_fork.load(std::memory_order_relaxed)) return;
-    if (has_slot()) slot_->ended.store(well ? now() : -now(), std::memory_order_relaxed);
+    if (has_slot()) {
+        if (timed_out) slot_->timed_out.store(1, std::memory_order_relaxed);
+        slot_->ended.store(well ? now() : -now(), std::memory_order_release);
+    }
     if (seq_ != 0 && well) group_->done.store(seq_, std::memory_order_relaxed);
 }
 
@@ -244,21 +274,25 @@ void BoardTicket::mark_done(ddprun::TimePoint queued) const {
     group_->done.store(seq_, std::memory_order_relaxed);
 }
 
-BoardPlace::BoardPlace(const GroupSpec& spec)
-    : board_(process_board()), group_(board_ != nullptr ? board_->add(spec) : BoardGroup()) {}
+BoardPlace::BoardPlace(const GroupSpec& spec, std::string_view name)
+    : board_(process_board()), group_(board_ != nullptr ? board_->add(spec, name) : BoardGroup()) {}
 
 BoardPlace::~BoardPlace() {
-    if (board_ != nullptr && !is_fork.load(std::memory_order_relaxed)) board_->remove(group_);
+    if (may_write()) board_->remove(group_);
 }
 
+bool BoardPlace::may_write() const { return board_ != nullptr && !is_fork.load(std::memory_order_relaxed); }
+
 BoardTicket BoardPlace::queue(const Operation& operation, ddprun::TimePoint now) {
-    if (board_ == nullptr || is_fork.load(std::memory_order_relaxed)) return {};
-    return board_->queue(operation, group_, now);
+    return may_write() ? board_->queue(operation, group_, now) : BoardTicket();
 }
 
 std::vector<BoardTicket> BoardPlace::queue(const TransferBatch& batch, ddprun::TimePoint now) {
-    if (board_ == nullptr || is_fork.load(std::memory_order_relaxed)) return {};
-    return board_->queue(batch, group_, now);
+    return may_write() ? board_->queue(batch, group_, now) : std::vector<BoardTicket>();
+}
+
+BoardTicket BoardPlace::queue(const StoreStep& step, ddprun::TimePoint now) {
+    return may_write() ? board_->queue(step, group_, now) : BoardTicket();
 }
 
 }  // namespace ddp::detail

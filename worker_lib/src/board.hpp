@@ -18,6 +18,13 @@ struct GroupSpec;
 struct Transfer;
 struct TransferBatch;
 
+/// A step in which the members of a group wait for each other at the store.
+struct StoreStep {
+    std::string_view what;  ///< "monitored_barrier"
+    std::string_view tag;
+    std::uint64_t seq = 0;  ///< among these steps of its group, from 1
+};
+
 /// Where an operation stands on the board. Empty: nowhere.
 class BoardTicket {
 public:
@@ -31,8 +38,14 @@ public:
     void started() const {
         if (group_ != nullptr) mark_started();
     }
-    void ended(bool well) const {
-        if (group_ != nullptr) mark_ended(well);
+    /// `timed_out`: it has ended badly, by a deadline.
+    void ended(bool well, bool timed_out = false) const {
+        if (group_ != nullptr) mark_ended(well, timed_out);
+    }
+
+    /// Somebody waits for it: `blocked` until it has ended; else looks now and then. Reads the clock once.
+    void waited(bool blocked) const {
+        if (group_ != nullptr) mark_waited(blocked);
     }
 
     /// Begun and done in the moment in which it was queued: without another look at the clock.
@@ -42,8 +55,9 @@ public:
 
 private:
     void mark_started() const;
+    void mark_waited(bool blocked) const;
     void mark_done(ddprun::TimePoint queued) const;
-    void mark_ended(bool well) const;
+    void mark_ended(bool well, bool timed_out) const;
     [[nodiscard]] bool has_slot() const { return slot_ != nullptr && slot_->id.load(std::memory_order_relaxed) == id_; }
 
     ddprun::board::OperationSlot* slot_ = nullptr;
@@ -56,6 +70,7 @@ private:
 struct BoardGroup {
     ddprun::board::GroupSlot* slot = nullptr;
     std::uint32_t id = 0;
+    bool hidden = false;  ///< there was no place for it
 };
 
 class Board {
@@ -63,14 +78,16 @@ public:
     /// Of memory that take_board() has given, or a new one; it outlives this object.
     explicit Board(ddprun::board::Board& memory) : memory_(memory) {}
 
-    /// The place of a new group; empty when there is none left.
-    [[nodiscard]] BoardGroup add(const GroupSpec& spec);
+    /// The place of a new group, under its own name unless one is given; `hidden` when there is none left.
+    [[nodiscard]] BoardGroup add(const GroupSpec& spec, std::string_view name = {});
     /// The group is gone; its place is taken when others need it.
     void remove(const BoardGroup& group);
     [[nodiscard]] BoardTicket queue(const Operation& operation, const BoardGroup& group, ddprun::TimePoint now);
     /// Sends and receives begin at once.
     [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, const BoardGroup& group,
                                                  ddprun::TimePoint now);
+    /// A step that the group takes at the store.
+    [[nodiscard]] BoardTicket queue(const StoreStep& step, const BoardGroup& group, ddprun::TimePoint now);
     void set_phase(std::string_view text);
 
 private:
@@ -92,7 +109,7 @@ private:
 /// A group's place on the board, for as long as this object lives.
 class BoardPlace {
 public:
-    explicit BoardPlace(const GroupSpec& spec);
+    explicit BoardPlace(const GroupSpec& spec, std::string_view name = {});
     ~BoardPlace();
     BoardPlace(const BoardPlace&) = delete;
     BoardPlace& operator=(const BoardPlace&) = delete;
@@ -101,8 +118,11 @@ public:
     [[nodiscard]] bool is_written() const { return board_ != nullptr; }
     [[nodiscard]] BoardTicket queue(const Operation& operation, ddprun::TimePoint now);
     [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, ddprun::TimePoint now);
+    [[nodiscard]] BoardTicket queue(const StoreStep& step, ddprun::TimePoint now);
 
 private:
+    [[nodiscard]] bool may_write() const;
+
     Board* const board_;
     const BoardGroup group_;
 };

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,8 @@ public:
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
 
 private:
+    class StoreWait;
+
     [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch batch, const OpOptions& options);
     [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options, ddprun::TimePoint now) const;
 
@@ -56,6 +59,8 @@ private:
     std::uint64_t monitored_ = 0;
     std::mutex shrink_mutex_;  ///< one call at a time
     ShrinkHistory shrinks_;
+    std::optional<BoardPlace> store_place_;  ///< from the first StoreWait on
+    std::uint64_t store_steps_ = 0;
 };
 
 /// Collective over spec.members. `kind` is Native or Nccl. `forming`: the same as `spec`, with the times that hold

@@ -18,6 +18,7 @@
 
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
+#include "worker_lib/src/store_wait.hpp"
 #include "worker_lib/src/timeouts.hpp"
 
 namespace ddp::detail {
@@ -210,6 +211,7 @@ void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string
         const std::lock_guard lock(mutex_);
         return ++monitored_;
     }();
+    const StoreWait on_board(*this, "monitored_barrier", where);
     MonitoredBarrier barrier(spec_, *backend_, number, where);
     barrier.pass(timeout.count() == 0 ? spec_.default_timeout : bounded(timeout));
     if (number > 1) MonitoredBarrier(spec_, *backend_, number - 1, {}).forget();

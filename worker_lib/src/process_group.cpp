@@ -8,6 +8,7 @@
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/operation_check.hpp"
+#include "worker_lib/src/store_wait.hpp"
 #include "worker_lib/src/timeouts.hpp"
 
 namespace ddp::detail {
@@ -109,6 +110,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         const std::lock_guard lock(mutex_);
         return ++splits_;
     }();
+    const StoreWait on_board(*this, "split", name);
     const auto wishes = exchange(spec_, fmt::format("split/{}", number), fmt::format("{} {} {}", color, key, name));
 
     GroupSpec spec = spec_;

@@ -25,25 +25,31 @@ void run(const Callback& callback, const std::exception_ptr& error) noexcept {
     }
 }
 
+bool is_timeout(const std::exception_ptr& error) {
+    if (error == nullptr) return false;
+    try {
+        std::rethrow_exception(error);
+    } catch (const Error& known) {
+        return known.code() == ErrorCode::Timeout;
+    } catch (...) {
+        return false;
+    }
+}
+
 [[noreturn]] void throw_late(std::uint64_t seq, std::string_view what) {
     throw Error(ErrorCode::Timeout, fmt::format("operation #{} is not done {}", seq, what));
 }
 
 }  // namespace
 
-bool WorkState::done() const {
-    const std::lock_guard lock(mutex_);
-    return done_;
-}
-
 void WorkState::complete(std::exception_ptr error) {
     std::vector<Callback> callbacks;
     {
         const std::lock_guard lock(mutex_);
         if (done_) return;
-        ticket_.ended(error == nullptr);
-        done_ = true;
+        ticket_.ended(error == nullptr, is_timeout(error));
         error_ = error;
+        done_.store(true, std::memory_order_release);
         callbacks.swap(callbacks_);
     }
     changed_.notify_all();
@@ -52,7 +58,7 @@ void WorkState::complete(std::exception_ptr error) {
 
 bool WorkState::wait_until(ddprun::TimePoint until) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_until(lock, until, [this] { return done_; })) return false;
+    if (!changed_.wait_until(lock, until, [this] { return done(); })) return false;
     if (error_) std::rethrow_exception(error_);
     return true;
 }
@@ -86,12 +92,15 @@ Work::~Work() {
 
 bool Work::done() const {
     if (!state_ || state_->done()) return true;
+    state_->note_waiter(false);
     state_->hurry();
     return false;
 }
 
 void Work::wait() {
-    if (state_) state_->wait();
+    if (!state_) return;
+    if (!state_->done()) state_->note_waiter(state_->blocks_host());
+    state_->wait();
 }
 
 void Work::wait_host(std::chrono::milliseconds timeout) {
@@ -101,6 +110,7 @@ void Work::wait_host(std::chrono::milliseconds timeout) {
                                 timeout.count()));
     }
     if (!state_) return;
+    if (!state_->done()) state_->note_waiter(timeout.count() == 0);
     if (timeout.count() == 0) return state_->detail::WorkState::wait();
     state_->hurry();
     if (!state_->wait_until(detail::deadline_in(timeout))) {

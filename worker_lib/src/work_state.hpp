@@ -1,6 +1,7 @@
 #pragma once
 // WorkState: what a Work handle points to. The backend completes it once; any thread waits. Thread-safe.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -22,7 +23,9 @@ public:
 
     [[nodiscard]] std::uint64_t seq() const { return seq_; }
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
-    [[nodiscard]] bool done() const;
+    [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+    /// What a public handle points to; null: nothing, the operation is done.
+    [[nodiscard]] static WorkState* of(const Work& work) { return work.state_.get(); }
 
     /// The backend begins with it.
     void begin() const { ticket_.started(); }
@@ -34,6 +37,11 @@ public:
 
     /// What Work::wait means on this backend; the default blocks the host.
     virtual void wait();
+    /// Whether wait() comes back only when the operation has ended.
+    [[nodiscard]] virtual bool blocks_host() const { return true; }
+    /// Somebody waits, for whoever reads the board: `blocked` until it has ended; else looks now and then, or has a
+    /// device wait. wait() itself says nothing: who calls it may do so for somebody who goes on meanwhile.
+    virtual void note_waiter(bool blocked) const { ticket_.waited(blocked); }
 
     /// It has been queued, and the caller holds no lock.
     virtual void start() {}
@@ -48,7 +56,7 @@ private:
     const BoardTicket ticket_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    bool done_ = false;
+    std::atomic<bool> done_ = false;  ///< changes with the mutex held
     std::exception_ptr error_;
     std::vector<std::function<void(std::exception_ptr)>> callbacks_;
 };

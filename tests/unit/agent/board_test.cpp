@@ -67,6 +67,7 @@ TEST_CASE("the agent reads what the library writes: queued, begun, done and fail
     first.ended(true);
     const auto second = rig.queue(world, 2);
     second.started();
+    second.waited(true);
     (void)rig.queue(world, 3);
     const auto failed = rig.queue(odd, 1);
     failed.started();
@@ -112,8 +113,48 @@ TEST_CASE("sends and receives stand on the board beside the collectives, each wi
     CHECK(describe(view.operations[2]) == "recv #5 u8[20] peer 2 tag 0");
     CHECK(view.operations[2].seq == 1);
     CHECK(view.groups[0].queued == 1);  // they are no steps of the group
-    CHECK_THAT(describe_activity(view), Catch::StartsWith("in recv #5 u8[20] peer 2 tag 0 of group 'world' for "));
+    CHECK_THAT(describe_activity(view),
+               Catch::StartsWith("had finished send #5 f64[10] peer 1 tag 3 of group 'world', ") &&
+                   Catch::Contains(", with recv #5 u8[20] peer 2 tag 0 of group 'world' under way for "));
+    tickets[1].waited(true);
+    CHECK_THAT(describe_activity(rig.agent.view(100)),
+               Catch::StartsWith("in recv #5 u8[20] peer 2 tag 0 of group 'world' for "));
     CHECK(rig.writer->queue(batch, {}, Clock::now()).empty());
+}
+
+TEST_CASE("who waits for a collective waits for those before it in its group; for transfers each has its own mark",
+          "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1});
+    const auto other = rig.add("other", {0, 1});
+    rig.queue(world, 1).started();
+    const auto last = rig.queue(world, 2);
+    rig.queue(other, 1).started();
+    ddp::detail::TransferBatch batch;
+    batch.seq = 1;
+    batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
+    (void)rig.writer->queue(batch, world, Clock::now());
+    const auto waits = [&] {
+        std::vector<std::pair<bool, bool>> found;  // waited for; by looking now and then
+        for (const auto& operation : rig.agent.view(100).operations)
+            found.emplace_back(operation.waited_ago.has_value(), operation.polled);
+        return found;
+    };
+    const std::pair nobody{false, false};
+    CHECK(waits() == std::vector{nobody, nobody, nobody, nobody});
+    last.waited(false);
+    CHECK(waits() == std::vector{{true, true}, {true, true}, nobody, nobody});
+    last.waited(true);
+    CHECK(waits() == std::vector{{true, false}, {true, false}, nobody, nobody});
+    CHECK(rig.agent.view(0).operations.size() == 4);  // that one has not begun, but somebody waits for it
+    last.ended(true);
+    CHECK(waits() == std::vector{nobody, {true, false}, nobody, nobody});
+    const auto step = rig.writer->queue(ddp::detail::StoreStep{"monitored_barrier", "save", 1},
+                                        rig.add("world (store)", {0, 1}), Clock::now());
+    step.started();
+    step.waited(true);
+    CHECK_THAT(describe_activity(rig.agent.view(100)),
+               Catch::StartsWith("in #1 monitored_barrier 'save' of group 'world (store)' for "));
 }
 
 TEST_CASE("a worker that is in no operation shows the last one, and one without a board nothing", "[agent]") {
@@ -170,7 +211,9 @@ TEST_CASE("places of groups that are gone are taken again, and irregular members
     const auto beyond = rig.add("one too many", {0});
     CHECK(beyond.slot == nullptr);
     rig.queue(beyond, 1).ended(true);
+    CHECK(rig.agent.view(4).hidden_groups == 1);
     rig.writer->remove(beyond);
+    CHECK(rig.agent.view(4).hidden_groups == 0);
 }
 
 TEST_CASE("whatever a worker has scribbled on its board, the agent survives it", "[agent]") {
@@ -251,9 +294,11 @@ TEST_CASE("an operation that takes too long is reported once, and the next one a
     operation.seq = 3;
     operation.group = 0;
     CHECK_FALSE(watch.look(Rank{1}, view));  // queued only
-    operation.started_ago = 9s;
+    operation.started_ago = operation.waited_ago = 9s;
     CHECK_FALSE(watch.look(Rank{1}, view));
     operation.started_ago = 11s;
+    CHECK_FALSE(watch.look(Rank{1}, view));  // nobody has waited for so long
+    operation.waited_ago = 12s;
     const auto report = watch.look(Rank{1}, view);
     REQUIRE(report);
     CHECK(watch.look(Rank{1}, view));  // nobody has heard it yet
@@ -274,6 +319,32 @@ TEST_CASE("an operation that takes too long is reported once, and the next one a
     CHECK(StallWatch(1s).interval() == 250ms);
 }
 
+TEST_CASE("what has failed by its deadline is reported once, whatever the warning, and not when that is long past",
+          "[agent]") {
+    using namespace std::chrono_literals;
+    Rig rig;
+    const auto world = rig.add("world", {0, 1});
+    const auto first = rig.queue(world, 1);
+    const auto second = rig.queue(world, 2);
+    first.started();
+    first.ended(false, true);
+    second.started();
+    second.ended(false);
+    StallWatch off(0s);
+    BoardView view = rig.agent.view(0);
+    REQUIRE(view.operations.size() == 2);
+    CHECK(view.operations[0].timed_out);
+    CHECK_FALSE(view.operations[1].timed_out);
+    const auto report = off.look(Rank{1}, view);
+    REQUIRE(report);
+    CHECK(report->timed_out);
+    CHECK(report->seq == 1);
+    off.told(Rank{1}, view);
+    CHECK_FALSE(off.look(Rank{1}, view));
+    view.operations[0].ended_ago = 11s;
+    CHECK_FALSE(StallWatch(0s).look(Rank{1}, view));
+}
+
 TEST_CASE("an old operation in hand does not hide that a worker is stuck in another one", "[agent]") {
     using namespace std::chrono_literals;
     StallWatch watch(10s);
@@ -283,16 +354,16 @@ TEST_CASE("an old operation in hand does not hide that a worker is stuck in anot
         coordinator::BoardOperation& operation = view.operations.emplace_back();
         operation.id = operation.seq = id;
         operation.group = 0;
-        operation.started_ago = ago;
+        operation.started_ago = operation.waited_ago = ago;
     };
-    begun(1, 3h);  // a receive of what comes at the end
+    begun(1, 3h);
     CHECK(watch.look(Rank{1}, view)->seq == 1);
     watch.told(Rank{1}, view);
     begun(183, 5s);
     begun(184, 4s);
     CHECK_FALSE(watch.look(Rank{1}, view));
-    view.operations[1].started_ago = 12s;
-    view.operations[2].started_ago = 11s;
+    view.operations[1].started_ago = view.operations[1].waited_ago = 12s;
+    view.operations[2].started_ago = view.operations[2].waited_ago = 11s;
     CHECK(watch.look(Rank{1}, view)->seq == 183);
     watch.told(Rank{1}, view);
     CHECK_FALSE(watch.look(Rank{1}, view));

@@ -45,6 +45,13 @@ TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit co
     CHECK(text.back() == '\n');
 }
 
+TEST_CASE("who kept the culprit waiting stands below the reason", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    verdict.judged = "LAGGING rank 3 (node n1): has finished nothing";
+    CHECK_THAT(format_verdict(verdict, "train"),
+               Contains("no restart was left\nLAGGING rank 3 (node n1): has finished nothing\nFirst failure:\n"));
+}
+
 TEST_CASE("advice fits the way of failing", "[agent]") {
     using Kind = ExitStatus::Kind;
     CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), "t"),

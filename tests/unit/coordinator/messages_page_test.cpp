@@ -26,17 +26,26 @@ std::vector<std::string> all_messages() {
     join.boards = true;
     RankBoard board;
     board.view.groups.resize(1);
+    board.view.hidden_groups = 1;
     BoardOperation& operation = board.view.operations.emplace_back();
     operation = {1, 0, 1, 1, "send", "sum", "f32", "tag", 1, 1, 1, 1, 1, 1};
-    operation.started_ago = operation.ended_ago = std::chrono::nanoseconds(1);
-    operation.failed = true;
+    operation.started_ago = operation.ended_ago = operation.waited_ago = std::chrono::nanoseconds(1);
+    operation.failed = operation.timed_out = operation.polled = true;
+    board.ended_ago = std::chrono::nanoseconds(1);
     const ShownBoard shown{Generation{1}, 1, true, board};
     const Inspect inspect{1, Rank{1}, 16};
-    const std::vector<AgentMessage> from_agents{
-        join,     Heartbeat{}, WorkerFailed{Generation{1}, failure}, WorkerFinished{}, GroupStopped{}, GroupSucceeded{},
-        Leave{15}, Stalled{},   shown,                               inspect};
+    const std::vector<AgentMessage> from_agents{join,
+                                                Heartbeat{},
+                                                WorkerFailed{Generation{1}, failure},
+                                                WorkerFinished{},
+                                                GroupStopped{},
+                                                GroupSucceeded{},
+                                                Leave{15},
+                                                Stalled{{}, {}, {}, 0, 0, {}, true},
+                                                shown,
+                                                inspect};
     const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1", "session", true};
-    const Verdict verdict{Outcome::kWorkerFailed, 1, "why", failure, 0};
+    const Verdict verdict{Outcome::kWorkerFailed, 1, "why", failure, 0, "LAGGING rank 1"};
     const std::vector<DaemonMessage> from_daemon{
         welcome, Heartbeat{}, Waiting{}, Assignment{}, Abort{}, Finished{verdict}, Rejected{"why", true},
         ShowBoards{Generation{1}, 1, Rank{1}, 16}, Notice{}, shown, Inspected{}};

@@ -27,8 +27,9 @@ public:
             case 4: return GroupSucceeded{generation()};
             case 5: return WorkerFinished{generation(), Rank{any()}};
             case 6:
-                return Stalled{generation(), rank(),   text(), natural(), natural(),
-                               std::chrono::milliseconds(number(0, 1 << 30))};
+                return Stalled{generation(),     rank(),    text(),
+                               natural(),        natural(), std::chrono::milliseconds(number(0, 1 << 30)),
+                               number(0, 1) == 1};
             case 7: return shown_board();
             case 8: return Inspect{kProtocolVersion, maybe_rank(), number(0, kMaxOperationsShown)};
             default: return Leave{number(1, 64)};
@@ -101,11 +102,13 @@ private:
         board.pid = any();
         board.process = text();
         board.ended = number(0, 1) == 1;
+        if (board.ended) board.ended_ago = duration();
         board.wall_clock_ns = any();
         board.view.written = number(0, 1) == 1;
         board.view.phase = text();
         board.view.phase_for = duration();
         board.view.operations_in_all = natural();
+        board.view.hidden_groups = number(0, 1);
         for (int left = number(0, 3); left > 0; --left) {
             board.view.groups.push_back({text(), number(0, 9), number(1, 9), {{number(0, 9), number(1, 9), number(0, 9)}},
                                          number(0, 1) == 1, natural(), natural(), natural()});
@@ -131,6 +134,9 @@ private:
         if (number(0, 1)) operation.started_ago = duration();
         if (number(0, 1)) operation.ended_ago = duration();
         operation.failed = number(0, 1) == 1;
+        operation.timed_out = number(0, 1) == 1;
+        if (number(0, 1)) operation.waited_ago = duration();
+        operation.polled = number(0, 1) == 1;
         return operation;
     }
     FailureReport failure() {
@@ -144,6 +150,7 @@ private:
     Verdict verdict() {
         Verdict verdict{static_cast<Outcome>(number(0, 3)), number(0, 255), text(), {}, any()};
         if (number(0, 1)) verdict.culprit = failure();
+        if (number(0, 1)) verdict.judged = text();
         return verdict;
     }
 
@@ -393,9 +400,30 @@ TEST_CASE("the largest board fits into one message", "[coordinator]") {
     operation.count = operation.input_count = operation.output_count = 1ull << 53;
     operation.fingerprint = ~0ull;
     operation.queued_ago = std::chrono::nanoseconds::max();
-    operation.started_ago = operation.ended_ago = operation.queued_ago;
+    operation.started_ago = operation.ended_ago = operation.waited_ago = operation.queued_ago;
+    operation.failed = operation.timed_out = operation.polled = true;
     shown.board.view.operations.resize(kMaxOperationsShown, operation);
     const std::string text = encode(AgentMessage(shown));
     CHECK(text.size() < kMaxMessageBytes / 2);
     CHECK(decode_agent_message(text).has_value());
+}
+
+TEST_CASE("of an agent that does not say who waits, whoever has begun something may wait for it", "[coordinator]") {
+    ShownBoard shown;
+    shown.board.view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 1, 1, 0});
+    BoardOperation operation{1, 0, 1, 0, "barrier"};
+    operation.started_ago = std::chrono::seconds(9);
+    shown.board.view.operations = {operation, operation};
+    shown.board.view.operations[1].p2p_seq = 1;
+    const auto decoded = [](const std::string& text) {
+        return std::get<ShownBoard>(decode_agent_message(text).value()).board.view.operations;
+    };
+    std::string text = encode(AgentMessage(shown));
+    CHECK_FALSE(decoded(text)[0].waited_ago);
+    const std::string flag = R"("says_who_waits":true,)";
+    REQUIRE(text.find(flag) != std::string::npos);
+    text.erase(text.find(flag), flag.size());
+    CHECK(decoded(text)[0].waited_ago == std::chrono::seconds(9));
+    CHECK_FALSE(decoded(text)[0].polled);
+    CHECK(decoded(text)[1].polled);
 }

@@ -42,6 +42,48 @@ TEST_CASE("a failure without a restart left stops everybody and names rank, host
     CHECK(job.state.phase == Phase::kFinished);
 }
 
+TEST_CASE("a failure by a deadline is concluded when it is judged, and its verdict has the line", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.feed(Judging{Generation{1}, job.now});
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.asked<FinishJob>().empty());
+    SECTION("it is judged") {
+        job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+        CHECK(job.verdict().judged == "LAGGING rank 1");
+    }
+    SECTION("it never is") {
+        job.pass(1900ms);
+        CHECK(job.asked<FinishJob>().empty());
+        job.pass(100ms);
+        CHECK(job.verdict().judged == "");
+    }
+    CHECK(job.verdict().reason == "rank 0 on n1 was killed by SIGKILL");
+}
+
+TEST_CASE("what was judged is the reason of a restart, and no matter to what fails long after, or in another group",
+          "[coordinator]") {
+    Job job({.max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.feed(Judging{Generation{1}, job.now});
+    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+    const bool long_after = GENERATE(true, false);
+    if (long_after) job.pass(31s);
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    job.store_opens();
+    const std::string reason = job.sent<Assignment>().at("n2").reason;
+    CHECK((reason.find("; LAGGING rank 1") == std::string::npos) == long_after);
+    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().judged == "");
+}
+
 TEST_CASE("a failure with a restart left starts everybody again, with the same ranks and without a last call",
           "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});

@@ -6,6 +6,7 @@
 
 #include "rendezvous/coordinator/stall.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/coordinator/stall_boards.hpp"
 
 using namespace ddprun;
 using namespace ddprun::coordinator;
@@ -16,82 +17,6 @@ using Catch::StartsWith;
 namespace {
 
 constexpr auto kPatience = 10s;
-
-/// A rank of node n0 that is a member of groups and calls operations in them.
-class On {
-public:
-    explicit On(int rank) {
-        board.rank = Rank{rank};
-        board.host = "n0";
-        board.pid = 1000 + rank;
-        board.process = "running";
-        board.view.written = true;
-    }
-    On& group(const std::string& name, std::vector<RankRun> members) {
-        BoardGroup& group = board.view.groups.emplace_back();
-        group.name = name;
-        group.members = std::move(members);
-        group.size = 0;
-        for (const RankRun& run : group.members) group.size += run.count;
-        return *this;
-    }
-    On& world(int size) { return group("world", {{0, size, 1}}); }
-    /// In the newest group: the operation that follows.
-    BoardOperation& call(const std::string& op) {
-        BoardGroup& group = board.view.groups.back();
-        BoardOperation& operation = board.view.operations.emplace_back();
-        operation.id = board.view.operations.size();
-        operation.group = static_cast<int>(board.view.groups.size()) - 1;
-        operation.seq = ++group.queued;
-        operation.op = op;
-        operation.queued_ago = 40s;
-        if (op == "all_reduce") {
-            operation.reduce = "sum";
-            operation.dtype = "f32";
-            operation.count = 4;
-        }
-        return operation;
-    }
-    On& done(const std::string& op = "all_reduce") {
-        BoardOperation& operation = call(op);
-        operation.started_ago = 39s;
-        operation.ended_ago = 38s;
-        board.view.groups.back().started = board.view.groups.back().done = operation.seq;
-        return *this;
-    }
-    On& in(const std::string& op = "all_reduce", std::chrono::nanoseconds since = 31s) {
-        BoardOperation& operation = call(op);
-        operation.started_ago = since;
-        board.view.groups.back().started = operation.seq;
-        return *this;
-    }
-    On& phase(const std::string& text) {
-        board.view.phase = text;
-        return *this;
-    }
-    On& process(const std::string& text, bool ended = false) {
-        board.process = text;
-        board.ended = ended;
-        return *this;
-    }
-    /// A send or receive of the newest group.
-    On& transfer(const std::string& op, int peer, std::int64_t tag = 0, std::chrono::nanoseconds since = 31s) {
-        BoardOperation& operation = board.view.operations.emplace_back();
-        operation.id = board.view.operations.size();
-        operation.group = static_cast<int>(board.view.groups.size()) - 1;
-        operation.p2p_seq = ++transfers;
-        operation.op = op;
-        operation.peer = peer;
-        operation.transfer_tag = tag;
-        operation.queued_ago = since;
-        operation.started_ago = since;
-        return *this;
-    }
-    operator RankBoard() const { return board; }  // NOLINT: a builder
-
-    RankBoard board;
-    std::uint64_t transfers = 0;
-};
 
 }  // namespace
 
@@ -218,6 +143,16 @@ TEST_CASE("ranks without a board are said to be unknown, never to be the cause",
     CHECK_THAT(verdict.text, StartsWith("WAITING for ranks 1-2, which have shown no board"));
 }
 
+TEST_CASE("who has more groups than its board has places for is not called late", "[coordinator]") {
+    On many = On(1).world(3);
+    many.board.view.hidden_groups = 2;
+    const StallVerdict verdict = judge({On(0).world(3).in(), many, On(2).world(3).in()}, kPatience);
+    CHECK(verdict.kind == StallKind::kUnknown);
+    CHECK_THAT(verdict.text, StartsWith("WAITING for rank 1: rank 1 computes, or waits in one of its 2 groups that do "
+                                        "not fit on its board: peers wait in #1"));
+    CHECK_THAT(judge({On(0).world(3).in(), many, On(2).world(3)}, kPatience).text, StartsWith("LAGGING rank 2"));
+}
+
 TEST_CASE("what a worker has scribbled makes no verdict fail", "[coordinator]") {
     RankBoard odd = On(0).world(2).in();
     odd.view.operations.back().group = 99;
@@ -252,15 +187,41 @@ TEST_CASE("who has waited for less than the patience waits all the same", "[coor
     CHECK_THAT(judge({first, second, third}, kPatience).text, StartsWith("LAGGING rank 2"));
 }
 
-TEST_CASE("a receive that was posted for later makes nobody a culprit, and excuses nobody", "[coordinator]") {
-    // Rank 1 has posted a receive and hangs in its data loader.
-    const StallVerdict hangs =
-        judge({On(0).world(2).in(), On(1).world(2).transfer("recv", 0, 0, 40s).phase("loading")}, kPatience);
-    CHECK(hangs.kind == StallKind::kLagging);
-    CHECK_THAT(hangs.text, StartsWith("LAGGING rank 1") && Contains("recv #1 peer 0") && Contains("'loading'"));
-    On well = On(1).world(2).transfer("recv", 0, 0, 40s).done();
-    well.board.view.operations.back().queued_ago = 2s;
-    CHECK(judge({On(0).world(2).done(), well}, kPatience).kind == StallKind::kNone);
+TEST_CASE("what was only posted makes nobody a culprit, and excuses nobody", "[coordinator]") {
+    // Rank 1 has posted a receive, or a collective of another group, and hangs in its data loader.
+    const RankBoard waits = On(0).group("other", {{0, 2, 1}}).world(2).in();
+    for (const RankBoard& hangs :
+         {RankBoard(On(1).world(2).transfer("recv", 0, 0, 40s).only_posted().phase("loading")),
+          RankBoard(On(1).world(2).group("other", {{0, 2, 1}}).in("all_reduce", 40s).only_posted().phase("loading"))}) {
+        const StallVerdict verdict = judge({waits, hangs}, kPatience);
+        CHECK(verdict.kind == StallKind::kLagging);
+        CHECK_THAT(verdict.text, StartsWith("LAGGING rank 1 (node n0): ") && Contains("'loading'"));
+    }
+    // Nobody waits: no stall, however old.
+    CHECK(judge({On(0).world(2).done(), On(1).world(2).transfer("recv", 0, 0, 3h).only_posted()}, kPatience).kind ==
+          StallKind::kNone);
+    CHECK(judge({On(0).world(2).done(), On(1).world(2).done().in("all_reduce", 3h).only_posted()}, kPatience).kind ==
+          StallKind::kNone);
+}
+
+TEST_CASE("who waits for what began long before, or comes late, waits since then only", "[coordinator]") {
+    On waiting = On(0).world(2).in("all_reduce", 3h);
+    waiting.board.view.operations.back().waited_ago = 4s;
+    CHECK(judge({waiting, On(1).world(2)}, kPatience).kind == StallKind::kNone);
+    waiting.board.view.operations.back().waited_ago = 12s;
+    CHECK_THAT(judge({waiting, On(1).world(2)}, kPatience).text,
+               StartsWith("LAGGING rank 1") && Contains("for 12.0 s"));
+    waiting.board.view.operations.back().started_ago = 4s;  // many were before it, and are done
+    CHECK(judge({waiting, On(1).world(2)}, kPatience).kind == StallKind::kNone);
+}
+
+TEST_CASE("who looks now and then waits unless it has called something since", "[coordinator]") {
+    const RankBoard first = On(0).world(2).in();
+    On looks = On(1).world(2).transfer("recv", 0).polled();
+    CHECK(judge({first, looks}, kPatience).kind == StallKind::kCircle);
+    looks.done().board.view.operations.back().queued_ago = 2s;
+    looks.board.view.groups.back().queued = 0;
+    CHECK(judge({first, looks}, kPatience).kind == StallKind::kLagging);
 }
 
 TEST_CASE("what an ended worker had in hand speaks no more, and it meets nobody's transfer", "[coordinator]") {

@@ -29,7 +29,7 @@ RankBoard at(int rank, std::chrono::nanoseconds since, const std::string& host =
     operation.reduce = "sum";
     operation.dtype = "f32";
     operation.count = 4;
-    operation.started_ago = since;
+    operation.started_ago = operation.waited_ago = since;
     return board;
 }
 
@@ -43,7 +43,7 @@ std::variant<ctl::DumpOptions, int> parsed(std::vector<const char*> arguments) {
 TEST_CASE("ranks that do the same share a line, and what workers wrote cannot steer the terminal", "[ctl]") {
     std::vector<RankBoard> boards{at(0, 31s), at(1, 30s), at(2, 31s, "n1")};
     RankBoard late = at(3, 0s, "n1");
-    late.view.operations.back().started_ago.reset();
+    late.view.operations.back().waited_ago.reset();
     late.view.phase = "eval\x1b[31m";
     late.process = "stopped";
     boards.push_back(late);
@@ -54,7 +54,8 @@ TEST_CASE("ranks that do the same share a line, and what workers wrote cannot st
     CAPTURE(text);
     CHECK_THAT(text, StartsWith("job 'run', generation 2: 5 ranks on "));
     CHECK_THAT(text, Contains("  ranks 0-2: in #7 all_reduce sum f32[4] of 'world', for 30.0 s to 31.0 s\n"));
-    CHECK_THAT(text, Contains("  rank 3 (n1): in no operation; phase 'eval\\x1b[31m'; process stopped\n"));
+    CHECK_THAT(text, Contains("  rank 3 (n1): in no operation; under way is #7 all_reduce sum f32[4]; phase "
+                              "'eval\\x1b[31m'; process stopped\n"));
     CHECK_THAT(text, Contains("no board: its program does not use ddp::ddp"));
     CHECK_THAT(text, Contains("  node n2 did not answer\nLAGGING rank 3\n"));
     CHECK(ctl::summarize({}, {"run", Generation{0}, 0, {}, "no workers run: 1 of 2 nodes are here"}) ==

@@ -49,7 +49,7 @@ RankBoard board(int rank, bool waits) {
         operation.id = operation.seq = 1;
         operation.group = 0;
         operation.op = "barrier";
-        operation.started_ago = 31s;
+        operation.started_ago = operation.waited_ago = 31s;
     }
     return board;
 }
@@ -259,6 +259,48 @@ TEST_CASE("ddpctl is passed every board, of one rank alone if it asks for that, 
     REQUIRE(inspected(none) != nullptr);
     CHECK(inspected(none)->world_size == 0);
     CHECK(inspected(none)->verdict == "no workers run: 1 of 2 nodes are here");
+}
+
+TEST_CASE("a failure by a deadline is judged at once and once, whatever else is asked about", "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    (void)inquiries.stalled(state, "a", stall(), kStart);
+    Stalled over = stall();
+    over.timed_out = true;
+    const InquiryActions asked = inquiries.stalled(state, "a", over, kStart);
+    REQUIRE_FALSE(asked.empty());
+    CHECK(std::get<JudgingTimeout>(asked[0]).generation == Generation{5});
+    CHECK(inquiries.stalled(state, "b", over, kStart).empty());  // a peer that failed with it
+    const bool goes_on = GENERATE(true, false);
+    if (!goes_on) state.phase = Phase::kStopping;
+    const auto question = to_agents<ShowBoards>(asked);
+    REQUIRE(question.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
+        if (rank != 3) {
+            BoardOperation& operation = one.board.view.operations[0];
+            operation.queued_ago = 31s;
+            operation.ended_ago = 1s;
+            operation.failed = operation.timed_out = true;
+        }
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE_FALSE(end.empty());
+    CHECK_THAT(std::get<JudgedTimeout>(end[0]).text, Catch::StartsWith("LAGGING rank 3 (node b)"));
+    CHECK(to_agents<Notice>(end).size() == (goes_on ? 2 : 0));  // else it stands in the verdict
+}
+
+TEST_CASE("who does not show its boards does not keep a failure by a deadline from being concluded", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    Stalled over = stall();
+    over.timed_out = true;
+    (void)inquiries.stalled(state, "a", over, kStart);
+    CHECK(inquiries.tick(state, kStart + 900ms).empty());
+    const InquiryActions end = inquiries.tick(state, kStart + 1s);
+    REQUIRE(end.size() == 1);
+    CHECK(std::get<JudgedTimeout>(end[0]).text == "");
 }
 
 TEST_CASE("a job that goes on is said to", "[daemon]") {

@@ -1,5 +1,6 @@
 // The board is written by many threads and read by another process: whatever is read is of one operation.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "worker_lib/src/backend.hpp"
 
 using namespace ddp::detail;
+using namespace std::chrono_literals;
 namespace layout = ddprun::board;
 
 TEST_CASE("an operation on the board is whole or not there, while others are written over it", "[worker_lib]") {
@@ -49,4 +51,44 @@ TEST_CASE("an operation on the board is whole or not there, while others are wri
     for (std::thread& writer : writers) writer.join();
     CHECK(whole == kLooks);
     CHECK_FALSE(torn);
+}
+
+TEST_CASE(
+    "whoever waits stands on the board, as one who looks or one who is blocked; nothing is written behind the end",
+    "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Board>();
+    Board board(*memory);
+    GroupSpec spec;
+    spec.name = "group";
+    spec.members = {0};
+    const BoardGroup group = board.add(spec);
+    auto submit = [&, seq = std::uint64_t{0}]() mutable {
+        Operation operation;
+        operation.seq = ++seq;
+        const auto now = ddprun::Clock::now();
+        return std::make_shared<WorkState>(seq, now + 60s, board.queue(operation, group, now));
+    };
+    const auto mark_of = [&](const WorkState& state) { return memory->operations[state.seq()].waited.load(); };
+
+    const auto state = submit();
+    ddp::Work work(state);
+    CHECK(mark_of(*state) == 0);
+    CHECK_FALSE(work.done());
+    const std::int64_t looked = mark_of(*state);
+    CHECK(looked < 0);
+    CHECK_THROWS_AS(work.wait_host(1ms), ddp::Error);
+    CHECK(mark_of(*state) == looked);  // since the first look, and it may do something else now
+    std::thread waiter([&work] { work.wait(); });
+    while (mark_of(*state) <= 0) std::this_thread::yield();
+    CHECK(mark_of(*state) > -looked);
+    state->complete(nullptr);
+    waiter.join();
+
+    const auto ended = submit();
+    ended->complete(nullptr);
+    ddp::Work over(ended);
+    over.wait();
+    over.wait_host(1ms);
+    CHECK(over.done());
+    CHECK(mark_of(*ended) == 0);
 }

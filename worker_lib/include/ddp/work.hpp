@@ -43,6 +43,7 @@ public:
     [[nodiscard]] std::uint64_t seq() const;
 
 private:
+    friend class detail::WorkState;
     std::shared_ptr<detail::WorkState> state_;  ///< null: done
     std::uint64_t done_seq_ = 0;
 };

@@ -185,7 +185,7 @@ void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
     for (auto& [seq, work] : in_flight_) {
         const Error own =
             work.get() == about ? failure : cannot_finish(setup_.group, setup_.rank, unfinished_text(*work), failure);
-        work->give_up();
+        work->give_up(failure.code() == ErrorCode::Timeout);
         done_.push_back({work, std::make_exception_ptr(own)});
     }
     in_flight_.clear();

@@ -21,6 +21,9 @@ public:
     void start() override;
     void help() override;
     void hurry() override;
+    void note_waiter(bool blocked) const override {
+        for (const BoardTicket& ticket : batch.tickets) ticket.waited(blocked);
+    }
 
     const TransferBatch batch;
 
@@ -36,10 +39,10 @@ public:
     [[nodiscard]] bool has_ended() const { return ended_; }
 
     /// What is not done never will be.
-    void give_up() {
+    void give_up(bool timed_out) {
         ended_ = true;
         for (std::size_t i = 0; i < batch.tickets.size(); ++i) {
-            if (!done_[i]) batch.tickets[i].ended(false);
+            if (!done_[i]) batch.tickets[i].ended(false, timed_out);
         }
     }
 

@@ -94,7 +94,6 @@ void NcclBackend::launch(NcclWork& work) {
         }
         const cudaError_t recorded = work.record_end(result == ncclSuccess);
         if (result == ncclSuccess) check_cuda(api_.cuda, recorded, "cudaEventRecord");
-        if (result == ncclSuccess) work.begin();
     } catch (const Error& error) {
         if (error.code() == ErrorCode::InvalidArgument) throw;
         return fail(operation, error.code(), error.what());  // CUDA refused

@@ -20,9 +20,12 @@ cudaError_t NcclWork::record_end(bool launched) {
 
 cudaError_t NcclWork::query() const { return recorded_ ? device_->cuda().event_query(end_) : cudaErrorNotReady; }
 
+void NcclWork::its_turn() {
+    if (launched_ && !std::exchange(begun_, true)) begin();
+}
+
 void NcclWork::wait() {
-    const bool blocks_host = operation_.kind == OpKind::kBarrier || !launched_;
-    if (blocks_host || done()) return WorkState::wait();  // when done: throws its error, or returns at once
+    if (blocks_host() || done()) return WorkState::wait();  // when done: throws its error, or returns at once
     const auto stream = static_cast<cudaStream_t>(operation_.stream.handle);
     check_cuda(device_->cuda(), device_->cuda().stream_wait_event(stream, end_, 0), "cudaStreamWaitEvent");
 }

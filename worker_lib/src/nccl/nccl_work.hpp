@@ -28,6 +28,10 @@ public:
     /// Makes the stream given at submit wait for the result; the host goes on. A barrier, or an operation that never
     /// reached the device, blocks the host instead.
     void wait() override;
+    [[nodiscard]] bool blocks_host() const override { return operation_.kind == OpKind::kBarrier || !launched_; }
+
+    /// Nothing of the group is before it on the device any more: it begins. The watchdog's thread.
+    void its_turn();
 
 private:
     const Operation operation_;
@@ -35,6 +39,7 @@ private:
     cudaEvent_t end_ = nullptr;  // of device_'s pool
     bool recorded_ = false;      // this and the next are set before anybody else sees this object
     bool launched_ = false;
+    bool begun_ = false;  // its_turn() only
 };
 
 }  // namespace ddp::detail

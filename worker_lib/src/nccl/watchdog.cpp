@@ -78,6 +78,7 @@ void Watchdog::run() {
 void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
     const std::shared_ptr<NcclWork> first = pending_.front();
     lock.unlock();
+    first->its_turn();  // not when it was queued: the device may have much to do before it
     const cudaError_t state = first->query();
     std::optional<Failure> found = state == cudaSuccess ? std::nullopt : examine(*first, state);
     lock.lock();

@@ -9,6 +9,7 @@
 #include "worker_lib/src/native/usual_floats.hpp"
 #include "worker_lib/src/reducer/reducer_impl.hpp"
 #include "worker_lib/src/reducer/values.hpp"
+#include "worker_lib/src/work_state.hpp"
 
 namespace ddp {
 namespace {
@@ -230,10 +231,16 @@ bool GradientReducer::Impl::end_marking() {
     }
 }
 
+/// While the finisher waits the trainer goes on with backward: only when that waits, too, the board says so.
+void GradientReducer::Impl::wait_for(Work& work) const {
+    if (!finisher_) return work.wait();
+    if (detail::WorkState* const state = detail::WorkState::of(work)) state->wait();
+}
+
 /// Everything that turns a bucket that has been exchanged into averages where the caller wants them.
 void GradientReducer::Impl::finish_bucket(std::size_t b) {
     buckets_[b].wait_began = ddprun::Clock::now();
-    buckets_[b].work.wait();
+    wait_for(buckets_[b].work);
     buckets_[b].wait_ended = ddprun::Clock::now();
     const GradBucket bucket = storage_->bucket(b);
     if (options_.hook) options_.hook->complete(bucket);
@@ -260,6 +267,10 @@ void GradientReducer::Impl::finish_bucket_aside(std::size_t b) noexcept {
 
 void GradientReducer::Impl::wait_for_buckets() {
     if (finisher_) {
+        for (const auto& bucket : buckets_) {
+            const detail::WorkState* const work = detail::WorkState::of(bucket.work);
+            if (work != nullptr && !work->done()) work->note_waiter(work->blocks_host());
+        }
         finisher_->wait();
         const std::lock_guard lock(mutex_);
         refuse_if_failed();

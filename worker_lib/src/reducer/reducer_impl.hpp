@@ -88,6 +88,7 @@ private:
     // finish
     void mark_the_rest();
     [[nodiscard]] bool end_marking();
+    void wait_for(Work& work) const;
     void finish_bucket(std::size_t b);
     void finish_bucket_aside(std::size_t b) noexcept;
     void wait_for_buckets();

@@ -1,0 +1,20 @@
+#pragma once
+// The verdict on an operation that has failed by its deadline. When that is known its peers have failed too, ranks that
+// were late have come, and processes have ended: so the boards are turned back to the moment before. Pure.
+
+#include <chrono>
+#include <vector>
+
+#include "rendezvous/coordinator/stall.hpp"
+
+namespace ddprun::coordinator {
+
+/// The boards as they would have been read `by` earlier; an operation that had been called by then and has ended since
+/// is in hand again. What a board has forgotten stays forgotten.
+[[nodiscard]] std::vector<RankBoard> rewind(std::vector<RankBoard> boards, std::chrono::nanoseconds by);
+
+/// Who kept those waiting who were the first to fail by a deadline, in the last kRecentTimeout. `boards`: as in
+/// judge(), read at about the same time. kNone when nobody has failed so, or the boards do not tell.
+[[nodiscard]] StallVerdict judge_timeout(std::vector<RankBoard> boards);
+
+}  // namespace ddprun::coordinator
