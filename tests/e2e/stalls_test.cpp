@@ -1,0 +1,122 @@
+// Jobs that stand still, each for another reason: the one line names the right one.
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/hosts.hpp"
+#include "tests/e2e/process.hpp"
+
+using Catch::Contains;
+
+namespace {
+
+std::vector<std::string> line(const std::vector<std::string>& options, const std::vector<std::string>& program) {
+    std::vector<std::string> argv{(e2e::bin() / "ddprun").string()};
+    argv.insert(argv.end(), options.begin(), options.end());
+    argv.insert(argv.end(), program.begin(), program.end());
+    return argv;
+}
+
+struct Said {
+    std::string line;
+    std::string out;  ///< of the workers
+};
+
+/// What a job of two ranks on two emulated nodes says when it runs into that stall: its first line that begins with
+/// `verdict`. Lines before it may be true: a busy machine may keep some rank waiting at the start.
+Said said(const e2e::Sandbox& sandbox, const std::vector<std::string>& program, const std::string& verdict) {
+    e2e::Process job(
+        sandbox,
+        {.argv = line({"--nnodes", "2", "--nproc_per_node", "1", "--local-nodes", "--stall-warning", "2"}, program)});
+    std::string found;
+    const bool told = e2e::eventually(e2e::Seconds(60), [&] {
+        const std::string err = job.err();
+        const auto at = err.find(verdict);
+        const auto end = at == std::string::npos ? at : err.find('\n', at);
+        if (end != std::string::npos) found = err.substr(at, end - at);
+        return !found.empty() || !job.running();
+    });
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    CHECK(told);
+    CHECK(found != "");
+    job.signal(SIGINT);
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() == 130);
+    return {found, job.out()};
+}
+
+}  // namespace
+
+TEST_CASE("a send and a receive with different tags are a mismatch of both", "[e2e]") {
+    const e2e::Sandbox sandbox("stall-tags");
+    const std::string text = said(sandbox, {STALLING, "tags"}, "MISMATCH: ").line;
+    CHECK_THAT(text, Contains("send #1 f32[1048576] peer 1 tag 1") && Contains("recv #1 f32[1048576] peer 0 tag 2") &&
+                         Contains("with one tag"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("groups whose barriers are called in different orders are a circle", "[e2e]") {
+    const e2e::Sandbox sandbox("stall-circle");
+    const std::string text = said(sandbox, {STALLING, "circle"}, "A CIRCLE: ").line;
+    CHECK_THAT(text, Contains("waits in #1 barrier of group 'world/") && Contains("which waits in another operation"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a rank that computes lags behind, whatever it has under way", "[e2e]") {
+    const auto how = GENERATE(as<std::string>(), "posted", "finisher", "meeting");
+    const e2e::Sandbox sandbox("stall-" + how);
+    const std::string text = said(sandbox, {STALLING, how}, "LAGGING rank 1 (node node1)").line;
+    CHECK_THAT(text, Contains("rank 0 waits in #1 ") && Contains("in phase 'computing'"));
+    if (how == "meeting") CHECK_THAT(text, Contains("monitored_barrier 'save' of group 'world (store)'"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("under a wrapper script the process that is looked at is the trainer's", "[e2e]") {
+    const e2e::Sandbox sandbox("stall-wrapper");
+    const Said job =
+        said(sandbox, {"sh", "-c", fmt::format("'{}' stopped; echo wrapped", STALLING)}, "LAGGING rank 1 (node node1)");
+    const auto at = job.out.find("stopping ");
+    INFO(job.line << "\n" << job.out);
+    REQUIRE(at != std::string::npos);
+    const std::string pid = job.out.substr(at + 9, job.out.find('\n', at) - at - 9);
+    CHECK_THAT(job.line, Contains("its process " + pid + " is stopped (a signal, a debugger): kill -CONT " + pid));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("an operation that fails by its deadline ends the job with the rank that had not come", "[e2e]") {
+    const e2e::Sandbox sandbox("stall-deadline");
+    const auto job =
+        e2e::run(sandbox,
+                 {.argv = line({"--nnodes", "2", "--nproc_per_node", "1", "--local-nodes", "--max-restarts", "0"},
+                               {STALLING, "deadline"})},
+                 e2e::Seconds(90));
+    INFO("stdout:\n" << job.out << "stderr:\n" << job.err);
+    CHECK(job.status.exit_code() == 1);
+    const auto box = job.err.find("FAILED\n");
+    REQUIRE(box != std::string::npos);
+    CHECK_THAT(job.err.substr(box), Contains("\nLAGGING rank 1 (node node1): has finished nothing of the group, rank 0 "
+                                             "waits in #1 all_reduce sum f32[1000] of group 'world' for ") &&
+                                        Contains("; in phase 'computing'\nFirst failure:\n"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("between hosts that do not reach each other it is the transport", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("stall-transport");
+    const e2e::Hosts hosts(sandbox, 3);
+    const auto argv =
+        line({"--nnodes", "3", "--nproc_per_node", "1", "--rdzv-endpoint", "n3:29400", "--stall-warning", "2"},
+             {STALLING, "loop"});
+    e2e::Process third(sandbox, hosts.on("n3", argv));
+    e2e::Process first(sandbox, hosts.on("n1", argv));
+    e2e::Process second(sandbox, hosts.on("n2", argv));
+    REQUIRE(e2e::eventually(e2e::Seconds(60), [&] { return third.out().find("looping") != std::string::npos; }));
+    hosts.call({"partition", "n1", "n2"});
+    const bool told = e2e::eventually(e2e::Seconds(30), [&] {
+        return third.err().find("ALL PRESENT but no progress: transport") != std::string::npos;
+    });
+    INFO("n1:\n" << first.err() << "n2:\n" << second.err() << "n3:\n" << third.err());
+    CHECK(told);
+    for (const e2e::Process* job : {&first, &second, &third}) job->signal(SIGINT);
+    for (e2e::Process* job : {&first, &second, &third}) (void)job->wait(e2e::Seconds(60));
+}
