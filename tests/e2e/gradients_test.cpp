@@ -1,7 +1,9 @@
 // The reducer's gradients beside those of PyTorch's DistributedDataParallel: the same model, weights and data.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -39,6 +41,53 @@ for m in range(micro_batches):
         ((model(x) - y) ** 2).mean().div(micro_batches).backward()
 if rank == 0:
     print(" ".join(f"{v:.9g}" for p in net.parameters() for v in p.grad.flatten().tolist()), flush=True)
+dist.destroy_process_group()
+)";
+
+// A layer that is used twice, one that only rank 0 uses, and one that nobody uses. Prints each rank's own gradients,
+// and what DDP makes of them, as rank 1 sees it: "-" for none.
+const char* const kUnevenScript = R"(
+import copy
+import os
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for k, name in enumerate(["first", "tied", "of_rank_0", "unused"]):
+            layer = torch.nn.Linear(6, 6)
+            with torch.no_grad():
+                for p in layer.parameters():
+                    p.copy_(torch.tensor([((i * 37 + k * 101) % 199 - 99) / 128 for i in range(p.numel())]).view_as(p))
+            self.add_module(name, layer)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        x = torch.tanh(self.tied(torch.tanh(self.tied(x))))
+        return self.of_rank_0(x) if dist.get_rank() == 0 else x
+
+def gradients(model, net):
+    x = torch.tensor([((i * 29 + dist.get_rank() * 71) % 199 - 99) / 128 for i in range(24)]).view(4, 6)
+    (model(x) ** 2).mean().backward()
+    grads = [p.grad for p in net.parameters()]
+    return ["-" if g is None else " ".join(f"{v:.9g}" for v in g.flatten().tolist()) for g in grads]
+
+dist.init_process_group("gloo", init_method="env://")
+net = Net()
+bare = copy.deepcopy(net)
+own = gradients(bare, bare)
+model = DistributedDataParallel(net, bucket_cap_mb=1e-4, find_unused_parameters=True)
+if os.environ["HOOK"] == "fp16":
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+averages = gradients(model, net)
+everybody = [None] * dist.get_world_size()
+dist.all_gather_object(everybody, own)
+if dist.get_rank() == 1:
+    for lines in everybody + [averages]:
+        print("\n".join(lines), flush=True)
 dist.destroy_process_group()
 )";
 
@@ -149,6 +198,95 @@ TEST_CASE("gradients are those of PyTorch's DistributedDataParallel", "[e2e]") {
             CHECK(std::abs(gradients[i] - expected[i]) <= 1e-6 * std::max(1.0, std::abs(expected[i])));
         }
         CHECK(gradients == ours.front());
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+namespace {
+
+using Lines = std::vector<std::optional<std::vector<double>>>;  // by parameter; nothing: it has no gradient
+constexpr std::size_t kTied = 2;                                // its weight; its bias follows
+constexpr std::size_t kUnevenParams = 8;
+
+/// The ranks' own gradients, then DDP's.
+std::vector<Lines> parse_lines(const std::string& text) {
+    std::istringstream stream(text);
+    std::vector<Lines> all;
+    std::size_t number = 0;
+    for (std::string line; std::getline(stream, line); ++number) {
+        if (number % kUnevenParams == 0) all.emplace_back();
+        all.back().push_back(line == "-" ? std::nullopt : std::optional(parse(line)));
+    }
+    return all;
+}
+
+/// What the reducer makes of the ranks' own gradients.
+Lines reduced(ddp::Context& context, const std::vector<Lines>& of_ranks, std::shared_ptr<ddp::CommHook> hook) {
+    std::vector<ddp::ParamSpec> specs;
+    for (std::size_t i = 0; i < kUnevenParams; ++i) {
+        specs.push_back({"p" + std::to_string(i), i % 2 == 0 ? std::size_t{36} : std::size_t{6}});
+        if (i == kTied || i == kTied + 1) specs.back().uses = 2;
+    }
+    ddp::GradientReducer reducer(context.world(), specs,
+                                 {.limits = {.bucket_cap_bytes = 100}, .find_unused = true, .hook = std::move(hook)});
+    const Lines& own = of_ranks[static_cast<std::size_t>(context.rank())];
+    reducer.begin_backward();
+    for (std::size_t i = kUnevenParams; i-- > 0;) {
+        if (!own[i]) {
+            reducer.mark_unused(i);
+            continue;
+        }
+        std::transform(own[i]->begin(), own[i]->end(), static_cast<float*>(reducer.grad(i).data),
+                       [](double value) { return static_cast<float>(value); });
+        for (int use = 0; use < specs[i].uses; ++use) reducer.mark_ready(i);
+    }
+    const ddp::Step step = reducer.finish_backward();
+    Lines averages;
+    for (std::size_t i = 0; i < kUnevenParams; ++i) {
+        const auto* values = static_cast<const float*>(reducer.grad(i).data);
+        averages.emplace_back();
+        if (step.used[i]) averages.back().emplace(values, values + specs[i].count);
+    }
+    return averages;
+}
+
+}  // namespace
+
+TEST_CASE("shared, unused and compressed gradients are averaged as by PyTorch's DistributedDataParallel", "[e2e]") {
+    const e2e::Sandbox sandbox("uneven-gradients");
+    if (!e2e::torch_is_installed(sandbox)) {
+        WARN("SKIPPED: python3-torch is not installed");
+        return;
+    }
+    const std::string hook = GENERATE(as<std::string>(), "none", "fp16");  // PyTorch has bf16 for GPUs only
+    CAPTURE(hook);
+    e2e::write_file(sandbox.path() / "script.py", kUnevenScript);
+    const auto torch =
+        e2e::run(sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--nproc_per_node", "3", "script.py"},
+                           .env = {{"HOOK", hook}},
+                           .directory = sandbox.path()});
+    CAPTURE(torch.out, torch.err);
+    REQUIRE(torch.status.exit_code() == 0);
+    std::vector<Lines> of_ranks = parse_lines(torch.out);
+    REQUIRE(of_ranks.size() == 4);
+    const Lines expected = of_ranks.back();
+    of_ranks.pop_back();
+    const auto ours = ddp::testing::run_ranks({.ranks_per_node = {2, 1}}, [&](ddp::Context& context) {
+        return reduced(context, of_ranks, hook == "none" ? nullptr : ddp::compress(ddp::DType::f16));
+    });
+    // PyTorch's hooks round thrice: what is sent, what is divided, and each sum. One unit in the last place of each.
+    const double tolerance = hook == "none" ? 1e-6 : 0x3p-10;
+    for (const Lines& averages : ours) {
+        for (std::size_t i = 0; i < kUnevenParams; ++i) {
+            CAPTURE(i);
+            REQUIRE(averages[i].has_value() == expected[i].has_value());
+            for (std::size_t j = 0; expected[i] && j < expected[i]->size(); ++j) {
+                double scale = 0;  // sums may cancel each other, roundings do not
+                for (const Lines& own : of_ranks) scale += own[i] ? std::abs((*own[i])[j]) / 3 : 0;
+                CHECK(std::abs((*averages[i])[j] - (*expected[i])[j]) <= tolerance * scale + 1e-7);
+            }
+        }
+        CHECK(averages == ours.front());
     }
     CHECK(sandbox.leftovers() == "");
 }
