@@ -12,8 +12,8 @@ namespace ddp::detail {
 
 namespace {
 
-/// So many connections that are busy at once are to leave a node.
-constexpr std::size_t kUsefulPerNode = 4;
+/// So many connections that are busy at once are to leave a node. More of them only help where one flow is slow.
+constexpr std::size_t kUsefulPerNode = 2;
 
 }  // namespace
 
