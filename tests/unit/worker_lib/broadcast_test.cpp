@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/settings.hpp"
 #include "worker_lib/src/native/broadcast_stream.hpp"
 
 using namespace ddp;
@@ -17,31 +17,44 @@ using namespace ddp::testing;
 
 TEST_CASE("broadcast gives everybody the root's values, whoever is root and wherever the buffers are",
           "[native][unit]") {
-    const auto shape =
-        GENERATE(values<std::vector<int>>({{1}, {2}, {5}, {1, 1}, {1, 1, 1}, {3, 1}, {2, 3, 1}, {2, 2, 2, 2}}));
-    const std::size_t count = GENERATE(0u, 1u, 1001u, 1'100'001u);
-    const int arena_of = GENERATE(0, 1, 2);  // no rank, every rank, every second rank
-    const LocalWorld world{.ranks_per_node = shape};
-    CAPTURE(fmt::format("{}", fmt::join(shape, "+")), count, arena_of);
-    const auto wrong = run_ranks(world, [&](Context& context) {
-        std::vector<float> own(count);
-        float* data = own.data();
-        if (arena_of == 1 || (arena_of == 2 && context.rank() % 2 == 0)) {
-            data = static_cast<float*>(context.world().arena().allocate(count * sizeof(float)));
-        }
-        const std::span<float> values(data, count);
-        int failures = 0;
-        const int step = count > 2000 ? 2 : 1;  // the big ones take time
-        for (int root = 0; root < context.world_size(); root += step) {
-            std::fill(values.begin(), values.end(), -1.0F);
-            if (context.rank() == root) std::iota(values.begin(), values.end(), static_cast<float>(root));
-            context.world().broadcast(buffer(values), root).wait();
-            for (std::size_t i = 0; i < count; ++i)
-                failures += values[i] != static_cast<float>(root) + static_cast<float>(i) ? 1 : 0;
-        }
-        return failures;
-    });
-    CHECK(wrong == std::vector<int>(static_cast<std::size_t>(world.size()), 0));
+    const Setting setting = GENERATE(from_range(settings({{1},
+                                                          {2},
+                                                          {3},
+                                                          {4},
+                                                          {5},
+                                                          {6},
+                                                          {7},
+                                                          {8},
+                                                          {9},
+                                                          {1, 1},
+                                                          {1, 1, 1},
+                                                          {2, 2},
+                                                          {3, 1},
+                                                          {2, 3, 1},
+                                                          {1, 6},
+                                                          {2, 2, 2, 2},
+                                                          {3, 3, 3}})));
+    CAPTURE(setting.text());
+    auto counts = awkward_counts(setting.size(), 1001);
+    if (kThorough || setting.size() <= 6) counts.push_back(1'100'001);
+    CHECK(complaints(setting, [&](Context& context, RankMemory& place) -> std::string {
+              for (const std::size_t count : counts) {
+                  auto* const memory = reinterpret_cast<float*>(place.allocate(count * sizeof(float)));
+                  const std::span<float> values(memory, count);
+                  const int step = count > 2000 ? 2 : 1;  // the big ones take time
+                  for (int root = 0; root < context.world_size(); root += step) {
+                      std::fill(values.begin(), values.end(), -1.0F);
+                      if (context.rank() == root) std::iota(values.begin(), values.end(), static_cast<float>(root));
+                      context.world().broadcast(buffer(values), root).wait();
+                      for (std::size_t i = 0; i < count; ++i) {
+                          if (values[i] != static_cast<float>(root) + static_cast<float>(i))
+                              return fmt::format("rank {}: element {} of {} from root {} is wrong\n", context.rank(), i,
+                                                 count, root);
+                      }
+                  }
+              }
+              return {};
+          }) == "");
 }
 
 TEST_CASE("broadcast goes by a tree to many nodes if it is small, and else is handed on", "[native][unit]") {

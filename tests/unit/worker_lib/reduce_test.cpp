@@ -66,15 +66,7 @@ std::vector<testing::Bytes> hard_inputs(DType type, std::size_t count) {
     std::vector<testing::Bytes> inputs;
     for (int rank = 0; rank < 3; ++rank) {
         inputs.push_back(testing::repeat(testing::make_input(count, type, rank), count * size_of(type)));
-        if (!is_float(type)) continue;
-        constexpr double kInfinity = std::numeric_limits<double>::infinity();
-        // Zeros, subnormals of f16, bf16 and f32, ties, overflow by rounding and by adding, infinities, NaN.
-        const std::array<double, 17> hard{0.0,         -0.0,        1e-45,      -1e-40,     6e-8,        -3e-5,
-                                          1 + 0x1p-11, 1 + 0x3p-11, 1 + 0x1p-8, 1 + 0x3p-8, 65504,       65519.9,
-                                          3.3895e38,   -kInfinity,  kInfinity,  -1,         std::nan("")};
-        const std::size_t stride = rank == 0 ? 1 : rank == 1 ? hard.size() : hard.size() * hard.size();
-        for (std::size_t i = 0; i < count; ++i)
-            testing::write_float(&inputs.back()[i * size_of(type)], type, hard[i / stride % hard.size()]);
+        testing::put_hard_values(inputs.back(), type, rank);
     }
     return inputs;
 }

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -40,11 +43,39 @@ inline Bytes make_input(std::size_t count, DType type, int rank) {
     return bytes;
 }
 
+/// Where arithmetic goes wrong first: zeros, subnormals, ties, overflow by rounding and by adding, infinities, NaN.
+inline const std::array<double, 17>& hard_values(DType type) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    static const std::array<double, 17> of_f64{0.0,          -0.0,        5e-324,  -1e-310, 2.3e-308, -3e-162,
+                                               std::nan(""), 1 + 0x1p-52, 0x1p-53, 1.7e308, 9e307,    -1.79e308,
+                                               -kInfinity,   kInfinity,   0x3p-53, -1,      1};
+    // Subnormals of f16, bf16 and f32; a few are beyond f16.
+    static const std::array<double, 17> of_others{
+        0.0,   -0.0,    1e-45,     -1e-40,     6e-8,      -3e-5,      std::nan(""), 1 + 0x1p-11, 1 + 0x3p-11,
+        65504, 65519.9, 3.3895e38, -kInfinity, kInfinity, 1 + 0x1p-8, 1 + 0x3p-8,   -1};
+    return type == DType::f64 ? of_f64 : of_others;
+}
+
+/// Writes them over a rank's input. Within 289 elements each meets each between ranks 0 and 1, within 4913 all three of
+/// the first ranks; later ranks have one here and there, lest everything ends as NaN.
+inline void put_hard_values(Bytes& input, DType type, int rank) {
+    if (!is_float(type)) return;
+    const auto& hard = hard_values(type);
+    const std::size_t stride = rank == 0 ? 1 : rank == 1 ? hard.size() : rank == 2 ? hard.size() * hard.size() : 13;
+    for (std::size_t i = 0; i < input.size() / size_of(type); ++i) {
+        if (rank > 2 && i % stride != static_cast<std::size_t>(rank)) continue;
+        write_float(&input[i * size_of(type)], type, hard[i / stride % hard.size()]);
+    }
+}
+
 struct Case {
     DType type;
     ReduceOp op;
     std::size_t count;
-    std::string text() const { return fmt::format("{} {}[{}]", to_string(op), to_string(type), count); }
+    bool hard = false;  ///< inputs have hard values
+    std::string text() const {
+        return fmt::format("{} {}[{}]{}", to_string(op), to_string(type), count, hard ? ", hard" : "");
+    }
 };
 
 /// What the ranks give, `count` elements each, and what that reduces to: of each the first period.
@@ -56,7 +87,10 @@ struct Inputs {
 inline Inputs make_inputs(const Case& one, std::size_t count, const std::vector<int>& ranks_per_node) {
     Inputs inputs;
     const int ranks = std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0);
-    for (int rank = 0; rank < ranks; ++rank) inputs.of_rank.push_back(make_input(count, one.type, rank));
+    for (int rank = 0; rank < ranks; ++rank) {
+        inputs.of_rank.push_back(make_input(count, one.type, rank));
+        if (one.hard) put_hard_values(inputs.of_rank.back(), one.type, rank);
+    }
     inputs.reduced = reference_all_reduce(inputs.of_rank, ranks_per_node, one.type, one.op);
     return inputs;
 }
@@ -71,6 +105,14 @@ inline std::vector<Case> all_types_and_ops(const std::vector<std::size_t>& count
             for (const std::size_t count : counts) cases.push_back({dtype, reduce_op, count});
         }
     }
+    return cases;
+}
+
+/// All that is defined for floats, over hard values.
+inline std::vector<Case> hard_cases(const std::vector<std::size_t>& counts) {
+    auto cases = all_types_and_ops(counts);
+    std::erase_if(cases, [](const Case& one) { return !is_float(one.type); });
+    for (Case& one : cases) one.hard = true;
     return cases;
 }
 

@@ -45,7 +45,7 @@ inline std::vector<Setting> settings(const std::vector<Shape>& shapes) {
 }
 
 inline std::vector<Setting> all_settings() {
-    return settings({{1}, {2}, {3}, {4}, {5}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {1, 6}, {3, 3, 3}});
+    return settings({{1}, {2}, {3}, {4}, {5}, {8}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {1, 6}, {3, 3, 3}});
 }
 
 /// For counts so long that they pass in several rounds. Under a sanitizer with mixed memory only: that is every case,
