@@ -77,10 +77,21 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
 }
 
 std::string name_ranks(const std::vector<int>& ranks) {
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-        if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-        text += std::to_string(ranks[i]);
+    std::vector<std::string> numbers;
+    for (const int rank : ranks) numbers.push_back(std::to_string(rank));
+    return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(std::move(numbers), ranks.size());
+}
+
+std::string list_of(std::vector<std::string> names, std::size_t most) {
+    if (names.size() > most + 1) {  // "and 1 more" is no shorter than its name
+        const std::size_t left = names.size() - most;
+        names.resize(most);
+        names.push_back(fmt::format("{} more", left));
+    }
+    std::string text;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+        text += names[i];
     }
     return text;
 }

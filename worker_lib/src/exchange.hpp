@@ -22,4 +22,7 @@ void publish(const GroupSpec& spec, std::string_view topic, std::string_view val
 /// "rank 3", "ranks 1, 2 and 7".
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
 
+/// "a", "a and b", "a, b and c"; of many names the first `most`, "and 12 more": texts of failures are cut at 1 KiB.
+[[nodiscard]] std::string list_of(std::vector<std::string> names, std::size_t most = 8);
+
 }  // namespace ddp::detail

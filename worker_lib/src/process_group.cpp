@@ -121,8 +121,8 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         order.emplace_back(wish.key, rank);
         if (color >= 0 && wish.name != name) {
             throw Error(ErrorCode::Mismatch,
-                        fmt::format("split of group '{}': rank {} calls it '{}', rank {} calls it '{}'", spec_.name,
-                                    spec_.rank, name, rank, wish.name),
+                        fmt::format("split of group '{}': {} calls it '{}', {} calls it '{}'", spec_.name,
+                                    backend_->name_of(spec_.rank), name, backend_->name_of(rank), wish.name),
                         {rank});
         }
     }
@@ -168,6 +168,15 @@ int ProcessGroup::rank() const { return impl_->spec().rank; }
 int ProcessGroup::size() const { return static_cast<int>(impl_->spec().members.size()); }
 const std::string& ProcessGroup::name() const { return impl_->spec().name; }
 Backend ProcessGroup::backend() const { return impl_->backend().kind(); }
+
+std::string ProcessGroup::name_of(int rank) const {
+    if (rank < 0 || rank >= size()) {
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("group '{}': there is no rank {} in a group of {}", name(), rank, size()));
+    }
+    return impl_->backend().name_of(rank);
+}
+
 Arena& ProcessGroup::arena() { return impl_->backend().arena(); }
 void ProcessGroup::abort(std::string_view reason) { impl_->backend().abort(reason); }
 

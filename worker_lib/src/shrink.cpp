@@ -165,11 +165,13 @@ private:
         if (!theirs.stands || theirs.serial <= history_.refused[rank]) return false;
         if (theirs.excluded == wish_.excluded) return true;
         history_.refused[rank] = theirs.serial;
-        throw Error(ErrorCode::Mismatch,
-                    fmt::format("shrink of group '{}': the survivors disagree: rank {} excludes {}, rank {} excludes "
-                                "{}. All must exclude the same ranks",
-                                spec_.name, spec_.rank, in_words(wish_.excluded), rank, in_words(theirs.excluded)),
-                    {rank});
+        throw Error(
+            ErrorCode::Mismatch,
+            fmt::format("shrink of group '{}': the survivors disagree: {} excludes {}, {} excludes {}. All must "
+                        "exclude the same ranks",
+                        spec_.name, backend_.name_of(spec_.rank), in_words(wish_.excluded), backend_.name_of(rank),
+                        in_words(theirs.excluded)),
+            {rank});
     }
 
     void check_alive(int rank) const {
@@ -184,10 +186,12 @@ private:
 
     [[noreturn]] void report_absent(const std::vector<int>& ranks) const {
         const auto seconds = std::chrono::duration<double>(spec_.init_timeout).count();
+        std::vector<std::string> names;
+        for (const int rank : ranks) names.push_back(backend_.name_of(rank));
         throw Error(ErrorCode::Timeout,
                     fmt::format("shrink of group '{}': rank {} waited {:g} s for {} to call it, too. Exclude all that "
                                 "are gone",
-                                spec_.name, spec_.rank, seconds, name_ranks(ranks)),
+                                spec_.name, spec_.rank, seconds, list_of(std::move(names))),
                     ranks);
     }
 

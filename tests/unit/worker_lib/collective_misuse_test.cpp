@@ -120,7 +120,7 @@ const std::vector<Mismatch>& mismatches() {
          [](World w, Memory m) {
              return w.all_to_all_v(part(m, 0, 4), Counts{2, 1, 1}, part(m, 8, 3), Counts{1, 1, 1});
          },
-         {"all_to_all_v f32: rank 2 sends 2 elements to rank 0, which expects 1"}},
+         {"all_to_all_v f32: " + named(2) + ") sends 2 elements to " + named(0) + "), which expects 1"}},
     };
     return all;
 }

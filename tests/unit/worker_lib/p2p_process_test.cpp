@@ -115,7 +115,7 @@ TEST_CASE("a process stopped while it sends and receives is a timeout that names
     processes.kill(1, SIGSTOP);
     const std::string words = processes.words(0);
     INFO(words);
-    CHECK_THAT(words, Catch::Contains(" late 1 | ") && Catch::Contains("waited until its deadline for rank 1"));
+    CHECK_THAT(words, Catch::Contains(" late 1 | ") && Catch::Contains("waited until its deadline for rank 1 (host"));
 }
 
 TEST_CASE("a rank without descriptors says so, and accuses nobody", "[p2p][unit]") {

@@ -114,7 +114,7 @@ TEST_CASE("a stopped process is a timeout that names it", "[native][unit]") {
     processes.kill(1, SIGSTOP);
     const std::string words = processes.words(0);
     INFO(words);
-    CHECK_THAT(words, Catch::Contains(" other 1 | ") && Catch::Contains("waited until its deadline for rank 1"));
+    CHECK_THAT(words, Catch::Contains(" other 1 | ") && Catch::Contains("waited until its deadline for rank 1 (host"));
 }
 
 TEST_CASE("a limit on file sizes makes the arena smaller and nothing fail", "[native][unit]") {

@@ -180,7 +180,7 @@ TEST_CASE("what only one rank has to complain of is told to all, before anybody 
         for (const auto& outcome : outcomes) {
             REQUIRE(outcome.ddp_error());
             CHECK(outcome.ddp_error()->code() == ErrorCode::Mismatch);
-            CHECK_THAT(outcome.text(), Contains("rank 0 has ") && Contains("'tied'") && Contains("uses is 0"));
+            CHECK_THAT(outcome.text(), Contains("rank 0 (host ") && Contains("'tied'") && Contains("uses is 0"));
         }
     }
     SECTION("a hook that cannot be prepared") {
@@ -202,7 +202,7 @@ TEST_CASE("what only one rank has to complain of is told to all, before anybody 
         });
         for (const auto& outcome : outcomes) {
             REQUIRE(outcome.ddp_error());
-            CHECK_THAT(outcome.text(), Contains("rank 0 has ") && Contains("1 buffers for 2 parameters"));
+            CHECK_THAT(outcome.text(), Contains("rank 0 (host ") && Contains("1 buffers for 2 parameters"));
         }
     }
     CHECK(std::chrono::steady_clock::now() - began < kSoon);

@@ -293,8 +293,9 @@ TEST_CASE("ranks with different models are told which parameter, how, and who", 
         REQUIRE(outcome.ddp_error());
         CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Mismatch);
         CHECK(outcome.ddp_error()->culprits() == std::vector<int>{1, 3});
-        CHECK_THAT(outcome.text(), Contains("rank 0 has parameter 7 'p7' f32[50]") &&
-                                       Contains("rank 1 has parameter 7 'p7' f32[2]") && Contains("ranks 1 and 3"));
+        CHECK_THAT(outcome.text(), Contains("rank 0 (host ") &&
+                                       Contains(") has parameter 7 'p7' f32[50], but rank 1 (host ") &&
+                                       Contains(") has parameter 7 'p7' f32[2]") && Contains("ranks 1 and 3"));
     }
 }
 
@@ -305,7 +306,7 @@ TEST_CASE("one parameter more, or other bucket limits, are differences too", "[r
         if (context.rank() == 1) params.push_back({"extra", 1});
         GradientReducer reducer(context.world(), params);
     });
-    CHECK_THAT(more[0].text(), Contains("rank 0 has nothing more") && Contains("parameter 10 'extra' f32[1]"));
+    CHECK_THAT(more[0].text(), Contains(") has nothing more") && Contains("parameter 10 'extra' f32[1]"));
     CHECK(more[0].text() == more[1].text());
     const auto limits = try_ranks(world, [](Context& context) {
         GradientReducer reducer(context.world(), ten_params(),

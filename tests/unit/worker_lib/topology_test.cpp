@@ -1,5 +1,6 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
+#include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/sockets_per_peer.hpp"
 
@@ -68,4 +69,12 @@ TEST_CASE("a member's record survives the store; anything else is refused", "[na
     CHECK_THROWS_AS(decode_member(""), ddp::Error);
     CHECK_THROWS_AS(decode_member("a b not-a-pid d e f 1"), ddp::Error);
     CHECK_THROWS_WITH(decode_member("a b 3 d e"), Catch::Contains("a b 3 d e"));
+}
+
+TEST_CASE("of many names the first are listed", "[native][unit]") {
+    CHECK(list_of({}) == "");
+    CHECK(list_of({"a"}) == "a");
+    CHECK(list_of({"a", "b"}) == "a and b");
+    CHECK(list_of({"a", "b", "c"}, 2) == "a, b and c");
+    CHECK(list_of({"a", "b", "c", "d"}, 2) == "a, b and 2 more");
 }

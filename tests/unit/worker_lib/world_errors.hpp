@@ -2,16 +2,26 @@
 // Worlds in which something goes wrong: what each rank was told, with every rank's group kept alive for as long as the
 // test wants, so that only the failure under test can be seen.
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tests/unit/worker_lib/local_world.hpp"
+#include "worker_lib/src/environment.hpp"
 
 namespace ddp::testing {
 
 using Culprits = std::vector<int>;
+
+/// How errors begin a rank's name; the address may follow.
+inline std::string named(int rank) {
+    return fmt::format("rank {} (host {}, pid {}", rank, detail::hostname(), ::getpid());
+}
 
 /// Runs `body(Context&)` on every rank; the ddp::Error that each threw, by rank.
 template <typename Body>

@@ -48,12 +48,16 @@ public:
     [[nodiscard]] int size() const;
     [[nodiscard]] const std::string& name() const;
     [[nodiscard]] Backend backend() const;
+    /// A rank as errors name it: "rank 3 (host a, pid 71)"; with NCCL "rank 3". Any thread, also after a failure. Throws
+    /// Error{InvalidArgument} when there is no such rank.
+    [[nodiscard]] std::string name_of(int rank) const;
 
     // Where there are two buffers they may not overlap, unless in the one way that is called "in place" below. A buffer
     // that a rank has no use for (the output of who is not root, say) is not looked at and may be {}. "The whole" is
     // one part for each rank, by rank.
 
-    /// Every rank ends with the reduction of all ranks' `inout`, in rank order, rounded once for f16 and bf16.
+    /// Every rank ends with the reduction of all ranks' `inout`: those of each node in rank order, then the nodes in the
+    /// order of their first ranks; f16 and bf16 are rounded once.
     Work all_reduce(Buffer inout, ReduceOp op, Stream stream = {}, OpOptions options = {});
     /// The same from `in` to `out`, of as many elements each. In place: they are the same memory.
     Work all_reduce(Buffer in, Buffer out, ReduceOp op, Stream stream = {}, OpOptions options = {});

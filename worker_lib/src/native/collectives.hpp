@@ -58,6 +58,7 @@ struct Team {
     Links* links = nullptr;  ///< null on ranks that talk to no other node
     OperationScratch& scratch;
     const AllReduceRules& rules;
+    const std::vector<Member>& members;  ///< by rank
 
     [[nodiscard]] std::size_t nodes() const { return topology.nodes.size(); }
     /// Leaders take part in every operation between nodes, so that every mismatch is seen.

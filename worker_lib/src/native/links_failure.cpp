@@ -11,6 +11,7 @@
 #include <chrono>
 #include <utility>
 
+#include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 
@@ -54,19 +55,19 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
 
 void Links::throw_late(const Operation& operation) const {
     std::vector<int> ranks;
-    std::string names;
+    std::vector<std::string> names;
     bool silent = false;
     for (const Flow* flow : suspects(flows_)) {
         ranks.push_back(flow->rank);
-        names += (names.empty() ? "" : " and ") + flow->link->name;
+        names.push_back(flow->link->name);
         silent = !all_acknowledge(*flow->link);
     }
     const std::string why =
         silent ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
                : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
     throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': rank {} waited until its deadline for {} in {}; {}", group_, own_rank_, names,
-                            describe(operation), why),
+                fmt::format("group '{}': rank {} waited until its deadline for {} in {}; {}", group_, own_rank_,
+                            list_of(std::move(names)), describe(operation), why),
                 ranks);
 }
 
@@ -84,8 +85,9 @@ void Links::check_header(const Operation& operation, Flow& flow) const {
     if (header.generation != generation_) refuse("of another generation");
     if (header.signature.identity != own.identity) {
         throw Error(ErrorCode::Mismatch,
-                    fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
-                                own_rank_, describe(own), flow.rank, describe(header.signature)),
+                    fmt::format("group '{}': the ranks called different operations: {}: {}, {}: {}", group_,
+                                node_.local(node_.own_index()).name, describe(own), flow.link->name,
+                                describe(header.signature)),
                     {flow.rank});
     }
     if (header.step != flow.in_step || header.payload_bytes != flow.in.size()) refuse("out of step");

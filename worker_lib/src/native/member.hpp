@@ -32,6 +32,9 @@ struct Member {
 
 /// For errors: "rank 3 (host a, pid 71)".
 [[nodiscard]] std::string name_of(int rank, const Member& member);
+[[nodiscard]] inline std::string name_of(int rank, const std::vector<Member>& members) {
+    return name_of(rank, members[static_cast<std::size_t>(rank)]);
+}
 
 /// node, hostname, pid, token and local_name of this process.
 [[nodiscard]] Member describe_self(const GroupSpec& spec);

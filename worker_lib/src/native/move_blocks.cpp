@@ -250,11 +250,12 @@ std::vector<std::uint64_t> agree_on_counts(const Team& team, const Operation& op
     for (std::size_t source = 0; source < ranks; ++source) {
         const std::uint64_t sent = all[source * ranks + static_cast<std::size_t>(self)];
         if (sent == operation.receive_counts[source]) continue;
-        throw Error(
-            ErrorCode::Mismatch,
-            fmt::format("group '{}': {}: rank {} sends {} elements to rank {}, which expects {}", team.node.group(),
-                        describe(operation), source, sent, self, operation.receive_counts[source]),
-            {static_cast<int>(source)});
+        const int sender = static_cast<int>(source);
+        throw Error(ErrorCode::Mismatch,
+                    fmt::format("group '{}': {}: {} sends {} elements to {}, which expects {}", team.node.group(),
+                                describe(operation), name_of(sender, team.members), sent, name_of(self, team.members),
+                                operation.receive_counts[source]),
+                    {sender});
     }
     return all;
 }

@@ -181,9 +181,7 @@ void NativeBackend::abort(std::string_view reason) {
     if (p2p_) p2p_->interrupt();
 }
 
-std::string NativeBackend::name_of(int rank) const {
-    return detail::name_of(rank, members_[static_cast<std::size_t>(rank)]);
-}
+std::string NativeBackend::name_of(int rank) const { return detail::name_of(rank, members_); }
 
 /// Of the ranks of this node; of others only whether they are gone, where this rank leads its node.
 RankState NativeBackend::state_of(int rank) const {

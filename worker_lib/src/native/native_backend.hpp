@@ -90,7 +90,8 @@ private:
                 .node = node_,
                 .links = links_ ? &*links_ : nullptr,
                 .scratch = scratch_,
-                .rules = rules_};
+                .rules = rules_,
+                .members = members_};
     }
     [[nodiscard]] std::optional<Job> next_job(ddprun::TimePoint latest = ddprun::TimePoint::max());
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;

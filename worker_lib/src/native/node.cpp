@@ -201,8 +201,16 @@ void Node::check_progress(const Operation& operation, Silence& silence, HasCome 
     const auto& culprits = silent.empty() ? absent : silent;
     throw Error(ErrorCode::Timeout,
                 fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_, rank_at(own_index_),
-                            name_ranks(culprits), describe(operation)),
+                            names_of(culprits), describe(operation)),
                 culprits);
+}
+
+std::string Node::names_of(const std::vector<int>& ranks) const {
+    std::vector<std::string> names;
+    for (const LocalRank& one : ranks_) {
+        if (std::ranges::find(ranks, one.rank) != ranks.end()) names.push_back(one.name);
+    }
+    return list_of(std::move(names));
 }
 
 void Node::say_listening() const {
@@ -225,8 +233,8 @@ void Node::compare(const Operation& operation) const {
     }
     if (others.empty()) return;
     throw Error(ErrorCode::Mismatch,
-                fmt::format("group '{}': the ranks called different operations: rank {}: {}, rank {}: {}", group_,
-                            rank_at(own_index_), describe(operation), rank_at(first),
+                fmt::format("group '{}': the ranks called different operations: {}: {}, {}: {}", group_,
+                            at(own_index_).name, describe(operation), at(first).name,
                             describe(Signature{meeting(first).identity, announced(first).tag})),
                 others);
 }

@@ -152,6 +152,7 @@ private:
     template <typename HasCome>
     void check_progress(const Operation& operation, Silence& silence, HasCome has_come) const;
     void compare(const Operation& operation) const;
+    [[nodiscard]] std::string names_of(const std::vector<int>& ranks) const;
     void wake_all() const;
     [[nodiscard]] bool note(const Error& failure, Wording wording);
     [[nodiscard]] Error view_of(int index, bool named) const;

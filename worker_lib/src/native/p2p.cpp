@@ -48,7 +48,7 @@ P2p::P2p(P2pSetup setup)
     : setup_(std::move(setup)),
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
       pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
-      owner_{setup_.rank, setup_.arena, setup_.node, page_.listening, {}, {}} {
+      owner_{setup_.rank, setup_.members, setup_.arena, setup_.node, page_.listening, {}, {}} {
     std::ranges::copy(bell_.name(), page_.bell.begin());
     if (!setup_.listener) return;
     ready_.emplace();

@@ -104,8 +104,8 @@ void P2pPeer::compare(const Frame& frame, const Pending& pending) const {
     const Buffer& buffer = pending.transfer().buffer;
     if (frame.dtype == buffer.dtype && frame.count == buffer.count) return;
     throw Error(ErrorCode::Mismatch,
-                fmt::format("a send and its receive differ: rank {}: {}, rank {}: {}", rank_,
-                            describe(frame, owner_.rank), owner_.rank, pending.text()),
+                fmt::format("a send and its receive differ: {}: {}, {}: {}", name_of(rank_, owner_.members),
+                            describe(frame, owner_.rank), name_of(owner_.rank, owner_.members), pending.text()),
                 {rank_});
 }
 

@@ -16,6 +16,7 @@
 
 #include "worker_lib/src/native/arena.hpp"
 #include "worker_lib/src/native/failure_note.hpp"
+#include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p_channel.hpp"
 #include "worker_lib/src/native/p2p_work.hpp"
@@ -25,6 +26,7 @@ namespace ddp::detail {
 /// What the peers of a rank have in common.
 struct P2pOwner {
     int rank = 0;
+    const std::vector<Member>& members;  ///< by rank
     const HeapArena& arena;
     const Node& node;
     const std::atomic<std::uint64_t>& listening;  ///< of the own PostPage

@@ -99,9 +99,7 @@ void P2p::look_for_absent() {
         const auto departure = remotes_[i].peer->departure();
         // Without a goodbye: if the whole group has failed, word of that is on its way.
         if (!departure && ddprun::Clock::now() < remotes_[i].until) continue;
-        const Error lost(
-            ErrorCode::PeerLost,
-            fmt::format("lost {}: {}", name_of(rank, setup_.members[static_cast<std::size_t>(rank)]), *gone), {rank});
+        const Error lost(ErrorCode::PeerLost, fmt::format("lost {}: {}", name_of(rank, setup_.members), *gone), {rank});
         if (fail_for(rank, departure ? *departure : lost)) return;
     }
 }
@@ -161,11 +159,13 @@ void P2p::look_at_deadlines() {
         }
         if (silent.empty() && now < network_deadline(batch.deadline)) continue;
         const auto& culprits = silent.empty() ? absent : silent;
+        std::vector<std::string> names;
+        for (const int rank : culprits) names.push_back(name_of(rank, setup_.members));
         const std::string hint = silent.empty() ? "; it may wait for something else itself, or the tags differ" : "";
         const auto about = work;
         return fail(Error(ErrorCode::Timeout,
                           fmt::format("group '{}': rank {} waited until its deadline for {} in {}{}", setup_.group,
-                                      setup_.rank, name_ranks(culprits), unfinished_text(*about), hint),
+                                      setup_.rank, list_of(std::move(names)), unfinished_text(*about), hint),
                           culprits),
                     about.get(), true);
     }

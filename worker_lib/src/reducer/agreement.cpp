@@ -75,9 +75,9 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
     const std::string reference = text_of_rank(group, 0, mine);
     const std::string other = text_of_rank(group, differing.front(), mine);
     throw Error(ErrorCode::Mismatch,
-                "the ranks disagree on " + std::string(what) + ": rank 0 has " + reference + ", but rank " +
-                    std::to_string(differing.front()) + " has " + other + " (different from rank 0: " +
-                    name_ranks(differing) + "). " + std::string(advice),
+                "the ranks disagree on " + std::string(what) + ": " + group.name_of(0) + " has " + reference +
+                    ", but " + group.name_of(differing.front()) + " has " + other +
+                    " (different from rank 0: " + name_ranks(differing) + "). " + std::string(advice),
                 differing);
 }
 
