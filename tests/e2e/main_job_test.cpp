@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/json/parse.hpp>
 #include <filesystem>
+#include <map>
 #include <sstream>
 
 #include "tests/catch.hpp"
@@ -21,6 +23,32 @@ std::size_t memory_bytes(const e2e::Sandbox& sandbox) {
         }
     }
     return kib * 1024;
+}
+
+/// Of a rank's timeline: how much of its backward was left when a step's first bucket was launched, the median.
+double share_left_at_launch(const boost::json::array& events) {
+    std::vector<std::pair<double, double>> backwards;  // when a step's ended, and how long it took
+    std::map<std::int64_t, double> launches;
+    for (const auto& event : events) {
+        const auto& fields = event.as_object();
+        if (fields.at("name").as_string() == "backward") {
+            const double duration = fields.at("dur").to_number<double>();
+            backwards.emplace_back(fields.at("ts").to_number<double>() + duration, duration);
+        } else if (fields.at("ph").as_string() == "b") {
+            const auto step = fields.at("args").at("step").to_number<std::int64_t>();
+            const auto first = launches.emplace(step, 1e300).first;
+            first->second = std::min(first->second, fields.at("ts").to_number<double>());
+        }
+    }
+    REQUIRE(!backwards.empty());
+    REQUIRE(launches.size() == backwards.size());
+    std::vector<double> shares;
+    for (auto backward = backwards.begin(); const auto& [step, launch] : launches) {
+        shares.push_back((backward->first - launch) / backward->second);
+        ++backward;
+    }
+    std::ranges::sort(shares);
+    return shares[shares.size() / 2];
 }
 
 }  // namespace
@@ -84,5 +112,26 @@ TEST_CASE("a trainer started with closed standard streams keeps them out of its 
         CHECK(std::ranges::count(losses, '\n') == 2);
         CHECK(e2e::read_file(sandbox.path() / "trace.rank-0.json").starts_with("[{\"ph\""));
     }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("gradients travel during backward, and with --no-overlap after it", "[e2e]") {
+    const e2e::Sandbox sandbox("overlap");
+    const auto share_left = [&](const std::string& options) {
+        const auto outcome = e2e::run(
+            sandbox, {.argv = {"sh", "-c",
+                               "DDP_TIMELINE=trace.json exec " + (e2e::bin() / "ddprun").string() +
+                                   " --nproc_per_node 2 train --steps 9 --global-batch 32 --progress none " + options},
+                      .directory = sandbox.path()});
+        INFO(outcome.err);
+        REQUIRE(outcome.status.exit_code() == 0);
+        CHECK(e2e::final_json(outcome.out).at("exposed_ms").to_number<double>() > 0);
+        return share_left_at_launch(
+            boost::json::parse(e2e::read_file(sandbox.path() / "trace.rank-0.json")).as_array());
+    };
+    const double overlapped = share_left("");
+    const double after = share_left("--no-overlap");
+    CAPTURE(overlapped, after);
+    CHECK(after < overlapped / 3);
     CHECK(sandbox.leftovers() == "");
 }

@@ -50,7 +50,8 @@ TEST_CASE("options reach the trainer", "[train]") {
                          "--lr",
                          "0.5",
                          "--threads",
-                         "2"},
+                         "2",
+                         "--no_overlap"},
                         options));
     CHECK(options.data == std::vector<std::filesystem::path>{"a", "b"});
     CHECK(options.steps == 7);
@@ -62,6 +63,7 @@ TEST_CASE("options reach the trainer", "[train]") {
     CHECK(options.checkpoint_every == 50);  // the directory alone is enough
     CHECK(options.loss_log == "l");
     CHECK(options.threads == 2);
+    CHECK(!options.overlap);
 }
 
 TEST_CASE("checkpoints can be switched off although there is a directory", "[train]") {
@@ -78,6 +80,7 @@ TEST_CASE("bad options end the program with exit code 2, help with 0", "[train]"
     CHECK(parse({"--global-batch", "0"}, options) == 2);
     CHECK(parse({"--lr", "-0.1"}, options) == 2);
     CHECK(parse({"--progress", "loud"}, options) == 2);
+    CHECK(parse({"--no-overlap=maybe"}, options) == 2);
     CHECK(parse({"--checkpoint-every", "5"}, options) == 2);
     CHECK(parse({"--unknown"}, options) == 2);
     CHECK(parse({"stray"}, options) == 2);
@@ -144,8 +147,9 @@ TEST_CASE("a loss log that is no regular file is written to, never read", "[trai
         CHECK_NOTHROW(log.write(8, 1.5));
     }
     train::LossLog full("/dev/full", 7);
-    CHECK_THROWS_WITH(full.write(8, 1.5), "cannot write loss log /dev/full: No space left on device. Make room there, "
-                                          "or pass another --loss-log");
+    CHECK_THROWS_WITH(full.write(8, 1.5),
+                      "cannot write loss log /dev/full: No space left on device. Make room there, "
+                      "or pass another --loss-log");
 
     const TemporaryDirectory directory;
     const auto path = directory.path() / "pipe";
@@ -180,10 +184,15 @@ TEST_CASE("progress says what a person wants to know", "[train]") {
 }
 
 TEST_CASE("the summary is one line of valid JSON, whatever the numbers are", "[train]") {
-    train::Summary summary{
-        .world_size = 8, .steps = 120, .loss_first = 5.5, .loss_last = 2.25, .samples_per_s = 1234.56, .restarts = 1};
-    CHECK(train::to_json(summary) ==
-          R"({"world_size":8,"steps":120,"loss_first":5.5,"loss_last":2.25,"samples_per_s":1234.6,"restarts":1})");
+    train::Summary summary{.world_size = 8,
+                           .steps = 120,
+                           .loss_first = 5.5,
+                           .loss_last = 2.25,
+                           .samples_per_s = 1234.56,
+                           .exposed_ms = 0.12345,
+                           .restarts = 1};
+    CHECK(train::to_json(summary) == R"({"world_size":8,"steps":120,"loss_first":5.5,"loss_last":2.25,)"
+                                     R"("samples_per_s":1234.6,"exposed_ms":0.123,"restarts":1})");
     summary.loss_last = std::numeric_limits<double>::quiet_NaN();
     summary.samples_per_s = std::numeric_limits<double>::infinity();
     CHECK_THAT(train::to_json(summary), Contains(R"("loss_last":null,"samples_per_s":null)"));

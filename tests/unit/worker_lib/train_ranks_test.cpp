@@ -8,6 +8,7 @@
 #include "train/text.hpp"
 #include "train/trainer.hpp"
 #include "train/user_error.hpp"
+#include "train/waiting.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -157,6 +158,31 @@ TEST_CASE("the loss curve is the same on 1 and on 4 ranks, and falls", "[train]"
     for (std::size_t i = 0; i < one.size(); ++i) CHECK(four[i] == Approx(one[i]).epsilon(1e-4));
     CHECK(one.back() < 0.8 * one.front());
     CHECK(train_on(4, options, directory.path() / "again") == four);
+}
+
+TEST_CASE("without overlap the curve is the same to the bit, and every step waits", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    const auto overlapped = train_on(2, options, directory.path() / "overlapped");
+    options.overlap = false;
+    CHECK(train_on(2, options, directory.path() / "after") == overlapped);
+    const auto exposed = run_ranks(LocalWorld{.ranks_per_node = {2}},
+                                   [&](Context& context) { return train::train(options, context).exposed_ms; });
+    CHECK(exposed[0] > 0);
+    CHECK(exposed[1] == exposed[0]);
+}
+
+TEST_CASE("what is exposed is the wait of the last rank of each step", "[train]") {
+    using std::chrono::milliseconds;
+    const auto exposed = run_ranks(LocalWorld{.ranks_per_node = {2}}, [](Context& context) {
+        train::Waiting waiting;
+        const double none = waiting.exposed_ms(context);
+        const bool first = context.rank() == 0;
+        for (const int so_far : first ? std::vector{10, 40, 42} : std::vector{7, 12, 112})  // 10 30 2 and 7 5 100
+            waiting.step(milliseconds(so_far));
+        return std::pair{none, waiting.exposed_ms(context)};
+    });
+    CHECK(exposed == std::vector(2, std::pair{0.0, 5.0}));  // of 7, 5 and 2
 }
 
 TEST_CASE("a run that stops and resumes continues the same curve to the bit", "[train]") {

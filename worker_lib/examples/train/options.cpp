@@ -72,6 +72,8 @@ void add_running_options(CLI::App& app, Options& options, Texts& texts) {
                    "Threads per rank (default: OMP_NUM_THREADS, or CPUs / ranks of this node)")
         ->check(whole_number(1, 4096))
         ->type_name("N");
+    app.add_flag("--overlap,!--no-overlap", options.overlap,
+                 "Send gradients during backward (default), or after it: exposed_ms of both runs shows what is hidden");
     app.add_option("--loss-log", texts.loss_log, "Write 'step loss' there after each step, in full precision")
         ->type_name("FILE");
     app.add_option("--progress", texts.progress, "auto, bar (for terminals), plain (lines) or none")

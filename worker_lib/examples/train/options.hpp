@@ -20,6 +20,7 @@ struct Options {
     std::uint64_t seed = 1;
     float rate = 0.1f;
     ModelShape shape;
+    bool overlap = true;                   ///< gradients travel while backward goes on
     int threads = 0;                       ///< of matrix products, per rank; 0: this machine's share
     std::filesystem::path checkpoint_dir;  ///< empty: no checkpoints
     std::size_t checkpoint_every = 0;      ///< steps; 0: never

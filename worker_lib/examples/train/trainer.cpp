@@ -15,6 +15,7 @@
 #include "train/text.hpp"
 #include "train/threads.hpp"
 #include "train/user_error.hpp"
+#include "train/waiting.hpp"
 
 namespace train {
 namespace {
@@ -129,12 +130,16 @@ Summary train(const Options& options, ddp::Context& context) {
     const auto began = std::chrono::steady_clock::now();
     std::chrono::duration<double> elapsed{};
     double samples = 0;
+    Waiting waiting;
     for (std::size_t step = resumed_step + 1; step <= options.steps; ++step) {
         const Batch& batch = batches.of_step(step);
         loss = network.forward(batch);
         ddp::Work loss_sum = context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum);  // travels meanwhile
         reducer.begin_backward();
-        network.backward(batch, gradients, [&](std::size_t i) { reducer.mark_ready(i); });
+        network.backward(batch, gradients, [&](std::size_t i) {
+            if (options.overlap) reducer.mark_ready(i);
+        });
+        for (std::size_t i = Network::kParameters; !options.overlap && i-- > 0;) reducer.mark_ready(i);
         reducer.finish_backward();  // all ranks' gradients are the same average now, bit for bit
         sgd.step(gradients, warmed_up(options.rate, step));
 
@@ -145,6 +150,7 @@ Summary train(const Options& options, ddp::Context& context) {
         if (loss_log) loss_log->write(step, run.loss_last);
         recovery.save_if_due(step);
 
+        waiting.step(reducer.stats().exposed);
         samples += static_cast<double>(options.global_batch);
         elapsed = std::chrono::steady_clock::now() - began;
         progress.step({.step = step,
@@ -160,14 +166,16 @@ Summary train(const Options& options, ddp::Context& context) {
             .loss_first = run.loss_first,
             .loss_last = run.loss_last,
             .samples_per_s = samples > 0 ? samples / elapsed.count() : 0,
+            .exposed_ms = waiting.exposed_ms(context),
             .restarts = context.restart_count()};
 }
 
 std::string to_json(const Summary& summary) {
     return fmt::format(
-        R"({{"world_size":{},"steps":{},"loss_first":{},"loss_last":{},"samples_per_s":{},"restarts":{}}})",
+        R"({{"world_size":{},"steps":{},"loss_first":{},"loss_last":{},"samples_per_s":{},"exposed_ms":{},"restarts":{}}})",
         summary.world_size, summary.steps, json_number(summary.loss_first), json_number(summary.loss_last),
-        json_number(std::round(summary.samples_per_s * 10) / 10), summary.restarts);
+        json_number(std::round(summary.samples_per_s * 10) / 10),
+        json_number(std::round(summary.exposed_ms * 1e3) / 1e3), summary.restarts);
 }
 
 }  // namespace train

@@ -15,6 +15,7 @@ struct Summary {
     double loss_first = 0;
     double loss_last = 0;
     double samples_per_s = 0;
+    double exposed_ms = 0;  ///< communication that backward did not hide, of a step: see Waiting
     int restarts = 0;
 };
 
