@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <numeric>
 #include <string>
@@ -13,6 +14,7 @@
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/standard_streams.hpp"
 #include "worker_lib/src/store_adapter.hpp"
 #include "worker_lib/src/timeouts.hpp"
@@ -75,7 +77,7 @@ void check(const InitOptions& options) {
 }  // namespace
 
 Context::Context(Environment environment, std::shared_ptr<Store> store, const InitOptions& options)
-    : environment_(std::move(environment)), store_(std::move(store)) {
+    : environment_(std::move(environment)), store_(std::move(store)), options_(options) {
     check(options);
     detail::check(environment_);
     GroupSpec spec = world_spec(environment_, store_, options);
@@ -88,6 +90,26 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
 Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
 Context::~Context() = default;
+
+/// Collective the first time.
+int Context::first_rank_here() {
+    if (machines_.empty()) {
+        const GroupSpec spec = world_spec(environment_, store_, options_);
+        machines_ = detail::exchange(spec, "machine", detail::machine_of(spec));
+    }
+    return static_cast<int>(std::ranges::find(machines_, machines_[static_cast<std::size_t>(rank())]) -
+                            machines_.begin());
+}
+
+ProcessGroup& Context::local() {
+    if (!local_) local_ = world_->split(first_rank_here(), rank(), "local");
+    return *local_;
+}
+
+ProcessGroup* Context::leaders() {
+    if (!leaders_) leaders_ = world_->split(first_rank_here() == rank() ? 0 : -1, rank(), "leaders");
+    return leaders_->get();
+}
 
 Context init_from_env(const InitOptions& options) {
     detail::occupy_closed_standard_streams();

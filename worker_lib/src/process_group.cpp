@@ -45,7 +45,8 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     operation.seq = last_seq_ + 1;
     operation.counts_hash += step_;
     if (!wrong.empty()) {
-        throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
+        const std::string what = describe(operation);
+        throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", what, wrong)).in(spec_.name, what, operation.seq);
     }
     // Nobody sets a short timeout and asks for speed.
     const bool own_timeout = options.timeout.count() > 0;
@@ -88,7 +89,10 @@ std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch batch, const OpOptions
     if (options.timeout.count() < 0) {
         wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
     }
-    if (!wrong.empty()) throw Error(ErrorCode::InvalidArgument, wrong);
+    if (!wrong.empty()) {
+        throw Error(ErrorCode::InvalidArgument, wrong)
+            .in(spec_.name, describe(batch, batch.transfers.front()), batch.seq);
+    }
     const std::vector<BoardTicket> tickets = batch.tickets = place_.queue(batch, now);
     try {
         auto state = backend_->transfer(std::move(batch));

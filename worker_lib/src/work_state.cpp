@@ -36,13 +36,10 @@ bool is_timeout(const std::exception_ptr& error) {
     }
 }
 
-[[noreturn]] void throw_late(std::uint64_t seq, std::string_view what) {
-    throw Error(ErrorCode::Timeout, fmt::format("operation #{} is not done {}", seq, what));
-}
-
 }  // namespace
 
 void WorkState::complete(std::exception_ptr error) {
+    if (error) error = named(error);
     std::vector<Callback> callbacks;
     {
         const std::lock_guard lock(mutex_);
@@ -54,6 +51,23 @@ void WorkState::complete(std::exception_ptr error) {
     }
     changed_.notify_all();
     for (const Callback& callback : callbacks) run(callback, error);
+}
+
+std::exception_ptr WorkState::named(const std::exception_ptr& error) const {
+    try {
+        std::rethrow_exception(error);
+    } catch (const Error& ours) {
+        return std::make_exception_ptr(ours.in(owner().group, text(), seq_));
+    } catch (...) {
+        return error;
+    }
+}
+
+void WorkState::throw_late(std::string_view when) const {
+    const auto& [group, rank] = owner();
+    const std::string what = text();
+    const Error late(ErrorCode::Timeout, fmt::format("group '{}': {}: {} is not done {}", group, rank, what, when));
+    throw late.in(group, what, seq_);
 }
 
 bool WorkState::wait_until(ddprun::TimePoint until) {
@@ -79,7 +93,7 @@ void WorkState::then(Callback callback) {
 void WorkState::wait() {
     help();
     const auto latest = deadline_ < ddprun::TimePoint::max() - kGrace ? deadline_ + kGrace : ddprun::TimePoint::max();
-    if (!wait_until(latest)) throw_late(seq_, "at its deadline: it is still queued, or its thread is stuck");
+    if (!wait_until(latest)) throw_late("at its deadline: it is still queued, or its thread is stuck");
 }
 
 }  // namespace ddp::detail
@@ -114,7 +128,7 @@ void Work::wait_host(std::chrono::milliseconds timeout) {
     if (timeout.count() == 0) return state_->detail::WorkState::wait();
     state_->hurry();
     if (!state_->wait_until(detail::deadline_in(timeout))) {
-        detail::throw_late(state_->seq(), fmt::format("after {} ms of waiting; it goes on", timeout.count()));
+        state_->throw_late(fmt::format("after {} ms of waiting; it goes on", timeout.count()));
     }
 }
 

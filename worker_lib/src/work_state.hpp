@@ -7,6 +7,8 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.hpp"
@@ -14,6 +16,12 @@
 #include "worker_lib/src/board.hpp"
 
 namespace ddp::detail {
+
+/// A rank of a group, as errors name both: "rank 3 (host a, pid 71)".
+struct Participant {
+    std::string group;
+    std::string rank;
+};
 
 class WorkState {
 public:
@@ -26,14 +34,20 @@ public:
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
     /// What a public handle points to; null: nothing, the operation is done.
     [[nodiscard]] static WorkState* of(const Work& work) { return work.state_.get(); }
+    /// Whose work it is, and what: "#183 all_reduce sum f32[6572160] 'bucket 3'". For errors; any thread.
+    [[nodiscard]] virtual const Participant& owner() const = 0;
+    [[nodiscard]] virtual std::string text() const = 0;
 
     /// The backend begins with it.
     void begin() const { ticket_.started(); }
-    /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts.
+    /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts. An
+    /// Error gets the name of the operation.
     void complete(std::exception_ptr error);
     /// Blocks until done or `until`; false when that passed. Throws the work's error.
     bool wait_until(ddprun::TimePoint until);
     void then(std::function<void(std::exception_ptr)> callback);
+    /// Throws Error{Timeout}: "… is not done WHEN".
+    [[noreturn]] void throw_late(std::string_view when) const;
 
     /// What Work::wait means on this backend; the default blocks the host.
     virtual void wait();
@@ -51,6 +65,8 @@ public:
     virtual void hurry() {}
 
 private:
+    [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const;
+
     const std::uint64_t seq_;
     const ddprun::TimePoint deadline_;
     const BoardTicket ticket_;

@@ -12,6 +12,20 @@ using namespace ddp::detail;
 using namespace std::chrono_literals;
 namespace layout = ddprun::board;
 
+namespace {
+
+class SomeWork final : public WorkState {
+public:
+    using WorkState::WorkState;
+    [[nodiscard]] const Participant& owner() const override { return owner_; }
+    [[nodiscard]] std::string text() const override { return "#1"; }
+
+private:
+    const Participant owner_{"world", "rank 0"};
+};
+
+}  // namespace
+
 TEST_CASE("an operation on the board is whole or not there, while others are written over it", "[worker_lib]") {
     const auto memory = std::make_unique<layout::Board>();
     Board board(*memory);
@@ -66,7 +80,7 @@ TEST_CASE(
         Operation operation;
         operation.seq = ++seq;
         const auto now = ddprun::Clock::now();
-        return std::make_shared<WorkState>(seq, now + 60s, board.queue(operation, group, now));
+        return std::make_shared<SomeWork>(seq, now + 60s, board.queue(operation, group, now));
     };
     const auto mark_of = [&](const WorkState& state) { return memory->operations[state.seq()].waited.load(); };
 

@@ -87,6 +87,9 @@ TEST_CASE("a deadline names who did not come", "[native][unit]") {
         INFO(errors[rank]->what());
         CHECK(errors[rank]->code() == ErrorCode::Timeout);
         CHECK(errors[rank]->culprits() == Culprits{1, 2});
+        CHECK(errors[rank]->group() == "world");
+        CHECK(errors[rank]->operation() == "#1 all_reduce sum f32[1] 'loss'");
+        CHECK(errors[rank]->seq() == 1);
         CHECK_THAT(errors[rank]->what(),
                    Catch::Contains("for " + named(1) + ") and " + named(2) + ") in #1 all_reduce sum f32[1] 'loss'"));
     }
@@ -160,6 +163,7 @@ TEST_CASE("after a failure every operation fails the same way", "[native][unit]"
     CHECK(errors[0]->culprits() == Culprits{1});
     CHECK_THAT(errors[0]->what(),
                Catch::Contains("#2 barrier cannot run, for the group has failed") && Catch::Contains("#1 barrier"));
+    CHECK(errors[0]->operation() == "#2 barrier");  // the one that it has ended here
 }
 
 TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]") {

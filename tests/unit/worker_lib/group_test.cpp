@@ -54,6 +54,14 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     CHECK_THAT(refusal([&] { world.barrier({.timeout = std::chrono::milliseconds(-1)}); }),
                Catch::Contains("OpOptions::timeout is -1 ms"));
 
+    try {
+        (void)world.broadcast(good, 1, {}, {.tag = "x"});
+    } catch (const Error& error) {
+        CHECK(error.group() == "world");
+        CHECK(error.operation() == "#1 broadcast f32[4] root 1 'x'");
+        CHECK(error.seq() == 1);
+    }
+
     Work work = world.all_reduce(good, ReduceOp::Avg);
     work.wait();
     CHECK(work.seq() == 1);  // refused calls have no number
@@ -74,6 +82,32 @@ TEST_CASE("a world of one does everything alone", "[group][unit]") {
     CHECK(context.world().split(-1, 0, "none") == nullptr);
     context.world().abort("test");
     CHECK_THROWS_WITH(context.world().barrier().wait(), Catch::Contains("aborted by rank 0: test"));
+}
+
+TEST_CASE("the ranks of a machine are a group, and the first ranks of all machines are one", "[group][unit]") {
+    const auto seen = run_ranks({.ranks_per_node = {2, 1, 3}}, [](Context& context) {
+        int here = context.rank();
+        int everywhere = -1;
+        ProcessGroup& local = context.local();
+        local.all_reduce(buffer(here), ReduceOp::Sum).wait();
+        ProcessGroup* const leaders = context.leaders();
+        if (leaders != nullptr) {
+            everywhere = context.rank();
+            leaders->all_reduce(buffer(everywhere), ReduceOp::Sum).wait();
+        }
+        const bool same = &local == &context.local() && leaders == context.leaders();
+        return same ? std::vector<int>{local.rank(), local.size(), here, everywhere} : std::vector<int>{};
+    });
+    // Ranks 0, 1 | 2 | 3, 4, 5.
+    CHECK(seen == std::vector<std::vector<int>>{
+                      {0, 2, 1, 5}, {1, 2, 1, -1}, {0, 1, 2, 5}, {0, 3, 12, 5}, {1, 3, 12, -1}, {2, 3, 12, -1}});
+}
+
+TEST_CASE("ranks have names", "[group][unit]") {
+    Context context = alone();
+    CHECK_THAT(context.world().name_of(0), Catch::StartsWith("rank 0 (host ") && Catch::Contains(", pid "));
+    CHECK_THAT(refusal([&] { (void)context.world().name_of(1); }),
+               Catch::Contains("group 'world': there is no rank 1 in a group of 1"));
 }
 
 TEST_CASE("an empty handle is done", "[group][unit]") {
@@ -105,7 +139,8 @@ TEST_CASE("waiting with a limit leaves the operation alone", "[group][unit]") {
         work.wait();
         return text;
     });
-    CHECK_THAT(results[0], Catch::Contains("operation #1 is not done after 20 ms"));
+    CHECK_THAT(results[0], Catch::Contains("group 'world': rank 0 (host ") &&
+                               Catch::Contains("): #1 barrier is not done after 20 ms"));
 }
 
 TEST_CASE("the arena gives zeroed, aligned, separate memory, and an error when there is no room", "[group][unit]") {

@@ -223,7 +223,8 @@ TEST_CASE("a wait ends at its own deadline although an operation before it has a
     });
     REQUIRE(outcomes[0].value);
     const auto& [text, waited] = *outcomes[0].value;
-    CHECK_THAT(text, Contains("operation #2 is not done at its deadline"));
+    CHECK_THAT(text, Contains("group 'world': rank 0 (host ") &&
+                         Contains("): #2 all_reduce sum i32[1] is not done at its deadline"));
     CHECK(waited < std::chrono::seconds(10));
 }
 
@@ -285,4 +286,23 @@ TEST_CASE("a callback may submit the next operation of its group", "[one-shot]")
         return first + second;
     });
     CHECK(values == std::vector<int>(2, 22));
+}
+
+TEST_CASE("a callback may drop works of its group that are not done", "[one-shot]") {
+    const auto values = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        std::vector<float> large(kTooLarge, 1);
+        int small = 1;
+        std::atomic<bool> dropped = false;
+        Work work = context.world().all_reduce(ddp::buffer(small), ReduceOp::Sum);
+        work.then([&](std::exception_ptr) {  // inside the wait below, or on the progress thread
+            static_cast<void>(context.world().all_reduce(ddp::buffer(std::span(large)), ReduceOp::Sum));
+            static_cast<void>(context.world().all_reduce(ddp::buffer(small), ReduceOp::Sum));
+            dropped = true;
+        });
+        work.wait();
+        if (!eventually([&] { return dropped.load(); })) return std::pair(-1, 0.0F);
+        context.world().barrier().wait();
+        return std::pair(small, large.back());
+    });
+    CHECK(values == std::vector(2, std::pair(4, 2.0F)));
 }

@@ -51,9 +51,9 @@ TEST_CASE("a send and a receive that differ are refused, naming both sides", "[p
         CHECK(error->code() == ErrorCode::Mismatch);
         const std::string size = std::to_string(large ? kLarge : 10);
         CHECK_THAT(error->what(), Catch::Contains(named(0)) && Catch::Contains(named(1)));
-        CHECK_THAT(error->what(), Catch::Contains("): p2p #1 send f32[" + size + "] to rank 1, tag 5 'border'") &&
-                                      Catch::Contains(count_differs ? "): p2p #1 recv f32["
-                                                                    : "): p2p #1 recv i32[" + size + "]"));
+        CHECK_THAT(error->what(),
+                   Catch::Contains("): p2p #1 send f32[" + size + "] to rank 1, tag 5 'border'") &&
+                       Catch::Contains(count_differs ? "): p2p #1 recv f32[" : "): p2p #1 recv i32[" + size + "]"));
     }
 }
 
@@ -75,6 +75,7 @@ TEST_CASE("at its deadline a receive names who sent nothing, and so does a large
     REQUIRE(errors[0]);
     INFO(errors[0]->what());
     CHECK(errors[0]->code() == ErrorCode::Timeout);
+    CHECK_THAT(errors[0]->operation(), Catch::StartsWith("p2p #1 "));
     CHECK(errors[0]->culprits() == Culprits{2});
     CHECK_THAT(errors[0]->what(),
                Catch::Contains("group 'world': rank 0 waited until its deadline for " + named(2) + ") in p2p #1 " +

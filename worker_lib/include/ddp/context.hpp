@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "ddp/process_group.hpp"
 #include "ddp/store.hpp"
@@ -55,11 +57,23 @@ public:
 
     [[nodiscard]] Store& store() { return *store_; }
     [[nodiscard]] ProcessGroup& world() { return *world_; }
+    /// The ranks of this machine, in their order; and the first rank of every machine, nullptr on the others. Machines
+    /// are told apart by the kernel's boot id, and emulated nodes by their number, never by LOCAL_WORLD_SIZE. The first
+    /// call of each makes the group: all ranks of the world make it, as a ProcessGroup::split, and it throws as that
+    /// does.
+    [[nodiscard]] ProcessGroup& local();
+    [[nodiscard]] ProcessGroup* leaders();
 
 private:
+    [[nodiscard]] int first_rank_here();
+
     Environment environment_;
     std::shared_ptr<Store> store_;
+    InitOptions options_;
     std::unique_ptr<ProcessGroup> world_;
+    std::vector<std::string> machines_;  ///< by rank; empty until somebody wants to know
+    std::unique_ptr<ProcessGroup> local_;
+    std::optional<std::unique_ptr<ProcessGroup>> leaders_;
 };
 
 /// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp {
@@ -28,10 +29,27 @@ public:
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
     /// Ranks of the group that the error is about; empty when unknown.
     [[nodiscard]] const std::vector<int>& culprits() const noexcept { return culprits_; }
+    /// The operation that it has ended, or refused at the call, and the group's name: "#183 all_reduce sum f32[6572160]
+    /// 'bucket 3'", which is number 183 there. Empty, and 0, where it was none: while a group is made, say.
+    [[nodiscard]] const std::string& group() const noexcept { return group_; }
+    [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
+    [[nodiscard]] std::uint64_t seq() const noexcept { return seq_; }
+
+    /// The same error with an operation. For the library.
+    [[nodiscard]] Error in(std::string group, std::string operation, std::uint64_t seq) const {
+        Error error = *this;
+        error.group_ = std::move(group);
+        error.operation_ = std::move(operation);
+        error.seq_ = seq;
+        return error;
+    }
 
 private:
     ErrorCode code_;
     std::vector<int> culprits_;
+    std::string group_;
+    std::string operation_;
+    std::uint64_t seq_ = 0;
 };
 
 }  // namespace ddp

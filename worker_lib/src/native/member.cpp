@@ -49,9 +49,11 @@ std::string name_of(int rank, const Member& member) {
     return fmt::format("rank {} (host {}, pid {})", rank, member.hostname, member.pid);
 }
 
+std::string machine_of(const GroupSpec& spec) { return fmt::format("{}/{}", boot_id(), spec.node_rank); }
+
 Member describe_self(const GroupSpec& spec) {
     Member member;
-    member.node = fmt::format("{}/{}", boot_id(), spec.node_rank);
+    member.node = machine_of(spec);
     member.hostname = hostname();
     member.pid = static_cast<int>(::getpid());
     member.token = ddprun::random_id();

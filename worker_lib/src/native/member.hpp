@@ -36,6 +36,9 @@ struct Member {
     return name_of(rank, members[static_cast<std::size_t>(rank)]);
 }
 
+/// The machine of this process, or the node that it emulates: boot id and node rank.
+[[nodiscard]] std::string machine_of(const GroupSpec& spec);
+
 /// node, hostname, pid, token and local_name of this process.
 [[nodiscard]] Member describe_self(const GroupSpec& spec);
 

@@ -34,6 +34,15 @@ constexpr int kForEver = -1;
 
 }  // namespace
 
+const Participant& P2pWork::owner() const { return p2p_->self(); }
+
+/// Of several the first.
+std::string P2pWork::text() const {
+    const std::string first = describe(batch, batch.transfers.front());
+    const std::size_t others = batch.transfers.size() - 1;
+    return others == 0 ? first : fmt::format("{} and {} more", first, others);
+}
+
 void P2pWork::start() { p2p_->start(); }
 
 void P2pWork::help() {
@@ -46,6 +55,7 @@ void P2pWork::hurry() {
 
 P2p::P2p(P2pSetup setup)
     : setup_(std::move(setup)),
+      self_{setup_.group, name_of(setup_.rank, setup_.members)},
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
       pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
       owner_{setup_.rank, setup_.members, setup_.arena, setup_.node, page_.listening, {}, {}} {

@@ -47,6 +47,8 @@ public:
     P2p(const P2p&) = delete;
     P2p& operator=(const P2p&) = delete;
 
+    [[nodiscard]] const Participant& self() const { return self_; }
+
     /// Queues it; its start() moves it. The number of the batch must be new.
     [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch);
     /// Starts what has been submitted, and moves for a moment what can be moved. The caller must hold no lock: works
@@ -127,6 +129,7 @@ private:
     void run();
 
     P2pSetup setup_;
+    const Participant self_;
     std::optional<ReadySet> ready_;  ///< with several nodes
     std::optional<SocketDoor> door_;
     Bell bell_;  ///< not gone before the works are: who waits for one may ring

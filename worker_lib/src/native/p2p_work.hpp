@@ -18,6 +18,8 @@ public:
     P2pWork(TransferBatch of, std::shared_ptr<P2p> p2p)
         : WorkState(of.seq, of.deadline), batch(std::move(of)), done_(batch.transfers.size()), p2p_(std::move(p2p)) {}
 
+    [[nodiscard]] const Participant& owner() const override;
+    [[nodiscard]] std::string text() const override;
     void start() override;
     void help() override;
     void hurry() override;

@@ -36,6 +36,7 @@ private:
 
     const GpuApi api_;
     const std::string place_;
+    const std::shared_ptr<const Participant> owner_;
     const int ranks_;
     const NcclLimits limits_;
     std::shared_ptr<GroupDevice> device_;
@@ -49,7 +50,11 @@ private:
 };
 
 NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits)
-    : api_(api), place_(place_of(spec)), ranks_(static_cast<int>(spec.members.size())), limits_(limits) {
+    : api_(api),
+      place_(place_of(spec)),
+      owner_(std::make_shared<Participant>(Participant{spec.name, fmt::format("rank {}", spec.rank)})),
+      ranks_(static_cast<int>(spec.members.size())),
+      limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
     const ncclUniqueId id = meet(api_.nccl, spec, deadline);
     communicator_ = std::make_unique<Communicator>(api_, spec, device, id, deadline, limits_);
@@ -71,7 +76,7 @@ NcclBackend::~NcclBackend() {
 
 std::shared_ptr<WorkState> NcclBackend::submit(Operation&& operation) {
     check(operation);
-    const auto work = std::make_shared<NcclWork>(std::move(operation), device_);
+    const auto work = std::make_shared<NcclWork>(std::move(operation), device_, owner_);
     const std::lock_guard lock(order_);
     if (!watchdog_->failed()) launch(*work);
     watchdog_->watch(work);  // after a failure it only fails the work

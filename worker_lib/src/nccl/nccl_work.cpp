@@ -4,8 +4,11 @@
 
 namespace ddp::detail {
 
-NcclWork::NcclWork(Operation operation, std::shared_ptr<GroupDevice> device)
-    : WorkState(operation.seq, operation.deadline, operation.ticket), operation_(std::move(operation)), device_(std::move(device)) {
+NcclWork::NcclWork(Operation operation, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner)
+    : WorkState(operation.seq, operation.deadline, operation.ticket),
+      operation_(std::move(operation)),
+      device_(std::move(device)),
+      owner_(std::move(owner)) {
     end_ = device_->acquire_event();
 }
 

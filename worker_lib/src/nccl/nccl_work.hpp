@@ -11,10 +11,12 @@ namespace ddp::detail {
 
 class NcclWork final : public WorkState {
 public:
-    NcclWork(Operation operation, std::shared_ptr<GroupDevice> device);
+    NcclWork(Operation operation, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner);
     ~NcclWork() override;
 
     [[nodiscard]] const Operation& operation() const { return operation_; }
+    [[nodiscard]] const Participant& owner() const override { return *owner_; }
+    [[nodiscard]] std::string text() const override { return describe(operation_); }
 
     /// Records the end event behind what is on the group's stream now. `launched`: the operation is among it, as far as
     /// NCCL says; if not, the event only tells when the stream is empty.
@@ -36,6 +38,7 @@ public:
 private:
     const Operation operation_;
     const std::shared_ptr<GroupDevice> device_;
+    const std::shared_ptr<const Participant> owner_;
     cudaEvent_t end_ = nullptr;  // of device_'s pool
     bool recorded_ = false;      // this and the next are set before anybody else sees this object
     bool launched_ = false;
