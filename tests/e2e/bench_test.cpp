@@ -29,7 +29,8 @@ TEST_CASE("ddp-bench measures every collective on two nodes and finds nothing wr
     CHECK(outcome.status.exit_code() == 0);
     CHECK_THAT(outcome.out, Contains("# all_to_all: 4 ranks, native backend") && Contains("# wrong values: 0;"));
     const auto rows = boost::json::parse(e2e::read_file(file)).as_object().at("rows").as_array();
-    CHECK(rows.size() == 9 * 5);  // 0, 1, 64, 4096 and 262144 bytes
+    CHECK(rows.size() == 13 * 4 + 1);  // 0, 64, 4096 and 262144 bytes; barrier has none
+    for (const auto& row : rows) CHECK(row.as_object().at("unavailable").is_null());
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -64,6 +65,21 @@ TEST_CASE("figures of ddp-bench that do not arrive are said to be lost", "[e2e]"
     const auto json = e2e::run(sandbox, {.argv = {program, "-e", "64", "--json", "/dev/full"}});
     CHECK(json.status.exit_code() == 1);
     CHECK_THAT(json.err, Contains("cannot write --json '/dev/full': No space left on device"));
+}
+
+TEST_CASE("ddp-bench writes down what it has measured when its ranks part", "[e2e]") {
+    const e2e::Sandbox sandbox("bench-error");
+    const auto file = sandbox.path() / "figures.json";
+    // Rank 1 asks for less, so the ranks do not agree on the third row.
+    const std::string program = (e2e::bin() / "ddp-bench").string();
+    const auto outcome = e2e::run(
+        sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--nproc_per_node", "2", "sh", "-c",
+                           "exec " + program + " -e $((32 - 16 * RANK)) --json " + file.string()}});
+    CHECK(outcome.status.exit_code() == 1);
+    const auto json = boost::json::parse(e2e::read_file(file)).as_object();
+    CHECK(json.at("rows").as_array().size() == 2);
+    CHECK_THAT(std::string(json.at("error").as_string()), Contains("rank 1"));
+    CHECK(sandbox.leftovers() == "");
 }
 
 TEST_CASE("an old file of figures is replaced, not added to", "[e2e]") {

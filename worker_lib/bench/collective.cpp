@@ -1,5 +1,7 @@
 #include "worker_lib/bench/collective.hpp"
 
+#include <vector>
+
 namespace ddp::bench {
 
 std::string_view name_of(Collective collective) {
@@ -13,27 +15,35 @@ std::string_view name_of(Collective collective) {
         case Collective::kScatter: return "scatter";
         case Collective::kAllToAll: return "all_to_all";
         case Collective::kSendRecv: return "sendrecv";
+        case Collective::kAllGatherV: return "all_gather_v";
+        case Collective::kGatherV: return "gather_v";
+        case Collective::kScatterV: return "scatter_v";
+        case Collective::kAllToAllV: return "all_to_all_v";
+        case Collective::kBarrier: return "barrier";
     }
     return "?";
 }
 
+std::size_t Call::offset(int r) const {
+    const auto n = static_cast<std::size_t>(ranks);
+    const auto before = static_cast<std::size_t>(r);
+    if (!has_different_parts(collective)) return count / n * before;
+    return r == ranks ? count : count / (n * (n + 1) / 2) * (before * (before + 1) / 2);
+}
+
+std::size_t Call::part(int r) const { return offset(r + 1) - offset(r); }
+
 std::size_t Call::in_count() const {
-    switch (collective) {
-        case Collective::kAllGather:
-        case Collective::kGather: return part();
-        case Collective::kScatter: return rank == root ? count : 0;
-        default: return count;
-    }
+    if (gathers(collective)) return part();
+    const bool root_has_all = collective == Collective::kScatter || collective == Collective::kScatterV;
+    return root_has_all && rank != root ? 0 : count;
 }
 
 std::size_t Call::out_count() const {
-    switch (collective) {
-        case Collective::kReduceScatter:
-        case Collective::kScatter: return part();
-        case Collective::kReduce:
-        case Collective::kGather: return rank == root ? count : 0;
-        default: return count;
-    }
+    if (splits(collective)) return part();
+    const bool root_gets_all =
+        collective == Collective::kReduce || collective == Collective::kGather || collective == Collective::kGatherV;
+    return root_gets_all && rank != root ? 0 : count;
 }
 
 double bus_factor(Collective collective, int ranks) {
@@ -43,6 +53,7 @@ double bus_factor(Collective collective, int ranks) {
         case Collective::kBroadcast:
         case Collective::kReduce:
         case Collective::kSendRecv: return 1;
+        case Collective::kBarrier: return 0;
         default: return (n - 1) / n;
     }
 }
@@ -53,6 +64,24 @@ Buffer at(void* memory, std::size_t offset, std::size_t count, const Call& call,
     return {static_cast<std::byte*>(memory) + offset * size_of(call.dtype), count, call.dtype, device};
 }
 
+/// The parts of all ranks.
+std::vector<std::size_t> parts(const Call& call) {
+    std::vector<std::size_t> counts;
+    for (int r = 0; r < call.ranks; ++r) counts.push_back(call.part(r));
+    return counts;
+}
+
+/// Each rank sends part k to the k-th one after it, so that all send as much as they receive.
+Work start_all_to_all_v(ProcessGroup& group, const Call& call, const Buffers& buffers) {
+    std::vector<std::size_t> send(static_cast<std::size_t>(call.ranks));
+    std::vector<std::size_t> receive(send.size());
+    for (int r = 0; r < call.ranks; ++r) {
+        send[static_cast<std::size_t>(r)] = call.part((r - call.rank + call.ranks) % call.ranks);
+        receive[static_cast<std::size_t>(r)] = call.part((call.rank - r + call.ranks) % call.ranks);
+    }
+    return group.all_to_all_v(buffers.in, send, buffers.out, receive);
+}
+
 }  // namespace
 
 Buffers place(const Call& call, void* input, void* output, Device device) {
@@ -60,11 +89,9 @@ Buffers place(const Call& call, void* input, void* output, Device device) {
     const std::size_t out = call.out_count();
     if (!call.in_place) return {at(input, 0, in, call, device), at(output, 0, out, call, device)};
     // Where one side is a part of the other, it lies at the rank's own place.
-    const std::size_t own = static_cast<std::size_t>(call.rank) * call.part();
-    const bool gathers = call.collective == Collective::kAllGather || call.collective == Collective::kGather;
-    const bool splits = call.collective == Collective::kReduceScatter || call.collective == Collective::kScatter;
-    return {at(output, gathers && out > 0 ? own : 0, in, call, device),
-            at(output, splits && in > 0 ? own : 0, out, call, device)};
+    const std::size_t own = call.offset(call.rank);
+    return {at(output, gathers(call.collective) && out > 0 ? own : 0, in, call, device),
+            at(output, splits(call.collective) && in > 0 ? own : 0, out, call, device)};
 }
 
 Work start(ProcessGroup& group, const Call& call, const Buffers& buffers) {
@@ -84,6 +111,11 @@ Work start(ProcessGroup& group, const Call& call, const Buffers& buffers) {
             batch.send(in, call.next()).recv(out, call.previous());
             return batch.start();
         }
+        case Collective::kAllGatherV: return group.all_gather_v(in, out, parts(call));
+        case Collective::kGatherV: return group.gather_v(in, out, parts(call), call.root);
+        case Collective::kScatterV: return group.scatter_v(in, out, parts(call), call.root);
+        case Collective::kAllToAllV: return start_all_to_all_v(group, call, buffers);
+        case Collective::kBarrier: return group.barrier();
     }
     return {};
 }

@@ -1,5 +1,6 @@
 #pragma once
-// The collectives as nccl-tests knows them: how their sizes are counted, how they are called, what has to come out.
+// The collectives as nccl-tests knows them, and those that it does not have (the forms with parts of different sizes,
+// barrier): how their sizes are counted, how they are called, what has to come out.
 
 #include <array>
 #include <cstddef>
@@ -20,10 +21,17 @@ enum class Collective : std::uint8_t {
     kScatter,
     kAllToAll,
     kSendRecv,  ///< to the next rank, from the one before
+    kAllGatherV,
+    kGatherV,
+    kScatterV,
+    kAllToAllV,
+    kBarrier,
 };
-inline constexpr std::array kAllCollectives{Collective::kAllReduce, Collective::kBroadcast,     Collective::kReduce,
-                                            Collective::kAllGather, Collective::kReduceScatter, Collective::kGather,
-                                            Collective::kScatter,   Collective::kAllToAll,      Collective::kSendRecv};
+inline constexpr std::array kAllCollectives{Collective::kAllReduce,  Collective::kBroadcast,     Collective::kReduce,
+                                            Collective::kAllGather,  Collective::kReduceScatter, Collective::kGather,
+                                            Collective::kScatter,    Collective::kAllToAll,      Collective::kSendRecv,
+                                            Collective::kAllGatherV, Collective::kGatherV,       Collective::kScatterV,
+                                            Collective::kAllToAllV,  Collective::kBarrier};
 
 [[nodiscard]] std::string_view name_of(Collective collective);
 [[nodiscard]] constexpr bool reduces(Collective c) {
@@ -31,16 +39,30 @@ inline constexpr std::array kAllCollectives{Collective::kAllReduce, Collective::
 }
 [[nodiscard]] constexpr bool has_root(Collective c) {
     return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
-           c == Collective::kScatter;
+           c == Collective::kScatter || c == Collective::kGatherV || c == Collective::kScatterV;
+}
+/// Whether the ranks' parts differ in size: rank r has r + 1 shares of the whole (and the last one what is left over).
+[[nodiscard]] constexpr bool has_different_parts(Collective c) {
+    return c == Collective::kAllGatherV || c == Collective::kGatherV || c == Collective::kScatterV ||
+           c == Collective::kAllToAllV;
+}
+/// Whether each rank gives its part of the whole, and whether each gets one.
+[[nodiscard]] constexpr bool gathers(Collective c) {
+    return c == Collective::kAllGather || c == Collective::kGather || c == Collective::kAllGatherV ||
+           c == Collective::kGatherV;
+}
+[[nodiscard]] constexpr bool splits(Collective c) {
+    return c == Collective::kReduceScatter || c == Collective::kScatter || c == Collective::kScatterV;
 }
 /// Whether the call has a form in which input and output are the same memory.
 [[nodiscard]] constexpr bool has_in_place(Collective c) {
-    return c != Collective::kAllToAll && c != Collective::kSendRecv;
+    return c != Collective::kAllToAll && c != Collective::kAllToAllV && c != Collective::kSendRecv &&
+           c != Collective::kBarrier;
 }
-/// Whether each rank has a part of the whole, so that counts are rounded to a whole number of parts.
-[[nodiscard]] constexpr bool has_parts(Collective c) {
-    return c != Collective::kAllReduce && c != Collective::kBroadcast && c != Collective::kReduce &&
-           c != Collective::kSendRecv;
+/// Whether each rank has an equal part of the whole, so that counts are rounded to a whole number of parts.
+[[nodiscard]] constexpr bool has_equal_parts(Collective c) {
+    return c == Collective::kAllGather || c == Collective::kReduceScatter || c == Collective::kGather ||
+           c == Collective::kScatter || c == Collective::kAllToAll;
 }
 /// And one in which they are not.
 [[nodiscard]] constexpr bool has_out_of_place(Collective c) { return c != Collective::kBroadcast; }
@@ -56,7 +78,11 @@ struct Call {
     int rank = 0;
     int ranks = 1;
 
-    [[nodiscard]] std::size_t part() const { return count / static_cast<std::size_t>(ranks); }
+    /// Elements of rank r's part. With all_to_all_v: of what a rank sends to the r-th one after it.
+    [[nodiscard]] std::size_t part(int r) const;
+    [[nodiscard]] std::size_t part() const { return part(rank); }
+    /// Elements of the parts of the ranks before r.
+    [[nodiscard]] std::size_t offset(int r) const;
     [[nodiscard]] int next() const { return (rank + 1) % ranks; }
     [[nodiscard]] int previous() const { return (rank + ranks - 1) % ranks; }
     [[nodiscard]] std::size_t in_count() const;
@@ -64,7 +90,7 @@ struct Call {
 };
 
 /// Bytes over the wire that each rank's link has to carry at least, as a share of the size: what busbw multiplies
-/// algbw by. Source: nccl-tests, doc/PERFORMANCE.md.
+/// algbw by. Source: nccl-tests, doc/PERFORMANCE.md; where parts differ, that of the form with equal parts.
 [[nodiscard]] double bus_factor(Collective collective, int ranks);
 
 /// The buffers of a call: `memory` is the output's and, in place, also where the input lies.

@@ -10,14 +10,13 @@
 #include <thread>
 
 #include "ddp/ddp.hpp"
-#include "worker_lib/bench/measure.hpp"
 #include "worker_lib/bench/options.hpp"
 #include "worker_lib/bench/output.hpp"
 #include "worker_lib/bench/report.hpp"
+#include "worker_lib/bench/run.hpp"
 
 namespace {
 
-using ddp::bench::Call;
 using ddp::bench::JsonFile;
 using ddp::bench::Options;
 using ddp::bench::Output;
@@ -33,47 +32,28 @@ bool is_rank_0() {
 }
 
 std::string describe(const Options& options, const ddp::ProcessGroup& group) {
-    return fmt::format("{} rank{}, {} backend, buffers {}{}, {} calls after {}", group.size(),
-                       group.size() == 1 ? "" : "s", to_string(group.backend()),
-                       options.foreign ? "of our own" : "in the arena", options.rewrite ? ", rewritten" : "",
-                       options.iterations, options.warm_up);
+    const bool host = group.backend() != ddp::Backend::Nccl;
+    const bool own = host && options.foreign;
+    return fmt::format("{} rank{}, {} backend, buffers {}{}, {} calls after {}{}", group.size(),
+                       group.size() == 1 ? "" : "s", to_string(group.backend()), own ? "of our own" : "in the arena",
+                       host && options.rewrite ? ", rewritten" : "", options.iterations, options.warm_up,
+                       host ? "" : "; times are rank 0's own, results are not looked at");
 }
 
-Row measure_row(ddp::ProcessGroup& group, const ddp::bench::Memory& memory, const Options& options, Call call) {
-    Row row{.call = call, .bytes = call.count * ddp::size_of(call.dtype)};
-    if (has_out_of_place(call.collective)) row.out_of_place = measure(group, call, memory, options);
-    call.in_place = true;
-    if (has_in_place(call.collective)) row.in_place = measure(group, call, memory, options);
-    return row;
-}
-
-/// A whole number of parts for all ranks, as nccl-tests rounds it.
-std::size_t count_of(ddp::bench::Collective collective, std::size_t bytes, const Options& options, int ranks) {
-    const std::size_t count = bytes / ddp::size_of(options.dtype);
-    return !has_parts(collective) ? count : count / static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks);
-}
-
-std::vector<Row> run(ddp::ProcessGroup& group, const Options& options, Output& output) {
+/// The table, as far as it comes, and what ended it early.
+std::string run_and_print(ddp::ProcessGroup& group, const Options& options, std::vector<Row>& rows, Output& output) {
     const bool prints = group.rank() == 0 && options.json_file != "-";
-    const ddp::bench::Memory memory(group, options.max_bytes, options.foreign);
-    std::vector<Row> rows;
-    for (const auto collective : options.collectives) {
-        if (prints) output.write(table_head(collective, describe(options, group)));
-        for (const std::size_t bytes : sizes(options)) {
-            const Call call{.collective = collective,
-                            .count = count_of(collective, bytes, options, group.size()),
-                            .dtype = options.dtype,
-                            .op = options.reduce_op,
-                            .root = options.root,
-                            .in_place = false,
-                            .rank = group.rank(),
-                            .ranks = group.size()};
-            rows.push_back(measure_row(group, memory, options, call));
-            if (prints) output.write(table_row(rows.back()));
-        }
+    std::string problem;
+    try {
+        run(group, options, rows, [&](const Row& row, bool first) {
+            if (prints && first) output.write(table_head(row.call.collective, describe(options, group)));
+            if (prints) output.write(table_row(row));
+        });
+    } catch (const std::exception& error) {
+        problem = error.what();
     }
     if (prints) output.write(table_foot(rows));
-    return rows;
+    return problem;
 }
 
 /// Every rank comes here. The others leave some time after they see that rank 0 is gone; the launcher stops them
@@ -93,16 +73,30 @@ std::vector<Row> run(ddp::ProcessGroup& group, const Options& options, Output& o
 
 bool is_file(const std::string& json_file) { return !json_file.empty() && json_file != "-"; }
 
-/// Rank 0, with what all have measured. The exit code.
-int report(const std::vector<Row>& rows, const std::string& about, const Options& options, Output& output,
-           JsonFile& file) {
+/// Rank 0, with what all have measured, also if an error ended it. Whether everything was written.
+bool write_json(const std::string& json, const Options& options, Output& output, JsonFile& file) {
     std::string problem;
-    if (options.json_file == "-") output.write(to_json(rows, about));
-    if (is_file(options.json_file)) problem = file.write(to_json(rows, about));
+    if (options.json_file == "-") output.write(json);
+    if (is_file(options.json_file)) problem = file.write(json);
     if (!problem.empty())
         fmt::print(stderr, "ddp-bench: cannot write --json '{}': {}. {}\n", options.json_file, problem,
                    output.failed() ? "The figures are lost" : "The table on stdout has the figures");
-    return problem.empty() && !output.failed() && ddp::bench::wrong_values(rows) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return problem.empty() && !output.failed();
+}
+
+/// The exit code. After an error rank 0 writes down what there is before the launcher hears of anybody's end.
+int measure_and_report(ddp::ProcessGroup& group, const Options& options, Output& output, JsonFile& file) {
+    std::vector<Row> rows;
+    const std::string error = run_and_print(group, options, rows, output);
+    const bool speaks = group.rank() == 0;
+    const bool written =
+        !speaks || write_json(to_json(rows, describe(options, group), group.size(), error), options, output, file);
+    if (!error.empty()) {
+        fmt::print(stderr, "ddp-bench: {}\n", error);
+        if (!speaks) std::this_thread::sleep_for(kTimeForRank0);
+        return EXIT_FAILURE;
+    }
+    return written && (!speaks || ddp::bench::wrong_values(rows) == 0) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
@@ -128,9 +122,7 @@ int main(int argc, char** argv) {
         ddp::Context context = ddp::init_from_env({.backend = options.backend});
         ddp::ProcessGroup& group = context.world();
         if (options.root >= group.size()) refuse_root(group, options.root);
-        const std::vector<Row> rows = run(group, options, output);
-        if (group.rank() != 0) return EXIT_SUCCESS;
-        return report(rows, describe(options, group), options, output, json_file);
+        return measure_and_report(group, options, output, json_file);
     } catch (const std::exception& error) {
         fmt::print(stderr, "ddp-bench: {}\n", error.what());
         return EXIT_FAILURE;

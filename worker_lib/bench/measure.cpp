@@ -89,7 +89,7 @@ Measured measure(ProcessGroup& group, const Call& call, const Memory& memory, co
         }
     }
     const Times own = summarise(std::move(us));
-    if (host && options.check) {
+    if (host && options.check && call.collective != Collective::kBarrier) {
         measured.wrong = count_wrong_of_all(group, call, buffers);
         measured.checked = true;
     }

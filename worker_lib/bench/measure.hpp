@@ -9,7 +9,8 @@
 
 namespace ddp::bench {
 
-/// Of the slowest rank, in microseconds. The same on all ranks.
+/// Of the slowest rank, in microseconds: the same on all ranks. On device buffers this rank's own: nothing on the host
+/// connects the ranks there.
 struct Times {
     double mean = 0;
     double median = 0;

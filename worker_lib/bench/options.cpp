@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -133,7 +132,9 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& op
     CLI::App app(
         "Measures the collectives of ddp::ddp, in the terms of nccl-tests. Run it under a launcher:\n"
         "  ddprun --nproc_per_node 4 ddp-bench --collective all\n"
-        "Times are those of the slowest rank; algbw is size / time, busbw what the busiest link has carried.",
+        "Times are those of the slowest rank; algbw is size / time, busbw what the busiest link has carried. In the\n"
+        "forms that end in _v rank r has r + 1 shares of the whole; their busbw is counted as that of equal parts.\n"
+        "With the NCCL backend times are rank 0's own, and results, which are in device memory, are not looked at.",
         "ddp-bench");
     Texts texts;
     add_what(app, options, texts);
@@ -154,14 +155,6 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& op
         if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", error.what());
         return 2;
     }
-}
-
-std::vector<std::size_t> sizes(const Options& options) {
-    std::vector<std::size_t> sizes;
-    for (auto size = static_cast<double>(options.min_bytes); size <= static_cast<double>(options.max_bytes);
-         size = std::max(size * options.factor, 1.0))
-        sizes.push_back(static_cast<std::size_t>(size));
-    return sizes;
 }
 
 }  // namespace ddp::bench

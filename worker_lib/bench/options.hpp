@@ -32,7 +32,4 @@ struct Options {
 /// prints.
 [[nodiscard]] std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& options);
 
-/// The sizes from min_bytes to max_bytes.
-[[nodiscard]] std::vector<std::size_t> sizes(const Options& options);
-
 }  // namespace ddp::bench

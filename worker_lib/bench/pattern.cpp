@@ -37,22 +37,44 @@ double reduced(const Call& call, std::size_t i) {
     return call.op == ReduceOp::Avg ? static_cast<double>(value) / call.ranks : static_cast<double>(value);
 }
 
+/// Element i of all ranks' parts, one behind the other.
+double gathered(const Call& call, std::size_t i) {
+    int from = 0;
+    while (i >= call.offset(from + 1)) ++from;
+    return static_cast<double>(given(call, from, i - call.offset(from)));
+}
+
+/// Element i of what all_to_all_v brings: rank r's part for the rank that comes so many after it.
+double exchanged(const Call& call, std::size_t i) {
+    int from = 0;
+    int after = call.rank;
+    for (; i >= call.part(after); after = (after + call.ranks - 1) % call.ranks, ++from) i -= call.part(after);
+    std::size_t before = 0;  // of rank `from`'s input: what it sends to the ranks below this one
+    for (int r = 0; r < call.rank; ++r) before += call.part((r - from + call.ranks) % call.ranks);
+    return static_cast<double>(given(call, from, before + i));
+}
+
 /// Element i of this rank's output.
 double expected(const Call& call, std::size_t i) {
-    const std::size_t part = call.part();
-    const auto own = static_cast<std::size_t>(call.rank);
+    const std::size_t own = call.offset(call.rank);
     switch (call.collective) {
         case Collective::kAllReduce:
         case Collective::kReduce: return reduced(call, i);
-        case Collective::kReduceScatter: return reduced(call, own * part + i);
+        case Collective::kReduceScatter: return reduced(call, own + i);
         case Collective::kBroadcast: return static_cast<double>(given(call, call.root, i));
         case Collective::kSendRecv: return static_cast<double>(given(call, call.previous(), i));
-        case Collective::kScatter: return static_cast<double>(given(call, call.root, own * part + i));
+        case Collective::kScatter:
+        case Collective::kScatterV: return static_cast<double>(given(call, call.root, own + i));
         case Collective::kAllGather:
-        case Collective::kGather: return static_cast<double>(given(call, static_cast<int>(i / part), i % part));
+        case Collective::kGather:
+        case Collective::kAllGatherV:
+        case Collective::kGatherV: return gathered(call, i);
         case Collective::kAllToAll: {
-            return static_cast<double>(given(call, static_cast<int>(i / part), own * part + i % part));
+            const std::size_t part = call.part();
+            return static_cast<double>(given(call, static_cast<int>(i / part), own + i % part));
         }
+        case Collective::kAllToAllV: return exchanged(call, i);
+        case Collective::kBarrier: return 0;
     }
     return 0;
 }

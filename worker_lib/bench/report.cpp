@@ -37,6 +37,10 @@ boost::json::value json_of(const Row& row, const std::optional<Measured>& measur
     return fields;
 }
 
+boost::json::value text_or_null(const std::string& text) {
+    return text.empty() ? boost::json::value() : boost::json::value(text);
+}
+
 template <typename Use>
 void for_each(const std::vector<Row>& rows, Use use) {
     for (const Row& row : rows) {
@@ -68,9 +72,10 @@ std::string table_head(Collective collective, const std::string& about) {
 }
 
 std::string table_row(const Row& row) {
-    return fmt::format("  {:>10} {:>12} {:>5} {:>5} {:>4}  {}  {}\n", row.bytes, row.call.count,
-                       to_string(row.call.dtype), redop_of(row.call), root_of(row.call), cells(row, row.out_of_place),
-                       cells(row, row.in_place));
+    const std::string figures = row.unavailable.empty() ? cells(row, row.out_of_place) + "  " + cells(row, row.in_place)
+                                                        : "not on this backend";
+    return fmt::format("  {:>10} {:>12} {:>5} {:>5} {:>4}  {}\n", row.bytes, row.call.count, to_string(row.call.dtype),
+                       redop_of(row.call), root_of(row.call), figures);
 }
 
 std::size_t wrong_values(const std::vector<Row>& rows) {
@@ -84,16 +89,17 @@ std::string table_foot(const std::vector<Row>& rows) {
     std::size_t count = 0;
     bool checked = false;
     for_each(rows, [&](const Row& row, const Measured& measured) {
+        checked = checked || measured.checked;
+        if (row.call.collective == Collective::kBarrier) return;  // it carries nothing
         sum += bus_bandwidth(row, measured);
         ++count;
-        checked = checked || measured.checked;
     });
     return fmt::format("# wrong values: {}; mean bus bandwidth: {} GB/s\n",
                        checked ? fmt::format("{}", wrong_values(rows)) : "not looked for",
                        number(count > 0 ? sum / static_cast<double>(count) : 0));
 }
 
-std::string to_json(const std::vector<Row>& rows, const std::string& about) {
+std::string to_json(const std::vector<Row>& rows, const std::string& about, int ranks, const std::string& error) {
     boost::json::array list;
     for (const Row& row : rows) {
         list.push_back({{"collective", name_of(row.call.collective)},
@@ -103,11 +109,14 @@ std::string to_json(const std::vector<Row>& rows, const std::string& about) {
                         {"redop", redop_of(row.call)},
                         {"root", root_of(row.call)},
                         {"out_of_place", json_of(row, row.out_of_place)},
-                        {"in_place", json_of(row, row.in_place)}});
+                        {"in_place", json_of(row, row.in_place)},
+                        {"unavailable", text_or_null(row.unavailable)}});
     }
-    const int ranks = rows.empty() ? 0 : rows.front().call.ranks;
-    return boost::json::serialize(boost::json::object{
-               {"version", kJsonVersion}, {"about", about}, {"ranks", ranks}, {"rows", std::move(list)}}) +
+    return boost::json::serialize(boost::json::object{{"version", kJsonVersion},
+                                                      {"about", about},
+                                                      {"ranks", ranks},
+                                                      {"error", text_or_null(error)},
+                                                      {"rows", std::move(list)}}) +
            "\n";
 }
 

@@ -15,6 +15,7 @@ struct Row {
     std::size_t bytes = 0;
     std::optional<Measured> out_of_place = std::nullopt;
     std::optional<Measured> in_place = std::nullopt;
+    std::string unavailable = {};  ///< why this backend does not have it; then nothing was measured
 };
 
 /// Bytes per nanosecond: 1e9 bytes per second.
@@ -26,8 +27,10 @@ struct Row {
 /// "# wrong values: 0; mean bus bandwidth: 3.21 GB/s".
 [[nodiscard]] std::string table_foot(const std::vector<Row>& rows);
 
-/// {"version", "about", "ranks", "rows": [{"collective", "bytes", …, "out_of_place": {"time_us", …}, "in_place": …}]}
-[[nodiscard]] std::string to_json(const std::vector<Row>& rows, const std::string& about);
+/// {"version", "about", "ranks", "error", "rows": [{"collective", "bytes", …, "out_of_place": {"time_us", …},
+/// "in_place": …, "unavailable"}]}. `error`: what ended the run before all was measured; null there if it is empty.
+[[nodiscard]] std::string to_json(const std::vector<Row>& rows, const std::string& about, int ranks,
+                                  const std::string& error);
 
 [[nodiscard]] std::size_t wrong_values(const std::vector<Row>& rows);
 

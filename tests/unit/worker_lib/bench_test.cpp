@@ -1,5 +1,6 @@
 #include <boost/json.hpp>
 #include <cstdint>
+#include <list>
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
@@ -8,6 +9,8 @@
 #include "worker_lib/bench/options.hpp"
 #include "worker_lib/bench/pattern.hpp"
 #include "worker_lib/bench/report.hpp"
+#include "worker_lib/bench/run.hpp"
+#include "worker_lib/src/group.hpp"
 
 using Catch::Contains;
 using namespace ddp::bench;
@@ -31,6 +34,47 @@ Parsed parse(std::vector<std::string> words) {
     return parsed;
 }
 
+/// What ddp-bench sees of NCCL with one rank: all_reduce, broadcast and barrier, on memory that it cannot look into;
+/// after `good_calls` of them the device is lost.
+class ThreeCollectives final : public ddp::detail::BackendImpl, private ddp::Arena {
+public:
+    explicit ThreeCollectives(int good_calls) : good_calls_(good_calls) {}
+    ddp::Backend kind() const override { return ddp::Backend::Nccl; }
+    std::shared_ptr<ddp::detail::WorkState> submit(ddp::detail::Operation operation) override {
+        using ddp::detail::OpKind;
+        if (operation.kind != OpKind::kAllReduce && operation.kind != OpKind::kBroadcast &&
+            operation.kind != OpKind::kBarrier)
+            throw ddp::Error(ddp::ErrorCode::Unavailable, "not here");
+        if (good_calls_-- == 0) throw ddp::Error(ddp::ErrorCode::System, "the device is lost");
+        return nullptr;
+    }
+    ddp::Arena& arena() override { return *this; }
+    void abort(std::string_view) override {}
+
+private:
+    void* allocate(std::size_t bytes) override { return blocks_.emplace_back(bytes / 8 + 1).data(); }
+
+    int good_calls_;
+    std::list<std::vector<std::uint64_t>> blocks_;
+};
+
+/// What is measured on such a backend, and the error that ended it.
+std::pair<std::vector<Row>, std::string> run_on_three(const Options& options, int good_calls) {
+    ddp::detail::GroupSpec spec;
+    spec.name = "world";
+    spec.members = {0};
+    spec.default_timeout = std::chrono::seconds(10);
+    ddp::ProcessGroup group(
+        std::make_unique<ddp::detail::GroupImpl>(std::move(spec), std::make_unique<ThreeCollectives>(good_calls)));
+    std::pair<std::vector<Row>, std::string> result;
+    try {
+        run(group, options, result.first, [](const Row&, bool) {});
+    } catch (const ddp::Error& error) {
+        result.second = error.what();
+    }
+    return result;
+}
+
 }  // namespace
 
 TEST_CASE("ddp-bench's options", "[bench]") {
@@ -38,11 +82,51 @@ TEST_CASE("ddp-bench's options", "[bench]") {
         parse({"-c", "all_gather,reduce", "-b", "1k", "-e", "2M", "-f", "4", "-d", "bf16", "-o", "avg"});
     REQUIRE(!parsed.exit_code);
     CHECK(parsed.options.collectives == std::vector{Collective::kAllGather, Collective::kReduce});
-    CHECK(sizes(parsed.options) == std::vector<std::size_t>{1024, 4096, 16384, 65536, 262144, 1048576});
+    CHECK(counts(Collective::kReduce, parsed.options, 3) ==
+          std::vector<std::size_t>{512, 2048, 8192, 32768, 131072, 524288});
     CHECK(parsed.options.dtype == DType::bf16);
     CHECK(parsed.options.reduce_op == ReduceOp::Avg);
     CHECK(parse({"-c", "all"}).options.collectives.size() == kAllCollectives.size());
-    CHECK(sizes(parse({"-b", "0", "-e", "2"}).options) == std::vector<std::size_t>{0, 1, 2});
+}
+
+TEST_CASE("ddp-bench measures each count once, however small the steps are", "[bench]") {
+    const Options small = parse({"-b", "0", "-e", "14", "-f", "1.1"}).options;
+    CHECK(counts(Collective::kAllReduce, small, 2) == std::vector<std::size_t>{0, 1, 2, 3});
+    CHECK(counts(Collective::kAllGather, small, 2) == std::vector<std::size_t>{0, 2});
+    CHECK(counts(Collective::kAllGatherV, small, 2) == std::vector<std::size_t>{0, 1, 2, 3});
+    CHECK(counts(Collective::kBarrier, small, 2) == std::vector<std::size_t>{0});
+}
+
+TEST_CASE("what a backend does not have is one row that says so, and the rest is measured", "[bench]") {
+    Options options = parse({"-c", "all", "-b", "8", "-e", "64"}).options;
+    const auto [rows, error] = run_on_three(options, 1'000'000);
+    CHECK(error.empty());
+    CHECK(rows.size() == 2 * 4 + 1 + (kAllCollectives.size() - 3));
+    for (const Row& row : rows) {
+        const auto collective = row.call.collective;
+        CAPTURE(name_of(collective));
+        const bool here = collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
+                          collective == Collective::kBarrier;
+        CHECK(row.unavailable.empty() == here);
+        CHECK((row.out_of_place || row.in_place) == here);
+        CHECK_THAT(table_row(row), here ? Contains("N/A") : Contains("not on this backend\n"));
+    }
+    const auto json = boost::json::parse(to_json(rows, "about", 1, error)).as_object();
+    const auto& list = json.at("rows").as_array();
+    CHECK(list.front().as_object().at("unavailable").is_null());
+    CHECK(list.back().as_object().at("collective").as_string() == "barrier");
+    CHECK(list.at(list.size() - 2).as_object().at("unavailable").as_string() == "not here");
+}
+
+TEST_CASE("rows that were measured before an error are kept", "[bench]") {
+    Options options = parse({"-b", "8", "-e", "64", "-n", "10", "-w", "0"}).options;
+    const auto [rows, error] = run_on_three(options, 50);  // a row is 2 x (10 calls and a barrier)
+    CHECK(rows.size() == 2);
+    CHECK(error == "the device is lost");
+    const auto json = boost::json::parse(to_json(rows, "about", 1, error)).as_object();
+    CHECK(json.at("error").as_string() == "the device is lost");
+    CHECK(json.at("rows").as_array().size() == 2);
+    CHECK(boost::json::parse(to_json({}, "about", 3, "")).as_object().at("ranks").as_int64() == 3);
 }
 
 TEST_CASE("ddp-bench refuses what cannot be measured", "[bench]") {
@@ -78,7 +162,8 @@ TEST_CASE("every collective gives what the pattern expects, and a wrong element 
                                 .rank = context.rank(),
                                 .ranks = 3};
                 const Measured measured = measure(context.world(), call, memory, options);
-                wrong.push_back(measured.checked ? measured.wrong : 1000);
+                const bool checked = measured.checked == (collective != Collective::kBarrier);
+                wrong.push_back(checked ? measured.wrong : 1000);
             }
         }
         return wrong;
@@ -111,6 +196,25 @@ TEST_CASE("a wrong element is counted", "[bench]") {
     CHECK(wrong == std::vector(2, std::pair{std::size_t{0}, std::size_t{2}}));
 }
 
+TEST_CASE("parts of different sizes make up the whole", "[bench]") {
+    Call call{.collective = Collective::kScatterV,
+              .count = 25,
+              .dtype = DType::f32,
+              .op = ReduceOp::Sum,
+              .root = 1,
+              .in_place = false,
+              .rank = 2,
+              .ranks = 3};
+    CHECK(std::vector{call.part(0), call.part(1), call.part(2)} == std::vector<std::size_t>{4, 8, 13});
+    CHECK(call.out_count() == 13);
+    CHECK(call.in_count() == 0);
+    call.collective = Collective::kAllToAllV;
+    CHECK(call.in_count() == 25);
+    CHECK(call.out_count() == 25);
+    call.collective = Collective::kGather;
+    CHECK(std::vector{call.part(0), call.part(1), call.part(2)} == std::vector<std::size_t>{8, 8, 8});
+}
+
 TEST_CASE("bus bandwidth is nccl-tests'", "[bench]") {
     CHECK(bus_factor(Collective::kAllReduce, 4) == 1.5);
     CHECK(bus_factor(Collective::kBroadcast, 4) == 1);
@@ -133,7 +237,8 @@ TEST_CASE("bus bandwidth is nccl-tests'", "[bench]") {
     CHECK_THAT(table_foot({row}), Contains("wrong values: 3") && Contains("3.00 GB/s"));
     CHECK(wrong_values({row}) == 3);
 
-    const auto json = boost::json::parse(to_json({row}, "about")).as_object();
+    const auto json = boost::json::parse(to_json({row}, "about", 4, "")).as_object();
+    CHECK(json.at("error").is_null());
     const auto& first = json.at("rows").as_array().at(0).as_object();
     CHECK(json.at("ranks").as_int64() == 4);
     CHECK(first.at("out_of_place").is_null());

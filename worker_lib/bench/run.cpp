@@ -1,0 +1,61 @@
+#include "worker_lib/bench/run.hpp"
+
+#include <algorithm>
+
+#include "ddp/error.hpp"
+#include "worker_lib/bench/measure.hpp"
+
+namespace ddp::bench {
+namespace {
+
+Row measure_row(ProcessGroup& group, const Memory& memory, const Options& options, Call call) {
+    Row row{.call = call, .bytes = call.count * size_of(call.dtype)};
+    try {
+        if (has_out_of_place(call.collective)) row.out_of_place = measure(group, call, memory, options);
+        call.in_place = true;
+        if (has_in_place(call.collective)) row.in_place = measure(group, call, memory, options);
+    } catch (const Error& error) {  // at the call, on all ranks alike: the group goes on
+        if (error.code() != ErrorCode::Unavailable) throw;
+        row.unavailable = error.what();
+    }
+    return row;
+}
+
+}  // namespace
+
+std::vector<std::size_t> counts(Collective collective, const Options& options, int ranks) {
+    if (collective == Collective::kBarrier) return {0};
+    const std::size_t whole = has_equal_parts(collective) ? static_cast<std::size_t>(ranks) : 1;
+    std::vector<std::size_t> counts;
+    const auto most = static_cast<double>(options.max_bytes);
+    for (auto bytes = static_cast<double>(options.min_bytes); bytes <= most;
+         bytes = std::max(bytes * options.factor, 1.0)) {
+        const std::size_t count = static_cast<std::size_t>(bytes) / size_of(options.dtype) / whole * whole;
+        if (counts.empty() || count != counts.back()) counts.push_back(count);
+    }
+    return counts;
+}
+
+void run(ProcessGroup& group, const Options& options, std::vector<Row>& rows,
+         const std::function<void(const Row& row, bool first_of_collective)>& show) {
+    const Memory memory(group, options.max_bytes, options.foreign);
+    for (const Collective collective : options.collectives) {
+        bool first = true;
+        for (const std::size_t count : counts(collective, options, group.size())) {
+            const Call call{.collective = collective,
+                            .count = count,
+                            .dtype = options.dtype,
+                            .op = options.reduce_op,
+                            .root = options.root,
+                            .in_place = false,
+                            .rank = group.rank(),
+                            .ranks = group.size()};
+            rows.push_back(measure_row(group, memory, options, call));
+            show(rows.back(), first);
+            first = false;
+            if (!rows.back().unavailable.empty()) break;
+        }
+    }
+}
+
+}  // namespace ddp::bench
