@@ -18,6 +18,9 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+sys.dont_write_bytecode = True  # nothing of a run stays in the tree
+import programs
+
 CELLS = ["all_reduce:8:500", "barrier:0:500", "all_reduce:4096:500", "all_reduce:65536:200", "all_reduce:1048576:30",
          "all_reduce:26214400:7", "broadcast:26214400:7", "reduce_scatter:26214400:7", "all_gather:26214400:7"]
 
@@ -102,23 +105,10 @@ def peers(build, ranks, hosts, settings):
 
 
 def run_peer(hosts, job, cells, seconds):
-    """cell -> (median us, p99.9 us)"""
+    """"OP BYTES" -> (median us, p99.9 us)"""
     with tempfile.TemporaryDirectory(prefix="bench-between-hosts-") as directory:
-        running = [subprocess.Popen(words + cells, env=hosts.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                    text=True) for words in job(hosts, directory)]
-        try:
-            said = [process.communicate(timeout=seconds) for process in running]
-        finally:
-            for process in running:
-                process.kill()
-    if any(process.returncode != 0 for process in running):
-        raise RuntimeError("\n".join(f"ended with {p.returncode}: {err[-1500:]}"
-                                     for p, (_, err) in zip(running, said)))
-    figures = {}
-    for line in "".join(out for out, _ in said).splitlines():
-        op, size, median, late = line.split()
-        figures[f"{op} {int(size)}"] = (float(median), float(late))
-    return figures
+        said = programs.run([words + cells for words in job(hosts, directory)], hosts.environment, seconds)
+    return {" ".join(cell.split(":")[:2]): figures[:2] for cell, figures in programs.parse_figures(said).items()}
 
 
 def measure(hosts, build, ranks, cells, options):
@@ -134,7 +124,7 @@ def measure(hosts, build, ranks, cells, options):
             try:
                 for cell, figure in run_peer(hosts, everybody[name], cells, options.timeout).items():
                     samples[cell][name].append(figure)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
+            except RuntimeError as error:
                 failed.add(name)
                 print(f"{name} is left out: {error}", file=sys.stderr)
         print(f"{options.hosts} hosts x {ranks}: round {number + 1} of {options.rounds} done", file=sys.stderr)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Collectives beside others': ddp::ddp, Open MPI (as installed and at its best settings), MPICH, Gloo, torch.
 
-One run: in every round each takes its turn, so that all see the same machine. A sample counts for the state of the
-caches that the machine was in before and after it ("near": two CPUs share one, "far": they do not); a sample during
-which the state changed is dropped. Figures are medians over the rounds; ratios are theirs to ours, more is better for us.
+One run: in every round each takes its turn, so that all see the same machine. A cell counts for the state of the
+caches that its program found before and after it ("near": two CPUs share one, "far": they do not); one during which
+the state changed is dropped. Figures are medians over the rounds; ratios are theirs to ours, more is better for us.
+Goals are printed beside them, met or not.
 """
 
 import argparse
@@ -18,19 +19,27 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+sys.dont_write_bytecode = True  # nothing of a run stays in the tree
+import programs
+from goals import TUNED, best_tuned, goals_table
+
 HERE = Path(__file__).resolve().parent
 FAR_NS = 250  # a round trip between CPUs that share a cache takes about 100 ns, others' 500
 
 CELLS = ["all_reduce:8:3000", "barrier:0:3000", "all_reduce:65536:500", "all_reduce:1048576:60",
-         "all_reduce:26214400:12", "broadcast:26214400:12", "gradients:0:8",
+         "all_reduce:26214400:12", "all_reduce.f16:26214400:12", "all_reduce.bf16:26214400:12",
+         "broadcast:26214400:12", "gradients:0:8",
          "sendrecv:8:3000", "sendrecv:16384:1000", "sendrecv:1048576:60", "sendrecv:26214400:12"]
-NO_SENDRECV = ["gloo"]
+STALL_CELLS = ["all_reduce:8:100000"]  # the late ones of so many show whether anything ever stalls
+MEASURED_FOR_STALLS = ["ours", "foreign", "openmpi"]  # with the others it would take minutes
+LACKS = {"floor": ["barrier", "broadcast", "gradients", "f16", "sendrecv"], "gloo": ["sendrecv"], "torch": ["bf16"]}  # ends of operations
 LARGE_CELLS = ["all_reduce:268435456:4"]
 
 SINGLE_COPY = ["--mca", "btl_vader_single_copy_mechanism"]
 RING = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
         "--mca", "coll_tuned_allreduce_algorithm_segmentsize", "1048576"]
-TUNED = ["openmpi-nocma", "openmpi-ring", "openmpi-huge"]
+
+COLUMNS = ["ours", "foreign", "floor", "openmpi", *TUNED, "mpich", "gloo", "torch"]
 
 
 def peers(build, ranks):
@@ -54,81 +63,102 @@ def peers(build, ranks):
     if (bench / "bench_peer_gloo").exists():
         found["gloo"] = (ddprun + [str(bench / "bench_peer_gloo"), "{directory}"], {})
     if subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True).returncode == 0:
-        found["torch"] = (ddprun + [str(HERE / "peer_torch.py")], {"PYTHON_EXEC": "/usr/bin/python3"})
+        found["torch"] = (ddprun + [str(HERE / "peer_torch.py")], {"PYTHON_EXEC": "/usr/bin/python3",
+                                                                         "BENCH_CACHE_STATE": str(bench / "bench_cache_state")})
     return found
 
 
-def cache_state(build):
-    ns = float(subprocess.run([str(build / "bench" / "bench_cache_state")], capture_output=True, check=True).stdout)
+def state_of(ns):
     return "far" if ns >= FAR_NS else "near"
 
 
+def label(cell):
+    """"OP BYTES", with the number of calls where many of them are the point."""
+    op, size, calls = cell.split(":")
+    return f"{op} {size}" + (f" x {calls}" if cell in STALL_CELLS else "")
+
+
+def cells_for(name, cells):
+    """Without those that a peer does not have, or that would take it minutes."""
+    return [cell for cell in cells if (cell not in STALL_CELLS or name in MEASURED_FOR_STALLS)
+            and not any(cell.split(":")[0].endswith(end) for end in LACKS.get(name, []))]
+
+
 def run_peer(command, environment, cells, seconds):
-    """cell -> (median us, p99.9 us)"""
+    """cell -> (median us, p99.9 us, ns between the CPUs before and after)"""
     with tempfile.TemporaryDirectory(prefix="bench-collectives-") as directory:
         words = [word.format(directory=directory) for word in command] + cells
-        done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, timeout=seconds)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    figures = {}
-    for line in done.stdout.splitlines():
-        op, size, median, late = line.split()
-        figures[f"{op} {int(size)}"] = (float(median), float(late))
-    return figures
+        return programs.parse_figures(programs.run([words], {**os.environ, **environment}, seconds))
+
+
+class Samples:
+    """state of the caches -> cell -> peer -> [(median us, p99.9 us)]. A cell of a round is one sample."""
+
+    def __init__(self):
+        self.by_state = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+        self.taken = self.dropped = 0
+
+    def add(self, name, figures):
+        for cell, (median, late, before, after) in figures.items():
+            self.taken += 1
+            if state_of(before) != state_of(after):
+                self.dropped += 1
+                continue
+            self.by_state[state_of(before)][label(cell)][name].append((median, late))
+
+    def medians(self, state):
+        """cell -> (peer -> median us, peer -> p99.9 / median)"""
+        return {cell: ({name: statistics.median(f[0] for f in row) for name, row in rows.items()},
+                       {name: statistics.median(f[1] / f[0] for f in row if f[0] > 0) for name, row in rows.items()})
+                for cell, rows in self.by_state[state].items()}
 
 
 def measure(build, ranks, cells, options):
-    """(state -> cell -> peer -> samples, whether to go on); prints what failed, once."""
-    samples = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    everybody, dropped, failed, go_on = peers(build, ranks), 0, set(), True
+    """(Samples, whether to go on); prints what failed, once."""
+    samples, failed, go_on = Samples(), set(), True
+    everybody = peers(build, ranks)
     names = [name for name in everybody if name not in options.without]
     try:
         for number in range(options.rounds):
-            for name in names[number % len(names):] + names[:number % len(names)]:
-                if name in failed:
+            turn = number % max(len(names), 1)
+            for name in names[turn:] + names[:turn]:
+                own = cells_for(name, cells)
+                if name in failed or not own:
                     continue
-                before = cache_state(build)
                 try:
-                    own = [cell for cell in cells if not (name in NO_SENDRECV and cell.startswith("sendrecv"))]
-                    figures = run_peer(*everybody[name], own, options.timeout)
-                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                    samples.add(name, run_peer(*everybody[name], own, options.timeout))
+                except RuntimeError as error:
                     failed.add(name)
                     print(f"{name} is left out: {error}", file=sys.stderr)
-                    continue
-                if cache_state(build) != before:
-                    dropped += 1
-                    continue
-                for cell, figure in figures.items():
-                    samples[before][cell][name].append(figure)
             print(f"{ranks} ranks: round {number + 1} of {options.rounds} done", file=sys.stderr)
     except KeyboardInterrupt:
         go_on = False
         print("interrupted: these are the figures until then", file=sys.stderr)
-    if dropped:
-        print(f"{dropped} samples dropped: the caches' state changed under them", file=sys.stderr)
+    if samples.dropped:
+        print(f"{samples.dropped} of {samples.taken} samples dropped: the caches' state changed under them",
+              file=sys.stderr)
     return samples, go_on
 
 
 def table(samples, ranks):
     lines = []
-    for state in sorted(samples):
-        names = [n for n in ("ours", "foreign", "floor", "openmpi", *TUNED, "mpich", "gloo", "torch")
-                 if any(n in row for row in samples[state].values())]
+    for state in sorted(samples.by_state):
+        medians = samples.medians(state)
+        names = [n for n in COLUMNS if any(n in median for median, _ in medians.values())]
         lines += [f"\n**{ranks} ranks, caches {state}**: median µs; in brackets: times ours\n",
                   "| | " + " | ".join(names) + " | best tuned | p99.9 / median, ours |",
                   "|---" * (len(names) + 3) + "|"]
-        for cell, row in samples[state].items():
-            median = {n: statistics.median(f[0] for f in row[n]) for n in names if row.get(n)}
-            if "ours" not in median:
+        for cell, (median, late) in medians.items():
+            ours = median.get("ours")
+            if not ours:
                 continue
-            ratio = {n: median[n] / median["ours"] for n in median}
-            fields = [f"{median[n]:.4g}" + (f" ({ratio[n]:.2f})" if n != "ours" else "") if n in median else "-"
+            fields = [f"{median[n]:.4g}" + (f" ({median[n] / ours:.2f})" if n != "ours" else "") if n in median else "-"
                       for n in names]
-            tuned = [ratio[n] for n in ("openmpi", *TUNED) if n in ratio]
-            late = statistics.median(f[1] / f[0] for f in row["ours"])
-            lines.append(f"| {cell} | " + " | ".join(fields) + f" | {min(tuned):.2f} | {late:.1f} |" if tuned
-                         else f"| {cell} | " + " | ".join(fields) + f" | - | {late:.1f} |")
-    return "\n".join(lines)
+            tuned = best_tuned(median)
+            lines.append(f"| {cell} | " + " | ".join(fields) + f" | {f'{tuned / ours:.2f}' if tuned else '-'} "
+                         f"| {late['ours']:.1f} |")
+    goals = goals_table(ranks, {state: samples.medians(state) for state in samples.by_state})
+    return "\n".join(lines) + (f"\n\n**Goals, {ranks} ranks**\n\n{goals}" if goals else "")
 
 
 def main():
@@ -144,12 +174,18 @@ def main():
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):  # ends the rounds, not the table
         signal.signal(number, signal.default_int_handler)
-    cells = options.cells or CELLS + (LARGE_CELLS if options.large else [])
+    unknown = set(options.without) - set(COLUMNS)
+    if unknown:
+        parser.error(f"--without: there is no column {', '.join(sorted(unknown))}; there are {', '.join(COLUMNS)}")
+    if "ours" in options.without:
+        parser.error("--without ours: the others are compared with it")
+    cells = options.cells or CELLS + STALL_CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
     try:
         for ranks in options.ranks:
-            everything[ranks], go_on = measure(options.build.resolve(), ranks, cells, options)
-            print(table(everything[ranks], ranks))
+            samples, go_on = measure(options.build.resolve(), ranks, cells, options)
+            everything[ranks] = samples.by_state
+            print(table(samples, ranks), flush=True)
             if not go_on:
                 break
     finally:  # a second signal may come at any time

@@ -24,6 +24,10 @@ public:
     void all_reduce(float* values, std::size_t count) override {
         group_.all_reduce({values, count}, ddp::ReduceOp::Sum).wait();
     }
+    void all_reduce_half(std::uint16_t* values, std::size_t count, ddprun::bench::Half type) override {
+        const auto dtype = type == ddprun::bench::Half::kF16 ? ddp::DType::f16 : ddp::DType::bf16;
+        group_.all_reduce({values, count, dtype}, ddp::ReduceOp::Sum).wait();
+    }
     void broadcast(float* values, std::size_t count) override { group_.broadcast({values, count}, 0).wait(); }
     void send_receive(float* values, std::size_t count) override {
         const int size = group_.size();
@@ -43,6 +47,7 @@ public:
         std::vector<ddp::ParamSpec> specs;
         for (std::size_t i = 0; i < counts.size(); ++i) specs.push_back({std::to_string(i), counts[i]});
         ddp::GradientReducer reducer(group_, specs);
+        for (std::size_t i = 0; foreign_ && i < counts.size(); ++i) reducer.bind(i, {allocate(counts[i]), counts[i]});
         const auto write = [&] {
             reducer.begin_backward();
             for (std::size_t i = 0; i < counts.size(); ++i)

@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -65,22 +67,33 @@ public:
         swap_bytes(reinterpret_cast<const char*>(values), reinterpret_cast<char*>(inbox_.data()),
                    count * sizeof(float) / share_);
     }
+    void all_reduce_half(std::uint16_t* values, std::size_t count, ddprun::bench::Half) override {
+        all_reduce(reinterpret_cast<float*>(values), count / 2);
+    }
     void broadcast(float* values, std::size_t count) override { all_reduce(values, count); }
     bool has_parts() const override { return true; }
     void reduce_scatter(float* values, std::size_t count) override { all_reduce(values, count / 2); }
     void all_gather(float* values, std::size_t count) override { all_reduce(values, count / 2); }
 
 private:
+    /// What a send or a recv has come to; 0 when it would have to wait.
+    static std::size_t moved(ssize_t result) {
+        if (result > 0) return static_cast<std::size_t>(result);
+        if (result < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+        throw std::runtime_error(result == 0 ? "the other end has closed" : std::strerror(errno));
+    }
     void swap_bytes(const char* out, char* in, std::size_t bytes) {
         std::size_t sent = 0;
         std::size_t received = 0;
         while (sent < bytes || received < bytes) {
-            const ssize_t out_now = sent < bytes ? ::send(socket_.get(), out + sent, bytes - sent, MSG_NOSIGNAL) : 0;
-            if (out_now > 0) sent += static_cast<std::size_t>(out_now);
-            const ssize_t in_now = received < bytes ? ::recv(socket_.get(), in + received, bytes - received, 0) : 0;
-            if (in_now > 0) received += static_cast<std::size_t>(in_now);
-            if (out_now > 0 || in_now > 0) continue;
-            if (sent == bytes && received == bytes) return;
+            std::size_t now = 0;
+            if (sent < bytes) sent += now = moved(::send(socket_.get(), out + sent, bytes - sent, MSG_NOSIGNAL));
+            if (received < bytes) {
+                const std::size_t in_now = moved(::recv(socket_.get(), in + received, bytes - received, 0));
+                received += in_now;
+                now += in_now;
+            }
+            if (now > 0) continue;
             const int events = (sent < bytes ? POLLOUT : 0) | (received < bytes ? POLLIN : 0);
             const auto soon = ddprun::Clock::now() + seconds(60);
             if (!native::wait_for(socket_.get(), static_cast<short>(events), soon)) throw std::runtime_error("stuck");

@@ -1,6 +1,8 @@
-"""torch.distributed with gloo; the loop of peer.hpp. usage: peer_torch.py CELL..."""
+"""torch.distributed with gloo; the loop of peer.hpp. usage: peer_torch.py CELL..., with BENCH_CACHE_STATE, a program"""
 
 import contextlib
+import os
+import subprocess
 import sys
 import time
 
@@ -17,7 +19,7 @@ def send_receive(values, inbox):
 
 
 def call(op, values, inbox):
-    if op == "all_reduce":
+    if op.startswith("all_reduce"):
         dist.all_reduce(values)
     elif op == "broadcast":
         dist.broadcast(values, 0)
@@ -79,18 +81,36 @@ def time_gradients(calls):
     return [backward(True) - alone for _ in range(calls)]
 
 
-def report(op, size, times):
+def look_at_caches():
+    """Of rank 0; the others leave it the CPUs meanwhile."""
+    ns = 0.0
+    dist.barrier()
+    if dist.get_rank() == 0:
+        ns = float(subprocess.run([os.environ["BENCH_CACHE_STATE"]], capture_output=True, check=True).stdout)
+    else:
+        time.sleep(0.02)
+    dist.barrier()
+    return ns
+
+
+def report(cell, times, before):
+    """What look_at_caches() says now; `before`: what it said last."""
     times.sort()
     median = largest(times[len(times) // 2])
     late = largest(times[min(len(times) - 1, len(times) * 999 // 1000)])
+    after = look_at_caches()
     if dist.get_rank() == 0:
-        print(op, size, f"{median:.4f}", f"{late:.4f}", flush=True)
+        print(cell, f"{median:.4f}", f"{late:.4f}", f"{before:.1f}", f"{after:.1f}", flush=True)
+    return after
 
 
-def run_cell(op, size, calls):
+def run_cell(cell, before):
+    op, size, calls = cell.split(":")
+    size, calls = int(size), int(calls)
     if op == "gradients":
-        return report(op, size, time_gradients(calls))
-    values = torch.ones(max(size // 4, 1))
+        return report(cell, time_gradients(calls), before)
+    dtype = torch.float16 if op.endswith(".f16") else torch.float32
+    values = torch.ones(max(size // (2 if dtype == torch.float16 else 4), 1), dtype=dtype)
     inbox = torch.empty_like(values)
     for _ in range(5):
         call(op, values, inbox)
@@ -104,11 +124,11 @@ def run_cell(op, size, calls):
         began = time.perf_counter()
         call(op, values, inbox)
         times.append((time.perf_counter() - began) * 1e6)
-    report(op, size, times)
+    return report(cell, times, before)
 
 
 dist.init_process_group("gloo", init_method="env://")
+caches_ns = look_at_caches()
 for cell in sys.argv[1:]:
-    op, size, calls = cell.split(":")
-    run_cell(op, int(size), int(calls))
+    caches_ns = run_cell(cell, caches_ns)
 dist.destroy_process_group()

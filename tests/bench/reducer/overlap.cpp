@@ -5,7 +5,8 @@
 // A backward of so many milliseconds of CPU time (it takes longer where ranks share a core) writes the gradients of
 // ResNet-50 one after the other. Three kinds of step take turns: without exchange, with the exchange after it, and with
 // each gradient marked when it is ready. Times are medians over the steps: a step's of the slowest rank; exposed is
-// what the last rank to end its backward waits, for the others wait for it as well.
+// what the last rank to end its backward waits, that is the least of all ranks: the others wait for its backward, too.
+// What the first one waits is beside it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -51,7 +52,8 @@ public:
 
     struct Times {
         double step_ms;
-        double exposed_ms;
+        double exposed_ms;  ///< what the rank that waits least has waited
+        double longest_ms;  ///< and the one that waits longest
     };
     Times step(Exchange exchange) {
         context_.world().barrier().wait();
@@ -67,9 +69,11 @@ public:
         reducer_.finish_backward();
         double step_ms = Milliseconds(Clock::now() - began).count();
         double exposed_ms = Milliseconds(reducer_.stats().exposed - exposed).count();
+        double longest_ms = exposed_ms;
         context_.world().all_reduce(ddp::buffer(step_ms), ddp::ReduceOp::Max).wait();
         context_.world().all_reduce(ddp::buffer(exposed_ms), ddp::ReduceOp::Min).wait();
-        return {step_ms, exposed_ms};
+        context_.world().all_reduce(ddp::buffer(longest_ms), ddp::ReduceOp::Max).wait();
+        return {step_ms, exposed_ms, longest_ms};
     }
 
 private:
@@ -111,20 +115,22 @@ std::optional<double> number(const char* text) {
 int main(int argc, char** argv) {
     const auto backward_ms = argc > 1 ? number(argv[1]) : 200.0;
     const auto steps = argc > 2 ? number(argv[2]) : 15.0;
-    if (!backward_ms || !steps || argc > 3) {
-        std::fprintf(stderr, "usage: ddprun --nproc_per_node N bench_overlap [BACKWARD_MS [STEPS]]\n");
+    if (!backward_ms || !steps || *steps < 1 || argc > 3) {
+        std::fprintf(stderr,
+                     "usage: ddprun --nproc_per_node N bench_overlap [BACKWARD_MS [STEPS]], at least one step\n");
         return 2;
     }
     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
     Trainer trainer(context, *backward_ms);
     constexpr Exchange kAll[] = {Exchange::kNone, Exchange::kAfter, Exchange::kOverlapped};
-    std::vector<double> step_ms[3], exposed_ms[3];
+    std::vector<double> step_ms[3], exposed_ms[3], longest_ms[3];
     for (int i = 0; i < int(*steps) + 2; ++i) {
         for (std::size_t kind = 0; kind < 3; ++kind) {
             const auto times = trainer.step(kAll[kind]);
             if (i < 2) continue;  // first page faults
             step_ms[kind].push_back(times.step_ms);
             exposed_ms[kind].push_back(times.exposed_ms);
+            longest_ms[kind].push_back(times.longest_ms);
         }
     }
     if (context.rank() != 0) return 0;
@@ -132,10 +138,10 @@ int main(int argc, char** argv) {
     const double exposed_after = median(exposed_ms[1]), exposed = median(exposed_ms[2]);
     std::printf("%d ranks, ResNet-50's gradients (102 MB), backward of %.0f ms of CPU time\n", context.world_size(),
                 *backward_ms);
-    std::printf("                        step ms  exposed ms\n");
-    std::printf("no exchange          %10.1f           -\n", none);
-    std::printf("exchange after it    %10.1f  %10.1f\n", after, exposed_after);
-    std::printf("overlapped           %10.1f  %10.1f\n", overlapped, exposed);
+    std::printf("                        step ms  exposed ms  longest wait ms\n");
+    std::printf("no exchange          %10.1f           -                -\n", none);
+    std::printf("exchange after it    %10.1f  %10.1f       %10.1f\n", after, exposed_after, median(longest_ms[1]));
+    std::printf("overlapped           %10.1f  %10.1f       %10.1f\n", overlapped, exposed, median(longest_ms[2]));
     std::printf("exposed: %.0f %% of the exchange that nothing hides; a step takes %.2f of the time\n",
                 100 * exposed / exposed_after, overlapped / after);
     return 0;

@@ -1,0 +1,76 @@
+"""The goals of the collectives inside a node, and whether figures reach them. Pure: medians in, a table out."""
+
+from dataclasses import dataclass
+
+TUNED = ["openmpi-nocma", "openmpi-ring", "openmpi-huge"]  # Open MPI's best settings; the best of them is taken per cell
+
+
+def best_tuned(median):
+    """Of Open MPI's, as installed included; None where none was measured."""
+    return min((median[name] for name in ("openmpi", *TUNED) if name in median), default=None)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`measure` is what is compared: "A/B", both columns or "tuned"; "ours", microseconds; "late", p99.9 / median."""
+    ranks: int
+    cell: str
+    measure: str
+    bound: float
+    at_most: bool = False
+
+    def value(self, median, late):
+        """median: column -> microseconds; late: column -> p99.9 / median. None: not measured."""
+        if self.measure == "late":
+            return late.get("ours")
+        known = {**median, "tuned": best_tuned(median)}
+        parts = [known.get(name) for name in self.measure.split("/")]
+        if None in parts:
+            return None
+        return parts[0] if len(parts) == 1 else parts[0] / parts[1]
+
+    def met(self, value):
+        return value <= self.bound if self.at_most else value >= self.bound
+
+    def text(self):
+        what = {"ours": "µs", "late": "p99.9 / median"}.get(self.measure, self.measure)
+        return f"{self.ranks} ranks, {self.cell}: {what} {'≤' if self.at_most else '≥'} {self.bound:g}"
+
+
+def _ratios(ranks, cell, **bounds):
+    return [Goal(ranks, cell, measure.replace("_", "/"), bound) for measure, bound in bounds.items()]
+
+
+GOALS = [
+    *_ratios(2, "all_reduce 26214400", openmpi_ours=4.5, tuned_ours=2.3, gloo_ours=13, floor_ours=0.9),
+    *_ratios(2, "all_reduce 268435456", openmpi_ours=6, tuned_ours=1.8, floor_ours=0.9),
+    *_ratios(2, "all_reduce 1048576", openmpi_ours=8, tuned_ours=3.5),
+    *_ratios(2, "all_reduce 65536", openmpi_ours=15, tuned_ours=6),
+    *_ratios(2, "all_reduce 8", openmpi_ours=1.8),
+    *_ratios(2, "barrier 0", openmpi_ours=1.8),
+    Goal(2, "all_reduce 8 x 100000", "late", 20, at_most=True),
+    *_ratios(2, "all_reduce 26214400", openmpi_foreign=2.5, tuned_foreign=1.4),
+    *_ratios(2, "all_reduce.f16 26214400", openmpi_ours=5),
+    *_ratios(2, "all_reduce.bf16 26214400", openmpi_ours=5),
+    *_ratios(2, "broadcast 26214400", tuned_ours=1),
+    *_ratios(2, "gradients 0", openmpi_ours=3, tuned_ours=1.7, torch_ours=8),
+    *_ratios(4, "all_reduce 26214400", openmpi_ours=6, tuned_ours=2.8, torch_ours=12),
+    Goal(4, "all_reduce 8", "ours", 2.5, at_most=True),
+    Goal(4, "all_reduce 8 x 100000", "late", 20, at_most=True),
+]
+
+
+def goals_table(ranks, figures):
+    """figures: state of the caches -> cell -> (median, late), as Goal.value wants them. Empty without goals."""
+    goals = [goal for goal in GOALS if goal.ranks == ranks]
+    states = sorted(figures)
+    if not goals or not states:
+        return ""
+    lines = ["| goal | " + " | ".join(states) + " |", "|---" * (len(states) + 1) + "|"]
+    for goal in goals:
+        fields = []
+        for state in states:
+            value = goal.value(*figures[state].get(goal.cell, ({}, {})))
+            fields.append("-" if value is None else f"{'yes' if goal.met(value) else '**no**'}: {value:.3g}")
+        lines.append(f"| {goal.text()} | " + " | ".join(fields) + " |")
+    return "\n".join(lines)
