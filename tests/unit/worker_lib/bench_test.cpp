@@ -40,7 +40,7 @@ class ThreeCollectives final : public ddp::detail::BackendImpl, private ddp::Are
 public:
     explicit ThreeCollectives(int good_calls) : good_calls_(good_calls) {}
     ddp::Backend kind() const override { return ddp::Backend::Nccl; }
-    std::shared_ptr<ddp::detail::WorkState> submit(ddp::detail::Operation operation) override {
+    std::shared_ptr<ddp::detail::WorkState> submit(ddp::detail::Operation&& operation) override {
         using ddp::detail::OpKind;
         if (operation.kind != OpKind::kAllReduce && operation.kind != OpKind::kBroadcast &&
             operation.kind != OpKind::kBarrier)
