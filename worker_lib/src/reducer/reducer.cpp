@@ -233,7 +233,7 @@ bool GradientReducer::Impl::end_marking() {
 
 /// While the finisher waits the trainer goes on with backward: only when that waits, too, the board says so.
 void GradientReducer::Impl::wait_for(Work& work) const {
-    if (!finisher_) return work.wait();
+    if (!finishes_aside()) return work.wait();
     if (detail::WorkState* const state = detail::WorkState::of(work)) state->wait();
 }
 
@@ -255,14 +255,20 @@ void GradientReducer::Impl::finish_bucket_aside(std::size_t b) noexcept {
         const std::lock_guard lock(mutex_);
         if (phase_ == Phase::kFailed) return;
     }
+    std::exception_ptr failure;
     try {
-        finish_bucket(b);
+        return finish_bucket(b);
     } catch (...) {
-        const std::lock_guard lock(mutex_);
-        if (phase_ == Phase::kFailed) return;  // as this is what comes of it
-        untold_ = std::current_exception();
+        failure = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kFailed) return;  // as this is what comes of it
+    try {
+        std::rethrow_exception(failure);
+    } catch (...) {
         fail();
     }
+    untold_ = std::move(failure);  // from here on it is the caller's alone
 }
 
 void GradientReducer::Impl::wait_for_buckets() {

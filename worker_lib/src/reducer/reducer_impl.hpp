@@ -91,6 +91,8 @@ private:
     void wait_for(Work& work) const;
     void finish_bucket(std::size_t b);
     void finish_bucket_aside(std::size_t b) noexcept;
+    /// Whether there is a finisher, for its own thread too: that must not look at finisher_, which may be ending.
+    [[nodiscard]] bool finishes_aside() const { return options_.hook || options_.on_bucket_done; }
     void wait_for_buckets();
     [[nodiscard]] ddprun::Duration waited_since(ddprun::TimePoint time) const;
     [[nodiscard]] std::vector<bool> used_anywhere();

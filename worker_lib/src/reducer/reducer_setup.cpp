@@ -67,8 +67,7 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
         storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
         params_.resize(specs_.size());
         make_buckets();
-        if (options_.hook || options_.on_bucket_done)
-            finisher_.emplace([this](std::size_t b) { finish_bucket_aside(b); });
+        if (finishes_aside()) finisher_.emplace([this](std::size_t b) { finish_bucket_aside(b); });
     });
 }
 
