@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <thread>
@@ -39,6 +40,20 @@ TEST_CASE("a rank that rang itself without end can still wake its neighbours", "
     CHECK_FALSE(has_rung(own));
     own.ring_own();
     CHECK(has_rung(own));
+}
+
+TEST_CASE("no ring is lost to another thread that silences the bell meanwhile", "[p2p][unit]") {
+    detail::Bell bell;
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        while (!stop) bell.silence();
+    });
+    for (int i = 0; i < 20'000; ++i) bell.ring_own();
+    stop = true;
+    other.join();
+    bell.silence();
+    bell.ring_own();
+    CHECK(has_rung(bell));
 }
 
 TEST_CASE("who waits for what another thread has just received does not sleep until its next look", "[p2p][unit]") {

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "worker_lib/src/native/flow.hpp"
+
 namespace ddp::detail {
 
 namespace {
@@ -51,29 +53,35 @@ void BroadcastStream::go_on(std::size_t open, std::size_t end) {
     end_ = cut_.before(end);
 }
 
+/// Whoever hands on says first that it is there, for its first piece waits for the root: so the others can tell whom
+/// they wait for.
 BroadcastStream::Course BroadcastStream::course_of(std::size_t from, std::size_t to) const {
-    if (to == root_ || (from != root_ && !hand_on_)) return {};
     Course course;
-    if (hand_on_) {
-        const std::size_t middle = from == root_ ? to : from;
-        course = {.first = (middle + nodes_ - root_ - 1) % nodes_, .stride = nodes_ - 1, .count = 0};
+    if (from == root_ || (hand_on_ && to != root_)) {
+        if (hand_on_) {
+            course.first = ((from == root_ ? to : from) + nodes_ - root_ - 1) % nodes_;
+            course.stride = nodes_ - 1;
+        }
+        if (course.first < pieces_) course.count = (pieces_ - course.first - 1) / course.stride + 1;
     }
-    if (course.first < pieces_) course.count = (pieces_ - course.first - 1) / course.stride + 1;
+    const bool hands_on = hand_on_ && from != root_ && to != root_;
+    if (hands_on || (opening_ && (from != root_ || course.count == 0))) course.openings = 1;
     return course;
 }
 
-std::size_t BroadcastStream::messages(const Course& course) const {
-    return std::max<std::size_t>(course.count, opening_ ? 1 : 0);
-}
-
-/// Of the piece that a message carries; the first one's if that is none.
+/// Of the piece that a message carries; an opening belongs to the first window.
 std::size_t BroadcastStream::number_of(const Course& course, std::size_t message) {
-    return course.count == 0 ? 0 : course.first + message * course.stride;
+    return message < course.openings ? 0 : course.first + (message - course.openings) * course.stride;
 }
 
-std::span<std::byte> BroadcastStream::piece(const Course& course, std::size_t number) const {
-    if (course.count == 0) return {};
-    const Range range = cut_.at(number);
+std::uint32_t BroadcastStream::step_of(const Course& course, std::size_t message) {
+    constexpr std::uint32_t kOpening = MessageHeader::kLastWords - 1;  // which no piece has
+    return message < course.openings ? kOpening : static_cast<std::uint32_t>(number_of(course, message));
+}
+
+std::span<std::byte> BroadcastStream::piece(const Course& course, std::size_t message) const {
+    if (message < course.openings) return {};
+    const Range range = cut_.at(number_of(course, message));
     return {place_(range.begin), range.size()};
 }
 
@@ -88,29 +96,31 @@ bool BroadcastStream::stops() const {
     });
 }
 
-std::size_t BroadcastStream::come_from_root() const { return peers_[root_ < own_ ? root_ : root_ - 1].come; }
+std::optional<std::size_t> BroadcastStream::source() const {
+    if (own_ == root_) return std::nullopt;
+    return root_ < own_ ? root_ : root_ - 1;
+}
+
+std::size_t BroadcastStream::come_from_root() const { return peers_[*source()].come; }
 
 NextOut BroadcastStream::next_out(std::size_t peer) {
     const Course course = course_of(own_, peers_[peer].node);
     std::size_t& given = peers_[peer].given;
     if (given == messages(course)) return {};
-    const std::size_t number = number_of(course, given);
     // What we hand on comes to us in the same order.
-    const bool comes_first = own_ != root_ && course.count > 0;
-    if (number >= open_ || (comes_first && come_from_root() <= given))
-        return {.turn = Turn::kLater, .step = 0, .bytes = {}};
-    ++given;
-    return {.turn = Turn::kNow, .step = static_cast<std::uint32_t>(number), .bytes = piece(course, number)};
+    const bool has_come = own_ == root_ || given < course.openings || come_from_root() > given - course.openings;
+    if (number_of(course, given) >= open_ || !has_come) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
+    const std::size_t message = given++;
+    return {.turn = Turn::kNow, .step = step_of(course, message), .bytes = piece(course, message)};
 }
 
 NextIn BroadcastStream::next_in(std::size_t peer) {
     const Course course = course_of(peers_[peer].node, own_);
     std::size_t& expected = peers_[peer].expected;
     if (expected == messages(course)) return {};
-    const std::size_t number = number_of(course, expected);
-    if (number >= open_) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
-    ++expected;
-    return {.turn = Turn::kNow, .step = static_cast<std::uint32_t>(number), .bytes = piece(course, number)};
+    if (number_of(course, expected) >= open_) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
+    const std::size_t message = expected++;
+    return {.turn = Turn::kNow, .step = step_of(course, message), .bytes = piece(course, message)};
 }
 
 }  // namespace ddp::detail

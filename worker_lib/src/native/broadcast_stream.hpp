@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,7 @@ public:
     [[nodiscard]] NextIn next_in(std::size_t peer) override;
     void sent(std::size_t peer) override { ++peers_[peer].sent; }
     void received(std::size_t peer) override { ++peers_[peer].come; }
+    [[nodiscard]] std::optional<std::size_t> source() const override;
     [[nodiscard]] bool stops() const override;
 
 private:
@@ -52,16 +54,18 @@ private:
         std::size_t expected = 0;  ///< from it
         std::size_t come = 0;
     };
-    /// The pieces that pass from one node to another: first, first + stride, …
+    /// What passes from one node to another: `openings` empty messages, then the pieces first, first + stride, …
     struct Course {
+        std::size_t openings = 0;
         std::size_t first = 0;
         std::size_t stride = 1;
         std::size_t count = 0;
     };
     [[nodiscard]] Course course_of(std::size_t from, std::size_t to) const;
-    [[nodiscard]] std::size_t messages(const Course& course) const;
+    [[nodiscard]] static std::size_t messages(const Course& course) { return course.openings + course.count; }
     [[nodiscard]] static std::size_t number_of(const Course& course, std::size_t message);
-    [[nodiscard]] std::span<std::byte> piece(const Course& course, std::size_t number) const;
+    [[nodiscard]] static std::uint32_t step_of(const Course& course, std::size_t message);
+    [[nodiscard]] std::span<std::byte> piece(const Course& course, std::size_t message) const;
     [[nodiscard]] bool ends(const Course& course, std::size_t done) const;
     [[nodiscard]] std::size_t come_from_root() const;
 

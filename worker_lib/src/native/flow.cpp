@@ -54,11 +54,12 @@ void Flow::send_more() {
 }
 
 void Flow::send_more(std::size_t socket) {
-    while (!sent_all(socket) && !link->sending_broken) {
+    for (std::size_t given = 0; !sent_all(socket) && !link->sending_broken && given < kTurnBytes;) {
         Rest rest(&out_header, const_cast<std::byte*>(out.data()), sent, socket);  // sendmsg does not write to it
         const ssize_t now = ::sendmsg(link->fd(socket), rest.message(), MSG_NOSIGNAL);
         if (now > 0) {
             sent.advance(socket, static_cast<std::size_t>(now));
+            given += static_cast<std::size_t>(now);
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {

@@ -39,6 +39,9 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 80);
 
+/// Of one message in one go, in bytes: then it is the other sockets' turn, and time to look around.
+inline constexpr std::size_t kTurnBytes = 1u << 20;
+
 struct Flow {
     int rank = 0;
     Link* link = nullptr;

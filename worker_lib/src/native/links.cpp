@@ -88,7 +88,7 @@ void Links::run(const Operation& operation, Stream* stream) {
         if (const auto now = ddprun::Clock::now(); waits && now >= look) {
             look = now + kLooking;
             node_.check_poison(operation);
-            if (now >= last_moment()) throw_late(operation);
+            if (is_over(last_moment(), stream)) throw_late(operation, stream);
         }
         // A message that is done, or what the stream has computed for one peer, may make others possible.
         if (moved || !looked_again) {
@@ -104,7 +104,7 @@ void Links::run(const Operation& operation, Stream* stream) {
             ::sched_yield();
             continue;
         }
-        wait(operation);
+        wait(operation, stream);
         // Whoever has not read all of a message cannot be ahead of us: what it sent last is its reason.
         for (Flow& flow : flows_) {
             if (flow.link->sending_broken && !flow.sent_all()) peer_lost(operation, flow, "it closed the connection");
@@ -152,10 +152,11 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
         peer_lost(operation, flow,
                   sockets == 1 ? cause : fmt::format("{} (connection {} of {})", cause, socket + 1, sockets));
     };
-    while (flow.expects(socket)) {
+    for (std::size_t taken = 0; flow.expects(socket) && taken < kTurnBytes;) {
         const bool had_header = flow.received.has_header();
         const ssize_t now = flow.receive_more(socket);
         if (now > 0) {
+            taken += static_cast<std::size_t>(now);
             if (!had_header && flow.received.has_header()) check_header(operation, flow);
         } else if (now == 0) {
             lost("it closed the connection");
@@ -171,7 +172,7 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
 ddprun::TimePoint Links::last_moment() const { return extended(network_deadline(node_.deadline()), kTelling); }
 
 /// Until a socket is ready, somebody interrupts, or it is time to look at the node again.
-void Links::wait(const Operation& operation) const {
+void Links::wait(const Operation& operation, const Stream* stream) const {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
     std::vector<Link*> links{nullptr};  // whose they are
     for (const Flow& flow : flows_) {
@@ -186,7 +187,8 @@ void Links::wait(const Operation& operation) const {
     }
     const auto now = ddprun::Clock::now();
     const auto deadline = network_deadline(node_.deadline());
-    const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(std::min(deadline, now + Waiter::kNap)));
+    const auto until = now < deadline ? std::min<ddprun::TimePoint>(deadline, now + Waiter::kNap) : now + kLooking;
+    const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(until));
     if (ready < 0 && errno != EINTR) throw_errno("poll failed", errno);
     if (waiting[0].revents != 0) {
         eventfd_t count = 0;
@@ -195,8 +197,7 @@ void Links::wait(const Operation& operation) const {
     for (std::size_t i = 1; i < waiting.size(); ++i) {
         if ((waiting[i].revents & POLLRDHUP) != 0) links[i]->sending_broken = true;
     }
-    if (now < (ready > 0 ? last_moment() : deadline)) return;
-    throw_late(operation);
+    if (is_over(ready > 0 ? last_moment() : deadline, stream)) throw_late(operation, stream);
 }
 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already

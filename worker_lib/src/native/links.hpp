@@ -70,12 +70,13 @@ private:
     [[nodiscard]] bool send_some(Flow& flow, std::size_t peer, Stream* stream) const;
     [[nodiscard]] bool receive_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const;
     void receive_on(const Operation& operation, Flow& flow, std::size_t socket) const;
-    void wait(const Operation& operation) const;
+    void wait(const Operation& operation, const Stream* stream) const;
 
     [[nodiscard]] ddprun::TimePoint last_moment() const;
 
     // What becomes of errors (links_failure.cpp).
-    [[noreturn]] void throw_late(const Operation& operation) const;
+    [[nodiscard]] bool is_over(ddprun::TimePoint limit, const Stream* stream) const;
+    [[noreturn]] void throw_late(const Operation& operation, const Stream* stream) const;
     void check_header(const Operation& operation, Flow& flow) const;
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
     void look_for_reason(const Operation& operation, Flow& flow) const;

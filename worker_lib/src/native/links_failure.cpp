@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/native/deadlines.hpp"
 #include "worker_lib/src/native/links.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 
@@ -23,6 +24,9 @@ using std::chrono::milliseconds;
 
 /// For the last words to and from a peer, when something has failed already.
 constexpr milliseconds kFarewell{250};
+/// Less than what neighbours give us besides kTelling.
+constexpr milliseconds kDoubt{200};
+static_assert(kDoubt < kTelling);
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -33,16 +37,23 @@ bool all_acknowledge(const Link& link) {
     return true;
 }
 
-/// Those to accuse of the late ones: hosts that acknowledge nothing, else those of whom the fewest messages have come,
-/// for whoever only waits for a third has sent all that it can.
-std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
+/// Those to accuse of the late ones: hosts that acknowledge nothing; else the one for whom the others wait as we do, if
+/// they have shown that they are there; else those of whom the fewest messages have come, for whoever only waits for a
+/// third has sent all that it can.
+std::vector<const Flow*> suspects(const std::vector<Flow>& flows, const Stream* stream) {
     std::vector<const Flow*> late;
     for (const Flow& flow : flows) {
         if (!flow.sent_all() || !flow.received_all()) late.push_back(&flow);
     }
+    const auto number = stream != nullptr ? stream->source() : std::nullopt;
+    const Flow* const source = number ? &flows[*number] : nullptr;
+    const auto is_there = [&](const Flow* flow) { return flow == source || flow->messages_in > 0; };
+    const bool all_wait = std::ranges::find(late, source) != late.end() && std::ranges::all_of(late, is_there);
     const auto answers = [](const Flow* flow) { return all_acknowledge(*flow->link); };
     if (!std::ranges::all_of(late, answers)) {
         std::erase_if(late, answers);
+    } else if (all_wait) {
+        late = {source};
     } else if (!late.empty()) {
         const auto come = [](const Flow* flow) { return flow->messages_in; };
         const std::uint64_t fewest = come(*std::ranges::min_element(late, {}, come));
@@ -53,11 +64,19 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows) {
 
 }  // namespace
 
-void Links::throw_late(const Operation& operation) const {
+/// Whether it is time to give up. Who would have to accuse several waits a little longer: one that they all wait for is
+/// known for certain to somebody else, who gives up now and tells.
+bool Links::is_over(ddprun::TimePoint limit, const Stream* stream) const {
+    const auto now = ddprun::Clock::now();
+    if (now < limit) return false;
+    return now >= extended(limit, kDoubt) || suspects(flows_, stream).size() < 2;
+}
+
+void Links::throw_late(const Operation& operation, const Stream* stream) const {
     std::vector<int> ranks;
     std::vector<std::string> names;
     bool silent = false;
-    for (const Flow* flow : suspects(flows_)) {
+    for (const Flow* flow : suspects(flows_, stream)) {
         ranks.push_back(flow->rank);
         names.push_back(flow->link->name);
         silent = !all_acknowledge(*flow->link);

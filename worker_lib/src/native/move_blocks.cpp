@@ -183,16 +183,18 @@ private:
     std::vector<std::span<const std::byte>> pack() const {
         std::vector<std::span<const std::byte>> messages(team_.nodes());
         std::vector<std::vector<std::span<const std::byte>>> pieces(team_.nodes());
-        std::size_t total = 0;
+        std::size_t total = 0;  // of those that are put together
         for (std::size_t node = 0; node < team_.nodes(); ++node) {
             if (static_cast<int>(node) == team_.topology.own_node) continue;
+            std::size_t to_node = 0;
             for (std::size_t i = static_cast<std::size_t>(node_.own_index()); i < leaving_[node].size();
                  i += carriers()) {
                 const Block& block = leaving_[node][i];
                 const std::size_t size = size_of_piece(block);
                 if (size > 0) pieces[node].emplace_back(source(block), size);
-                total += size;
+                to_node += size;
             }
+            if (pieces[node].size() > 1) total += to_node;
         }
         auto free = team_.scratch.sums.first(total);
         for (std::size_t node = 0; node < team_.nodes(); ++node) {

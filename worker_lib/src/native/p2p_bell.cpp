@@ -37,19 +37,21 @@ Bell::Bell() : name_(ddprun::random_id()), socket_(::socket(AF_UNIX, SOCK_DGRAM 
 }
 
 void Bell::silence() {
-    own_rung_ = false;
     std::array<char, 8> ring{};
     for (int i = 0; i < kMostRings && ::recv(socket_.get(), ring.data(), ring.size(), 0) >= 0; ++i) {
     }
+    // Only now: a ring between the two would be taken out, and would keep all later ones from being sent. An exchange,
+    // so that whoever looks around next sees what a ringer that found the flag set has written before.
+    own_rung_.exchange(false);
 }
 
 void Bell::ring_own() {
-    if (!own_rung_.exchange(true)) ring(name_);
+    if (!own_rung_.exchange(true) && !ring(name_)) own_rung_ = false;
 }
 
-void Bell::ring(std::string_view name) const {
+bool Bell::ring(std::string_view name) const {
     const auto [address, length] = address_of(name);
-    (void)::sendto(socket_.get(), "", 1, MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
+    return ::sendto(socket_.get(), "", 1, MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length) >= 0;
 }
 
 }  // namespace ddp::detail

@@ -26,7 +26,7 @@ public:
     /// What rang before is heard; look after it at what they rang for.
     void silence();
     /// Rings that of the neighbour. If it is gone, or has been rung often enough, nothing happens. Any thread.
-    void ring(std::string_view name) const;
+    bool ring(std::string_view name) const;
     /// Rings our own, once until silence(): what lies unheard in it fills the same buffer as what we send to others,
     /// who would not hear us. Any thread.
     void ring_own();

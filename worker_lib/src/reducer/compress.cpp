@@ -20,8 +20,8 @@ public:
                                                         group_->name() + "' and '" + group.name() +
                                                         "'. Make one for each");
         }
-        group_ = &group;
-        allocate_wires(plan);
+        allocate_wires(group.arena(), plan);
+        group_ = &group;  // only now: a reducer that could not be made never releases it
     }
 
     Work launch(const GradBucket& bucket) override {
@@ -50,7 +50,7 @@ private:
 
     /// A plan that is made anew has the same gradients in other buckets: their wires then need little more memory than
     /// before, if any, and an arena frees nothing. So they are cut from one block that is kept.
-    void allocate_wires(const BucketPlan& plan) {
+    void allocate_wires(Arena& arena, const BucketPlan& plan) {
         std::size_t needed = 0;
         offsets_.clear();
         tags_.clear();
@@ -60,7 +60,7 @@ private:
             needed += bucket.bytes / 2 + kAlignBytes - bucket.bytes / 2 % kAlignBytes;
         }
         if (needed <= room_) return;
-        memory_ = static_cast<std::byte*>(group_->arena().allocate(needed));
+        memory_ = static_cast<std::byte*>(arena.allocate(needed));
         room_ = needed;
     }
 

@@ -66,8 +66,8 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
         if (timeline_) timeline_row_ = timeline_->add_row();
         storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
         params_.resize(specs_.size());
-        make_buckets();
         if (finishes_aside()) finisher_.emplace([this](std::size_t b) { finish_bucket_aside(b); });
+        make_buckets();  // last, for now the hook is bound to us
     });
 }
 
