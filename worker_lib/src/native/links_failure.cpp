@@ -25,8 +25,8 @@ using std::chrono::milliseconds;
 /// For the last words to and from a peer, when something has failed already.
 constexpr milliseconds kFarewell{250};
 /// Less than what neighbours give us besides kTelling.
-constexpr milliseconds kDoubt{200};
-static_assert(kDoubt < kTelling);
+constexpr milliseconds kDoubt{100};
+static_assert(2 * kDoubt < kTelling);
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -64,12 +64,14 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows, const Stream* 
 
 }  // namespace
 
-/// Whether it is time to give up. Who would have to accuse several waits a little longer: one that they all wait for is
-/// known for certain to somebody else, who gives up now and tells.
+/// Whether it is time to give up. Who knows best is first, and tells the others: whose messages a host does not even
+/// acknowledge; then who waits for one rank only; then who would have to accuse several.
 bool Links::is_over(ddprun::TimePoint limit, const Stream* stream) const {
     const auto now = ddprun::Clock::now();
     if (now < limit) return false;
-    return now >= extended(limit, kDoubt) || suspects(flows_, stream).size() < 2;
+    const auto accused = suspects(flows_, stream);
+    const bool cut_off = std::ranges::any_of(accused, [](const Flow* flow) { return !all_acknowledge(*flow->link); });
+    return cut_off || now >= extended(limit, accused.size() < 2 ? kDoubt : 2 * kDoubt);
 }
 
 void Links::throw_late(const Operation& operation, const Stream* stream) const {
