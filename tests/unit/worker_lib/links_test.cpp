@@ -12,10 +12,12 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "worker_lib/src/native/deadlines.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
@@ -45,6 +47,16 @@ private:
     int sent_ = 0;
 };
 
+/// What the first peer has to send has come, what the second hands on has not.
+class HandedOn final : public detail::Stream {
+public:
+    NextOut next_out(std::size_t /*peer*/) override { return {}; }
+    NextIn next_in(std::size_t peer) override { return {peer == 0 ? Turn::kNever : Turn::kNow, 0, {}}; }
+    void sent(std::size_t /*peer*/) override {}
+    void received(std::size_t /*peer*/) override {}
+    [[nodiscard]] bool depends(std::size_t peer) const override { return peer == 1; }
+};
+
 using Ends = std::array<ddprun::UniqueFd, 2>;
 
 Ends pair_of_ends() {
@@ -53,17 +65,21 @@ Ends pair_of_ends() {
     return {ddprun::UniqueFd(ends[0]), ddprun::UniqueFd(ends[1])};
 }
 
-/// A rank alone on its node, with a connection to rank 1.
+/// A rank alone on its node, with connections to others.
 struct Rank {
-    Rank() {
-        auto ends = pair_of_ends();
-        peer = std::move(ends[1]);
-        Link link;
-        link.socket = std::move(ends[0]);
-        connect(0, std::move(link));
+    explicit Rank(int others = 1) {
+        std::map<int, Link> map;
+        for (int other = 1; other <= others; ++other) {
+            auto ends = pair_of_ends();
+            peers.push_back(std::move(ends[1]));
+            Link link;
+            link.socket = std::move(ends[0]);
+            link.name = "rank " + std::to_string(other);
+            map.emplace(other, std::move(link));
+        }
+        links.emplace("world", 0, 0, std::move(map), node);
     }
-    Rank(int rank, Link link) { connect(rank, std::move(link)); }
-    void connect(int rank, Link link) {
+    Rank(int rank, Link link) {
         std::map<int, Link> map;
         link.name = "its peer";
         map.emplace(1 - rank, std::move(link));
@@ -74,15 +90,16 @@ struct Rank {
         ranks[0].segment = Segment::create();
         return ranks;
     }
-    void exchange(Messages& messages, ddprun::TimePoint deadline) {
+    void exchange(detail::Stream& messages, ddprun::TimePoint deadline) {
         Operation operation;
         operation.deadline = deadline;
         node.begin(operation);
-        const std::array<int, 1> peers{1};
-        links->exchange(operation, peers, messages);
+        std::vector<int> ranks(peers.size());
+        std::iota(ranks.begin(), ranks.end(), 1);
+        links->exchange(operation, ranks, messages);
     }
 
-    ddprun::UniqueFd peer;
+    std::vector<ddprun::UniqueFd> peers;
     Node node{"world", alone(), 0};
     std::optional<Links> links;
 };
@@ -150,6 +167,14 @@ TEST_CASE("a rank whose messages flow sees that its node has failed, and its dea
         CHECK_THROWS_WITH(rank.exchange(messages, past), Catch::Contains("waited until its deadline"));
     }
     CHECK(messages.count() < Messages::kMessages);
+}
+
+TEST_CASE("who waits for what another hands on gives up last, for that one may know who is late", "[native][unit]") {
+    Rank rank(2);
+    HandedOn messages;
+    const auto deadline = ddprun::Clock::now();
+    CHECK_THROWS_WITH(rank.exchange(messages, deadline), Catch::Contains("rank 2"));
+    CHECK(ddprun::Clock::now() >= deadline + kTelling + 2 * kDoubt);
 }
 
 TEST_CASE("every byte of a payload passes over one socket, once and in order", "[native][unit]") {

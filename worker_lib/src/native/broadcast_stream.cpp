@@ -96,12 +96,13 @@ bool BroadcastStream::stops() const {
     });
 }
 
-std::optional<std::size_t> BroadcastStream::source() const {
-    if (own_ == root_) return std::nullopt;
-    return root_ < own_ ? root_ : root_ - 1;
+bool BroadcastStream::depends(std::size_t peer) const {
+    const Peer& from = peers_[peer];
+    return from.node != root_ && from.come >= course_of(from.node, own_).openings;
 }
 
-std::size_t BroadcastStream::come_from_root() const { return peers_[*source()].come; }
+/// Of a node that is not the root's.
+std::size_t BroadcastStream::come_from_root() const { return peers_[root_ < own_ ? root_ : root_ - 1].come; }
 
 NextOut BroadcastStream::next_out(std::size_t peer) {
     const Course course = course_of(own_, peers_[peer].node);

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,7 +42,7 @@ public:
     [[nodiscard]] NextIn next_in(std::size_t peer) override;
     void sent(std::size_t peer) override { ++peers_[peer].sent; }
     void received(std::size_t peer) override { ++peers_[peer].come; }
-    [[nodiscard]] std::optional<std::size_t> source() const override;
+    [[nodiscard]] bool depends(std::size_t peer) const override;
     [[nodiscard]] bool stops() const override;
 
 private:

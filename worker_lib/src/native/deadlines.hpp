@@ -13,7 +13,9 @@
 
 namespace ddp::detail {
 
-inline constexpr std::chrono::milliseconds kTelling{300};  ///< for the culprit's name to get from node to node
+inline constexpr std::chrono::milliseconds kTelling{500};  ///< for the culprit's name to get from node to node
+/// For who knows the culprit to be ahead of who only suspects one, between nodes.
+inline constexpr std::chrono::milliseconds kDoubt{150};
 /// A rank that waits for messages says so at least four times in this time, unless it is stopped.
 inline constexpr std::chrono::milliseconds kSilence{200};
 

@@ -24,9 +24,7 @@ using std::chrono::milliseconds;
 
 /// For the last words to and from a peer, when something has failed already.
 constexpr milliseconds kFarewell{250};
-/// Less than what neighbours give us besides kTelling.
-constexpr milliseconds kDoubt{100};
-static_assert(2 * kDoubt < kTelling);
+static_assert(3 * kDoubt < kTelling, "neighbours give us twice kTelling");
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -37,25 +35,28 @@ bool all_acknowledge(const Link& link) {
     return true;
 }
 
-/// Those to accuse of the late ones: hosts that acknowledge nothing; else the one for whom the others wait as we do, if
-/// they have shown that they are there; else those of whom the fewest messages have come, for whoever only waits for a
-/// third has sent all that it can.
+/// Whether what is to come from a peer may itself wait for messages from a third.
+bool depends(const std::vector<Flow>& flows, const Flow& flow, const Stream* stream) {
+    if (flow.received_all()) return false;
+    return stream != nullptr ? stream->depends(static_cast<std::size_t>(&flow - flows.data())) : flow.in_step > 0;
+}
+
+/// Those to accuse of the late ones: hosts that acknowledge nothing; else those who need not wait for a third; else, and
+/// of those, whoever has sent the fewest messages: who only waits has sent all that it can.
 std::vector<const Flow*> suspects(const std::vector<Flow>& flows, const Stream* stream) {
     std::vector<const Flow*> late;
     for (const Flow& flow : flows) {
         if (!flow.sent_all() || !flow.received_all()) late.push_back(&flow);
     }
-    const auto number = stream != nullptr ? stream->source() : std::nullopt;
-    const Flow* const source = number ? &flows[*number] : nullptr;
-    const auto is_there = [&](const Flow* flow) { return flow == source || flow->messages_in > 0; };
-    const bool all_wait = std::ranges::find(late, source) != late.end() && std::ranges::all_of(late, is_there);
     const auto answers = [](const Flow* flow) { return all_acknowledge(*flow->link); };
+    const auto may_wait = [&](const Flow* flow) { return depends(flows, *flow, stream); };
+    const auto come = [](const Flow* flow) { return flow->messages_in; };
     if (!std::ranges::all_of(late, answers)) {
         std::erase_if(late, answers);
-    } else if (all_wait) {
-        late = {source};
-    } else if (!late.empty()) {
-        const auto come = [](const Flow* flow) { return flow->messages_in; };
+        return late;
+    }
+    if (!std::ranges::all_of(late, may_wait)) std::erase_if(late, may_wait);
+    if (late.size() > 1) {
         const std::uint64_t fewest = come(*std::ranges::min_element(late, {}, come));
         std::erase_if(late, [&](const Flow* flow) { return come(flow) > fewest; });
     }
@@ -65,13 +66,15 @@ std::vector<const Flow*> suspects(const std::vector<Flow>& flows, const Stream* 
 }  // namespace
 
 /// Whether it is time to give up. Who knows best is first, and tells the others: whose messages a host does not even
-/// acknowledge; then who waits for one rank only; then who would have to accuse several.
+/// acknowledge; then who waits for one rank; then who waits for one that may itself wait for a third; then who would
+/// have to accuse several.
 bool Links::is_over(ddprun::TimePoint limit, const Stream* stream) const {
     const auto now = ddprun::Clock::now();
     if (now < limit) return false;
     const auto accused = suspects(flows_, stream);
-    const bool cut_off = std::ranges::any_of(accused, [](const Flow* flow) { return !all_acknowledge(*flow->link); });
-    return cut_off || now >= extended(limit, accused.size() < 2 ? kDoubt : 2 * kDoubt);
+    if (std::ranges::any_of(accused, [](const Flow* flow) { return !all_acknowledge(*flow->link); })) return true;
+    const int doubts = accused.size() > 1 ? 3 : accused.size() == 1 && depends(flows_, *accused[0], stream) ? 2 : 1;
+    return now >= extended(limit, doubts * kDoubt);
 }
 
 void Links::throw_late(const Operation& operation, const Stream* stream) const {

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 namespace ddp::detail {
@@ -36,8 +35,8 @@ public:
     /// The one that was given last is done: its memory is free, or holds what has come.
     virtual void sent(std::size_t peer) = 0;
     virtual void received(std::size_t peer) = 0;
-    /// The peer for whose messages all others may be waiting, if there is one: when it is late, it is the culprit.
-    [[nodiscard]] virtual std::optional<std::size_t> source() const { return std::nullopt; }
+    /// Whether what is now to come from a peer may itself wait for messages from a third: it need not be the culprit.
+    [[nodiscard]] virtual bool depends(std::size_t /*peer*/) const { return false; }
     /// Whether the exchange is to return now, to be gone on with later.
     [[nodiscard]] virtual bool stops() const { return false; }
 };

@@ -235,4 +235,10 @@ void SumStream::received(std::size_t peer) {
     parts_.spread(part_of(node, in.results - 1));
 }
 
+/// A result is added up of what comes from all.
+bool SumStream::depends(std::size_t peer) const {
+    const Line& in = peers_[peer].in;
+    return in.in_hand && in.phase == Phase::kResult;
+}
+
 }  // namespace ddp::detail
