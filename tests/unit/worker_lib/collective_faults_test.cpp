@@ -170,8 +170,8 @@ TEST_CASE("a rank killed inside any collective, send or receive is named by all 
 
 TEST_CASE("a rank stopped inside any collective, send or receive is named by all others at the deadline",
           "[faults][unit]") {
-    constexpr std::int64_t kDeadlineMs = 700;
-    const Expected expected{.code = ErrorCode::Timeout, .least_ms = kDeadlineMs - 200, .most_ms = 2500};
+    constexpr std::int64_t kDeadlineMs = 1500;  // what a busy machine takes for an operation is less
+    const Expected expected{.code = ErrorCode::Timeout, .least_ms = kDeadlineMs - 200, .most_ms = kDeadlineMs + 1800};
     for (const Scene& scene : kScenes) {
         if (!scene.always && rounds() == 1) continue;
         DYNAMIC_SECTION(scene.name()) {
