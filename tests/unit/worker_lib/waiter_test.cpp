@@ -4,9 +4,11 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "worker_lib/src/native/node.hpp"
 
 using ddp::detail::Control;
 using ddp::detail::Waiter;
@@ -23,8 +25,9 @@ TEST_CASE("on a busy machine a waiter looks after its deadlines in time", "[nati
     const auto own = std::make_unique<Control>();
     const auto began = std::chrono::steady_clock::now();
     struct Checked {};
-    CHECK_THROWS_AS(
-        Waiter(*own, 1, ddp::detail::WakerFence::kItself).wait([] { return false; }, [] { throw Checked(); }), Checked);
+    CHECK_THROWS_AS(Waiter(*own, 1, ddp::detail::WakerFence::kItself)
+                        .wait([] { return false; }, [] { return true; }, [] { throw Checked(); }),
+                    Checked);
     const auto waited = std::chrono::steady_clock::now() - began;
     busy = false;
     for (std::thread& other : others) other.join();
@@ -58,9 +61,41 @@ TEST_CASE("who falls asleep while a peer changes what it waits for is woken, who
     });
     int overslept = 0;
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
-        waiting.wait([&] { return waker->arrived.load(std::memory_order_acquire) == round; }, [&] { ++overslept; });
+        waiting.wait([&] { return waker->arrived.load(std::memory_order_acquire) == round; }, [] { return true; },
+                     [&] { ++overslept; });
         seen.store(round);
     }
     peer.join();
     CHECK(overslept <= 2);  // a nap that a busy machine makes last; each lost wake-up would be one, too
+}
+
+TEST_CASE("where ranks share cores a waiter spins unless a peer that it waits for needs its core", "[native][unit]") {
+    const bool needed = GENERATE(true, false);
+    const auto own = std::make_unique<Control>();
+    const Waiter waiter(*own, ddp::detail::usable_cores() + 1, ddp::detail::WakerFence::kItself);
+    int looks = 0;
+    std::vector<int> asked;  // after so many looks
+    waiter.wait(
+        [&] {
+            ++looks;
+            return asked.size() == 2;
+        },
+        [&] {
+            asked.push_back(looks);
+            return needed;
+        },
+        [] {});
+    CHECK(asked == std::vector<int>{0, needed ? 1 : 41});
+}
+
+TEST_CASE("where ranks share cores each says on which it is", "[native][unit]") {
+    using ddp::detail::LocalRank;
+    using ddp::detail::Segment;
+    const bool crowded = GENERATE(true, false);
+    std::vector<LocalRank> ranks(crowded ? static_cast<std::size_t>(ddp::detail::usable_cores()) + 1 : 1);
+    for (LocalRank& rank : ranks) rank.segment = Segment::create();
+    const auto segment = ranks[0].segment;
+    ddp::detail::Node node("world", std::move(ranks), 0);
+    node.open({}, {});
+    CHECK((segment->control().core.load() > 0) == crowded);
 }

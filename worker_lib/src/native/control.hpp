@@ -68,6 +68,9 @@ struct Control {
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};
     /// Futex word, counted up by those who wake the owner.
     std::atomic<std::uint32_t> wake{0};
+    /// 1 + the core on which the owner opened its last operation, where ranks share cores; 0: unknown. Owner writes,
+    /// and only if it changes.
+    std::atomic<std::uint32_t> core{0};
     /// Whether sleepers may carry out the owner's fences. Owner writes, before peers see this page.
     bool allows_remote_fences = false;
     /// 0, or 1 + local index of the rank that made the group unusable: its `failure` says why. Any peer writes, the

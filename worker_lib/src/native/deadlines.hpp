@@ -27,9 +27,13 @@ inline constexpr std::chrono::milliseconds kSilence{200};
 [[nodiscard]] inline ddprun::TimePoint network_deadline(ddprun::TimePoint deadline) {
     return extended(deadline, kTelling);
 }
-/// For ranks of the own node that wait for messages.
-[[nodiscard]] inline ddprun::TimePoint finishing_deadline(ddprun::TimePoint deadline) {
+/// The same where messages trickle on: what there is to read may be the reason.
+[[nodiscard]] inline ddprun::TimePoint last_network_deadline(ddprun::TimePoint deadline) {
     return extended(deadline, 2 * kTelling);
+}
+/// For ranks of the own node that wait for messages: they are to give up first, however much they doubt.
+[[nodiscard]] inline ddprun::TimePoint finishing_deadline(ddprun::TimePoint deadline) {
+    return extended(deadline, 3 * kTelling);
 }
 
 }  // namespace ddp::detail

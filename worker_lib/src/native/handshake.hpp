@@ -21,7 +21,7 @@ namespace ddp::detail {
 
 /// Ranks of different versions do not meet. To be counted up with every change to what ranks read from each other: the
 /// layout of Control and of what lies in staging slots, the sizes of pieces, the order and steps of messages.
-inline constexpr std::uint32_t kProtocolVersion = 7;
+inline constexpr std::uint32_t kProtocolVersion = 8;
 
 /// First bytes on every connection, in both directions.
 struct Hello {

@@ -88,7 +88,7 @@ void Links::run(const Operation& operation, Stream* stream) {
         if (const auto now = ddprun::Clock::now(); waits && now >= look) {
             look = now + kLooking;
             node_.check_poison(operation);
-            if (is_over(last_moment(), stream)) throw_late(operation, stream);
+            check_late(operation, last_moment(), stream);
         }
         // A message that is done, or what the stream has computed for one peer, may make others possible.
         if (moved || !looked_again) {
@@ -169,7 +169,7 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
 }
 
 /// What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
-ddprun::TimePoint Links::last_moment() const { return extended(network_deadline(node_.deadline()), kTelling); }
+ddprun::TimePoint Links::last_moment() const { return last_network_deadline(node_.deadline()); }
 
 /// Until a socket is ready, somebody interrupts, or it is time to look at the node again.
 void Links::wait(const Operation& operation, const Stream* stream) const {
@@ -197,7 +197,7 @@ void Links::wait(const Operation& operation, const Stream* stream) const {
     for (std::size_t i = 1; i < waiting.size(); ++i) {
         if ((waiting[i].revents & POLLRDHUP) != 0) links[i]->sending_broken = true;
     }
-    if (is_over(ready > 0 ? last_moment() : deadline, stream)) throw_late(operation, stream);
+    check_late(operation, ready > 0 ? last_moment() : deadline, stream);
 }
 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already

@@ -75,8 +75,7 @@ private:
     [[nodiscard]] ddprun::TimePoint last_moment() const;
 
     // What becomes of errors (links_failure.cpp).
-    [[nodiscard]] bool is_over(ddprun::TimePoint limit, const Stream* stream) const;
-    [[noreturn]] void throw_late(const Operation& operation, const Stream* stream) const;
+    void check_late(const Operation& operation, ddprun::TimePoint limit, const Stream* stream) const;
     void check_header(const Operation& operation, Flow& flow) const;
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
     void look_for_reason(const Operation& operation, Flow& flow) const;

@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 
 /// For the last words to and from a peer, when something has failed already.
 constexpr milliseconds kFarewell{250};
-static_assert(3 * kDoubt < kTelling, "neighbours give us twice kTelling");
+static_assert(3 * kDoubt < kTelling, "neighbours give us one kTelling more than messages");
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -41,54 +41,53 @@ bool depends(const std::vector<Flow>& flows, const Flow& flow, const Stream* str
     return stream != nullptr ? stream->depends(static_cast<std::size_t>(&flow - flows.data())) : flow.in_step > 0;
 }
 
-/// Those to accuse of the late ones: hosts that acknowledge nothing; else those who need not wait for a third; else, and
-/// of those, whoever has sent the fewest messages: who only waits has sent all that it can.
-std::vector<const Flow*> suspects(const std::vector<Flow>& flows, const Stream* stream) {
+/// Those to accuse of the late ones.
+struct Suspects {
+    std::vector<const Flow*> flows;
+    bool cut_off = false;  ///< their hosts acknowledge nothing
+};
+
+/// Hosts that acknowledge nothing; else those who need not wait for a third; else, and of those, whoever has sent the
+/// fewest messages: who only waits has sent all that it can.
+Suspects suspects(const std::vector<Flow>& flows, const Stream* stream) {
     std::vector<const Flow*> late;
     for (const Flow& flow : flows) {
         if (!flow.sent_all() || !flow.received_all()) late.push_back(&flow);
     }
-    const auto answers = [](const Flow* flow) { return all_acknowledge(*flow->link); };
+    std::vector<const Flow*> silent = late;
+    std::erase_if(silent, [](const Flow* flow) { return all_acknowledge(*flow->link); });
+    if (!silent.empty()) return {std::move(silent), true};
     const auto may_wait = [&](const Flow* flow) { return depends(flows, *flow, stream); };
-    const auto come = [](const Flow* flow) { return flow->messages_in; };
-    if (!std::ranges::all_of(late, answers)) {
-        std::erase_if(late, answers);
-        return late;
-    }
     if (!std::ranges::all_of(late, may_wait)) std::erase_if(late, may_wait);
     if (late.size() > 1) {
+        const auto come = [](const Flow* flow) { return flow->messages_in; };
         const std::uint64_t fewest = come(*std::ranges::min_element(late, {}, come));
         std::erase_if(late, [&](const Flow* flow) { return come(flow) > fewest; });
     }
-    return late;
+    return {std::move(late), false};
 }
 
 }  // namespace
 
-/// Whether it is time to give up. Who knows best is first, and tells the others: whose messages a host does not even
+/// Gives up when it is time to. Who knows best is first, and tells the others: whose messages a host does not even
 /// acknowledge; then who waits for one rank; then who waits for one that may itself wait for a third; then who would
 /// have to accuse several.
-bool Links::is_over(ddprun::TimePoint limit, const Stream* stream) const {
+void Links::check_late(const Operation& operation, ddprun::TimePoint limit, const Stream* stream) const {
     const auto now = ddprun::Clock::now();
-    if (now < limit) return false;
-    const auto accused = suspects(flows_, stream);
-    if (std::ranges::any_of(accused, [](const Flow* flow) { return !all_acknowledge(*flow->link); })) return true;
-    const int doubts = accused.size() > 1 ? 3 : accused.size() == 1 && depends(flows_, *accused[0], stream) ? 2 : 1;
-    return now >= extended(limit, doubts * kDoubt);
-}
-
-void Links::throw_late(const Operation& operation, const Stream* stream) const {
+    if (now < limit) return;
+    const auto [accused, cut_off] = suspects(flows_, stream);
+    int doubts = 0;
+    if (!cut_off) doubts = accused.size() > 1 ? 3 : accused.size() == 1 && depends(flows_, *accused[0], stream) ? 2 : 1;
+    if (now < extended(limit, doubts * kDoubt)) return;
     std::vector<int> ranks;
     std::vector<std::string> names;
-    bool silent = false;
-    for (const Flow* flow : suspects(flows_, stream)) {
+    for (const Flow* flow : accused) {
         ranks.push_back(flow->rank);
         names.push_back(flow->link->name);
-        silent = !all_acknowledge(*flow->link);
     }
     const std::string why =
-        silent ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
-               : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
+        cut_off ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
+                : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
     throw Error(ErrorCode::Timeout,
                 fmt::format("group '{}': rank {} waited until its deadline for {} in {}; {}", group_, own_rank_,
                             list_of(std::move(names)), describe(operation), why),

@@ -1,6 +1,7 @@
 #include "worker_lib/src/native/node.hpp"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,9 @@ void prefetch_for_writing(const void* address) {
     __builtin_prefetch(address, 1);
 #endif
 }
+
+/// As Control::core counts them.
+std::uint32_t this_core() { return static_cast<std::uint32_t>(::sched_getcpu() + 1); }
 
 WakerFence waker_fence(const std::vector<LocalRank>& ranks) {
     const bool all =
@@ -111,6 +115,7 @@ void Node::announce(const Operation& operation, const Places& places, std::span<
     meeting.identity = identity_of(operation);
     meeting.through = own().through.load(std::memory_order_relaxed);
     if (!data.empty()) std::memcpy(meeting.data.data(), data.data(), data.size());
+    say_core();
     meeting.number.store(opened_, std::memory_order_release);
     wake_all();
 }
@@ -118,6 +123,24 @@ void Node::announce(const Operation& operation, const Places& places, std::span<
 /// Until we are through with a meeting, no other takes its place.
 bool Node::has_opened(int index, std::uint64_t number) const {
     return control(index).meetings[number % kAhead].number.load(std::memory_order_acquire) == number;
+}
+
+/// For peers that wait for us where ranks share cores.
+void Node::say_core() const {
+    if (!waiter_.crowded()) return;
+    const std::uint32_t core = this_core();
+    if (own().core.load(std::memory_order_relaxed) != core) own().core.store(core, std::memory_order_relaxed);
+}
+
+/// Whether one of those from `first` on that have not come was on our core when it was seen last.
+template <typename HasCome>
+bool Node::needs_our_core(int first, HasCome has_come) const {
+    const std::uint32_t ours = this_core();
+    for (int i = first; i < size(); ++i) {
+        const std::uint32_t core = control(i).core.load(std::memory_order_relaxed);
+        if ((core == ours || core == 0) && !has_come(i)) return true;
+    }
+    return false;
 }
 
 void Node::join(const Operation& operation) {
@@ -129,11 +152,13 @@ void Node::join(const Operation& operation) {
 
 bool Node::try_join() {
     const std::uint64_t number = joined_ + 1;
+    const auto has_come = [&](int i) { return has_opened(i, number); };
     int next = 0;  // all before it have come
-    const bool all = waiter_.glance([&] {
-        while (next < size() && has_opened(next, number)) ++next;
+    const auto all_have_come = [&] {
+        while (next < size() && has_come(next)) ++next;
         return next == size();
-    });
+    };
+    const bool all = waiter_.glance(all_have_come, [&] { return needs_our_core(next, has_come); });
     if (!all) return false;
     const Identity& own_identity = own().meetings[number % kAhead].identity;
     std::uint64_t least = number;
@@ -157,6 +182,7 @@ void Node::done(const Operation& operation) {
 
 void Node::barrier(const Operation& operation) {
     ++barriers_;
+    say_core();
     own().arrived.store(barriers_, std::memory_order_release);
     wake_all();
     wait_for_all(operation, [this](int i) { return control(i).arrived.load(std::memory_order_acquire) >= barriers_; });
@@ -172,7 +198,8 @@ void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
         return next == size();
     };
     Silence silence;
-    waiter_.wait([&] { return all_have_come() || poisoned(); }, [&] { check_progress(operation, silence, has_come); });
+    waiter_.wait([&] { return all_have_come() || poisoned(); }, [&] { return needs_our_core(next, has_come); },
+                 [&] { check_progress(operation, silence, has_come); });
     // If all have come, the failure is about something later. Looked at once more: the last may have come and failed
     // between our looks at it and at the failure.
     if (!all_have_come()) check_poison(operation);

@@ -146,6 +146,9 @@ private:
     [[nodiscard]] bool has_room_for_us(int index) const;
     [[nodiscard]] bool has_room();
     [[nodiscard]] bool has_opened(int index, std::uint64_t number) const;
+    void say_core() const;
+    template <typename HasCome>
+    [[nodiscard]] bool needs_our_core(int first, HasCome has_come) const;
     void announce(const Operation& operation, const Places& places, std::span<const std::byte> data);
     template <typename HasCome>
     void wait_for_all(const Operation& operation, HasCome has_come) const;

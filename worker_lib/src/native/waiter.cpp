@@ -13,10 +13,6 @@ namespace ddp::detail {
 
 namespace {
 
-/// Between two yields: 1 to 3 µs, depending on what a pause takes. Measured with 2 ranks on 2 cores, whose trainers'
-/// threads take turns with ours: 2,000 in one go made 8 bytes take 120 µs.
-constexpr int kPauses = 40;
-
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t),
               "the kernel sees the atomic as a plain word");
 
@@ -42,7 +38,7 @@ bool allow_remote_fences() {
 }
 
 Waiter::Waiter(Control& own, int local_ranks, WakerFence fence)
-    : own_(own), pauses_(local_ranks <= usable_cores() ? kPauses : 0), fence_(fence) {}
+    : own_(own), crowded_(local_ranks > usable_cores()), fence_(fence) {}
 
 void Waiter::pause() {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,6 +1,7 @@
 #pragma once
 // Waiter: how a rank waits for memory that a peer writes, and how it wakes peers that wait. Spin, then yield, then
-// sleep on a futex; with more ranks than cores there is no spinning, for the peer needs the core.
+// sleep on a futex. With more ranks than cores it yields at once to a peer that needs this core, and only to such: a
+// switch to one that waits, too, and back again takes longer than what it waits for.
 //
 // A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
 // Between its two steps each has a fence, so at least one of the two sees the other. Sleep is rare and wakers are in a
@@ -33,15 +34,21 @@ public:
     /// kSleeper: only where all ranks of the node allow it.
     Waiter(Control& own, int local_ranks, WakerFence fence);
 
+    /// Whether there are more ranks than cores.
+    [[nodiscard]] bool crowded() const { return crowded_; }
+
     /// Returns when ready() says so. Calls check() after every nap; it ends the wait by throwing. ready() may look at
-    /// what peers have stored before they called fence() and wake().
-    template <typename Ready, typename Check>
-    void wait(Ready ready, Check check) const {
+    /// what peers have stored before they called fence() and wake(). needed(): whether a peer that we wait for needs
+    /// our core; asked only if it is crowded.
+    template <typename Ready, typename Needed, typename Check>
+    void wait(Ready ready, Needed needed, Check check) const {
         auto enough = ddprun::TimePoint::max();
         for (int i = 0; i < kYields; ++i) {
-            for (int j = 0; j < pauses_; ++j) {
-                if (ready()) return;
-                pause();
+            if (!crowded_ || !needed()) {
+                for (int j = 0; j < kPauses; ++j) {
+                    if (ready()) return;
+                    pause();
+                }
             }
             if (ready()) return;
             yield();
@@ -57,19 +64,22 @@ public:
         }
     }
 
-    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond at most,
-    /// and where the peers need the cores, one turn of theirs.
-    template <typename Ready>
-    [[nodiscard]] bool glance(Ready ready) const {
-        if (pauses_ == 0) {
-            if (ready()) return true;
-            yield();
-        }
-        for (int i = 0; i < pauses_; ++i) {
-            if (ready()) return true;
-            if (i >= kWithoutPause) pause();
-        }
-        return ready();
+    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond or two, and
+    /// where peers need this core, until each has had a short turn.
+    template <typename Ready, typename Needed>
+    [[nodiscard]] bool glance(Ready ready, Needed needed) const {
+        if (!crowded_) return spin(ready);
+        if (ready()) return true;
+        const auto enough = ddprun::Clock::now() + kTurns;
+        do {
+            if (!needed()) {
+                if (spin(ready)) return true;
+            } else {
+                yield();
+                if (ready()) return true;
+            }
+        } while (ddprun::Clock::now() < enough);
+        return false;
     }
 
     /// Between a change for which peers may wait, and wake().
@@ -90,8 +100,10 @@ public:
 
 private:
     static constexpr int kYields = 200;
-    /// Looks of glance(): what is on its way comes between two pauses.
+    /// Looks of spin(): what is on its way comes between two pauses.
     static constexpr int kWithoutPause = 8;
+    /// Several switches between ranks that wait, too; less than the time slice of one that computes.
+    static constexpr auto kTurns = std::chrono::microseconds(20);
     /// On a busy machine each yield lasts for the others' time slices: 200 took seconds, past deadlines.
     static constexpr auto kYielding = std::chrono::milliseconds(10);
 
@@ -116,6 +128,15 @@ private:
     };
 
     template <typename Ready>
+    [[nodiscard]] static bool spin(Ready& ready) {
+        for (int i = 0; i < kPauses; ++i) {
+            if (ready()) return true;
+            if (i >= kWithoutPause) pause();
+        }
+        return ready();
+    }
+
+    template <typename Ready>
     void nap(Ready ready, std::chrono::nanoseconds longest) const {
         const std::uint32_t ticket = own_.wake.load(std::memory_order_seq_cst);
         if (!ready()) sleep(own_.wake, ticket, longest);
@@ -125,8 +146,12 @@ private:
     static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest);
     static void wake_sleeper(Control& peer);
 
+    /// Between two yields: 1 to 3 µs, depending on what a pause takes. Measured with 2 ranks on 2 cores, whose
+    /// trainers' threads take turns with ours: 2,000 in one go made 8 bytes take 120 µs.
+    static constexpr int kPauses = 40;
+
     Control& own_;
-    const int pauses_;
+    const bool crowded_;
     const WakerFence fence_;
 };
 
