@@ -78,6 +78,9 @@ def label(cell):
     return f"{op} {size}" + (f" x {calls}" if cell in STALL_CELLS else "")
 
 
+STALLS = {label(cell) for cell in STALL_CELLS}
+
+
 def cells_for(name, cells):
     """Without those that a peer does not have, or that would take it minutes."""
     return [cell for cell in cells if (cell not in STALL_CELLS or name in MEASURED_FOR_STALLS)
@@ -107,9 +110,12 @@ class Samples:
             self.by_state[state_of(before)][label(cell)][name].append((median, late))
 
     def medians(self, state):
-        """cell -> (peer -> median us, peer -> p99.9 / median)"""
+        """cell -> (peer -> median us, peer -> p99.9 / median: of the rounds' the median, or the worst where stalls are
+        looked for)"""
+        def middle(cell, row):
+            return (max if cell in STALLS else statistics.median)([f[1] / f[0] for f in row if f[0] > 0])
         return {cell: ({name: statistics.median(f[0] for f in row) for name, row in rows.items()},
-                       {name: statistics.median(f[1] / f[0] for f in row if f[0] > 0) for name, row in rows.items()})
+                       {name: middle(cell, row) for name, row in rows.items()})
                 for cell, rows in self.by_state[state].items()}
 
 
@@ -146,8 +152,8 @@ def table(samples, ranks):
         medians = samples.medians(state)
         names = [n for n in COLUMNS if any(n in median for median, _ in medians.values())]
         lines += [f"\n**{ranks} ranks, caches {state}**: median µs; in brackets: times ours\n",
-                  "| | " + " | ".join(names) + " | best tuned | p99.9 / median, ours |",
-                  "|---" * (len(names) + 3) + "|"]
+                  "| | " + " | ".join(names) + " | best tuned | p99.9 / median, ours | rounds, ours |",
+                  "|---" * (len(names) + 4) + "|"]
         for cell, (median, late) in medians.items():
             ours = median.get("ours")
             if not ours:
@@ -156,7 +162,7 @@ def table(samples, ranks):
                       for n in names]
             tuned = best_tuned(median)
             lines.append(f"| {cell} | " + " | ".join(fields) + f" | {f'{tuned / ours:.2f}' if tuned else '-'} "
-                         f"| {late['ours']:.1f} |")
+                         f"| {late['ours']:.1f} | {len(samples.by_state[state][cell]['ours'])} |")
     goals = goals_table(ranks, {state: samples.medians(state) for state in samples.by_state})
     return "\n".join(lines) + (f"\n\n**Goals, {ranks} ranks**\n\n{goals}" if goals else "")
 

@@ -151,7 +151,7 @@ inline void call(Peer& peer, const Cell& cell, float* values) {
 /// are called back to back, for a barrier between them would cost more than they do.
 inline std::vector<double> time_calls(Peer& peer, const Cell& cell, float* values) {
     using Clock = std::chrono::steady_clock;
-    constexpr std::size_t kLarge = 256 << 10;
+    constexpr std::size_t kLarge = 64 << 10;
     const auto once = [&] { call(peer, cell, values); };
     if (cell.bytes >= kLarge) {
         return time_each(

@@ -50,8 +50,11 @@ def parse_figures(text):
     """cell -> (median us, p99.9 us, ns between the CPUs before and after), from the lines of peer.hpp."""
     figures = {}
     for line in text.splitlines():
-        cell, *numbers = line.split()
-        figures[cell] = tuple(float(number) for number in numbers)
+        cell, *numbers = line.split() or [""]
+        try:
+            figures[cell] = tuple(float(number) for number in numbers)
+        except ValueError:
+            numbers = []
         if len(numbers) != 4:
             raise RuntimeError(f"not a line of figures: {line}")
     return figures

@@ -28,6 +28,18 @@ class Figures(unittest.TestCase):
                          {"all_reduce.f16:8:3": (1.5, 2.5, 100.0, 400.0)})
         with self.assertRaisesRegex(RuntimeError, "not a line of figures: all_reduce 8 1.5"):
             programs.parse_figures("all_reduce 8 1.5\n")
+        with self.assertRaisesRegex(RuntimeError, "not a line of figures: a warning of the library"):
+            programs.parse_figures("all_reduce:8:3 1.5 2.5 100.0 400.0\na warning of the library\n")
+        with self.assertRaisesRegex(RuntimeError, "not a line of figures"):
+            programs.parse_figures("\n")
+
+    def test_one_round_that_stalls_is_a_stall(self):
+        samples = bench.Samples()
+        for late in (3.0, 3.0, 60.0):
+            samples.add("ours", {"all_reduce:8:100000": (1.0, late, 100, 100), "barrier:0:3000": (1.0, late, 100, 100)})
+        medians = samples.medians("near")
+        self.assertEqual(medians["all_reduce 8 x 100000"], ({"ours": 1.0}, {"ours": 60.0}))
+        self.assertEqual(medians["barrier 0"], ({"ours": 1.0}, {"ours": 3.0}))
 
     def test_many_calls_are_a_row_of_their_own(self):
         self.assertEqual(bench.label("all_reduce:8:3000"), "all_reduce 8")
@@ -45,7 +57,7 @@ class Figures(unittest.TestCase):
         samples.add("openmpi", {"all_reduce:26214400:12": (5000, 5000, 100, 100)})
         samples.add("openmpi-huge", {"all_reduce:26214400:12": (2000, 2000, 100, 100)})
         text = bench.table(samples, 2)
-        self.assertIn("| all_reduce 26214400 | 1000 | 5000 (5.00) | 2000 (2.00) | 2.00 | 2.0 |", text)
+        self.assertIn("| all_reduce 26214400 | 1000 | 5000 (5.00) | 2000 (2.00) | 2.00 | 2.0 | 1 |", text)
         self.assertIn("| 2 ranks, all_reduce 26214400: openmpi/ours ≥ 4.5 | yes: 5 |", text)
         self.assertIn("| 2 ranks, all_reduce 26214400: tuned/ours ≥ 2.3 | **no**: 2 |", text)
         self.assertIn("| 2 ranks, all_reduce 26214400: gloo/ours ≥ 13 | - |", text)
@@ -65,6 +77,12 @@ class Goals(unittest.TestCase):
     def test_every_goal_is_of_a_cell_that_is_measured(self):
         labels = {bench.label(cell) for cell in bench.CELLS + bench.STALL_CELLS + bench.LARGE_CELLS}
         self.assertLessEqual({goal.cell for goal in GOALS}, labels)
+
+    def test_a_goal_of_one_state_is_not_asked_of_another(self):
+        rows = {cell: ({"foreign": 10.0, "openmpi": 30.0}, {}) for cell in ("all_reduce 26214400",)}
+        lines = goals_table(2, {"far": rows, "near": rows}).splitlines()
+        self.assertIn("| 2 ranks, all_reduce 26214400: openmpi/foreign ≥ 2.5 | - | yes: 3 |", lines)
+        self.assertIn("| 2 ranks, all_reduce 26214400: openmpi/foreign ≥ 1 | yes: 3 | - |", lines)
 
     def test_no_goals_no_table(self):
         self.assertEqual(goals_table(3, {"near": {}}), "")

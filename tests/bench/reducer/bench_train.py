@@ -27,6 +27,8 @@ def run(build, job, options, more):
     train = [str(build / "bin" / "ddprun"), *JOBS[job], str(build / "bin" / "train"), "--progress", "none", "--steps",
              str(options.steps), *options.train, *more]
     said = programs.run([train], dict(os.environ), options.timeout)
+    if not said:
+        raise RuntimeError(f"{' '.join(train)} printed no JSON")
     return json.loads(said.splitlines()[-1])
 
 
