@@ -40,17 +40,21 @@ const std::vector<std::string> kReductions{"all_reduce", "small all_reduce"};
 struct Scene {
     std::vector<int> shape;
     int victim = 0;
-    bool always = false;          ///< not only in many rounds
-    const char* rules = nullptr;  ///< DDPRUN_ALLREDUCE
+    bool always = false;              ///< not only in many rounds
+    const char* rules = nullptr;      ///< DDPRUN_ALLREDUCE
+    std::vector<std::string> only{};  ///< these operations
 
     [[nodiscard]] std::string name() const {
         return fmt::format("rank {} of nodes of {}{}{}", victim, fmt::join(shape, " "), rules ? ", " : "",
                            rules ? rules : "");
     }
-    [[nodiscard]] const std::vector<std::string>& operations() const { return rules ? kReductions : kAll; }
+    [[nodiscard]] const std::vector<std::string>& operations() const {
+        return !only.empty() ? only : rules ? kReductions : kAll;
+    }
 };
 
-/// Rank 2 of {2, 2} leads its node; rank 3 of {1, 3} talks to no other node.
+/// Rank 2 of {2, 2} leads its node; rank 3 of {1, 3} talks to no other node; while rank 4 of {2, 2, 1} is missed by the
+/// root, the root takes nothing from others.
 const std::vector<Scene> kScenes{{{3}, 1, true},
                                  {{3}, 0},
                                  {{2, 2}, 0},
@@ -60,6 +64,7 @@ const std::vector<Scene> kScenes{{{3}, 1, true},
                                  {{1, 1}, 1},
                                  {{1, 1, 1}, 0, true},
                                  {{1, 1, 1}, 1},
+                                 {{2, 2, 1}, 4, true, nullptr, {"large gather_v"}},
                                  {{2, 2}, 3, true, "direct:0-max"},
                                  {{2, 2}, 3, true, "rd:0-max"},
                                  {{2, 2}, 3, true, "scatter:0-max"},

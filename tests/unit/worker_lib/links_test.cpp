@@ -54,7 +54,7 @@ public:
     NextIn next_in(std::size_t peer) override { return {peer == 0 ? Turn::kNever : Turn::kNow, 0, {}}; }
     void sent(std::size_t /*peer*/) override {}
     void received(std::size_t /*peer*/) override {}
-    [[nodiscard]] bool depends(std::size_t peer) const override { return peer == 1; }
+    [[nodiscard]] bool in_depends(std::size_t peer) const override { return peer == 1; }
 };
 
 using Ends = std::array<ddprun::UniqueFd, 2>;

@@ -17,12 +17,13 @@ namespace ddp::testing {
 inline constexpr std::size_t kPart = 200'000;
 
 /// One collective of a rank, or "p2p", again and again with the same buffers: its input outside the arena, its output
-/// inside.
+/// inside. "large …": of so many pieces that sockets cannot hold them.
 class Repeated {
 public:
     Repeated(ProcessGroup& group, std::string what) : group_(group), what_(std::move(what)) {
         const auto ranks = static_cast<std::size_t>(group_.size());
-        for (std::size_t rank = 0; rank < ranks; ++rank) counts_.push_back(kPart + 7 * rank);
+        const std::size_t part = what_.starts_with("large ") ? 10 * kPart : kPart;
+        for (std::size_t rank = 0; rank < ranks; ++rank) counts_.push_back(part + 7 * rank);
         own_ = counts_[static_cast<std::size_t>(group_.rank())];
         for (const std::size_t count : counts_) whole_ += count;
         input_.resize(std::max(whole_, ranks * own_), 1.0F);
@@ -47,7 +48,7 @@ public:
                                          ReduceOp::Sum);
         }
         if (what_ == "all_gather_v") return group_.all_gather_v(own_in, whole_out, counts_);
-        if (what_ == "gather_v") return group_.gather_v(own_in, whole_out, counts_, 0);
+        if (what_.ends_with("gather_v")) return group_.gather_v(own_in, whole_out, counts_, 0);
         if (what_ == "scatter_v") return group_.scatter_v(whole_in, own_out, counts_, 0);
         const Counts from_each(counts_.size(), own_);
         return group_.all_to_all_v(whole_in, counts_, {output_, counts_.size() * own_, DType::f32}, from_each);

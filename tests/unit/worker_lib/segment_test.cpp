@@ -6,7 +6,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <fstream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "worker_lib/src/native/quiet_thread.hpp"
@@ -50,6 +56,22 @@ TEST_CASE("peers that have the memory of a rank see that it gave up before the g
     CHECK(view.control().left.load() == Departure::kPresent);
     segment.reset();
     CHECK(view.control().left.load() == Departure::kLeftByException);
+}
+
+TEST_CASE("the memory of a group is not part of a core, which would have all of its holes", "[native][unit]") {
+    const auto segment = Segment::create();
+    const auto address = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(&segment->control()));
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    bool ours = false;
+    std::vector<std::string> flags;
+    while (std::getline(maps, line)) {
+        if (line.find('-') < line.find(' '))  // the first line of a mapping: its addresses
+            ours = ours ? line.find("memfd:ddp") != std::string::npos : line.starts_with(address);
+        if (ours && line.starts_with("VmFlags:")) flags.push_back(line + " ");
+    }
+    CHECK_FALSE(flags.empty());
+    for (const std::string& of_part : flags) CHECK_THAT(of_part, Catch::Contains(" dd "));
 }
 
 TEST_CASE("a rank that has left as it should is not said to have failed", "[native][unit]") {

@@ -87,8 +87,9 @@ private:
         }
         for (std::size_t have = 1; have < nodes; have *= 2) {
             const std::size_t more = std::min(have, nodes - have);
-            const OutMessage out{counterpart((own + nodes - have) % nodes), all.first(more * bytes)};
-            const InMessage in{counterpart((own + have) % nodes), all.subspan(have * bytes, more * bytes)};
+            const bool later = have > 1;  // the peer may wait in a step before
+            const OutMessage out{counterpart((own + nodes - have) % nodes), all.first(more * bytes), later};
+            const InMessage in{counterpart((own + have) % nodes), all.subspan(have * bytes, more * bytes), later};
             team_.links->exchange(operation_, step_++, std::span(&out, 1), std::span(&in, 1));
         }
         std::byte* const to = parts_.landing(slice.begin);

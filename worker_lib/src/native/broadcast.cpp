@@ -166,8 +166,11 @@ private:
         for (int have = 1; have < nodes; have *= 2) {
             const bool gives = place < have && place + have < nodes;
             const bool gets = place >= have && place < 2 * have;
-            const OutMessage out{team_.topology.counterpart((own + have) % nodes), gives ? bytes : bytes.first(0)};
-            const InMessage in{team_.topology.counterpart((own - have + nodes) % nodes), gets ? bytes : bytes.first(0)};
+            const bool later = have > 1;  // the peer may wait in a step before
+            const OutMessage out{team_.topology.counterpart((own + have) % nodes), gives ? bytes : bytes.first(0),
+                                 later};
+            const InMessage in{team_.topology.counterpart((own - have + nodes) % nodes), gets ? bytes : bytes.first(0),
+                               later};
             team_.links->exchange(operation_, step_++, std::span(&out, 1), std::span(&in, 1));
         }
     }

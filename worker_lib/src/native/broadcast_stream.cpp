@@ -96,7 +96,7 @@ bool BroadcastStream::stops() const {
     });
 }
 
-bool BroadcastStream::depends(std::size_t peer) const {
+bool BroadcastStream::in_depends(std::size_t peer) const {
     const Peer& from = peers_[peer];
     return from.node != root_ && from.come >= course_of(from.node, own_).openings;
 }

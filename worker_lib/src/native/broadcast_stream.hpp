@@ -42,7 +42,7 @@ public:
     [[nodiscard]] NextIn next_in(std::size_t peer) override;
     void sent(std::size_t peer) override { ++peers_[peer].sent; }
     void received(std::size_t peer) override { ++peers_[peer].come; }
-    [[nodiscard]] bool depends(std::size_t peer) const override;
+    [[nodiscard]] bool in_depends(std::size_t peer) const override;
     [[nodiscard]] bool stops() const override;
 
 private:

@@ -50,12 +50,14 @@ struct Flow {
     MessageHeader out_header;
     std::span<const std::byte> out;
     Progress sent;
+    bool out_depends = false;  ///< as in OutMessage; of a stream, it knows that itself
 
     bool receiving = false;  ///< the same
     std::uint32_t in_step = 0;
     MessageHeader in_header;
     std::span<std::byte> in;
     Progress received;
+    bool in_depends = false;
     std::uint64_t messages_in = 0;  ///< that have come whole
 
     void send(std::uint32_t step, std::span<const std::byte> bytes);

@@ -55,8 +55,16 @@ void Links::exchange(const Operation& operation, std::uint32_t step, std::span<c
         const auto found = std::ranges::find(flows_, rank, &Flow::rank);
         return found != flows_.end() ? *found : flows_.emplace_back(make_flow(operation, rank));
     };
-    for (const OutMessage& message : out) flow_of(message.rank).send(step, message.bytes);
-    for (const InMessage& message : in) flow_of(message.rank).receive(step, message.bytes);
+    for (const OutMessage& message : out) {
+        Flow& flow = flow_of(message.rank);
+        flow.send(step, message.bytes);
+        flow.out_depends = message.depends;
+    }
+    for (const InMessage& message : in) {
+        Flow& flow = flow_of(message.rank);
+        flow.receive(step, message.bytes);
+        flow.in_depends = message.depends;
+    }
     run(operation, nullptr);
     flows_.clear();
 }

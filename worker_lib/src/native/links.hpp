@@ -20,14 +20,17 @@
 
 namespace ddp::detail {
 
-/// At most one message to and one from each peer per exchange.
+/// At most one message to and one from each peer per exchange. `depends`: whether the peer may have to wait for a third
+/// before it can receive, or send, this one.
 struct OutMessage {
     int rank = 0;
     std::span<const std::byte> bytes;
+    bool depends = false;
 };
 struct InMessage {
     int rank = 0;
     std::span<std::byte> bytes;
+    bool depends = false;
 };
 
 class Links {

@@ -35,10 +35,11 @@ bool all_acknowledge(const Link& link) {
     return true;
 }
 
-/// Whether what is to come from a peer may itself wait for messages from a third.
+/// Whether a late peer may itself wait for messages of a third, in all that we wait for.
 bool depends(const std::vector<Flow>& flows, const Flow& flow, const Stream* stream) {
-    if (flow.received_all()) return false;
-    return stream != nullptr ? stream->depends(static_cast<std::size_t>(&flow - flows.data())) : flow.in_step > 0;
+    const auto peer = static_cast<std::size_t>(&flow - flows.data());
+    if (!flow.sent_all() && !(stream != nullptr ? stream->out_depends(peer) : flow.out_depends)) return false;
+    return flow.received_all() || (stream != nullptr ? stream->in_depends(peer) : flow.in_depends);
 }
 
 /// Those to accuse of the late ones.

@@ -167,17 +167,22 @@ private:
             message = {message.empty() ? inbox(self) + offset : message.data(), size};
         });
         const bool opening = team_.is_leader() && step == 0;  // this exchange is also the comparison
+        const bool later = step > 0 && team_.nodes() > 2;  // the peer may wait for a third in a round before
         const auto leaving = pack();
         std::vector<OutMessage> out;
         std::vector<InMessage> in;
         for (std::size_t node = 0; node < team_.nodes(); ++node) {
             if (static_cast<int>(node) == team_.topology.own_node) continue;
             const int peer = team_.topology.counterpart(static_cast<int>(node));
-            if (opening || !leaving[node].empty()) out.push_back({peer, leaving[node]});
-            if (opening || !arriving[node].empty()) in.push_back({peer, arriving[node]});
+            if (opening || !leaving[node].empty()) out.push_back({peer, leaving[node], later && !is_scatter()});
+            if (opening || !arriving[node].empty()) in.push_back({peer, arriving[node], later && !is_gather()});
         }
         team_.links->exchange(operation_, step, out, in);
     }
+
+    /// Those who only send to the root, or receive from it, wait for nobody else.
+    bool is_gather() const { return operation_.kind == OpKind::kGather || operation_.kind == OpKind::kGatherV; }
+    bool is_scatter() const { return operation_.kind == OpKind::kScatter || operation_.kind == OpKind::kScatterV; }
 
     /// The pieces that this carrier sends to each node. A single one is sent from where it is.
     std::vector<std::span<const std::byte>> pack() const {

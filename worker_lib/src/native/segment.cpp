@@ -87,6 +87,9 @@ std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
     std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(base), bytes));
     ::madvise(segment->staging(), bytes - kStagingOffset,
               MADV_HUGEPAGE);  // a wish: refused where the kernel has none for memfd
+    // A core would have every page of it, also those that nobody has touched: as much memory as the machine has, for
+    // each rank of the node.
+    ::madvise(base, bytes, MADV_DONTDUMP);
     return segment;
 }
 

@@ -35,8 +35,10 @@ public:
     /// The one that was given last is done: its memory is free, or holds what has come.
     virtual void sent(std::size_t peer) = 0;
     virtual void received(std::size_t peer) = 0;
-    /// Whether what is now to come from a peer may itself wait for messages from a third: it need not be the culprit.
-    [[nodiscard]] virtual bool depends(std::size_t /*peer*/) const { return false; }
+    /// Whether a peer that does not receive the message in hand, or send the one that is expected, may itself wait for
+    /// messages of a third: it need not be the culprit.
+    [[nodiscard]] virtual bool out_depends(std::size_t /*peer*/) const { return false; }
+    [[nodiscard]] virtual bool in_depends(std::size_t /*peer*/) const { return false; }
     /// Whether the exchange is to return now, to be gone on with later.
     [[nodiscard]] virtual bool stops() const { return false; }
 };

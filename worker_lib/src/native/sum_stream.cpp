@@ -235,10 +235,17 @@ void SumStream::received(std::size_t peer) {
     parts_.spread(part_of(node, in.results - 1));
 }
 
-/// A result is added up of what comes from all.
-bool SumStream::depends(std::size_t peer) const {
-    const Line& in = peers_[peer].in;
-    return in.in_hand && in.phase == Phase::kResult;
+/// Who adds up takes no more sums than it has places for those of the others.
+bool SumStream::out_depends(std::size_t peer) const {
+    const auto& [node, out, in] = peers_[peer];
+    return peers_.size() > 1 && out.in_hand && out.phase == Phase::kSums && out.sums > kDepth && gets_any(node);
+}
+
+/// A result is added up of what comes from all; and who adds up, too, sends as many sums as it has places for.
+bool SumStream::in_depends(std::size_t peer) const {
+    const auto& [node, out, in] = peers_[peer];
+    if (peers_.size() == 1 || !in.in_hand) return false;
+    return in.phase == Phase::kResult || (direct_ && in.sums > kDepth && gets_any(node));
 }
 
 }  // namespace ddp::detail

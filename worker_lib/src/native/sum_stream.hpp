@@ -40,7 +40,8 @@ public:
     [[nodiscard]] NextIn next_in(std::size_t peer) override;
     void sent(std::size_t peer) override;
     void received(std::size_t peer) override;
-    [[nodiscard]] bool depends(std::size_t peer) const override;
+    [[nodiscard]] bool out_depends(std::size_t peer) const override;
+    [[nodiscard]] bool in_depends(std::size_t peer) const override;
     [[nodiscard]] bool stops() const override;
 
 private:
