@@ -136,7 +136,7 @@ std::string to_c10d_json(const RankBoard& board, const std::string& run_id) {
         entries.push_back(entry(operation, group, board.wall_clock_ns));
     }
     const json::object dump{{"version", kVersion},
-                            {"comm_lib_version", "ddprun " DDPRUN_VERSION},
+                            {"comm_lib_version", fmt::format("{}{}", kDumpLibrary, DDPRUN_VERSION)},
                             {"pg_config", std::move(groups)},
                             {"pg_status", std::move(status)},
                             {"entries", std::move(entries)},

@@ -7,6 +7,9 @@
 
 namespace ddprun::ctl {
 
+/// What every export begins its "comm_lib_version" with.
+inline constexpr const char* kDumpLibrary = "ddprun ";
+
 /// One rank's dump. Beside c10d's members it has "ddprun": what c10d knows nothing of.
 [[nodiscard]] std::string to_c10d_json(const coordinator::RankBoard& board, const std::string& run_id);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cerrno>
@@ -10,6 +11,8 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.hpp"
@@ -66,23 +69,49 @@ Result<void> write_file(const std::filesystem::path& path, const std::string& te
     return {};
 }
 
+/// Whether an earlier dump wrote that file; somebody else's stays.
+bool is_dump(const std::filesystem::path& path) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with("rank_") || !name.ends_with(".json")) return false;
+    std::array<char, 128> head{};
+    std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+    return std::string_view(head.data(), head.size()).find(fmt::format("\"comm_lib_version\":\"{}", kDumpLibrary)) != std::string_view::npos;
+}
+
+/// Those of a job that had more ranks: whoever analyses the folder would take them for ranks of this one.
+Result<void> remove_older_dumps(const std::filesystem::path& folder, const std::set<std::filesystem::path>& newer) {
+    std::error_code error;
+    std::vector<std::filesystem::path> older;
+    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+        if (!newer.contains(at->path()) && is_dump(at->path())) older.push_back(at->path());
+    }
+    for (const std::filesystem::path& path : older) {
+        if (!error) std::filesystem::remove(path, error);
+    }
+    if (!error) return {};
+    return Error{Errc::kSystem, fmt::format("cannot remove older dumps from {}: {}. Choose another folder",
+                                            folder.string(), error.message())};
+}
+
 asio::awaitable<Result<std::size_t>> write_boards(client::ControlClient& client, const Answer& overview,
                                                   const std::string& folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) co_return Error{Errc::kSystem, fmt::format("cannot make the folder {}: {}", folder, error.message())};
-    std::size_t written = 0;
+    std::set<std::filesystem::path> written;
     for (const RankBoard& known : overview.boards) {
         Result<Answer> one = co_await ask(client, known.rank, kMaxOperationsShown);
         if (!one) co_return one.error();
         for (const RankBoard& board : one->boards) {
-            const std::string name = fmt::format("rank_{}.json", number(board.rank));
-            const auto done = write_file(std::filesystem::path(folder) / name, to_c10d_json(board, one->end.run_id));
+            const auto path = std::filesystem::path(folder) / fmt::format("rank_{}.json", number(board.rank));
+            const auto done = write_file(path, to_c10d_json(board, one->end.run_id));
             if (!done) co_return Error{Errc::kSystem, done.error().message};
-            ++written;
+            written.insert(path);
         }
     }
-    co_return written;
+    const Result<void> cleared = remove_older_dumps(folder, written);
+    if (!cleared) co_return cleared.error();
+    co_return written.size();
 }
 
 int fail(const Error& error, int code) {

@@ -12,7 +12,6 @@ BoardDesk::BoardDesk(boost::asio::io_context& io, std::chrono::milliseconds warn
     : stalls_(warning), timer_(io), look_(std::move(look)), tell_(std::move(tell)) {}
 
 void BoardDesk::start() {
-    if (!stalls_.is_on()) return;
     timer_.expires_after(stalls_.interval());
     timer_.async_wait([this](const boost::system::error_code& error) {
         if (error) return;  // stopped

@@ -31,10 +31,10 @@ public:
     /// False: nobody hears it now.
     using Tell = std::function<bool(const coordinator::AgentMessage&)>;
 
-    /// `warning`: so long a worker may be in one operation; 0: any time.
+    /// `warning`: so long a worker may be in one operation; 0: until its own deadline.
     BoardDesk(boost::asio::io_context& io, std::chrono::milliseconds warning, Look look, Tell tell);
 
-    /// Looks for stalls from now on, until stop().
+    /// Looks for stalls and passed deadlines from now on, until stop().
     void start();
     void stop() { timer_.cancel(); }
     /// Another worker group begins.

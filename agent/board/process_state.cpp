@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 
 #include "common/unique_fd.hpp"
 
@@ -13,7 +14,7 @@ namespace ddprun::agent {
 std::string parse_process_state(std::string_view stat) {
     // "71 (name) S 70 …": the name may hold anything, parentheses too.
     const auto end = stat.rfind(") ");
-    if (end == std::string_view::npos || end + 2 >= stat.size()) return "ended";
+    if (end == std::string_view::npos || end + 2 >= stat.size()) return "unknown";
     switch (stat[end + 2]) {
         case 'T':
         case 't': return "stopped";
@@ -27,7 +28,9 @@ std::string parse_process_state(std::string_view stat) {
 std::string process_state(pid_t pid) {
     const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
     std::array<char, 512> text{};
+    if (!file && errno == ENOENT) return "ended";
     const ssize_t size = file ? ::read(file.get(), text.data(), text.size()) : 0;
+    if (size < 0 && errno == ESRCH) return "ended";  // between the two calls
     return parse_process_state({text.data(), static_cast<std::size_t>(size > 0 ? size : 0)});
 }
 

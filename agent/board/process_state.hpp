@@ -8,7 +8,8 @@
 
 namespace ddprun::agent {
 
-/// "running", "stopped" (a signal, a debugger), "in the kernel" (state D, which not even SIGKILL ends), "ended".
+/// "running", "stopped" (a signal, a debugger), "in the kernel" (state D, which not even SIGKILL ends), "ended", or
+/// "unknown": /proc does not let us see it.
 [[nodiscard]] std::string process_state(pid_t pid);
 
 /// The same from the text of /proc/PID/stat. Pure.

@@ -7,7 +7,8 @@ namespace ddprun::agent {
 
 std::chrono::nanoseconds StallWatch::interval() const {
     using namespace std::chrono_literals;
-    return std::clamp<std::chrono::nanoseconds>(warning_ / 4, 50ms, 1s);
+    // Also when it is off: a program may catch the error of a deadline, and nobody else would tell of that.
+    return is_on() ? std::clamp<std::chrono::nanoseconds>(warning_ / 4, 50ms, 1s) : 1s;
 }
 
 std::optional<std::chrono::nanoseconds> StallWatch::stuck_for(const coordinator::BoardOperation& operation,

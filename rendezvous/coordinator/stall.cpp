@@ -87,7 +87,11 @@ StallVerdict judge(const std::vector<RankBoard>& boards, nanoseconds patience) {
         }
     }
     if (best.kind == StallKind::kNone) return {};
-    return {best.kind, describe(best, all), best.group->name(), best.wait->operation->seq, best.ranks};
+    const BoardOperation& operation = *best.wait->operation;
+    StallVerdict verdict{best.kind, describe(best, all), best.group->name(), operation.seq, best.ranks};
+    verdict.p2p_seq = operation.p2p_seq;
+    if (operation.p2p_seq != 0) verdict.waiter = best.wait->rank;
+    return verdict;
 }
 
 }  // namespace ddprun::coordinator

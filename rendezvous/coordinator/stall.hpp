@@ -27,9 +27,11 @@ struct StallVerdict {
     std::string group = {};
     std::uint64_t seq = 0;        ///< of the collective that it is about, or after which a send or receive came
     std::vector<int> ranks = {};  ///< whom it names
+    std::uint64_t p2p_seq = 0;    ///< of the send or receive that it is about; 0: a collective
+    int waiter = -1;              ///< the rank that is in it, for each counts its own; of a collective -1
 };
 
-/// `boards`: at most one per rank; ranks may be missing. `patience`: who has been in an operation for less is not
+/// `boards`: at most one per rank; ranks may be missing, or have shown nothing but their host. `patience`: who has been in an operation for less is not
 /// stuck.
 [[nodiscard]] StallVerdict judge(const std::vector<RankBoard>& boards, std::chrono::nanoseconds patience);
 

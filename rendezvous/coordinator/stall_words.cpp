@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxRanges = 8;
 constexpr std::size_t kMaxSides = 4;  // of a mismatch
+constexpr std::size_t kMaxHosts = 4;  // of the ranks in one clause
 
 /// What ranks compare; as describe(), without number and tag.
 std::string signature(BoardOperation operation) {
@@ -21,8 +22,13 @@ std::string signature(BoardOperation operation) {
     return blank == std::string::npos ? text : text.substr(blank + 1);
 }
 
+struct Side {
+    std::vector<int> ranks;
+    std::set<std::string> tags;
+};
+
 struct Calls {
-    std::map<std::string, std::vector<int>> sides;  ///< who called what
+    std::map<std::string, Side> sides;  ///< who called what
     std::set<std::uint64_t> fingerprints;
 };
 
@@ -31,7 +37,9 @@ Calls calls_of(const GroupWaits& group, std::uint64_t seq) {
     for (const auto& [rank, member] : group.members()) {
         const BoardOperation* called = find_collective(member, seq);
         if (called == nullptr) continue;
-        calls.sides[signature(*called)].push_back(rank);
+        Side& side = calls.sides[signature(*called)];
+        side.ranks.push_back(rank);
+        side.tags.insert(called->tag);
         calls.fingerprints.insert(called->fingerprint);
     }
     return calls;
@@ -42,40 +50,32 @@ std::string what(const StallFinding& finding) {
                        how_long(finding.wait->waited));
 }
 
-std::string mismatch(const StallFinding& finding) {
+std::string mismatch(const StallFinding& finding, const BoardsByRank& all) {
     const StallWait& wait = *finding.wait;
     if (wait.operation->p2p_seq != 0) {
         return fmt::format(
-            "MISMATCH: rank {} is in {}, and rank {} in {}: the one must send what the other receives, "
-            "with one tag",
-            wait.rank, what(finding), wait.peer, describe(*wait.crossing));
+            "MISMATCH: {} is in {}, and {} in {}: the one must send what the other receives, with one tag",
+            name_ranks({wait.rank}, all), what(finding), name_ranks({wait.peer}, all), describe(*wait.crossing));
     }
     const Calls calls = calls_of(*finding.group, wait.operation->seq);
-    std::vector<std::pair<std::string, std::vector<int>>> ordered(calls.sides.begin(), calls.sides.end());
-    std::ranges::stable_sort(ordered, std::greater(), [](const auto& side) { return side.second.size(); });
+    std::vector<std::pair<std::string, Side>> ordered(calls.sides.begin(), calls.sides.end());
+    std::ranges::stable_sort(ordered, std::greater(), [](const auto& side) { return side.second.ranks.size(); });
     std::string text = fmt::format("MISMATCH at #{} of group '{}': ", wait.operation->seq, finding.group->name());
     for (std::size_t i = 0; i < std::min(ordered.size(), kMaxSides); ++i) {
-        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(ordered[i].second), ordered[i].first);
+        const auto& [called, side] = ordered[i];
+        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(side.ranks, all), called);
+        if (side.tags.size() == 1 && !side.tags.begin()->empty()) text += fmt::format(" '{}'", *side.tags.begin());
     }
     if (ordered.size() > kMaxSides) text += fmt::format(" and {} more", ordered.size() - kMaxSides);
     if (ordered.size() == 1) text += " with different counts, or as parts of different steps";
     return text;
 }
 
-/// " (node b)", when all that have shown a board are there.
-std::string common_host(const std::vector<int>& ranks, const BoardsByRank& all) {
-    std::set<std::string> hosts;
-    for (const int rank : ranks) {
-        if (const auto board = all.find(rank); board != all.end()) hosts.insert(board->second->host);
-    }
-    return hosts.size() == 1 ? fmt::format(" (node {})", *hosts.begin()) : "";
-}
-
 /// "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'"
 std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
     const int first = finding.ranks.front();
     const auto board = all.find(first);
-    std::string text = fmt::format("LAGGING {}{}", name_ranks(finding.ranks), common_host(finding.ranks, all));
+    std::string text = fmt::format("LAGGING {}", name_ranks(finding.ranks, all));
     text += finding.ranks.size() > 1 ? fmt::format(": rank {} ", first) : ": ";
     const auto& members = finding.group->members();
     if (const auto member = members.find(first); member == members.end()) {
@@ -93,6 +93,8 @@ std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
     const RankBoard& who = *board->second;
     if (who.process == "stopped")
         text += fmt::format("; its process {} is stopped (a signal, a debugger): kill -CONT {}", who.pid, who.pid);
+    else if (who.process == "unknown")
+        text += fmt::format("; what its process {} does cannot be seen", who.pid);
     else if (who.process != "running")
         text += fmt::format("; its process {} is {}", who.pid, who.process);
     if (!who.view.phase.empty()) text += fmt::format("; in phase '{}'", who.view.phase);
@@ -101,16 +103,45 @@ std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
 
 std::string unknown(const StallFinding& finding, const BoardsByRank& all) {
     if (finding.ranks.empty())
-        return fmt::format("WAITING for ranks of which the boards do not say who they are: rank {} waits in {}",
-                           finding.wait->rank, what(finding));
+        return fmt::format("WAITING for ranks of which the boards do not say who they are: {} waits in {}",
+                           name_ranks({finding.wait->rank}, all), what(finding));
     const auto board = all.find(finding.ranks.front());
     if (board != all.end() && board->second->view.hidden_groups > 0)
         return fmt::format(
             "WAITING for {}: rank {} computes, or waits in one of its {} groups that do not fit on its board: peers "
             "wait in {}",
-            name_ranks(finding.ranks), finding.ranks.front(), board->second->view.hidden_groups, what(finding));
-    return fmt::format("WAITING for {}, which {} shown no board: peers wait in {}", name_ranks(finding.ranks),
+            name_ranks(finding.ranks, all), finding.ranks.front(), board->second->view.hidden_groups, what(finding));
+    return fmt::format("WAITING for {}, which {} shown no board: peers wait in {}", name_ranks(finding.ranks, all),
                        finding.ranks.size() == 1 ? "has" : "have", what(finding));
+}
+
+/// Of a collective the boards do not say which connection is slow; the hosts of those who wait narrow it down.
+std::string all_present(const StallFinding& finding, const BoardsByRank& all) {
+    const StallWait& wait = *finding.wait;
+    constexpr const char* kHead = "ALL PRESENT but no progress: transport";
+    if (wait.operation->p2p_seq == 0) {
+        return fmt::format("{}, or work that takes long: {} in {}", kHead, name_ranks(finding.ranks, all),
+                           what(finding));
+    }
+    const bool sends = wait.operation->op == "send";
+    return fmt::format("{} from {} to {}, or work that takes long: rank {} in {}", kHead,
+                       name_ranks({sends ? wait.rank : wait.peer}, all),
+                       name_ranks({sends ? wait.peer : wait.rank}, all), wait.rank, what(finding));
+}
+
+/// "0-3, 8, 10-12", "0, 2, … (500 in all)": at most eight ranges.
+std::string ranges_of(const std::set<int>& ranks) {
+    std::string text;
+    std::size_t ranges = 0;
+    for (auto at = ranks.begin(); at != ranks.end();) {
+        const int first = *at;
+        int last = first;
+        while (++at != ranks.end() && *at == last + 1) ++last;
+        if (++ranges > kMaxRanges) return text + fmt::format(", … ({} in all)", ranks.size());
+        text += fmt::format("{}{}", ranges == 1 ? "" : ", ", first);
+        if (last > first) text += fmt::format("-{}", last);
+    }
+    return text;
 }
 
 }  // namespace
@@ -128,15 +159,13 @@ std::string describe(const StallFinding& finding, const BoardsByRank& all) {
             return fmt::format("DEAD rank {} (node {}, {}): peers wait in {}", finding.ranks.front(), dead.host,
                                dead.process, what(finding));
         }
-        case StallKind::kMismatch: return mismatch(finding);
+        case StallKind::kMismatch: return mismatch(finding, all);
         case StallKind::kLagging: return lagging(finding, all);
         case StallKind::kUnknown: return unknown(finding, all);
-        case StallKind::kAllPresent:
-            return fmt::format("ALL PRESENT but no progress: transport, or work that takes long ({} in {})",
-                               name_ranks(finding.ranks), what(finding));
+        case StallKind::kAllPresent: return all_present(finding, all);
         case StallKind::kCircle:
-            return fmt::format("A CIRCLE: rank {} waits in {} for {}, which {} in another operation",
-                               finding.wait->rank, what(finding), name_ranks(finding.ranks),
+            return fmt::format("A CIRCLE: {} waits in {} for {}, which {} in another operation",
+                               name_ranks({finding.wait->rank}, all), what(finding), name_ranks(finding.ranks, all),
                                finding.ranks.size() == 1 ? "waits" : "wait");
         case StallKind::kNone: break;
     }
@@ -145,18 +174,26 @@ std::string describe(const StallFinding& finding, const BoardsByRank& all) {
 
 std::string name_ranks(const std::vector<int>& given) {
     const std::set<int> ranks(given.begin(), given.end());
-    std::string text;
-    std::size_t ranges = 0;
-    for (auto at = ranks.begin(); at != ranks.end();) {
-        const int first = *at;
-        int last = first;
-        while (++at != ranks.end() && *at == last + 1) ++last;
-        if (++ranges > kMaxRanges) break;
-        text += fmt::format("{}{}", ranges == 1 ? "" : ", ", first);
-        if (last > first) text += fmt::format("-{}", last);
+    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranges_of(ranks));
+}
+
+std::string name_ranks(const std::vector<int>& given, const BoardsByRank& all) {
+    std::map<std::string, std::set<int>> by_host;
+    for (const int rank : given) {
+        const auto board = all.find(rank);
+        by_host[board != all.end() ? board->second->host : ""].insert(rank);
     }
-    if (ranges > kMaxRanges) text += fmt::format(", … ({} in all)", ranks.size());
-    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", text);
+    std::vector<std::pair<std::string, std::set<int>>> ordered(by_host.begin(), by_host.end());
+    std::ranges::sort(ordered, {}, [](const auto& here) { return *here.second.begin(); });
+    const std::set<int> ranks(given.begin(), given.end());
+    std::string text = ranks.size() == 1 ? "rank" : "ranks";
+    for (std::size_t i = 0; i < std::min(ordered.size(), kMaxHosts); ++i) {
+        const auto& [host, there] = ordered[i];
+        text += fmt::format("{} {}", i == 0 ? "" : ",", ranges_of(there));
+        if (!host.empty()) text += fmt::format(" (node {})", host);
+    }
+    if (ordered.size() > kMaxHosts) text += fmt::format(", … ({} on {} nodes)", ranks.size(), ordered.size());
+    return text;
 }
 
 }  // namespace ddprun::coordinator

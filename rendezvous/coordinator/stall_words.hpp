@@ -22,6 +22,9 @@ struct StallFinding {
 
 [[nodiscard]] std::string describe(const StallFinding& finding, const BoardsByRank& all);
 
+/// "ranks 0-3, 8 (node a), 4 (node b)": at most four nodes. Those whose host is not known stand without one.
+[[nodiscard]] std::string name_ranks(const std::vector<int>& ranks, const BoardsByRank& all);
+
 /// Whether those who have come to a collective called different things.
 [[nodiscard]] bool is_mismatch(const GroupWaits& group, const StallWait& wait);
 

@@ -180,7 +180,7 @@ void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint n
     if (inquiry.after_timeout) return conclude_timeout(state, inquiry, actions);
     const bool current = inquiry.generation == state.group.generation;
     StallVerdict verdict;
-    if (inquiry.whole && current) verdict = judge(inquiry.boards, inquiry.patience);
+    if (inquiry.whole && current) verdict = judge(boards_of(state, inquiry), inquiry.patience);
     if (inquiry.inspector) return answer(state, inquiry, std::move(verdict), actions);
     stall_is_open_ = false;
     const bool news = current && verdict.kind != StallKind::kNone && is_news(verdict, inquiry.patience, now);
@@ -193,9 +193,27 @@ void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint n
     actions.push_back(Conclusion{std::move(verdict.text)});
 }
 
+std::vector<RankBoard> Inquiries::boards_of(const State& state, const Inquiry& inquiry) {
+    std::vector<RankBoard> boards = inquiry.boards;
+    std::set<Rank> shown;
+    for (const RankBoard& board : boards) shown.insert(board.rank);
+    for (const auto& [id, member] : state.group.members) {
+        const auto node = state.nodes.find(id);
+        if (node == state.nodes.end()) continue;  // lost since
+        for (int local = 0; local < node->second.join.slots; ++local) {
+            const Rank rank{member.assignment.rank_base + local};
+            if (shown.contains(rank)) continue;
+            RankBoard& silent = boards.emplace_back();
+            silent.rank = rank;
+            silent.host = node->second.join.host;
+        }
+    }
+    return boards;
+}
+
 /// A job that ends of it has the line in its verdict, one that goes on is told by a notice.
 void Inquiries::conclude_timeout(const State& state, const Inquiry& inquiry, InquiryActions& actions) const {
-    const StallVerdict verdict = judge_timeout(inquiry.boards);
+    const StallVerdict verdict = judge_timeout(boards_of(state, inquiry));
     actions.push_back(JudgedTimeout{inquiry.generation, verdict.text});
     const bool goes_on = state.phase == Phase::kRunning && inquiry.generation == state.group.generation;
     if (!goes_on || verdict.kind == StallKind::kNone) return;
@@ -211,12 +229,13 @@ bool Inquiries::is_news(const StallVerdict& verdict, nanoseconds patience, TimeP
     if (told_.size() >= kMaxTold) told_.clear();
     auto [entry, is_new] = told_.try_emplace({verdict.kind, verdict.group, verdict.ranks});
     Told& told = entry->second;
-    if (!is_new && told.seq == verdict.seq) return false;
+    const Occasion occasion{verdict.seq, verdict.p2p_seq, verdict.waiter};
+    if (!is_new && told.occasion == occasion) return false;
     if (!is_new && now < told.until) {
         remind(patience, told.until);
         return false;
     }
-    told.seq = verdict.seq;
+    told.occasion = occasion;
     told.quiet = is_new ? nanoseconds(kQuiet) : std::min<nanoseconds>(told.quiet * 2, kMaxQuiet);
     told.until = now + told.quiet;
     return true;

@@ -100,6 +100,9 @@ private:
                 InquiryActions& actions) const;
     [[nodiscard]] bool is_news(const coordinator::StallVerdict& verdict, std::chrono::nanoseconds patience,
                                TimePoint now);
+    /// The boards that have come and, of ranks that have shown none, where they are.
+    [[nodiscard]] static std::vector<coordinator::RankBoard> boards_of(const coordinator::State& state,
+                                                                       const Inquiry& inquiry);
     void remind(std::chrono::nanoseconds patience, TimePoint when);
     void forget_older_generations(Generation now);
 
@@ -108,9 +111,11 @@ private:
         std::chrono::nanoseconds patience{0};
         TimePoint when;
     };
+    /// Of one stall: the numbers of the collective, or of the send or receive and whose.
+    using Occasion = std::tuple<std::uint64_t, std::uint64_t, int>;
     /// A verdict that was given.
     struct Told {
-        std::uint64_t seq = 0;
+        Occasion occasion;
         std::chrono::nanoseconds quiet{0};
         TimePoint until;
     };

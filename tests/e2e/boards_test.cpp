@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/training.hpp"
@@ -89,6 +90,9 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
     REQUIRE(at != std::string::npos);
     const std::string endpoint = environment.c_str() + at + 16;
     const std::filesystem::path folder = sandbox.path() / "boards";
+    std::filesystem::create_directory(folder);
+    std::ofstream(folder / "rank_4.json") << R"({"version":"2.10","comm_lib_version":"ddprun 0.1.0"})";
+    std::ofstream(folder / "rank_5.json") << "{}";
     const auto dump = e2e::run(
         sandbox,
         {.argv = {(e2e::bin() / "ddpctl").string(), "dump", "--rdzv-endpoint", endpoint, "--output", folder.string()}},
@@ -103,6 +107,8 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
         CHECK(board.at("pg_config").as_object().contains("world"));
         CHECK(board.at("entries").as_array().size() > 5);
     }
+    CHECK_FALSE(std::filesystem::exists(folder / "rank_4.json"));  // of an earlier job, which had more ranks
+    CHECK(std::filesystem::exists(folder / "rank_5.json"));        // not ours
     const int before = e2e::read_losses(training.losses).rbegin()->first;
     CHECK(e2e::eventually(e2e::Seconds(30),
                           [&] { return e2e::read_losses(training.losses).rbegin()->first > before + 5; }));

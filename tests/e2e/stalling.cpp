@@ -1,6 +1,6 @@
 // A worker for tests of verdicts: runs into a stall of the kind that it is told, and stays there until it is killed.
 //
-// usage: stalling tags|circle|posted|finisher|meeting|stopped|loop|deadline
+// usage: stalling tags|circle|posted|finisher|meeting|stopped|loop|deadline|caught
 //
 // posted    rank 1 has an operation under way and computes; the others wait for it
 // finisher  the same through a gradient reducer whose own thread waits for the buckets
@@ -8,6 +8,7 @@
 // stopped   rank 1's process stops itself
 // loop      all-reduces until the network ends it
 // deadline  as posted, but the others give up after a second
+// caught    the same, and they catch the error and compute, too
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -95,6 +96,16 @@ void loop(ddp::Context& context) {
     }
 }
 
+void caught(ddp::Context& context) {
+    try {
+        posted(context, 1s);
+    } catch (const ddp::Error&) {
+        fmt::print("caught\n");
+        std::fflush(stdout);
+        compute();
+    }
+}
+
 int run(const std::string& what) {
     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
     if (what == "tags") tags(context);
@@ -105,6 +116,7 @@ int run(const std::string& what) {
     if (what == "stopped") stopped(context);
     if (what == "loop") loop(context);
     if (what == "deadline") posted(context, 1s);
+    if (what == "caught") caught(context);
     return EXIT_SUCCESS;
 }
 

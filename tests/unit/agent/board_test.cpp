@@ -317,6 +317,7 @@ TEST_CASE("an operation that takes too long is reported once, and the next one a
     CHECK(watch.look(Rank{1}, view));
     CHECK(watch.interval() == 1s);
     CHECK(StallWatch(1s).interval() == 250ms);
+    CHECK(StallWatch(0s).interval() == 1s);  // it still looks for deadlines that have passed
 }
 
 TEST_CASE("what has failed by its deadline is reported once, whatever the warning, and not when that is long past",
@@ -396,7 +397,7 @@ TEST_CASE("the state of a process is told from the kernel's letter, whatever its
     CHECK(parse_process_state("71 (train) t 70") == "stopped");
     CHECK(parse_process_state("71 (train) D 70") == "in the kernel");
     CHECK(parse_process_state("71 (train) Z 70") == "ended");
-    CHECK(parse_process_state("") == "ended");
-    CHECK(parse_process_state("71 (train) ") == "ended");
+    CHECK(parse_process_state("") == "unknown");  // a /proc that shows nothing does not say that it has ended
+    CHECK(parse_process_state("71 (train) ") == "unknown");
     CHECK(process_state(::getpid()) == "running");
 }

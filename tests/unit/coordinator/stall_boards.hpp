@@ -69,6 +69,10 @@ public:
         board.view.operations.back().polled = true;
         return *this;
     }
+    On& host(const std::string& name) {
+        board.host = name;
+        return *this;
+    }
     On& phase(const std::string& text) {
         board.view.phase = text;
         board.view.phase_for = 60s;

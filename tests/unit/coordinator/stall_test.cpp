@@ -78,13 +78,17 @@ TEST_CASE("peers of one that has ended wait for the dead", "[coordinator]") {
 TEST_CASE("ranks that called different operations are a mismatch, also when the counts alone differ", "[coordinator]") {
     std::vector<RankBoard> boards;
     for (int rank = 0; rank < 7; ++rank) boards.push_back(On(rank).world(8).done().in());
-    boards.push_back(On(7).world(8).done().in("broadcast"));
+    for (RankBoard& board : boards) board.view.operations.back().tag = "bucket 3";
+    boards.push_back(On(7).host("n1").world(8).done().in("broadcast"));
     boards.back().view.operations.back().dtype = "i64";
     boards.back().view.operations.back().count = 1;
-    boards.back().view.operations.back().tag = "of no matter";
     const StallVerdict verdict = judge(boards, kPatience);
     CHECK(verdict.kind == StallKind::kMismatch);
-    CHECK(verdict.text == "MISMATCH at #2 of group 'world': ranks 0-6 all_reduce sum f32[4], rank 7 broadcast i64[1]");
+    CHECK(verdict.text ==
+          "MISMATCH at #2 of group 'world': ranks 0-6 (node n0) all_reduce sum f32[4] 'bucket 3', rank 7 (node n1) "
+          "broadcast i64[1]");
+    boards[2].view.operations.back().tag = "another";  // which ranks do not compare
+    CHECK_THAT(judge(boards, kPatience).text, Contains("ranks 0-6 (node n0) all_reduce sum f32[4], rank 7"));
 
     std::vector<RankBoard> counts{On(0).world(2).in("gather_v"), On(1).world(2).in("gather_v")};
     counts[1].view.operations.back().fingerprint = 1;
@@ -92,10 +96,12 @@ TEST_CASE("ranks that called different operations are a mismatch, also when the 
 }
 
 TEST_CASE("all have come and nothing moves: the transport", "[coordinator]") {
-    const StallVerdict verdict =
-        judge({On(0).world(3).done().in(), On(1).world(3).done().done(), On(2).world(3).done().in()}, kPatience);
+    const StallVerdict verdict = judge(
+        {On(0).world(3).done().in(), On(1).world(3).done().done(), On(2).host("n1").world(3).done().in()}, kPatience);
     CHECK(verdict.kind == StallKind::kAllPresent);
-    CHECK_THAT(verdict.text, StartsWith("ALL PRESENT but no progress: transport") && Contains("(ranks 0, 2 in #2"));
+    CHECK(verdict.text ==
+          "ALL PRESENT but no progress: transport, or work that takes long: ranks 0 (node n0), 2 (node n1) in #2 "
+          "all_reduce sum f32[4] of group 'world' for 31.0 s");
 }
 
 TEST_CASE("the group that keeps others waiting is told, not those that wait for it", "[coordinator]") {
@@ -113,7 +119,7 @@ TEST_CASE("groups that wait for each other are a circle", "[coordinator]") {
     const RankBoard second = On(1).group("a", {{0, 2, 1}}).group("b", {{0, 2, 1}}).in();
     const StallVerdict verdict = judge({first, second}, kPatience);
     CHECK(verdict.kind == StallKind::kCircle);
-    CHECK_THAT(verdict.text, StartsWith("A CIRCLE: rank ") && Contains("waits in another operation"));
+    CHECK_THAT(verdict.text, StartsWith("A CIRCLE: rank ") && Contains(" (node n0), which waits in another operation"));
 }
 
 TEST_CASE("members of a strided group are told from its neighbours", "[coordinator]") {
@@ -140,7 +146,7 @@ TEST_CASE("ranks without a board are said to be unknown, never to be the cause",
     silent.view = {};
     const StallVerdict verdict = judge({On(0).world(3).in(), silent}, kPatience);
     CHECK(verdict.kind == StallKind::kUnknown);
-    CHECK_THAT(verdict.text, StartsWith("WAITING for ranks 1-2, which have shown no board"));
+    CHECK_THAT(verdict.text, StartsWith("WAITING for ranks 1 (node n0), 2, which have shown no board"));
 }
 
 TEST_CASE("who has more groups than its board has places for is not called late", "[coordinator]") {
@@ -148,8 +154,9 @@ TEST_CASE("who has more groups than its board has places for is not called late"
     many.board.view.hidden_groups = 2;
     const StallVerdict verdict = judge({On(0).world(3).in(), many, On(2).world(3).in()}, kPatience);
     CHECK(verdict.kind == StallKind::kUnknown);
-    CHECK_THAT(verdict.text, StartsWith("WAITING for rank 1: rank 1 computes, or waits in one of its 2 groups that do "
-                                        "not fit on its board: peers wait in #1"));
+    CHECK_THAT(verdict.text,
+               StartsWith("WAITING for rank 1 (node n0): rank 1 computes, or waits in one of its 2 groups that do "
+                          "not fit on its board: peers wait in #1"));
     CHECK_THAT(judge({On(0).world(3).in(), many, On(2).world(3)}, kPatience).text, StartsWith("LAGGING rank 2"));
 }
 
@@ -168,16 +175,33 @@ TEST_CASE("sends and receives that do not fit each other are a mismatch; those t
     const StallVerdict both =
         judge({On(0).world(3).transfer("recv", 1), On(1).world(3).transfer("recv", 0)}, kPatience);
     CHECK(both.kind == StallKind::kMismatch);
-    CHECK_THAT(both.text, StartsWith("MISMATCH: rank ") && Contains("recv #1 peer 1 tag 0"));
+    CHECK_THAT(both.text, StartsWith("MISMATCH: rank ") && Contains(" (node n0) is in recv #1 peer ") &&
+                              Contains("recv #1 peer 1 tag 0"));
     const StallVerdict tags =
         judge({On(0).world(3).transfer("send", 1, 1), On(1).world(3).transfer("recv", 0, 2)}, kPatience);
     CHECK(tags.kind == StallKind::kMismatch);
     CHECK_THAT(tags.text, Contains("tag 1") && Contains("tag 2"));
-    const StallVerdict fit = judge({On(0).world(3).transfer("send", 1, 1), On(1).world(3).transfer("recv", 0, 1),
-                                    On(2).world(3).transfer("recv", 1, 5, 12s)},
-                                   kPatience);
+    const StallVerdict fit =
+        judge({On(0).world(3).transfer("send", 1, 1), On(1).host("n1").world(3).transfer("recv", 0, 1, 30s),
+               On(2).world(3).transfer("recv", 1, 5, 12s)},
+              kPatience);
     CHECK(fit.kind == StallKind::kAllPresent);
-    CHECK_THAT(fit.text, Contains("(ranks 0-1 in send #1"));
+    CHECK(fit.text ==
+          "ALL PRESENT but no progress: transport from rank 0 (node n0) to rank 1 (node n1), or work that takes long: "
+          "rank 0 in send #1 peer 1 tag 1 of group 'world' for 31.0 s");
+    const StallVerdict seen_by_receiver = judge(
+        {On(0).world(2).transfer("send", 1, 1, 30s), On(1).host("n1").world(2).transfer("recv", 0, 1)}, kPatience);
+    CHECK_THAT(seen_by_receiver.text,
+               Contains("transport from rank 0 (node n0) to rank 1 (node n1), or") && Contains("rank 1 in recv #1"));
+}
+
+TEST_CASE("late ranks are named with the hosts that they are on, of many hosts the first", "[coordinator]") {
+    std::vector<RankBoard> boards{On(0).world(14).in()};
+    for (int rank = 1; rank < 4; ++rank) boards.push_back(On(rank).host(rank < 3 ? "a" : "b").world(14));
+    CHECK_THAT(judge(boards, kPatience).text, StartsWith("LAGGING ranks 1-2 (node a), 3 (node b): rank 1 has"));
+    for (int rank = 4; rank < 14; ++rank) boards.push_back(On(rank).host("c" + std::to_string(rank)).world(14));
+    CHECK_THAT(judge(boards, kPatience).text,
+               StartsWith("LAGGING ranks 1-2 (node a), 3 (node b), 4 (node c4), 5 (node c5), … (13 on 12 nodes): "));
 }
 
 TEST_CASE("who has waited for less than the patience waits all the same", "[coordinator]") {

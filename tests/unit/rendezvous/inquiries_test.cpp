@@ -171,6 +171,37 @@ TEST_CASE("however often ranks are late, a later stall is told; that of the same
     CHECK_FALSE(answer(inquiries, state, later, now + 2h).empty());
 }
 
+TEST_CASE("in a group that only sends and receives a later stall of the same ranks is told, too", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto stalls = [&](std::uint64_t transfer, TimePoint now, bool asked_already = false) {
+        const InquiryActions asked =
+            asked_already ? inquiries.tick(state, now)
+                          : inquiries.stalled(state, "a", {Generation{5}, Rank{0}, "world", 0, transfer, 31s}, now);
+        const auto question = to_agents<ShowBoards>(asked);
+        REQUIRE(question.size() == 2);
+        InquiryActions end;
+        for (int rank = 0; rank < 4; ++rank) {
+            ShownBoard one = shown(question[0].second.request, rank, rank == 0, rank % 2 == 1);
+            if (rank == 0) {
+                BoardOperation& operation = one.board.view.operations[0];
+                operation.op = "recv";
+                operation.seq = 0;  // there has never been a collective
+                operation.p2p_seq = transfer;
+                operation.peer = 3;
+                one.board.view.groups[0].queued = one.board.view.groups[0].started = 0;
+            }
+            end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+        }
+        return !end.empty();
+    };
+    CHECK(stalls(1, kStart));
+    CHECK_FALSE(stalls(1, kStart + 10s));         // the same
+    CHECK(stalls(2, kStart + 5min));              // another, when those before are long over
+    CHECK_FALSE(stalls(3, kStart + 5min + 40s));  // soon after: held back …
+    CHECK(stalls(3, kStart + 1h, true));          // … and told if it does not end
+}
+
 TEST_CASE("ddpctl gets few operations of each when it asks for all, and an answer when the workers start again",
           "[daemon]") {
     Inquiries inquiries;
@@ -226,7 +257,7 @@ TEST_CASE("a node that does not answer in time, is gone or is an older ddprun do
     REQUIRE(answer != nullptr);
     CHECK(answer->silent == std::vector<std::string>{"b"});
     CHECK(answer->world_size == 4);
-    CHECK_THAT(answer->verdict, Contains("WAITING for ranks 2-3, which have shown no board"));
+    CHECK_THAT(answer->verdict, Contains("WAITING for ranks 2-3 (node b), which have shown no board"));
     CHECK(inquiries.tick(state, kStart + 10s).empty());
     CHECK(show(inquiries, state, "b", shown(request, 2, true, true)).empty());  // too late
 }
