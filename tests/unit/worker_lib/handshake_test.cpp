@@ -11,6 +11,7 @@
 #include <cstring>
 #include <future>
 #include <span>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/leaks.hpp"
@@ -166,6 +167,27 @@ TEST_CASE("strangers on the port are closed and the group forms all the same", "
     CHECK(was_closed(short_one));
 }
 
+TEST_CASE("who is right in all but one thing is a stranger, too", "[native][unit]") {
+    WaitingRank waiting;
+    const std::vector<detail::Member> members(2, waiting.member);
+    detail::GroupSpec spec;
+    spec.name = "world";
+    spec.rank = 1;
+    std::vector<detail::Hello> hellos(5, make_hello(spec, members));
+    hellos[0].generation += 1;  // a worker that was left over from before a restart, or is already of the next one
+    hellos[1].group += 1;
+    hellos[2].token[31] ^= 1;
+    hellos[3].version += 1;
+    hellos[4].socket += 7;
+    std::vector<UniqueFd> strangers;
+    for (const detail::Hello& hello : hellos)
+        strangers.push_back(waiting.stranger(std::as_bytes(std::span(&hello, 1))));
+    auto second = waiting.start(1);
+    CHECK(waiting.first.get() == 3);
+    CHECK(second.get() == 3);
+    for (const UniqueFd& stranger : strangers) CHECK(was_closed(stranger));
+}
+
 TEST_CASE("ranks with different settings do not begin, and are told both", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {1, 1}};
     const auto store = detail::make_local_store();
@@ -232,14 +254,20 @@ TEST_CASE("strangers at the door for sends and receives are closed, and disturb 
         detail::Hello wrong_token;
         wrong_token.rank = 0;
         std::array<std::byte, 200> garbage{};
+        detail::GroupSpec spec;
+        spec.name = "world";
+        spec.generation = 1;
+        const auto first = detail::decode_member(context.store().get("ddp/0/world/member/0", seconds(20)));
+        const auto of_next_generation = make_hello(spec, {first, member});
         const UniqueFd silent = stranger({});
+        const UniqueFd early = stranger(std::as_bytes(std::span(&of_next_generation, 1)));
         const UniqueFd slow = stranger(std::as_bytes(std::span(&wrong_token, 1)).first(10));
         const UniqueFd liar = stranger(std::as_bytes(std::span(&wrong_token, 1)));
         const UniqueFd noisy = stranger(garbage);
         Batch batch = context.world().batch();
         batch.send(buffer(value), other).recv(buffer(got), other);
         batch.start().wait();
-        const bool closed = was_closed(liar) && was_closed(noisy);
+        const bool closed = was_closed(liar) && was_closed(noisy) && was_closed(early);
         context.world().barrier().wait();
         return closed ? got : -1;
     });
