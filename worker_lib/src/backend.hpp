@@ -80,16 +80,20 @@ struct Operation {
 
 /// The members of a group and how they find each other.
 struct GroupSpec {
-    std::string name;          ///< unique in the job and generation; the prefix of all store keys
-    int rank = 0;              ///< of this process in this group
-    std::vector<int> members;  ///< world ranks, by group rank
-    int node_rank = 0;         ///< of this process; peers publish theirs through the store
+    std::string name;                 ///< unique in the job and generation; the prefix of all store keys
+    int rank = 0;                     ///< of this process in this group
+    std::vector<int> members;         ///< world ranks, by group rank
+    std::vector<std::string> places;  ///< "host a, pid 71", by group rank, for errors; empty: nobody has said it yet
+    int node_rank = 0;                ///< of this process; peers publish theirs through the store
     std::int64_t generation = 0;
     std::shared_ptr<Store> store;
     ddprun::Duration default_timeout{};
     ddprun::Duration init_timeout{};
     int device = -1;
 };
+
+/// For errors: "rank 3 (host a, pid 71)", or "rank 3" where its place is not known.
+[[nodiscard]] std::string name_rank(int rank, std::string_view place);
 
 /// What a backend knows of a rank besides its own.
 struct RankState {
@@ -106,12 +110,15 @@ public:
     virtual void open(const Operation& /*operation*/) {}
     /// Null: it is done already, and well.
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation) = 0;
-    /// Queues sends and receives, which run beside the operations from the start() of what it returns. The default throws Error{Unavailable}.
+    /// Queues sends and receives, which run beside the operations from the start() of what it returns. The default
+    /// throws Error{Unavailable}.
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch);
     [[nodiscard]] virtual Arena& arena() = 0;
     virtual void abort(std::string_view reason) = 0;
-    /// "rank 3 (host a, pid 71)", or less. Any thread, as the next one; both work after a failure, too.
-    [[nodiscard]] virtual std::string name_of(int rank) const;
+    /// "host a, pid 71", or nothing. Any thread, as the next ones; all work after a failure, too.
+    [[nodiscard]] virtual std::string where_is(int rank) const;
+    /// "rank 3 (host a, pid 71)", or less.
+    [[nodiscard]] std::string name_of(int rank) const { return name_rank(rank, where_is(rank)); }
     [[nodiscard]] virtual RankState state_of(int rank) const;
 };
 

@@ -22,6 +22,18 @@ std::string rank_key(const GroupSpec& spec, std::string_view topic, int rank) {
     return group_key(spec, fmt::format("{}/{}", topic, rank));
 }
 
+std::string name_in(const GroupSpec& spec, int rank) {
+    return name_rank(rank, spec.places.empty() ? "" : spec.places[static_cast<std::size_t>(rank)]);
+}
+
+/// With their places, unless nobody knows them.
+std::string absent_in_words(const GroupSpec& spec, const std::vector<int>& ranks) {
+    if (spec.places.empty()) return name_ranks(ranks);
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(name_in(spec, rank));
+    return list_of(std::move(names));
+}
+
 }  // namespace
 
 std::string group_key(const GroupSpec& spec, std::string_view name) {
@@ -67,10 +79,9 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
         const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
         throw Error(
             ErrorCode::Timeout,
-            fmt::format(
-                "group '{}': rank {} waited {:g} s for {} of {} to join ({}). Did they start, and do they reach "
-                "the store?",
-                spec.name, spec.rank, seconds, name_ranks(absent), size, topic),
+            fmt::format("group '{}': {} waited {:g} s for {} of {} to join ({}). Did they start, and do they "
+                        "reach the store?",
+                        spec.name, name_in(spec, spec.rank), seconds, absent_in_words(spec, absent), size, topic),
             absent);
     }
     return values;

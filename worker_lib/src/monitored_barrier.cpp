@@ -165,14 +165,15 @@ private:
             if (state == "gone") gone.push_back(rank);
         }
         std::ranges::sort(gone);
-        std::string text = fmt::format("{}: {} of {} did not come within {:.1f} s", title(), name_ranks(missing),
+        std::string text = fmt::format("{}: {} of {} ranks did not come within {:.1f} s", title(), missing.size(),
                                        spec_.members.size(), seconds);
         for (const int rank : missing) {
             const std::string& word = words[static_cast<std::size_t>(rank)];
-            text += fmt::format("; {}", word.empty() ? backend_.name_of(rank) +
-                                                           " is silent, and no rank of its node "
-                                                           "came that could tell more"
-                                                     : word);
+            text += fmt::format("{} {}", rank == missing.front() ? ":" : ";",
+                                word.empty() ? backend_.name_of(rank) +
+                                                   " is silent, and no rank of its node "
+                                                   "came that could tell more"
+                                             : word);
         }
         text += gone.empty() ? ". The group stays usable: who still comes gets this error at once"
                              : ". Without " + name_ranks(gone) + " the group is of no use: shrink() it";

@@ -32,10 +32,18 @@ std::string timeout_complaint(const OpOptions& options) {
     return fmt::format("OpOptions::timeout is {} ms. Pass 0 for the default of the group", options.timeout.count());
 }
 
+/// With where its members are, now that they have met.
+GroupSpec with_places(GroupSpec spec, const BackendImpl& backend) {
+    spec.places.clear();
+    for (int rank = 0; rank < static_cast<int>(spec.members.size()); ++rank)
+        spec.places.push_back(backend.where_is(rank));
+    return spec;
+}
+
 }  // namespace
 
 GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
-    : spec_(std::move(spec)), place_(spec_), backend_(std::move(backend)) {}
+    : spec_(with_places(std::move(spec), *backend)), place_(spec_), backend_(std::move(backend)) {}
 
 Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     if (!options.tag.empty()) operation.tag = options.tag;
@@ -134,9 +142,11 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     std::ranges::sort(order);
     spec.name = fmt::format("{}/{}.{}:{}", spec_.name, number, color, name);
     spec.members.clear();
+    spec.places.clear();
     for (const auto& [unused, rank] : order) {
         if (rank == spec_.rank) spec.rank = static_cast<int>(spec.members.size());
         spec.members.push_back(spec_.members[static_cast<std::size_t>(rank)]);
+        spec.places.push_back(spec_.places[static_cast<std::size_t>(rank)]);
     }
     return make_group(std::move(spec), backend_->kind());
 }
@@ -146,7 +156,11 @@ std::shared_ptr<WorkState> BackendImpl::transfer(TransferBatch batch) {
                                                     describe(batch, batch.transfers.front()), to_string(kind())));
 }
 
-std::string BackendImpl::name_of(int rank) const { return fmt::format("rank {}", rank); }
+std::string name_rank(int rank, std::string_view place) {
+    return place.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, place);
+}
+
+std::string BackendImpl::where_is(int /*rank*/) const { return {}; }
 RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
 
 std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind, const GroupSpec& forming) {

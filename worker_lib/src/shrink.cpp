@@ -227,12 +227,14 @@ std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
     const std::vector<int> excluded = checked(exclude, spec_);
     GroupSpec spec = spec_;
     spec.members.clear();
+    spec.places.clear();
     std::vector<int> others;
     for (int rank = 0; rank < static_cast<int>(spec_.members.size()); ++rank) {
         if (std::ranges::binary_search(excluded, rank)) continue;
         if (rank == spec_.rank) spec.rank = static_cast<int>(spec.members.size());
         if (rank != spec_.rank) others.push_back(rank);
         spec.members.push_back(spec_.members[static_cast<std::size_t>(rank)]);
+        spec.places.push_back(spec_.places[static_cast<std::size_t>(rank)]);
     }
     const std::lock_guard lock(shrink_mutex_);
     const auto round = Agreement(spec_, *backend_, shrinks_, excluded, std::move(others)).reach();

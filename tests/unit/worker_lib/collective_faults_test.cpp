@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <optional>
 #include <sstream>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "tests/unit/worker_lib/fault_rounds.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/network_rules.hpp"
 #include "tests/unit/worker_lib/processes.hpp"
@@ -71,11 +71,6 @@ const std::vector<Scene> kScenes{{{3}, 1, true},
                                  {{2, 2}, 0, false, "direct:0-max"},
                                  {{2, 2}, 0, false, "rd:0-max"},
                                  {{2, 2}, 0, false, "scatter:0-max"}};
-
-int rounds() {
-    const char* const text = std::getenv("DDP_FAULT_ROUNDS");
-    return text ? std::max(1, std::atoi(text)) : 1;
-}
 
 /// Until something breaks: "<when> <code> <culprits…> | <text>".
 std::string repeat_for_ever(Context& context, const std::string& what) {
@@ -141,28 +136,25 @@ struct Tally {
         ++all;
     }
     void print(const char* how, const Scene& scene) const {
-        if (rounds() == 1) return;
+        if (fault_rounds() == 1) return;
         std::printf("%s, %s: %d of %d right, the last told after %lld ms\n", how, scene.name().c_str(), right, all,
                     static_cast<long long>(latest_ms));
         std::fflush(stdout);
     }
 };
 
-/// Another moment in each round, within an operation or two.
-std::chrono::microseconds delay_of(int round) { return std::chrono::microseconds(round * 137 % 3000); }
-
 }  // namespace
 
 TEST_CASE("a rank killed inside any collective, send or receive is named by all others within a second",
           "[faults][unit]") {
     for (const Scene& scene : kScenes) {
-        if (!scene.always && rounds() == 1) continue;
+        if (!scene.always && fault_rounds() == 1) continue;
         DYNAMIC_SECTION(scene.name()) {
             std::optional<Rules> rules;
             if (scene.rules) rules.emplace(scene.rules);
             const LocalWorld world{.ranks_per_node = scene.shape};
             Tally tally;
-            for (int round = 0; round < rounds(); ++round) {
+            for (int round = 0; round < fault_rounds(); ++round) {
                 for (const std::string& what : scene.operations()) {
                     Struck struck(world, what, scene.victim, SIGKILL, delay_of(round));
                     tally.check(struck, world, what, scene.victim, {});
@@ -178,13 +170,13 @@ TEST_CASE("a rank stopped inside any collective, send or receive is named by all
     constexpr std::int64_t kDeadlineMs = 1500;  // what a busy machine takes for an operation is less
     const Expected expected{.code = ErrorCode::Timeout, .least_ms = kDeadlineMs - 200, .most_ms = kDeadlineMs + 1800};
     for (const Scene& scene : kScenes) {
-        if (!scene.always && rounds() == 1) continue;
+        if (!scene.always && fault_rounds() == 1) continue;
         DYNAMIC_SECTION(scene.name()) {
             std::optional<Rules> rules;
             if (scene.rules) rules.emplace(scene.rules);
             const LocalWorld world{.ranks_per_node = scene.shape, .timeout = milliseconds(kDeadlineMs)};
             Tally tally;
-            for (int round = 0; round < rounds(); ++round) {
+            for (int round = 0; round < fault_rounds(); ++round) {
                 std::deque<Struck> all;  // they wait for their deadlines at the same time
                 for (const std::string& what : scene.operations())
                     all.emplace_back(world, what, scene.victim, SIGSTOP, delay_of(round));

@@ -67,7 +67,8 @@ TEST_CASE("an abort reaches who waits on another node, though both nodes' leader
     REQUIRE(error);
     INFO(error->what());
     CHECK(error->code() == ErrorCode::Aborted);
-    CHECK_THAT(error->what(), Catch::Contains("aborted by rank " + std::to_string(failing) + ": loss is NaN"));
+    CHECK_THAT(error->what(), Catch::Contains("aborted by rank " + std::to_string(failing) + " (host ") &&
+                                  Catch::Contains("): loss is NaN"));
     CHECK(waited < kPrompt);
 }
 
@@ -106,7 +107,7 @@ TEST_CASE("a rank that fails and is gone before its leader looks is told of by i
     INFO(errors[0]->what());
     CHECK(errors[0]->code() == ErrorCode::Aborted);
     CHECK(errors[0]->culprits() == Culprits{3});
-    CHECK_THAT(errors[0]->what(), Catch::Contains("aborted by rank 3: loss is NaN"));
+    CHECK_THAT(errors[0]->what(), Catch::Contains("aborted by rank 3 (host ") && Catch::Contains("): loss is NaN"));
 }
 
 TEST_CASE("who runs fewer operations than the others is named, with both numbers", "[native][unit]") {

@@ -184,7 +184,8 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
         INFO(errors[rank]->what());
         CHECK(errors[rank]->code() == ErrorCode::Aborted);
         CHECK(errors[rank]->culprits() == Culprits{1});
-        CHECK_THAT(errors[rank]->what(), Catch::Contains("aborted by rank 1: loss is NaN"));
+        CHECK_THAT(errors[rank]->what(),
+                   Catch::Contains("aborted by rank 1 (host ") && Catch::Contains("): loss is NaN"));
     }
 }
 
@@ -257,6 +258,21 @@ TEST_CASE("a rank that leaves with work in flight is missed as any other that le
     CHECK(errors[0]->culprits() == Culprits{1});
     CHECK_THAT(errors[0]->what(), Catch::Contains("has left the group normally before any operation"));
     CHECK_FALSE(errors[1]);
+}
+
+TEST_CASE("who does not come to a split is named with its place", "[native][unit]") {
+    const LocalWorld world{.ranks_per_node = {2, 1}, .init_timeout = std::chrono::seconds(2)};
+    Gate gate(3);
+    const auto errors = errors_of(world, behind(gate, [](Context& context) {
+                                      if (context.rank() != 2) (void)context.world().split(0, 0, "all");
+                                  }));
+    for (const int rank : {0, 1}) {
+        const auto& error = errors[static_cast<std::size_t>(rank)];
+        REQUIRE(error);
+        INFO(error->what());
+        CHECK(error->culprits() == Culprits{2});
+        CHECK_THAT(error->what(), Catch::Contains(named(rank) + ") waited 2 s for " + named(2) + ") of 3 to join"));
+    }
 }
 
 TEST_CASE("ranks that never appear are named", "[native][unit]") {

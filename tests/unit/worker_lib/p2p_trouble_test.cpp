@@ -78,8 +78,8 @@ TEST_CASE("at its deadline a receive names who sent nothing, and so does a large
     CHECK_THAT(errors[0]->operation(), Catch::StartsWith("p2p #1 "));
     CHECK(errors[0]->culprits() == Culprits{2});
     CHECK_THAT(errors[0]->what(),
-               Catch::Contains("group 'world': rank 0 waited until its deadline for " + named(2) + ") in p2p #1 " +
-                               std::string(sends ? "send" : "recv") + " f32[1000000]") &&
+               Catch::Contains("group 'world': rank 0 waited until its deadline for " + named(2)) &&
+                   Catch::Contains(") in p2p #1 " + std::string(sends ? "send" : "recv") + " f32[1000000]") &&
                    Catch::Contains("tag 7 'halo'"));
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("abort ends sends and receives on all ranks, and a failed transfer the
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
         CHECK(errors[rank]->code() == (aborts ? ErrorCode::Aborted : ErrorCode::Timeout));
-        CHECK_THAT(errors[rank]->what(), Catch::Contains(aborts ? "aborted by rank 1: loss is NaN"
+        CHECK_THAT(errors[rank]->what(), Catch::Contains(aborts ? "aborted by rank 1 (host "
                                                                 : "in p2p #1 recv f32[1000000] from rank 0, tag 9"));
     }
 }

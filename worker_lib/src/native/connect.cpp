@@ -29,15 +29,14 @@ UniqueFd succeed(ddprun::Result<UniqueFd> result) {
 
 /// Becomes readable when the process ends. None for our own process, for one in another pid namespace, or where pidfd
 /// does not exist or is forbidden: then only deadlines tell.
-UniqueFd watch(pid_t pid, int rank) {
+UniqueFd watch(pid_t pid, const LocalRank& rank) {
     if (pid == 0 || pid == ::getpid()) return UniqueFd();
     UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!process && errno == ESRCH) {
-        throw Error(ErrorCode::PeerLost, fmt::format("rank {} (pid {}) ended while the group was forming", rank, pid),
-                    {rank});
+        throw Error(ErrorCode::PeerLost, fmt::format("{} ended while the group was forming", rank.name), {rank.rank});
     }
     if (!process && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-        throw_errno(fmt::format("cannot watch the process of rank {} (ulimit -n?)", rank), errno);
+        throw_errno(fmt::format("cannot watch the process of {} (ulimit -n?)", rank.name), errno);
     }
     return process;
 }
@@ -60,7 +59,7 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
         } else {
             const Connection& connection = met.at(rank);
             local.segment = Segment::attach(connection.passed);
-            local.process = watch(connection.pid, rank);
+            local.process = watch(connection.pid, local);
         }
         ranks.push_back(std::move(local));
     }
@@ -95,9 +94,8 @@ std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vec
                          std::size_t sockets = 1) {
     std::map<int, Link> links;
     for (auto& [rank, connections] : meet_over_tcp(place, listener, peers, port, sockets)) {
-        const Member& member = place.members[static_cast<std::size_t>(rank)];
         Link& made = links[rank];
-        made.name = fmt::format("rank {} (host {}, pid {}, {})", rank, member.hostname, member.pid, member.address);
+        made.name = name_with_address(rank, place.members);
         made.socket = std::move(connections.front().socket);
         for (std::size_t i = 1; i < connections.size(); ++i) made.more.push_back(std::move(connections[i].socket));
     }

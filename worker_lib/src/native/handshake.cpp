@@ -201,10 +201,7 @@ private:
                     absent);
     }
 
-    std::string name(int rank) const {
-        return fmt::format("rank {} (host {}, pid {}, {})", rank, member(rank).hostname, member(rank).pid,
-                           member(rank).address);
-    }
+    std::string name(int rank) const { return name_with_address(rank, place_.members); }
 
     const MeetingPlace& place_;
     const std::size_t sockets_;  ///< to each peer

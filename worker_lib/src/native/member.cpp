@@ -45,8 +45,13 @@ Member decode_member(std::string_view text) {
     return member;
 }
 
-std::string name_of(int rank, const Member& member) {
-    return fmt::format("rank {} (host {}, pid {})", rank, member.hostname, member.pid);
+std::string place_of(const Member& member) { return fmt::format("host {}, pid {}", member.hostname, member.pid); }
+
+std::string name_of(int rank, const Member& member) { return name_rank(rank, place_of(member)); }
+
+std::string name_with_address(int rank, const std::vector<Member>& members) {
+    const Member& member = members[static_cast<std::size_t>(rank)];
+    return name_rank(rank, fmt::format("{}, {}", place_of(member), member.address));
 }
 
 std::string machine_of(const GroupSpec& spec) { return fmt::format("{}/{}", boot_id(), spec.node_rank); }

@@ -30,11 +30,16 @@ struct Member {
 /// Throws Error{System} for text that encode() did not write.
 [[nodiscard]] Member decode_member(std::string_view text);
 
+/// "host a, pid 71".
+[[nodiscard]] std::string place_of(const Member& member);
 /// For errors: "rank 3 (host a, pid 71)".
 [[nodiscard]] std::string name_of(int rank, const Member& member);
 [[nodiscard]] inline std::string name_of(int rank, const std::vector<Member>& members) {
     return name_of(rank, members[static_cast<std::size_t>(rank)]);
 }
+
+/// For errors about the way to it: "rank 3 (host a, pid 71, 10.0.0.7)".
+[[nodiscard]] std::string name_with_address(int rank, const std::vector<Member>& members);
 
 /// The machine of this process, or the node that it emulates: boot id and node rank.
 [[nodiscard]] std::string machine_of(const GroupSpec& spec);

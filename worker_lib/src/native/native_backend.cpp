@@ -63,7 +63,8 @@ NativeBackend::~NativeBackend() {
     // Both before end(), which must look to nobody like a failure of the group.
     if (watch_) watch_->stop();
     auto failure = node_.failure_for_others();
-    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by rank {} with work in flight", name_, rank_)),
+    end(Error(ErrorCode::Aborted,
+              fmt::format("group '{}' was destroyed by {} with work in flight", name_, name_of(rank_))),
         false);
     thread_.join();
     handle_->shut();
@@ -85,7 +86,7 @@ std::shared_ptr<WorkState> NativeBackend::submit(Operation&& operation) {
     } catch (const std::bad_alloc&) {
         // The peers take part in what was opened: the group cannot go on as if that had not been called.
         if (opened)
-            end(Error(ErrorCode::System, fmt::format("group '{}': rank {} is out of memory", name_, rank_)), true);
+            end(Error(ErrorCode::System, fmt::format("group '{}': {} is out of memory", name_, name_of(rank_))), true);
         throw;
     }
 }
@@ -175,13 +176,14 @@ void NativeBackend::hurry() {
 }
 
 void NativeBackend::abort(std::string_view reason) {
-    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was aborted by rank {}: {}", name_, rank_, reason), {rank_}),
+    end(Error(ErrorCode::Aborted, fmt::format("group '{}' was aborted by {}: {}", name_, name_of(rank_), reason),
+              {rank_}),
         true);
     const std::lock_guard lock(p2p_mutex_);
     if (p2p_) p2p_->interrupt();
 }
 
-std::string NativeBackend::name_of(int rank) const { return detail::name_of(rank, members_); }
+std::string NativeBackend::where_is(int rank) const { return place_of(members_[static_cast<std::size_t>(rank)]); }
 
 /// Of the ranks of this node; of others only whether they are gone, where this rank leads its node.
 RankState NativeBackend::state_of(int rank) const {

@@ -60,7 +60,7 @@ public:
     [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override;
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
-    [[nodiscard]] std::string name_of(int rank) const override;
+    [[nodiscard]] std::string where_is(int rank) const override;
     [[nodiscard]] RankState state_of(int rank) const override;
 
     /// Runs operations until `work` is done. If somebody else runs, or one before it has a later deadline, sees to it

@@ -112,6 +112,7 @@ private:
     void look_at_deadlines();
     void ask_remotes(ddprun::TimePoint now);
     [[nodiscard]] bool is_listening(int rank) const;
+    [[nodiscard]] std::string name_of(int rank) const;
     void fail(const Error& failure, const P2pWork* about, bool tell);
     void ring(const LocalPeer& neighbour) const;
     void deliver(Running& running);

@@ -179,7 +179,7 @@ std::byte* P2pPeer::memory_at(std::uint64_t place, std::size_t bytes) const {
 }
 
 void P2pPeer::refuse(const char* why) const {
-    throw Error(ErrorCode::System, fmt::format("rank {} sent {}", rank_, why), {rank_});
+    throw Error(ErrorCode::System, fmt::format("{} sent {}", name_of(rank_, owner_.members), why), {rank_});
 }
 
 }  // namespace ddp::detail

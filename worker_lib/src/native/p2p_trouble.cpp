@@ -85,6 +85,12 @@ bool P2p::drain(P2pPeer& peer) {
     return moved;
 }
 
+/// For errors: of ranks on other nodes also where they were to be reached.
+std::string P2p::name_of(int rank) const {
+    const bool here = std::ranges::find(setup_.topology.local(), rank) != setup_.topology.local().end();
+    return here ? detail::name_of(rank, setup_.members) : name_with_address(rank, setup_.members);
+}
+
 void P2p::look_for_absent() {
     for (std::size_t i = 0; i < neighbours_.size(); ++i) {  // there may be more in the end
         const auto gone = setup_.node.absence(neighbours_[i].index);
@@ -99,7 +105,7 @@ void P2p::look_for_absent() {
         const auto departure = remotes_[i].peer->departure();
         // Without a goodbye: if the whole group has failed, word of that is on its way.
         if (!departure && ddprun::Clock::now() < remotes_[i].until) continue;
-        const Error lost(ErrorCode::PeerLost, fmt::format("lost {}: {}", name_of(rank, setup_.members), *gone), {rank});
+        const Error lost(ErrorCode::PeerLost, fmt::format("lost {}: {}", name_of(rank), *gone), {rank});
         if (fail_for(rank, departure ? *departure : lost)) return;
     }
 }
@@ -160,7 +166,7 @@ void P2p::look_at_deadlines() {
         if (silent.empty() && now < network_deadline(batch.deadline)) continue;
         const auto& culprits = silent.empty() ? absent : silent;
         std::vector<std::string> names;
-        for (const int rank : culprits) names.push_back(name_of(rank, setup_.members));
+        for (const int rank : culprits) names.push_back(name_of(rank));
         const std::string hint = silent.empty() ? "; it may wait for something else itself, or the tags differ" : "";
         const auto about = work;
         return fail(Error(ErrorCode::Timeout,

@@ -17,20 +17,26 @@ constexpr std::uint8_t kNoBatch = 0;
 constexpr std::uint8_t kBatch = 1;
 constexpr std::uint8_t kBatchWithSync = 2;
 
-[[noreturn]] void end_early(const std::vector<std::uint8_t>& plans) {
+std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(group.name_of(rank));
+    return detail::list_of(std::move(names));
+}
+
+[[noreturn]] void end_early(const ProcessGroup& group, const std::vector<std::uint8_t>& plans) {
     std::vector<int> ended;
     for (std::size_t r = 0; r < plans.size(); ++r) {
         if (plans[r] == kNoBatch) ended.push_back(static_cast<int>(r));
     }
     throw Error(ErrorCode::InvalidArgument,
-                "Join: the ranks have different numbers of batches: " + detail::name_ranks(ended) +
+                "Join: the ranks have different numbers of batches: " + names_of(group, ended) +
                     (ended.size() == 1 ? " has" : " have") +
                     " none left. Shard with DistributedSampler, or let JoinOptions::early be Shadow",
                 ended);
 }
 
 /// Each rank would wait for what the others do not do.
-[[noreturn]] void end_for_sync(const std::vector<std::uint8_t>& plans, int first) {
+[[noreturn]] void end_for_sync(const ProcessGroup& group, const std::vector<std::uint8_t>& plans, int first) {
     std::vector<int> others;
     const std::uint8_t plan = plans[static_cast<std::size_t>(first)];
     for (std::size_t r = 0; r < plans.size(); ++r) {
@@ -38,9 +44,9 @@ constexpr std::uint8_t kBatchWithSync = 2;
     }
     const bool sync = plan == kBatchWithSync;
     throw Error(ErrorCode::Mismatch,
-                "Join: the ranks are about to make different steps: rank " + std::to_string(first) + " one with" +
-                    (sync ? "" : "out") + " sync, but " + detail::name_ranks(others) + " one with" +
-                    (sync ? "out" : "") + " sync. Pass the same `sync` to more() on every rank",
+                "Join: the ranks are about to make different steps: " + group.name_of(first) + " one with" +
+                    (sync ? "" : "out") + " sync, but " + names_of(group, others) + " one with" + (sync ? "out" : "") +
+                    " sync. Pass the same `sync` to more() on every rank",
                 others);
 }
 
@@ -78,9 +84,9 @@ bool Join::more(bool have_batch, bool sync) {
         }
         last_active_ = static_cast<int>(first - plans.begin());
         const bool alike = std::ranges::all_of(plans, [&](std::uint8_t p) { return p == kNoBatch || p == *first; });
-        if (!alike) end_for_sync(plans, last_active_);
+        if (!alike) end_for_sync(*group_, plans, last_active_);
         const auto active = std::ranges::count_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
-        if (active < group_->size() && options_.early == JoinOptions::Early::Throw) end_early(plans);
+        if (active < group_->size() && options_.early == JoinOptions::Early::Throw) end_early(*group_, plans);
         reducer_.divide_by(options_.divide_by_initial ? group_->size() : static_cast<int>(active));
         if (!have_batch) {
             reducer_.shadow(*first == kBatchWithSync);
