@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "worker_lib/src/checkpoint/directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
 #include "worker_lib/src/checkpoint/manifest.hpp"
+#include "worker_lib/src/reducer/agreement.hpp"
 #include "worker_lib/src/reducer/broadcast.hpp"
 
 namespace ddp {
@@ -19,17 +21,17 @@ namespace {
 // For rank 0 to move a large model to a slow disk. A rank 0 that dies meanwhile is noticed at once, by its connection.
 constexpr std::chrono::hours kDiskTimeout{4};
 
-void broadcast(Context& context, Buffer buffer) {
-    context.world().broadcast(buffer, 0, {}, {.timeout = kDiskTimeout, .tag = "checkpoint"}).wait();
+void broadcast(ProcessGroup& group, Buffer buffer) {
+    group.broadcast(buffer, 0, {}, {.timeout = kDiskTimeout, .tag = "checkpoint"}).wait();
 }
 
 /// Collective: rank 0 runs `action`; every rank returns its number or throws its error. So no rank goes on after a save
 /// that failed, and none waits for a rank 0 that has thrown.
-std::uint64_t on_rank_0(Context& context, const std::function<std::uint64_t()>& action) {
+std::uint64_t on_rank_0(ProcessGroup& group, const std::function<std::uint64_t()>& action) {
     std::uint64_t result = 0;
     std::string text;
     ErrorCode code = ErrorCode::Io;
-    if (context.rank() == 0) {
+    if (group.rank() == 0) {
         try {
             result = action();
         } catch (const Error& error) {
@@ -40,11 +42,11 @@ std::uint64_t on_rank_0(Context& context, const std::function<std::uint64_t()>& 
         }
     }
     std::array<std::uint64_t, 3> status{result, static_cast<std::uint64_t>(code), text.size()};
-    broadcast(context, buffer(std::span<std::uint64_t>(status)));
+    broadcast(group, buffer(std::span<std::uint64_t>(status)));
     if (status[2] == 0) return status[0];
     text.resize(status[2]);
     std::vector<std::uint8_t> bytes(text.begin(), text.end());
-    broadcast(context, buffer(std::span(bytes)));
+    broadcast(group, buffer(std::span(bytes)));
     throw Error(static_cast<ErrorCode>(status[1]), std::string(bytes.begin(), bytes.end()));
 }
 
@@ -59,42 +61,64 @@ std::uint64_t newest_whole_plus_1(const std::filesystem::path& directory) {
     return 0;
 }
 
+/// Collective: returns if all ranks mean the same checkpoint. What only one rank has to complain of is told to all, who
+/// would wait for it otherwise.
+void require_same(ProcessGroup& group, std::uint64_t step, std::span<const NamedBuffer> state) {
+    std::vector<std::string> items{fmt::format("step {}", step)};
+    for (std::size_t i = 0; i < state.size(); ++i) items.push_back(detail::describe(i, state[i]));
+    std::exception_ptr refusal;
+    try {
+        detail::check_state(state);
+    } catch (const Error& error) {
+        refusal = std::current_exception();
+        items.insert(items.begin(), error.what());
+    }
+    detail::require_agreement(group, "the checkpoint", items,
+                              "Call save and load with the same step, names, types and sizes on every rank.");
+    if (refusal) std::rethrow_exception(refusal);
+}
+
 }  // namespace
 
-Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep)
-    : dir_(std::move(dir)), context_(&context), keep_(keep) {
+Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep)
+    : dir_(std::move(dir)), group_(&group), keep_(keep) {
     if (keep < 1)
         throw Error(ErrorCode::InvalidArgument, fmt::format("Checkpointer: keep is {}, it must be at least 1", keep));
-    on_rank_0(context, [&] {
+    on_rank_0(group, [&] {
         detail::open_directory(dir_);
         return std::uint64_t{0};
     });
 }
 
+Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep)
+    : Checkpointer(std::move(dir), context.world(), keep) {}
+
 void Checkpointer::save(std::uint64_t step, std::span<const NamedBuffer> state) {
-    on_rank_0(*context_, [&] {
-        const detail::Manifest manifest = detail::make_manifest(step, context_->world_size(), state);
+    require_same(*group_, step, state);
+    on_rank_0(*group_, [&] {
+        const detail::Manifest manifest = detail::make_manifest(step, group_->size(), state);
         detail::write_checkpoint(detail::checkpoint_path(dir_, step), detail::temporary_path(dir_, step), manifest,
                                  state);
-        detail::remove_older(dir_, step, keep_);
         return std::uint64_t{0};
     });
+    if (group_->rank() == 0) detail::remove_older(dir_, step, keep_);
 }
 
 std::optional<std::uint64_t> Checkpointer::latest() {
-    const std::uint64_t found = on_rank_0(*context_, [&] { return newest_whole_plus_1(dir_); });
+    const std::uint64_t found = on_rank_0(*group_, [&] { return newest_whole_plus_1(dir_); });
     if (found == 0) return std::nullopt;
     return found - 1;
 }
 
 void Checkpointer::load(std::uint64_t step, std::span<const NamedBuffer> state) {
-    on_rank_0(*context_, [&] {
+    require_same(*group_, step, state);
+    on_rank_0(*group_, [&] {
         detail::read_checkpoint(detail::checkpoint_path(dir_, step), step, state);
         return std::uint64_t{0};
     });
     std::vector<Buffer> buffers;
     for (const NamedBuffer& named : state) buffers.push_back(named.buffer);
-    detail::broadcast_in_pieces(context_->world(), buffers, 0, "checkpoint");
+    detail::broadcast_in_pieces(*group_, buffers, 0, "checkpoint");
 }
 
 }  // namespace ddp

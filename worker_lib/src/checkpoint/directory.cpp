@@ -81,8 +81,13 @@ std::vector<std::uint64_t> steps_in(const std::filesystem::path& directory) {
 }
 
 void remove_older(const std::filesystem::path& directory, std::uint64_t step, int keep) {
+    std::vector<std::uint64_t> steps;
+    try {
+        steps = steps_in(directory);
+    } catch (const Error&) {  // as below: what was to be saved is saved
+    }
     int seen = 0;
-    for (const std::uint64_t old : steps_in(directory)) {
+    for (const std::uint64_t old : steps) {
         if (old > step || ++seen <= keep) continue;
         std::error_code ignored;  // it costs room, not correctness; the next save tries again
         std::filesystem::remove(checkpoint_path(directory, old), ignored);

@@ -18,6 +18,7 @@
 
 #include "ddp/error.hpp"
 #include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/operation_check.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -26,6 +27,10 @@ static_assert(std::endian::native == std::endian::little, "the checkpoint format
 
 std::size_t round_up(std::size_t value) {
     return (value + kTensorAlignBytes - 1) / kTensorAlignBytes * kTensorAlignBytes;
+}
+
+std::string shape(std::string_view name, DType dtype, std::size_t count) {
+    return fmt::format("'{}' {}[{}]", name, to_string(dtype), count);
 }
 
 void check(const NamedBuffer& named, std::set<std::string_view>& seen) {
@@ -38,6 +43,7 @@ void check(const NamedBuffer& named, std::set<std::string_view>& seen) {
     }
     if (!seen.insert(named.name).second) refuse("two tensors have this name");
     if (named.buffer.device != Device::Cpu) refuse("it is in device memory; copy it to the host first");
+    if (const auto wrong = buffer_complaint(named.buffer, "buffer", Backend::Native); !wrong.empty()) refuse(wrong);
 }
 
 std::string preamble(std::size_t length) {
@@ -141,12 +147,19 @@ std::uint64_t hash_of(const Buffer& buffer) {
     return fnv.value();
 }
 
+void check_state(std::span<const NamedBuffer> state) {
+    std::set<std::string_view> seen;
+    for (const NamedBuffer& named : state) check(named, seen);
+}
+
+std::string describe(std::size_t i, const NamedBuffer& named) {
+    return fmt::format("tensor {} {}", i, shape(named.name, named.buffer.dtype, named.buffer.count));
+}
+
 Manifest make_manifest(std::uint64_t step, int world_size, std::span<const NamedBuffer> state) {
     Manifest manifest{.step = step, .world_size = world_size, .entries = {}, .file_bytes = 0};
-    std::set<std::string_view> seen;
     std::size_t data_bytes = 0;
     for (const NamedBuffer& named : state) {
-        check(named, seen);
         manifest.entries.push_back({.name = named.name,
                                     .dtype = named.buffer.dtype,
                                     .count = named.buffer.count,
@@ -200,17 +213,14 @@ std::optional<Manifest> decode(std::string_view head) {
 }
 
 std::string difference(const Manifest& manifest, std::span<const NamedBuffer> state) {
-    const auto text = [](std::string_view name, DType dtype, std::size_t count) {
-        return fmt::format("'{}' {}[{}]", name, to_string(dtype), count);
-    };
     for (std::size_t i = 0; i < std::max(manifest.entries.size(), state.size()); ++i) {
         std::string there = "nothing";
         std::string here = "nothing";
         if (i < manifest.entries.size()) {
             const ManifestEntry& entry = manifest.entries[i];
-            there = text(entry.name, entry.dtype, entry.count);
+            there = shape(entry.name, entry.dtype, entry.count);
         }
-        if (i < state.size()) here = text(state[i].name, state[i].buffer.dtype, state[i].buffer.count);
+        if (i < state.size()) here = shape(state[i].name, state[i].buffer.dtype, state[i].buffer.count);
         if (there != here) return fmt::format("tensor {} in the file is {}, in this program {}", i, there, here);
     }
     return {};

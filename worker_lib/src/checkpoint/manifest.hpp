@@ -35,9 +35,15 @@ inline constexpr std::size_t kTensorAlignBytes = 128;
 inline constexpr std::size_t kPreambleBytes = 64;        ///< of the first line, which says how long the head is
 inline constexpr std::size_t kMaxHeadBytes = 64u << 20;  ///< a larger number in a file is damage
 
-/// What `state` looks like in a file: hashes taken, offsets chosen. Costs one pass over the tensors.
-/// Throws Error{InvalidArgument} for device memory, and for names that are empty, double, or contain control
-/// characters.
+/// Throws Error{InvalidArgument} for what cannot be stored: device memory, null or misaligned buffers, and names that are
+/// empty, double, or contain control characters.
+void check_state(std::span<const NamedBuffer> state);
+
+/// "tensor 3 'fc1.weight' f32[4096]"
+[[nodiscard]] std::string describe(std::size_t i, const NamedBuffer& named);
+
+/// What a `state` that has been checked looks like in a file: hashes taken, offsets chosen. Costs one pass over the
+/// tensors.
 [[nodiscard]] Manifest make_manifest(std::uint64_t step, int world_size, std::span<const NamedBuffer> state);
 
 /// The head of the file, padded so that the first tensor follows directly.
