@@ -14,8 +14,8 @@ namespace {
 using Callback = std::function<void(std::exception_ptr)>;
 
 /// Added to an operation's deadline before a waiter gives up by itself: the backend notices the deadline first, and its
-/// error says who did not come.
-constexpr auto kGrace = std::chrono::seconds(2);
+/// error says who did not come (native/deadlines.hpp; and it says goodbye before it ends the work).
+constexpr auto kGrace = std::chrono::seconds(4);
 
 void run(const Callback& callback, const std::exception_ptr& error) noexcept {
     try {

@@ -189,6 +189,26 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
     }
 }
 
+TEST_CASE("who aborts in the midst of an operation and goes is heard, also where its messages still wait to be sent",
+          "[native][unit]") {
+    const auto errors = errors_of({.ranks_per_node = {2, 2}}, [](Context& context) {
+        auto group = context.world().split(0, context.rank(), "inner");
+        std::vector<float> values(8'000'000, 1);
+        group->barrier().wait();
+        Work work = group->all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        if (context.rank() == 1) {
+            group->abort("loss is NaN");
+            group.reset();
+        }
+        work.wait();
+    });
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        INFO(error->what());
+        CHECK(error->code() == ErrorCode::Aborted);
+    }
+}
+
 TEST_CASE("abort from another thread fails what its own rank has queued", "[native][unit]") {
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {

@@ -3,6 +3,7 @@
 
 #include "worker_lib/src/native/links.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 
 #include "tests/catch.hpp"
 #include "worker_lib/src/native/deadlines.hpp"
+#include "worker_lib/src/native/sockets.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
@@ -266,4 +268,32 @@ TEST_CASE("who waits for the rest of a message on another socket hears the last 
         two.ranks[0]->links->say_goodbye(error);
         CHECK_THAT(second.get(), Catch::Contains("its peer reported") && Catch::Contains("enough"));
     }
+}
+
+TEST_CASE("what has been sent arrives, though its sender goes with input that it has not read", "[native][unit]") {
+    int port = 0;
+    auto listener = listen_tcp("127.0.0.1", port);
+    REQUIRE(listener.has_value());
+    auto sender = connect_tcp("127.0.0.1", port, ddprun::Clock::now() + std::chrono::seconds(10));
+    REQUIRE(sender.has_value());
+    REQUIRE(wait_for(listener->get(), POLLIN, ddprun::Clock::now() + std::chrono::seconds(10)));
+    const ddprun::UniqueFd receiver(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    REQUIRE(::send(receiver.get(), "unread", 6, 0) == 6);
+
+    // More than the receiver's buffer takes, so that the last of it still waits on the sender's side.
+    const std::vector<std::byte> some(1u << 20);
+    std::size_t sent = 0;
+    for (ssize_t now = 0; (now = ::send(sender->get(), some.data(), some.size(), MSG_NOSIGNAL)) > 0;)
+        sent += static_cast<std::size_t>(now);
+    ::shutdown(sender->get(), SHUT_WR);
+    auto going = std::async(std::launch::async, [&] {
+        let_go({sender->get()}, ddprun::Clock::now() + std::chrono::seconds(20));
+        sender->reset();
+    });
+    std::vector<std::byte> in(sent + 1);
+    ddprun::UniqueFd none;
+    const auto deadline = ddprun::Clock::now() + std::chrono::seconds(20);
+    CHECK(receive_all(receiver.get(), std::span(in).first(sent), none, deadline).has_value());
+    going.get();
+    CHECK(::recv(receiver.get(), in.data(), in.size(), 0) == 0);  // the end, and no error
 }

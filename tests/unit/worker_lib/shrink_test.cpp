@@ -138,6 +138,30 @@ TEST_CASE("a survivor that is gone, or does not come, is named", "[shrink][unit]
                Catch::Contains(gone ? "has left the group normally" : "for " + named(2) + ") to call it"));
 }
 
+TEST_CASE("a survivor that goes after the group has failed is missed at once, also from another node", "[shrink][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {1, 2}}));
+    Gate failed(3);
+    Gate gate(2);
+    const auto began = Clock::now();
+    const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
+        context.world().barrier().wait();
+        if (context.rank() == 1) context.world().abort("enough");
+        CHECK_THROWS_AS(context.world().barrier().wait(), Error);
+        failed.pass();
+        // Long enough for the news of the failure to be told everywhere: what comes later is what is tested.
+        if (context.rank() == 2) return std::this_thread::sleep_for(milliseconds(200));
+        behind(gate, [](Context& mine) {
+            const std::vector<int> exclude{1};
+            if (mine.rank() == 0) (void)mine.world().shrink(exclude);
+        })(context);
+    });
+    CHECK(Clock::now() - began < std::chrono::seconds(10));
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == ErrorCode::PeerLost);
+    CHECK(errors[0]->culprits() == Culprits{2});
+}
+
 TEST_CASE("who calls shrink again meets those who call it for the first time", "[shrink][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}}));
     const LocalWorld world{.ranks_per_node = shape, .init_timeout = milliseconds(3'000)};

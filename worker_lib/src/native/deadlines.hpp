@@ -16,6 +16,8 @@ namespace ddp::detail {
 inline constexpr std::chrono::milliseconds kTelling{500};  ///< for the culprit's name to get from node to node
 /// For who knows the culprit to be ahead of who only suspects one, between nodes.
 inline constexpr std::chrono::milliseconds kDoubt{150};
+/// For the last words to and from a peer, when something has failed already.
+inline constexpr std::chrono::milliseconds kFarewell{250};
 /// A rank that waits for messages says so at least four times in this time, unless it is stopped.
 inline constexpr std::chrono::milliseconds kSilence{200};
 

@@ -37,7 +37,13 @@ Links::Links(std::string group, std::int64_t generation, int own_rank, std::map<
     if (!interrupt_) throw_errno("cannot create an eventfd", errno);
 }
 
-Links::~Links() = default;
+Links::~Links() {
+    std::vector<int> sockets;
+    for (const auto& [rank, link] : links_) {
+        for (std::size_t socket = 0; socket < link.sockets(); ++socket) sockets.push_back(link.fd(socket));
+    }
+    let_go(std::move(sockets), ddprun::Clock::now() + kFarewell);
+}
 
 Flow Links::make_flow(const Operation& operation, int rank) {
     Flow flow;

@@ -22,8 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// For the last words to and from a peer, when something has failed already.
-constexpr milliseconds kFarewell{250};
+/// Who ends because somebody else has may be missed before the news of that one comes.
+constexpr milliseconds kBetterKnown{100};
 static_assert(3 * kDoubt < kTelling, "neighbours give us one kTelling more than messages");
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
@@ -134,9 +134,14 @@ void Links::raise_note(const Operation& operation, Flow& flow) const {
     throw Error(failure.code(), fmt::format("{} reported: {}", flow.link->name, failure.what()), failure.culprits());
 }
 
-/// The connection is broken. If the last that the peer sent is its failure, that is what we report.
+/// The connection is broken. If the last that the peer sent is its failure, that is what we report; or what the node
+/// hears of another rank's failure or death, for which the peer was ended.
 void Links::peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const {
     look_for_reason(operation, flow);
+    for (const auto enough = ddprun::Clock::now() + kBetterKnown; ddprun::Clock::now() < enough;) {
+        node_.check_poison(operation);
+        (void)::poll(nullptr, 0, 2);
+    }
     throw Error(ErrorCode::PeerLost,
                 fmt::format("group '{}': rank {} lost {} in {}: {}", group_, own_rank_, flow.link->name,
                             describe(operation), cause),

@@ -3,7 +3,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 
 #include <fmt/format.h>
@@ -153,6 +155,32 @@ bool acknowledges(int socket) {
     socklen_t length = sizeof(info);
     if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return true;
     return info.tcpi_unacked == 0 || info.tcpi_retransmits < 2;
+}
+
+namespace {
+
+/// Whether nothing of it is worth waiting for any more.
+bool is_through(int socket) {
+    std::array<std::byte, 16384> unwanted;
+    ssize_t got = 0;
+    while ((got = ::recv(socket, unwanted.data(), unwanted.size(), MSG_DONTWAIT)) > 0) {
+    }
+    if (got == 0 || errno != EAGAIN) return true;
+    int left = 0;
+    return ::ioctl(socket, SIOCOUTQ, &left) != 0 || left == 0;
+}
+
+}  // namespace
+
+void let_go(std::vector<int> sockets, ddprun::TimePoint deadline) {
+    constexpr std::chrono::milliseconds kLook{2};  // nobody tells when something has been acknowledged
+    for (;;) {
+        std::erase_if(sockets, is_through);
+        if (sockets.empty() || ddprun::Clock::now() >= deadline) return;
+        std::vector<pollfd> waiting;
+        for (const int socket : sockets) waiting.push_back({.fd = socket, .events = POLLIN, .revents = 0});
+        (void)::poll(waiting.data(), waiting.size(), static_cast<int>(kLook.count()));
+    }
 }
 
 int poll_timeout(TimePoint deadline) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
@@ -34,6 +35,10 @@ void prepare_tcp(int socket);
 /// False if something that we sent again more than once waits to be acknowledged: the peer's host is down, or cut off.
 /// A peer that is only stopped has a kernel that acknowledges; a packet that got lost is no reason yet.
 [[nodiscard]] bool acknowledges(int socket);
+
+/// What has been sent is there, at the latest by `deadline`; what comes meanwhile is thrown away. For sockets that are
+/// shut for sending and about to be closed: the kernel drops what is still to go when it closes one with unread input.
+void let_go(std::vector<int> sockets, ddprun::TimePoint deadline);
 
 /// Milliseconds for poll(2): rounded up, at least 0.
 [[nodiscard]] int poll_timeout(ddprun::TimePoint deadline);

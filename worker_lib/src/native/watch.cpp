@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -50,27 +51,35 @@ void Watch::stop() {
 }
 
 void Watch::say_goodbye(const std::optional<Error>& failure, const Absence& departure) {
-    if (failure_told_) return;
-    if (failure) {
-        tell(Alarm::Kind::kFailed, *failure, 0);
-    } else {
-        tell(Alarm::Kind::kDeparted, departure.error, departure.after.value_or(0));
+    if (failure && !failure_told_) tell(Alarm::Kind::kFailed, *failure, 0);
+    tell(Alarm::Kind::kDeparted, departure.error, departure.after.value_or(0));
+    std::vector<int> sockets;
+    for (const Peer& peer : peers_) {
+        if (!peer.link.socket) continue;
+        ::shutdown(peer.link.socket.get(), SHUT_WR);
+        sockets.push_back(peer.link.socket.get());
     }
+    let_go(std::move(sockets), ddprun::Clock::now() + kTelling);
 }
 
 void Watch::run() {
     while (wait()) {
         for (Peer& peer : peers_) listen_to(peer);
         look_at_own_node();
+        if (failure_told_) continue;
         end_hopeless_waits();
-        if (pass_on_failure()) return;  // the node waits for nothing any more
+        pass_on_failure();
     }
 }
 
-/// Until a peer speaks or it is time to look at the node again. False: stop.
+/// Until a peer speaks, a neighbour ends or it is time to look at the node again. False: stop.
 bool Watch::wait() {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
     for (const Peer& peer : peers_) waiting.push_back({.fd = peer.link.socket.get(), .events = POLLIN, .revents = 0});
+    for (int i = 0; i < node_.size(); ++i) {
+        if (local_gone_[static_cast<std::size_t>(i)]) continue;
+        waiting.push_back({.fd = node_.local(i).process.get(), .events = POLLIN, .revents = 0});  // the own one: none
+    }
     const int patience = static_cast<int>(std::chrono::duration_cast<milliseconds>(Waiter::kNap).count());
     (void)::poll(waiting.data(), waiting.size(), patience);  // interrupted or out of memory: a nap cut short
     return !stopping_;
@@ -124,7 +133,7 @@ void Watch::look_at_own_node() {
         const auto absence = node_.absence(i);
         if (!absence) continue;
         // Whoever leaves because of a failure has told the node of it before: then that is the news.
-        if (node_.poisoned()) return;
+        if (node_.poisoned() && !failure_told_) return;
         local_gone_[static_cast<std::size_t>(i)] = true;
         tell(Alarm::Kind::kDeparted, absence->error, absence->after.value_or(0));
         miss(*absence);
@@ -140,12 +149,11 @@ void Watch::end_hopeless_waits() {
     }
 }
 
-bool Watch::pass_on_failure() {
+void Watch::pass_on_failure() {
     const auto failure = node_.failure_for_others();
-    if (!failure) return false;
+    if (!failure) return;
     tell(Alarm::Kind::kFailed, *failure, 0);
     failure_told_ = true;
-    return true;
 }
 
 void Watch::tell(Alarm::Kind kind, const Error& why, std::uint64_t after) {

@@ -4,7 +4,8 @@
 // tells the others what happens on its node: that the group has failed, or that a rank has left or died, after which
 // operation. It ends the waits of its own node when one of them is for a rank that will not come.
 //
-// The thread looks at the memory of its node 20 times a second. Groups on one node have no watch: their waits see all.
+// The thread looks at the memory of its node 20 times a second, and as soon as a process ends. It goes on when the group
+// has failed: survivors still ask who is there. Groups on one node have no watch: their waits see all.
 
 #include <array>
 #include <atomic>
@@ -72,7 +73,7 @@ private:
     void take(Peer& peer);
     void look_at_own_node();
     void end_hopeless_waits();
-    [[nodiscard]] bool pass_on_failure();
+    void pass_on_failure();
     void lose(Peer& peer);
     void miss(const Absence& absence);
     void tell(Alarm::Kind kind, const Error& why, std::uint64_t after);
@@ -84,7 +85,7 @@ private:
     std::vector<Missing> missing_;
     mutable std::mutex gone_mutex_;
     std::map<int, Error> gone_;  ///< those of `missing_`, by rank
-    bool failure_told_ = false;
+    bool failure_told_ = false;   ///< from then on only departures are news
     ddprun::UniqueFd interrupt_;  ///< eventfd
     std::atomic<bool> stopping_{false};
     std::thread thread_;  ///< last: it uses all of the above
