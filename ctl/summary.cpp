@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "common/escape.hpp"
 #include "rendezvous/coordinator/stall.hpp"
 
 namespace ddprun::ctl {
@@ -15,24 +16,6 @@ using namespace coordinator;
 using std::chrono::nanoseconds;
 
 constexpr std::size_t kMaxLines = 64;
-
-/// What others wrote, on a terminal.
-std::string escaped(const std::string& text) {
-    std::string result;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
-        if (byte < 0x20 || byte == 0x7f) {
-            result += fmt::format("\\x{:02x}", byte);
-        } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 … U+009F; some terminals obey them
-            result += fmt::format("\\x{:02x}", next);
-            ++i;
-        } else {
-            result += text[i];
-        }
-    }
-    return result;
-}
 
 /// What ranks can have in common, and since when each of them.
 struct Doing {
@@ -106,18 +89,20 @@ std::string summarize(const std::vector<RankBoard>& boards, const Inspected& end
     std::string text =
         fmt::format("job '{}', generation {}: {} rank{} on {} node{}\n", end.run_id, number(end.generation),
                     end.world_size, end.world_size == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
-    if (end.world_size == 0) return escaped(fmt::format("job '{}': {}", end.run_id, end.verdict)) + "\n";
+    if (end.world_size == 0) return escape_controls(fmt::format("job '{}': {}", end.run_id, end.verdict)) + "\n";
 
     std::vector<std::pair<std::string, Line>> ordered(lines.begin(), lines.end());
     std::ranges::stable_sort(ordered, std::greater(), [](const auto& entry) { return entry.second.ranks.size(); });
     for (std::size_t i = 0; i < std::min(ordered.size(), kMaxLines); ++i) {
         const auto& [what, line] = ordered[i];
         const std::string where = line.hosts.size() == 1 ? fmt::format(" ({})", *line.hosts.begin()) : "";
-        text += escaped(fmt::format("  {}{}: {}{}", name_ranks(line.ranks), where, what, duration(line))) + "\n";
+        text +=
+            escape_controls(fmt::format("  {}{}: {}{}", name_ranks(line.ranks), where, what, duration(line))) + "\n";
     }
     if (ordered.size() > kMaxLines) text += fmt::format("  and {} more lines\n", ordered.size() - kMaxLines);
-    for (const std::string& host : end.silent) text += escaped(fmt::format("  node {} did not answer", host)) + "\n";
-    return text + escaped(end.verdict) + "\n";
+    for (const std::string& host : end.silent)
+        text += escape_controls(fmt::format("  node {} did not answer", host)) + "\n";
+    return text + escape_controls(end.verdict) + "\n";
 }
 
 }  // namespace ddprun::ctl

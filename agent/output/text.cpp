@@ -1,6 +1,6 @@
 #include "agent/output/text.hpp"
 
-#include <fmt/format.h>
+#include "common/escape.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -50,8 +50,9 @@ std::string printable(std::string_view bytes, std::size_t max_bytes) {
             taken = escape_length(rest);
         } else if (c == '\n' || c == '\t') {
             text += c;
-        } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-            text += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+        } else if (const std::size_t control = control_length(rest); control > 0) {
+            text += escape_controls(rest.substr(0, control));
+            taken = control;
         } else if (const std::size_t length = sequence_length(rest); length > 0) {
             text += rest.substr(0, length);
             taken = length;

@@ -4,24 +4,15 @@
 
 #include <algorithm>
 
+#include "common/escape.hpp"
+
 namespace ddprun::daemon {
 
 std::string printable(std::string_view text) {
-    std::string line;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (line.size() >= kMaxLogLine) return line + " …";
-        const auto byte = static_cast<unsigned char>(text[i]);
-        const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
-        if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 … U+009F; some terminals obey them
-            line += fmt::format("\\x{:02x}", next);
-            ++i;
-        } else if (byte < 0x20 || byte == 0x7f) {
-            line += fmt::format("\\x{:02x}", byte);
-        } else {
-            line += text[i];
-        }
-    }
-    return line;
+    std::string line = escape_controls(text.substr(0, kMaxLogLine));
+    if (line.size() <= kMaxLogLine && text.size() <= kMaxLogLine) return line;
+    line.resize(std::min(line.size(), kMaxLogLine));
+    return line + " …";
 }
 
 std::vector<std::string> group_table(const coordinator::State& state) {

@@ -145,6 +145,7 @@ TEST_CASE("printable text is valid UTF-8 without control characters", "[agent]")
         {"\xe2\x82", "\xef\xbf\xbd\xef\xbf\xbd"},                  // cut
         {"\xf5\x80\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
         {"a\x7f\x02", "a\\x7f\\x02"},
+        {"\xc2\x9b[2J\xc2\xa0", "\\x9b[2J\xc2\xa0"},  // U+009B, which some terminals take for ESC [
     }));
     CHECK(printable(bytes, 100) == expected);
 }

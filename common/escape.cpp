@@ -1,0 +1,32 @@
+#include "common/escape.hpp"
+
+#include <fmt/format.h>
+
+namespace ddprun {
+
+std::size_t control_length(std::string_view text) {
+    if (text.empty()) return 0;
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (first < 0x20 || first == 0x7f) return 1;
+    if (first != 0xc2 || text.size() < 2) return 0;
+    const auto second = static_cast<unsigned char>(text[1]);
+    return second >= 0x80 && second < 0xa0 ? 2 : 0;
+}
+
+std::string escape_controls(std::string_view text) {
+    std::string result;
+    result.reserve(text.size());
+    while (!text.empty()) {
+        const std::size_t control = control_length(text);
+        if (control == 0) {
+            result += text[0];
+            text.remove_prefix(1);
+        } else {
+            result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[control - 1]));
+            text.remove_prefix(control);
+        }
+    }
+    return result;
+}
+
+}  // namespace ddprun
