@@ -182,7 +182,6 @@ TEST_CASE("a backward that was not announced, or announced otherwise, is refused
                                {
                                    const auto guard = reducer.no_sync();
                                    attempt(step);
-                                   attempt([&] { more(false); });
                                }
                                attempt(step);
                                attempt(step);
@@ -198,16 +197,62 @@ TEST_CASE("a backward that was not announced, or announced otherwise, is refused
                            attempt(step);
                            return seen;
                        }).front();
-    REQUIRE(texts.size() == 9);
+    REQUIRE(texts.size() == 8);
     CHECK(texts[0] == "accepted");
     CHECK_THAT(texts[1], Contains("a backward without sync, but") && Contains("announced one with sync"));
-    CHECK_THAT(texts[2], Contains("announced a backward that was not made"));
-    CHECK(texts[3] == "accepted");
-    CHECK_THAT(texts[4], Contains("Join::more() was not called"));
-    CHECK_THAT(texts[5], Contains("a backward with sync, but") && Contains("announced one without sync"));
-    CHECK(texts[6] == "accepted");
-    CHECK(texts[7] == "accepted");  // nobody has a batch left: the epoch is over
-    CHECK(texts[8] == "accepted");  // the Join has gone
+    CHECK(texts[2] == "accepted");
+    CHECK_THAT(texts[3], Contains("Join::more() was not called"));
+    CHECK_THAT(texts[4], Contains("a backward with sync, but") && Contains("announced one without sync"));
+    CHECK(texts[5] == "accepted");
+    CHECK(texts[6] == "accepted");  // nobody has a batch left: the epoch is over
+    CHECK(texts[7] == "accepted");  // the Join has gone
+}
+
+TEST_CASE("when a rank leaves out the backward that it announced, the others do not wait for it", "[join]") {
+    const bool sync = GENERATE(true, false);  // the others are in their backward, or ask for the next step already
+    CAPTURE(sync);
+    ddp::testing::Gate gate(3);
+    const auto outcomes =
+        try_ranks({.ranks_per_node = {2, 1}, .timeout = std::chrono::minutes(5)}, [&](Context& context) {
+            GradientReducer reducer(context.world(), {{"a", 1}});
+            Join join(context.world(), reducer);
+            ddp::testing::behind(gate, [&](Context& mine) {
+                static_cast<void>(join.more(true, sync));
+                if (mine.rank() != 1) {
+                    reducer.begin_backward(sync);
+                    reducer.mark_ready(0);
+                    reducer.finish_backward();
+                }
+                static_cast<void>(join.more(true, sync));
+            })(context);
+        });
+    REQUIRE(outcomes[1].ddp_error());
+    CHECK(outcomes[1].ddp_error()->code() == ddp::ErrorCode::InvalidArgument);
+    for (const std::size_t rank : {0, 2}) {
+        REQUIRE(outcomes[rank].ddp_error());
+        CHECK(outcomes[rank].ddp_error()->culprits() == std::vector<int>{1});
+        CHECK_THAT(outcomes[rank].text(),
+                   Contains("aborted by " + ddp::testing::named(1)) && Contains("a backward that was not made"));
+    }
+}
+
+TEST_CASE("an announcement holds until the ranks agree on the step", "[join]") {
+    const auto texts = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}}, {.check_every_step = true});
+        std::optional<Join> join(std::in_place, context.world(), reducer);
+        static_cast<void>(join->more(true));
+        if (context.rank() == 1) join.reset();  // and does as it likes
+        std::string text = "no difference";
+        try {
+            reducer.begin_backward(context.rank() == 0);
+        } catch (const ddp::Error& error) {
+            text = error.what();
+        }
+        text += ddp::testing::run_step(reducer, 1, 1).synchronised ? "; then together" : "; then apart";
+        return text;
+    });
+    for (const std::string& text : texts)
+        CHECK_THAT(text, Contains("the ranks disagree on the backward") && Contains("; then together"));
 }
 
 TEST_CASE("a rank without batches that may not synchronise says so, and nobody waits for it", "[join]") {

@@ -37,7 +37,8 @@ public:
     /// steps of the others inside this call, and returns false on all ranks together, when nobody has any. `sync`:
     /// whether the step's one backward will be synchronised, the same on all ranks that have a batch: else all throw
     /// Error{Mismatch}. A begin_backward that does otherwise, or without this call before it, throws
-    /// Error{InvalidArgument}. Costs one small exchange per step.
+    /// Error{InvalidArgument}; so does this call when the backward that the last one announced was not made, and then
+    /// the reducer is unusable on all ranks, for the others count on it. Costs one small exchange per step.
     [[nodiscard]] bool more(bool have_batch, bool sync = true);
     /// The lowest of the ranks that made the last step, from which the final model has to come. -1 before any step.
     [[nodiscard]] int last_active() const { return last_active_; }

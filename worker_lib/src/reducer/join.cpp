@@ -68,9 +68,11 @@ Join::~Join() {
 
 bool Join::more(bool have_batch, bool sync) {
     if (reducer_.owes_backward()) {
-        throw Error(ErrorCode::InvalidArgument,
-                    "Join: the last more() announced a backward that was not made. Make one, with mark_unused for each "
-                    "gradient if the batch was of no use: the other ranks count on it");
+        const std::string why =
+            "Join: the last more() announced a backward that was not made. Make one, with mark_unused for each "
+            "gradient if the batch was of no use: the other ranks count on it";
+        group_->abort(why);  // they are in here already, or in that backward
+        reducer_.end_for_misuse(why);
     }
     const std::uint8_t mine = !have_batch ? kNoBatch : sync ? kBatchWithSync : kBatch;
     for (;;) {

@@ -19,6 +19,11 @@
 #include "worker_lib/src/reducer/timeline.hpp"
 
 namespace ddp {
+namespace detail {
+
+[[noreturn]] inline void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, text); }
+
+}  // namespace detail
 
 class GradientReducer::Impl {
 public:
@@ -42,6 +47,8 @@ public:
     void shadow(bool sync);
     /// From the next backward on, averages are sums divided by `ranks`, of which the group may have more.
     void divide_by(int ranks);
+    /// Throws Error{InvalidArgument}, and the reducer has failed here and on all peers, which would wait in vain.
+    void end_for_misuse(const std::string& text);
     [[nodiscard]] int ranks() const { return group_->size(); }
 
     void sync_parameters(std::span<const Buffer> params, int root);
@@ -71,7 +78,7 @@ private:
     void refuse_if_failed();
 
     // begin
-    void keep_to_announcement(bool sync);
+    void check_announcement(bool sync) const;
     void make_buckets();
     void rebuild();
     void agree_on_step(bool sync);

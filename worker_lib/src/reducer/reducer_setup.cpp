@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, text); }
+using detail::refuse;
 
 std::string describe(std::size_t i, const ParamSpec& param) {
     return "parameter " + std::to_string(i) + " '" + param.name + "' " + std::string(to_string(param.dtype)) + "[" +
