@@ -37,9 +37,17 @@ public:
         version_.store(even + 2, std::memory_order_release);
         return true;
     }
-    /// For values that one thread at a time stores.
+    /// For values that one thread at a time stores: a store that never came to its end is none that is going on.
     void store(const T& value) {
+        if (const std::uint64_t odd = version_.load(std::memory_order_relaxed); odd % 2 != 0)
+            version_.store(odd + 1, std::memory_order_relaxed);
         (void)try_store(value, [] {});
+    }
+    /// As if nothing was ever stored; no reader takes half of what was.
+    void clear() {
+        version_.store(0, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_release);
+        for (std::atomic<std::uint64_t>& word : words_) word.store(0, std::memory_order_relaxed);
     }
     /// False when nothing was ever stored, or the writer is at it, or has died while it was.
     [[nodiscard]] bool load(T& value) const {
@@ -67,7 +75,7 @@ struct Operation {
     std::uint64_t seq = 0;      ///< in the group, from 1; of a send or receive: the latest collective's
     std::uint64_t p2p_seq = 0;  ///< 0: a collective; else its number among the group's sends and receives
     std::int64_t transfer_tag = 0;
-    std::uint64_t count = 0;    ///< elements, as the ranks compare them
+    std::uint64_t count = 0;  ///< elements, as the ranks compare them
     std::uint64_t input_count = 0;
     std::uint64_t output_count = 0;
     std::uint64_t fingerprint = 0;  ///< what else the ranks compare; 0: nothing
@@ -104,7 +112,8 @@ struct Phase {
 struct OperationSlot {
     std::atomic<std::uint64_t> id{0};  ///< of the operation that has the slot
     Guarded<Operation> operation;
-    /// 0, or when. Words of their own, written later than the rest, unless another operation has the slot by then.
+    /// 0, or when. Words of their own, written later than the rest, unless another operation has the slot by then. (A
+    /// thread that is stopped between looking and writing for kOperations others marks a stranger's.)
     std::atomic<std::int64_t> started{0};
     std::atomic<std::int64_t> ended{0};  ///< negative: with an error
     /// 0: it was only posted. Since when a thread waits for it; negative: since when somebody looks now and then
@@ -124,7 +133,7 @@ struct GroupSlot {
 struct Board {
     std::uint64_t magic = kMagic;
     std::uint64_t bytes = sizeof(Board);
-    std::atomic<std::int64_t> pid{0};  ///< of the process that writes it; 0: none yet
+    std::atomic<std::int64_t> pid{0};  ///< of the process that writes it; 0: none yet; negative: it begins anew
     alignas(64) std::atomic<std::uint64_t> last_operation{0};
     alignas(64) Guarded<Phase> phase;
     std::atomic<std::uint64_t> hidden_groups{0};  ///< that live now and have no place here

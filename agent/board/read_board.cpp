@@ -131,7 +131,7 @@ void drop_some(BoardView& view, std::size_t most) {
 
 BoardView read_board(const board::Board& board, TimePoint time, std::size_t most) {
     BoardView view;
-    view.written = board.pid.load() != 0;
+    view.written = board.pid.load() > 0;
     if (!view.written) return view;
     const std::int64_t now = std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
     board::Phase phase;

@@ -1,15 +1,9 @@
 #include "worker_lib/src/board.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -51,19 +45,9 @@ bool describe_members(const std::vector<int>& members, layout::Group& group) {
     return true;
 }
 
-/// Of a living process other than this one.
-bool is_held(std::int64_t pid) {
-    return pid != 0 && pid != ::getpid() && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH);
-}
-
-/// Two processes of one worker may start at one moment; one gets it.
-bool claim(layout::Board& board) {
-    std::int64_t holder = board.pid.load();
-    if (is_held(holder) || !board.pid.compare_exchange_strong(holder, ::getpid())) return false;
-    if (holder == 0 || holder == ::getpid()) return true;
-    // What the process before us has left would pass for ours.
-    std::memset(static_cast<void*>(&board.last_operation), 0, sizeof board - offsetof(layout::Board, last_operation));
-    return true;
+/// Operations may end on several threads: one that comes late takes nothing back.
+void raise_to(std::atomic<std::uint64_t>& number, std::uint64_t to) {
+    if (number.load(std::memory_order_relaxed) < to) number.store(to, std::memory_order_relaxed);
 }
 
 Board* take_inherited() {
@@ -88,34 +72,6 @@ Board* take_inherited() {
 }
 
 }  // namespace
-
-layout::Board* take_board(int descriptor, std::string& problem) {
-    struct stat status {};
-    if (descriptor < 3 || ::fstat(descriptor, &status) != 0) {
-        problem = "there is no such descriptor";
-        return nullptr;
-    }
-    // Whatever else has come to this number is not touched.
-    const int seals = ::fcntl(descriptor, F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || status.st_size != sizeof(layout::Board)) {
-        problem = "it is no board of this version";
-        return nullptr;
-    }
-    void* const mapped = ::mmap(nullptr, sizeof(layout::Board), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (mapped == MAP_FAILED) {
-        problem = fmt::format("mmap: {}", std::strerror(errno));
-        return nullptr;
-    }
-    auto* const board = static_cast<layout::Board*>(mapped);
-    const bool known = board->magic == layout::kMagic && board->bytes == sizeof(layout::Board);
-    if (!known || !claim(*board)) {
-        problem = known ? "another process of this worker writes it" : "it is no board of this version";
-        ::munmap(mapped, sizeof(layout::Board));
-        return nullptr;
-    }
-    ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-    return board;
-}
 
 Board* process_board() {
     static Board* const board = take_inherited();
@@ -243,7 +199,7 @@ void Board::set_phase(std::string_view text) {
 void BoardTicket::mark_started() const {
     if (is_fork.load(std::memory_order_relaxed)) return;
     if (has_slot()) slot_->started.store(now(), std::memory_order_relaxed);
-    if (seq_ != 0) group_->started.store(seq_, std::memory_order_relaxed);
+    if (seq_ != 0) raise_to(group_->started, seq_);
 }
 
 /// A thread that waits says more than one that looks, and who looked first has waited longest.
@@ -260,7 +216,7 @@ void BoardTicket::mark_ended(bool well, bool timed_out) const {
         if (timed_out) slot_->timed_out.store(1, std::memory_order_relaxed);
         slot_->ended.store(well ? now() : -now(), std::memory_order_release);
     }
-    if (seq_ != 0 && well) group_->done.store(seq_, std::memory_order_relaxed);
+    if (seq_ != 0 && well) raise_to(group_->done, seq_);
 }
 
 void BoardTicket::mark_done(ddprun::TimePoint queued) const {
@@ -270,8 +226,8 @@ void BoardTicket::mark_done(ddprun::TimePoint queued) const {
         slot_->ended.store(nanoseconds(queued), std::memory_order_relaxed);
     }
     if (seq_ == 0) return;
-    group_->started.store(seq_, std::memory_order_relaxed);
-    group_->done.store(seq_, std::memory_order_relaxed);
+    raise_to(group_->started, seq_);
+    raise_to(group_->done, seq_);
 }
 
 BoardPlace::BoardPlace(const GroupSpec& spec, std::string_view name)

@@ -229,6 +229,7 @@ TEST_CASE("whatever a worker has scribbled on its board, the agent survives it",
     } else {
         for (int i = 0; i < 20'000; ++i) bytes[random() % sizeof *rig.memory] = static_cast<unsigned char>(random());
     }
+    rig.memory->pid = 1;  // else nothing more is looked at
     const BoardView view = rig.agent.view(board::kOperations);
     CHECK(view.operations.size() <= board::kOperations);
     for (const auto& operation : view.operations) {
@@ -268,18 +269,36 @@ TEST_CASE("the second program of a worker takes the board that the first has lef
         std::string problem;
         board::Board* const memory = take_board(agent.descriptor(), problem);
         if (memory == nullptr) ::_exit(1);
-        ddp::detail::Board(*memory).set_phase("first");
+        ddp::detail::Board first(*memory);
+        first.set_phase("first");
+        ddp::detail::GroupSpec spec;
+        spec.members = {0};
+        ddp::detail::Operation operation;
+        operation.seq = 7;
+        first.queue(operation, first.add(spec), Clock::now()).started();
         ::_exit(0);
     }
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     REQUIRE(status == 0);
     CHECK(agent.view(4).phase == "first");
+    CHECK(agent.view(4).operations.size() == 1);
     std::string problem;
     board::Board* const memory = take_board(agent.descriptor(), problem);
     REQUIRE(memory != nullptr);
+    const BoardView view = agent.view(4);
+    CHECK(view.written);
+    CHECK(view.phase == "");
+    CHECK(view.groups.empty());
+    CHECK(view.operations.empty());
+    CHECK(view.operations_in_all == 0);
+
+    memory->pid = -1'000'000'000;  // as if another one had ended while it cleared the board; there is no such process
+    CHECK_FALSE(agent.view(4).written);
+    board::Board* const again = take_board(agent.descriptor(), problem);
+    REQUIRE(again != nullptr);
     CHECK(agent.view(4).written);
-    CHECK(agent.view(4).phase == "");
+    ::munmap(again, sizeof *again);
     ::munmap(memory, sizeof *memory);
 }
 

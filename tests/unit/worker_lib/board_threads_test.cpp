@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -105,4 +106,41 @@ TEST_CASE(
     over.wait_host(1ms);
     CHECK(over.done());
     CHECK(mark_of(*ended) == 0);
+}
+
+TEST_CASE("an operation that ends late does not take back what the group has done since", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Board>();
+    Board board(*memory);
+    GroupSpec spec;
+    spec.name = "group";
+    spec.members = {0};
+    const BoardGroup group = board.add(spec);
+    const auto queue = [&](std::uint64_t seq) {
+        Operation operation;
+        operation.seq = seq;
+        return board.queue(operation, group, ddprun::Clock::now());
+    };
+    const BoardTicket first = queue(1);
+    const BoardTicket second = queue(2);
+    const BoardTicket third = queue(3);
+    second.started();
+    first.started();
+    CHECK(group.slot->started.load() == 2);
+    third.done_at_once(ddprun::Clock::now());
+    second.ended(true);
+    first.done_at_once(ddprun::Clock::now());
+    CHECK(group.slot->started.load() == 3);
+    CHECK(group.slot->done.load() == 3);
+}
+
+TEST_CASE("a phase and a group are written over one whose writing has never ended", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Board>();
+    Board board(*memory);
+    board.set_phase("before");
+    *reinterpret_cast<std::uint64_t*>(&memory->phase) = 7;  // the version: odd while somebody is at it
+    layout::Phase phase;
+    REQUIRE_FALSE(memory->phase.load(phase));
+    board.set_phase("after");
+    REQUIRE(memory->phase.load(phase));
+    CHECK(std::string_view(phase.text.data()) == "after");
 }
