@@ -48,16 +48,22 @@ public:
     [[nodiscard]] int size() const;
     [[nodiscard]] const std::string& name() const;
     [[nodiscard]] Backend backend() const;
-    /// A rank as errors name it: "rank 3 (host a, pid 71)"; with NCCL "rank 3". Any thread, also after a failure. Throws
-    /// Error{InvalidArgument} when there is no such rank.
+    /// A rank as errors name it: "rank 3 (host a, pid 71)"; with NCCL "rank 3". Any thread, also after a failure.
+    /// Throws Error{InvalidArgument} when there is no such rank.
     [[nodiscard]] std::string name_of(int rank) const;
 
     // Where there are two buffers they may not overlap, unless in the one way that is called "in place" below. A buffer
     // that a rank has no use for (the output of who is not root, say) is not looked at and may be {}. "The whole" is
     // one part for each rank, by rank.
+    //
+    // Each call throws Error{InvalidArgument} for what is wrong in itself, at once and on this rank alone. All else is
+    // thrown by the Work's wait(): Mismatch (the ranks called different operations, or with different sizes), Timeout
+    // (its deadline has passed; the culprits are those who are late), PeerLost (a rank has ended, or its host is out of
+    // reach), Aborted (abort(), or this group's end) or System. Then the group has failed, on all ranks; what is still
+    // in flight ends with the same error, and the buffers of what failed hold no defined values.
 
-    /// Every rank ends with the reduction of all ranks' `inout`: those of each node in rank order, then the nodes in the
-    /// order of their first ranks; f16 and bf16 are rounded once.
+    /// Every rank ends with the reduction of all ranks' `inout`: those of each node in rank order, then the nodes in
+    /// the order of their first ranks; f16 and bf16 are rounded once.
     Work all_reduce(Buffer inout, ReduceOp op, Stream stream = {}, OpOptions options = {});
     /// The same from `in` to `out`, of as many elements each. In place: they are the same memory.
     Work all_reduce(Buffer in, Buffer out, ReduceOp op, Stream stream = {}, OpOptions options = {});
@@ -124,7 +130,8 @@ public:
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where = {});
 
     /// Collective over this group: ranks with equal `color` (>= 0) form a new group, ordered by (key, rank); a negative
-    /// color gives nullptr. The new group has queues, connections and shared memory of its own.
+    /// color gives nullptr. The new group has queues, connections and shared memory of its own. Throws Error{Timeout}
+    /// naming those who have not called it within init_timeout, Mismatch if ranks of one color give different names.
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
 
     /// Collective over those who stay, after a failure or without one: a new group of all ranks but `exclude`, in the

@@ -40,7 +40,7 @@ enum class UnusedPolicy : std::uint8_t {
 };
 
 struct ReducerOptions {
-    BucketLimits limits = {};
+    BucketLimits limits = {};  ///< of the plan that is made here; the same on all ranks
     /// A plan of an earlier run (plan()), instead of one made from `limits`. Not rebuilt.
     std::optional<BucketPlan> plan = std::nullopt;
     /// After the first synchronised step, plans anew by the order in which rank 0's gradients became ready, if that is
@@ -76,7 +76,8 @@ struct ReducerStats {
 struct Step {
     bool synchronised = false;
     /// With ReducerOptions::find_unused, by parameter: whether any rank has used it since the synchronised backward
-    /// before. The gradient of one that nobody has used is zero; an optimiser with momentum should skip it.
+    /// before. The gradient of one that nobody has used is zero; an optimiser with momentum should skip it. Empty
+    /// without find_unused, and after a backward without sync.
     std::vector<bool> used = {};
 };
 
@@ -127,13 +128,19 @@ public:
     };
     [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-    /// Broadcasts root's values: call once before training, with the parameters.
+    /// Broadcasts root's values: call once before training, with the parameters. Collective: every rank passes buffers
+    /// of the same types and counts in the same order (else Error{Mismatch} or {Timeout}); they may lie anywhere in
+    /// host memory. Returns when all are here; throws what a broadcast throws, and the values are then unspecified,
+    /// except root's.
     void sync_parameters(std::span<const Buffer> params, int root = 0);
     /// Error{Mismatch} unless `params`, one buffer for each parameter, hold the same bits on all ranks: it names the
     /// first parameter that differs and the ranks. Collective; costs a pass over the memory and one small all_reduce.
     void verify_parameters(std::span<const Buffer> params);
 
+    /// Which gradient lies where, the same on all ranks; to be saved for ReducerOptions::plan. The owner's thread; with
+    /// `rebuild` the second synchronised begin_backward may put another plan into the same object.
     [[nodiscard]] const BucketPlan& plan() const;
+    /// From the beginning of this reducer. Any thread, also in a backward and after a failure.
     [[nodiscard]] ReducerStats stats() const;
 
 private:
