@@ -228,6 +228,7 @@ void Agent::perform(const ReportFailure& action) {
     if (action.why.empty()) {  // it did start
         boards_.look_at_end_of(action.rank);
         report.pid = workers_->pid(action.rank);
+        report.oom = workers_->oom(action.rank);
         report.message = workers_->error_message(action.rank);
         report.last_lines = workers_->last_lines(action.rank);
         report.activity = describe_activity(workers_->board(action.rank, kOperationsShown));

@@ -12,6 +12,7 @@ namespace ddprun::agent {
 namespace {
 
 using coordinator::FailureReport;
+using coordinator::OomKill;
 using coordinator::Outcome;
 using coordinator::Verdict;
 
@@ -32,12 +33,23 @@ std::string quoted(std::string_view text) {
     return result;
 }
 
+std::string_view advice_for_kill(OomKill oom) {
+    switch (oom) {
+        case OomKill::kYes:
+            return "Memory ran out there: `dmesg | grep -i oom` on that host says how much each process had. Give the job "
+                   "more memory, or each worker less data at a time.";
+        case OomKill::kNo:
+            return "Somebody sent it: a user, a scheduler, or the program itself. It was neither ddprun nor the kernel's "
+                   "out-of-memory killer.";
+        case OomKill::kMaybe:
+        case OomKill::kUnknown: break;
+    }
+    return "If nobody sent it, the kernel did because memory ran out: see `dmesg | grep -i oom` on that host, and the "
+           "memory limit of the job.";
+}
+
 std::string_view advice_for_signal(int signal) {
     switch (signal) {
-        case SIGKILL:
-            return "If nobody sent it, the kernel did because memory ran out: see `dmesg | grep -i oom` on that host, "
-                   "and the "
-                   "memory limit of the job.";
         case SIGSEGV:
         case SIGBUS:
         case SIGILL:
@@ -60,7 +72,9 @@ std::string_view advice(const Verdict& verdict) {
     }
     if (!verdict.culprit) return "";
     const ExitStatus& status = verdict.culprit->status;
-    if (status.kind == ExitStatus::Kind::kSignaled) return advice_for_signal(status.number);
+    if (verdict.culprit->oom == OomKill::kYes) return advice_for_kill(OomKill::kYes);
+    if (status.kind == ExitStatus::Kind::kSignaled)
+        return status.number == SIGKILL ? advice_for_kill(verdict.culprit->oom) : advice_for_signal(status.number);
     if (status.number == exit_code::kProgramNotFound)
         return "Check the program's name, and that it is installed on that host too.";
     if (status.number == exit_code::kCannotExecute)
@@ -73,14 +87,16 @@ std::string_view advice(const Verdict& verdict) {
     return "";
 }
 
-/// `said`: its message stands above, in the reason.
-std::string describe(const FailureReport& culprit, bool said) {
+/// What stands above already, in the reason or the judgement, is not said again.
+std::string describe(const FailureReport& culprit, const Verdict& verdict) {
+    const bool said = verdict.reason.find(culprit.message) != std::string::npos;
+    const bool judged = verdict.judged.find(culprit.activity) != std::string::npos;
     std::string text = culprit.pid > 0 ? "First failure:\n" : "";
     text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
     text += field("host", fmt::format("{} (node {})", culprit.host, number(culprit.node_rank)));
-    text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, to_string(culprit.status)))
+    text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, describe_end(culprit)))
                             : field("what", "it could not be started, and has not run");
-    if (!culprit.activity.empty()) text += field("at its end", culprit.activity);
+    if (!culprit.activity.empty() && !judged) text += field("at its end", culprit.activity);
     if (!culprit.message.empty() && !said) text += field("message", "") + quoted(culprit.message);
     if (!culprit.last_lines.empty()) {
         text += field("stderr", "its last lines");
@@ -101,9 +117,7 @@ std::string format_verdict(const Verdict& verdict, const std::string& program) {
     text += rule('-');
     if (!verdict.reason.empty()) text += verdict.reason + "\n";
     if (!verdict.judged.empty()) text += verdict.judged + "\n";
-    if (verdict.culprit) {
-        text += describe(*verdict.culprit, verdict.reason.find(verdict.culprit->message) != std::string::npos);
-    }
+    if (verdict.culprit) text += describe(*verdict.culprit, verdict);
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
     text += field("exit code", std::to_string(verdict.exit_code));
     if (const std::string_view hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);

@@ -93,6 +93,8 @@ void WorkerProcesses::on_exit(LocalRank rank) {
     ended.ended_at = Clock::now();
     const bool killed_by_others =
         ended.status->kind == ExitStatus::Kind::kSignaled && ended.status->number == SIGKILL && stop_signal_ != SIGKILL;
+    if (killed_by_others || ended.status->exit_code() == exit_code::kSignalBase + SIGKILL)
+        ended.oom = oom_watch_.one_was_killed();
     callbacks_.exited(rank, *ended.status, !ended.told || killed_by_others);
     check_gone();
 }

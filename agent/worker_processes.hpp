@@ -17,6 +17,7 @@
 #include "agent/board/worker_board.hpp"
 #include "agent/child_process.hpp"
 #include "agent/error_file.hpp"
+#include "agent/oom.hpp"
 #include "agent/output/worker_stream.hpp"
 #include "common/clock.hpp"
 #include "common/ids.hpp"
@@ -65,6 +66,8 @@ public:
     [[nodiscard]] std::vector<std::string> last_lines(LocalRank rank);
     /// When it was first seen to fail by itself: its last traceback, unless that is long past.
     [[nodiscard]] std::optional<TimePoint> failing_since(LocalRank rank);
+    /// Whether the kernel killed it, for memory had run out.
+    [[nodiscard]] coordinator::OomKill oom(LocalRank rank) const { return worker(rank).oom; }
     /// What a worker left in its error file; empty when it left nothing that can be read.
     [[nodiscard]] std::string error_message(LocalRank rank) const;
 
@@ -84,6 +87,7 @@ private:
         std::optional<ChildProcess> process;  ///< empty once reaped
         std::optional<ExitStatus> status;
         TimePoint ended_at;
+        coordinator::OomKill oom = coordinator::OomKill::kUnknown;
         bool told = false;      ///< it got the group's signal while it ran
         bool withheld = false;  ///< it has ended, but a process that traces it has not let us see how
         std::shared_ptr<WorkerStream> out;
@@ -108,6 +112,7 @@ private:
 
     boost::asio::io_context& io_;
     Callbacks callbacks_;
+    OomWatch oom_watch_;
     std::vector<std::unique_ptr<Worker>> workers_;
     std::set<pid_t> told_;  ///< strays that got `stop_signal_`
     int stop_signal_ = 0;   ///< the latest that the group got; 0: none

@@ -39,7 +39,7 @@ struct StoreFailed {
     TimePoint now;
 };
 
-/// A worker has failed by a deadline, and the boards are asked who kept it waiting: `Judged` will tell.
+/// A worker has failed, and the boards are asked who kept it waiting, or who waited for it: `Judged` will tell.
 struct Judging {
     Generation generation{};
     TimePoint now;
@@ -48,6 +48,8 @@ struct Judged {
     Generation generation{};
     std::string text;  ///< one line; empty: they did not tell
     TimePoint now;
+    std::optional<Rank> dead = {};  ///< it tells how this worker ended, and is no matter to the failure of another one
+    std::string detail = {};        ///< of `dead`: the same where rank and end are named already
 };
 
 /// Time passes; expected every kTickInterval.

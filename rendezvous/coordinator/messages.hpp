@@ -20,6 +20,14 @@ inline constexpr int kProtocolVersion = 1;
 /// What an agent calls itself: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
 
+/// Whether it was the kernel that killed a worker, for memory had run out.
+enum class OomKill {
+    kUnknown,  ///< its node could not tell, or it was neither a SIGKILL nor the code of a script that tells of one
+    kNo,       ///< somebody else sent the SIGKILL
+    kMaybe,    ///< the kernel killed something at that time
+    kYes,
+};
+
 /// How one worker ended when it should not have; the culprit of a verdict.
 struct FailureReport {
     Rank rank{};
@@ -35,8 +43,12 @@ struct FailureReport {
     std::chrono::milliseconds failing_for{0};  ///< how long before this report it was first seen to fail (a traceback);
                                                ///< 0: it was not, and just ended
     std::string activity = {};            ///< what its board says it did when it ended; empty: it has written none
+    OomKill oom = OomKill::kUnknown;      ///< of one that a SIGKILL ended
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
+
+/// "was killed by SIGKILL by the kernel's out-of-memory killer", "exited with code 3"
+[[nodiscard]] std::string describe_end(const FailureReport& failure);
 
 enum class Outcome {
     kSucceeded,       ///< every worker exited with 0
@@ -52,7 +64,8 @@ struct Verdict {
     std::string reason;                    ///< one sentence for people
     std::optional<FailureReport> culprit;
     int restarts = 0;                      ///< worker groups started after the first
-    std::string judged = {};  ///< who kept whom waiting, if that is what the culprit failed of; may be empty
+    std::string judged = {};  ///< who kept whom waiting, if that is what the culprit failed of, or what it was in and
+                              ///< who waited for it; one line, may be empty
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

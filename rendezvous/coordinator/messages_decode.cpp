@@ -32,6 +32,14 @@ ExitStatus read_status(Fields in) {
     return status;
 }
 
+/// A word of a later version tells this one nothing.
+OomKill read_oom(Fields& in) {
+    const std::string name = in.text("oom");
+    if (name == "no") return OomKill::kNo;
+    if (name == "maybe") return OomKill::kMaybe;
+    return name == "yes" ? OomKill::kYes : OomKill::kUnknown;
+}
+
 FailureReport read_failure(Fields in) {
     FailureReport failure;
     failure.rank = Rank{in.small("rank", 0)};
@@ -46,6 +54,7 @@ FailureReport read_failure(Fields in) {
         failure.failing_for = std::chrono::milliseconds(in.integer("failing_for_ms", 0, kMaxFailingMs));
     }
     if (in.has("activity")) failure.activity = in.text("activity");
+    if (in.has("oom")) failure.oom = read_oom(in);
     if (in.has("log_file")) failure.log_file = in.text("log_file");
     return failure;
 }

@@ -47,6 +47,16 @@ json::object status_fields(const ExitStatus& status) {
             {"core_dumped", status.core_dumped}};
 }
 
+const char* name(OomKill oom) {
+    switch (oom) {
+        case OomKill::kNo: return "no";
+        case OomKill::kMaybe: return "maybe";
+        case OomKill::kYes: return "yes";
+        case OomKill::kUnknown: break;
+    }
+    return "unknown";
+}
+
 json::object failure_fields(const FailureReport& failure) {
     json::object fields{{"rank", number(failure.rank)},
                         {"local_rank", number(failure.local_rank)},
@@ -58,6 +68,7 @@ json::object failure_fields(const FailureReport& failure) {
                         {"last_lines", list(failure.last_lines, Keep::kLast)}};
     if (failure.failing_for.count() > 0) fields["failing_for_ms"] = failure.failing_for.count();
     if (!failure.activity.empty()) fields["activity"] = text(failure.activity);
+    if (failure.oom != OomKill::kUnknown) fields["oom"] = name(failure.oom);
     if (!failure.log_file.empty()) fields["log_file"] = text(failure.log_file);
     return fields;
 }

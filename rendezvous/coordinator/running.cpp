@@ -50,14 +50,16 @@ void conclude(Transition& t) {
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
     if (cause.failure) {
-        const bool of_this = state.group.judged_at + kJudgedBefore >= cause.failed_at;
-        const std::string judged = of_this ? state.group.judged : "";
+        const Group& group = state.group;
+        const bool of_this = group.judged_at + kJudgedBefore >= cause.failed_at &&
+                             (!group.judged_dead || *group.judged_dead == cause.failure->rank);
         if (!restart_is_left(state)) {
             Verdict verdict = failure_verdict(cause, state.shape->max_restarts);
-            verdict.judged = judged;
+            if (of_this) verdict.judged = group.judged;
             return finish(t, std::move(verdict));
         }
-        if (!judged.empty()) cause.reason += fmt::format("; {}", judged);
+        const std::string& judged = group.judged_dead ? group.judged_detail : group.judged;
+        if (of_this && !judged.empty()) cause.reason += fmt::format("; {}", judged);
         ++state.restarts_spent;
         t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
     }
@@ -209,9 +211,13 @@ void judged(Transition& t, const Judged& event) {
     Group& group = t.state.group;
     if (event.generation != group.generation) return;
     group.judging_since.reset();
-    group.judged_at = t.state.now;
-    group.judged = event.text;
-    if (!event.text.empty()) t.say(event.text);
+    if (!event.text.empty()) {  // else what was said before may still be why
+        group.judged_at = t.state.now;
+        group.judged = event.text;
+        group.judged_dead = event.dead;
+        group.judged_detail = event.detail;
+        t.say(event.text);
+    }
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);
 }
 

@@ -11,7 +11,8 @@ constexpr int kMaxListed = 1 << 14;  // of what a worker has written: it may be 
 
 bool sends(const BoardOperation& operation) { return operation.op == "send"; }
 
-/// Rank in the job of rank `index` of a group; -1: the board does not say.
+}  // namespace
+
 int world_rank(const BoardGroup& group, int index) {
     for (const RankRun& run : group.members) {
         if (index < run.count) return run.first + index * run.stride;
@@ -20,7 +21,13 @@ int world_rank(const BoardGroup& group, int index) {
     return -1;
 }
 
-}  // namespace
+bool has_member(const BoardGroup& group, int rank) {
+    return std::ranges::any_of(group.members, [rank](const RankRun& run) {
+        if (run.stride == 0) return rank == run.first;
+        const int steps = (rank - run.first) / run.stride;
+        return steps >= 0 && steps < run.count && run.first + steps * run.stride == rank;
+    });
+}
 
 const BoardOperation* find_collective(const StallMember& member, std::uint64_t seq) {
     for (const BoardOperation& operation : member.board->view.operations) {

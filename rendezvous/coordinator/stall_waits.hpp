@@ -34,6 +34,11 @@ struct StallWait {
     bool somebody_unknown = false;             ///< it waits for ranks of which the boards do not say who they are
 };
 
+/// Rank in the job of rank `index` of a group; -1: the board does not say.
+[[nodiscard]] int world_rank(const BoardGroup& group, int index);
+/// Whether the list of its members has that rank of the job.
+[[nodiscard]] bool has_member(const BoardGroup& group, int rank);
+
 /// The collective `seq` of the group on a member's board; null: it is not there.
 [[nodiscard]] const BoardOperation* find_collective(const StallMember& member, std::uint64_t seq);
 

@@ -62,8 +62,10 @@ struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
     std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
-    std::optional<TimePoint> judging_since = {};  ///< the boards are asked why a worker missed its deadline
+    std::optional<TimePoint> judging_since = {};  ///< the boards are asked why a worker failed
     std::string judged = {};                      ///< what they said last
+    std::optional<Rank> judged_dead = {};         ///< as in Judged, and …
+    std::string judged_detail = {};
     TimePoint judged_at = {};
 };
 

@@ -32,9 +32,20 @@ constexpr std::size_t kMaxRanksNamed = 4;
 
 }  // namespace
 
+std::string describe_end(const FailureReport& failure) {
+    std::string text = to_string(failure.status);
+    if (failure.status.kind == ExitStatus::Kind::kExited) {  // a script, whose program that was
+        if (failure.oom == OomKill::kYes) text += ": the kernel's out-of-memory killer has killed a process of it";
+        return text;
+    }
+    if (failure.oom == OomKill::kYes) text += " by the kernel's out-of-memory killer";
+    if (failure.oom == OomKill::kMaybe) text += ", perhaps by the kernel's out-of-memory killer";
+    return text;
+}
+
 std::string describe(const FailureReport& failure) {
     const int rank = number(failure.rank);
-    std::string text = fmt::format("rank {} on {} {}", rank, failure.host, to_string(failure.status));
+    std::string text = fmt::format("rank {} on {} {}", rank, failure.host, describe_end(failure));
     if (never_started(failure)) text = fmt::format("rank {} on {} could not be started", rank, failure.host);
     if (node_is_to_blame(failure)) text = fmt::format("the agent on {} could not start rank {}", failure.host, rank);
     const std::string_view first_line = std::string_view(failure.message).substr(0, failure.message.find('\n'));

@@ -230,10 +230,10 @@ void Daemon::perform(const ToInspector& action) {
 
 void Daemon::perform(const Conclusion& action) { spdlog::info("{}", printable(action.text)); }
 
-void Daemon::perform(const JudgingTimeout& action) { apply(coordinator::Judging{action.generation, Clock::now()}); }
+void Daemon::perform(const JudgingFailure& action) { apply(coordinator::Judging{action.generation, Clock::now()}); }
 
-void Daemon::perform(const JudgedTimeout& action) {
-    apply(coordinator::Judged{action.generation, action.text, Clock::now()});
+void Daemon::perform(const JudgedFailure& action) {
+    apply(coordinator::Judged{action.generation, action.text, Clock::now(), action.dead, action.detail});
 }
 
 }  // namespace ddprun::daemon

@@ -85,8 +85,8 @@ private:
     void perform(const ToAgent& action);
     void perform(const ToInspector& action);
     void perform(const Conclusion& action);
-    void perform(const JudgingTimeout& action);
-    void perform(const JudgedTimeout& action);
+    void perform(const JudgingFailure& action);
+    void perform(const JudgedFailure& action);
     void log_step(const std::string& reason, Generation before);
     [[nodiscard]] bool deserted(TimePoint now);
     [[nodiscard]] bool verdict_is_missed(TimePoint now) const;

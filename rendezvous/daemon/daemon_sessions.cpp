@@ -112,6 +112,8 @@ void Daemon::inquire(const coordinator::NodeId& node, const coordinator::AgentMe
         perform(inquiries_.stalled(state_, node, *stalled, Clock::now()));
     } else if (const auto* shown = std::get_if<coordinator::ShownBoard>(&message)) {
         perform(inquiries_.shown(state_, node, *shown, Clock::now()));
+    } else if (std::holds_alternative<coordinator::WorkerFailed>(message)) {
+        perform(inquiries_.failed(state_, Clock::now()));
     }
 }
 

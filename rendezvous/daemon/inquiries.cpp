@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/coordinator/stall_death.hpp"
 #include "rendezvous/coordinator/stall_rewind.hpp"
 
 namespace ddprun::daemon {
@@ -42,7 +43,11 @@ InquiryActions Inquiries::stalled(const State& state, const NodeId& from, const 
     if (!workers_run(state) || report.generation != state.group.generation || !state.group.members.contains(from))
         return {};
     forget_older_generations(report.generation);
-    if (report.timed_out) return ask_about_timeout(state, now);
+    if (report.timed_out) {
+        if (now < timeouts_quiet_until_) return {};
+        timeouts_quiet_until_ = now + kPause;
+        return ask_about_failure(state, now);
+    }
     // Its peers began to wait at other times, and their clocks are not compared.
     const nanoseconds patience = report.waited / 2;
     if (!stall_is_open_ && now >= quiet_until_) return ask_about_stall(state, patience, now);
@@ -63,17 +68,24 @@ InquiryActions Inquiries::ask_about_stall(const State& state, nanoseconds patien
                std::nullopt, kOperationsShownOfAll, now);
 }
 
-InquiryActions Inquiries::ask_about_timeout(const State& state, TimePoint now) {
-    if (now < timeouts_quiet_until_) return {};
-    timeouts_quiet_until_ = now + kPause;
-    InquiryActions actions{JudgingTimeout{state.group.generation}};
+InquiryActions Inquiries::failed(const State& state, TimePoint now) {
+    if (state.phase != Phase::kStopping || !state.cause.failure || !may_be_judged(*state.cause.failure)) return {};
+    forget_older_generations(state.group.generation);
+    if (std::exchange(failed_, state.cause.failure->rank) == state.cause.failure->rank) return {};
+    return ask_about_failure(state, now);
+}
+
+InquiryActions Inquiries::ask_about_failure(const State& state, TimePoint now) {
+    // One that is open will look at deadlines, and at what is the cause by then.
+    if (std::ranges::any_of(open_, [](const auto& entry) { return entry.second.after_failure; })) return {};
+    InquiryActions actions{JudgingFailure{state.group.generation}};
     for (InquiryAction& action : ask(state,
                                      {.generation = state.group.generation,
                                      .inspector = {},
-                                     .deadline = now + kTimeoutPatience,
+                                     .deadline = now + kFailurePatience,
                                      .missing = {},
                                      .boards = {},
-                                     .after_timeout = true},
+                                     .after_failure = true},
                                      std::nullopt, kOperationsShownOfAll, now)) {
         actions.push_back(std::move(action));
     }
@@ -92,6 +104,7 @@ void Inquiries::forget_older_generations(Generation now) {
     told_.clear();
     reminder_.reset();
     quiet_until_ = timeouts_quiet_until_ = {};
+    failed_.reset();
     pause_ = kPause;
 }
 
@@ -177,7 +190,7 @@ bool Inquiries::is_open(InspectorId inspector) const {
 }
 
 void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions) {
-    if (inquiry.after_timeout) return conclude_timeout(state, inquiry, actions);
+    if (inquiry.after_failure) return conclude_failure(state, inquiry, actions);
     const bool current = inquiry.generation == state.group.generation;
     StallVerdict verdict;
     if (inquiry.whole && current) verdict = judge(boards_of(state, inquiry), inquiry.patience);
@@ -212,11 +225,20 @@ std::vector<RankBoard> Inquiries::boards_of(const State& state, const Inquiry& i
 }
 
 /// A job that ends of it has the line in its verdict, one that goes on is told by a notice.
-void Inquiries::conclude_timeout(const State& state, const Inquiry& inquiry, InquiryActions& actions) const {
-    const StallVerdict verdict = judge_timeout(boards_of(state, inquiry));
-    actions.push_back(JudgedTimeout{inquiry.generation, verdict.text});
-    const bool goes_on = state.phase == Phase::kRunning && inquiry.generation == state.group.generation;
-    if (!goes_on || verdict.kind == StallKind::kNone) return;
+void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, InquiryActions& actions) const {
+    const bool current = inquiry.generation == state.group.generation;
+    const std::vector<RankBoard> boards = boards_of(state, inquiry);
+    if (current && state.phase == Phase::kStopping && state.cause.failure) {
+        DeathVerdict death = judge_death(boards, *state.cause.failure);
+        if (!death.text.empty()) {
+            actions.push_back(JudgedFailure{inquiry.generation, std::move(death.text), state.cause.failure->rank,
+                                            std::move(death.detail)});
+            return;
+        }
+    }
+    const StallVerdict verdict = judge_timeout(boards);
+    actions.push_back(JudgedFailure{inquiry.generation, verdict.text});
+    if (!current || state.phase != Phase::kRunning || verdict.kind == StallKind::kNone) return;
     for (const auto& [id, member] : state.group.members) {
         if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
     }

@@ -35,25 +35,28 @@ struct Conclusion {
     std::string text;
     friend bool operator==(const Conclusion&, const Conclusion&) = default;
 };
-/// A worker has failed by a deadline; JudgedTimeout will say who kept it waiting, within kTimeoutPatience.
-struct JudgingTimeout {
+/// A worker has failed, by a deadline or by its end; JudgedFailure will say who kept it waiting, or who waited for it,
+/// within kFailurePatience.
+struct JudgingFailure {
     Generation generation{};
-    friend bool operator==(const JudgingTimeout&, const JudgingTimeout&) = default;
+    friend bool operator==(const JudgingFailure&, const JudgingFailure&) = default;
 };
-struct JudgedTimeout {
+struct JudgedFailure {
     Generation generation{};
-    std::string text;  ///< may be empty
-    friend bool operator==(const JudgedTimeout&, const JudgedTimeout&) = default;
+    std::string text;               ///< may be empty
+    std::optional<Rank> dead = {};  ///< as in coordinator::Judged
+    std::string detail = {};
+    friend bool operator==(const JudgedFailure&, const JudgedFailure&) = default;
 };
-using InquiryAction = std::variant<ToAgent, ToInspector, Conclusion, JudgingTimeout, JudgedTimeout>;
+using InquiryAction = std::variant<ToAgent, ToInspector, Conclusion, JudgingFailure, JudgedFailure>;
 using InquiryActions = std::vector<InquiryAction>;
 
 class Inquiries {
 public:
     /// For so long an answer is waited for.
     static constexpr std::chrono::seconds kPatience{3};
-    /// The same when a worker has failed by a deadline: the end of its group waits for that.
-    static constexpr std::chrono::seconds kTimeoutPatience{1};
+    /// The same when a worker has failed: the end of its group waits for that.
+    static constexpr std::chrono::seconds kFailurePatience{1};
     /// For ddpctl, who has been in an operation for less is not called stuck.
     static constexpr std::chrono::seconds kStuckAfter{5};
     /// Between two inquiries about stalls, however many are reported; twice as long after each that brought nothing
@@ -66,6 +69,8 @@ public:
 
     InquiryActions stalled(const coordinator::State& state, const coordinator::NodeId& from,
                            const coordinator::Stalled& report, TimePoint now);
+    /// A worker has failed, and `state` says what is taken for the cause: looks into that if nobody has yet.
+    InquiryActions failed(const coordinator::State& state, TimePoint now);
     /// Not while it is_open(): an inspector asks for one thing at a time.
     InquiryActions inspect(const coordinator::State& state, InspectorId inspector, const coordinator::Inspect& wish,
                            TimePoint now);
@@ -87,15 +92,15 @@ private:
         std::set<coordinator::NodeId> missing;
         std::vector<coordinator::RankBoard> boards;
         bool whole = true;           ///< of all ranks
-        bool after_timeout = false;  ///< about an operation that has failed by its deadline
+        bool after_failure = false;  ///< about a worker that has failed
     };
 
     InquiryActions ask(const coordinator::State& state, Inquiry inquiry, std::optional<Rank> rank, int operations,
                        TimePoint now);
     InquiryActions ask_about_stall(const coordinator::State& state, std::chrono::nanoseconds patience, TimePoint now);
-    InquiryActions ask_about_timeout(const coordinator::State& state, TimePoint now);
+    InquiryActions ask_about_failure(const coordinator::State& state, TimePoint now);
     void conclude(const coordinator::State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions);
-    void conclude_timeout(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions) const;
+    void conclude_failure(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions) const;
     void answer(const coordinator::State& state, const Inquiry& inquiry, coordinator::StallVerdict verdict,
                 InquiryActions& actions) const;
     [[nodiscard]] bool is_news(const coordinator::StallVerdict& verdict, std::chrono::nanoseconds patience,
@@ -128,6 +133,7 @@ private:
     std::optional<Reminder> reminder_;
     TimePoint quiet_until_{};           ///< no inquiry about a stall before
     TimePoint timeouts_quiet_until_{};  ///< nor one about a deadline: peers fail of it, too
+    std::optional<Rank> failed_;        ///< whose end was asked about last
     std::chrono::nanoseconds pause_ = kPause;
     std::map<Culprit, Told> told_;
 };

@@ -44,6 +44,8 @@ TEST_CASE("after a worker is killed all restart from the checkpoint and the curv
     INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
     CHECK(code == 0);
     CHECK(e2e::final_json(job.out()).at("restarts").to_number<int>() == 1);
+    CHECK_THAT(job.err(), Catch::Contains("(rank 5 on node1 was killed by SIGKILL; ") && Catch::Contains(" waited for it ") &&
+                              !Catch::Contains("DEAD rank"));
     CHECK(e2e::read_losses(disturbed.losses) == e2e::read_losses(calm.losses));
     CHECK(e2e::read_losses(calm.losses).size() == kSteps);
     CHECK(sandbox.leftovers() == "");
@@ -66,7 +68,8 @@ TEST_CASE("without a restart left a killed worker ends the job with its rank, ho
     CHECK_THAT(job.err(), Catch::Contains("SIGKILL"));
     CHECK_THAT(job.err(), Catch::Contains("node0"));
     // What it did, although nobody asked it before it was killed.
-    CHECK_THAT(job.err(), Catch::Contains("at its end  : ") && Catch::Contains("'world"));
+    CHECK_THAT(job.err(), Catch::Contains("\nDEAD rank 3 (node node0, killed by SIGKILL): ") && Catch::Contains("'world"));
+    CHECK_THAT(job.err(), Catch::Contains(" waited for it ") && !Catch::Contains("at its end"));
     CHECK(sandbox.leftovers() == "");
 }
 

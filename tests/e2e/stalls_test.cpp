@@ -2,6 +2,12 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/hosts.hpp"
@@ -45,6 +51,48 @@ Said said(const e2e::Sandbox& sandbox, const std::vector<std::string>& program, 
     CHECK(job.wait(e2e::Seconds(60)).exit_code() == 130);
     return {found, job.out()};
 }
+
+/// A control group below our own in which no more than 1 GiB of memory is to be had.
+class LimitedMemory {
+public:
+    LimitedMemory() {
+        const std::string own = e2e::read_file("/proc/self/cgroup");
+        const std::filesystem::path mount = "/sys/fs/cgroup";
+        const auto path_behind = [&](const std::string& head) -> std::filesystem::path {
+            const auto at = ("\n" + own).find(head);
+            return at == std::string::npos
+                       ? ""
+                       : own.substr(at + head.size() - 1, own.find('\n', at) - at - head.size() + 1);
+        };
+        for (const auto& [parent, limit] :
+             {std::pair(mount / path_behind("\n0::/"), "memory.max"),
+              std::pair(mount / "memory" / path_behind(":memory:/"), "memory.limit_in_bytes")}) {
+            folder_ = parent / fmt::format("ddprun-test-{}", ::getpid());
+            if (::mkdir(folder_.c_str(), 0755) != 0) continue;
+            if (std::filesystem::exists(folder_ / "memory.swap.max")) std::ofstream(folder_ / "memory.swap.max") << 0;
+            if (std::filesystem::exists(folder_ / limit) && (std::ofstream(folder_ / limit) << (1 << 30)).flush())
+                return;
+            ::rmdir(folder_.c_str());
+        }
+        folder_.clear();
+    }
+    ~LimitedMemory() {
+        if (is_there()) CHECK(e2e::eventually(e2e::Seconds(10), [&] { return ::rmdir(folder_.c_str()) == 0; }));
+    }
+    LimitedMemory(const LimitedMemory&) = delete;
+    LimitedMemory& operator=(const LimitedMemory&) = delete;
+
+    [[nodiscard]] bool is_there() const { return !folder_.empty(); }
+    /// That command, with all that it starts, in the group.
+    [[nodiscard]] std::vector<std::string> in(std::vector<std::string> argv) const {
+        const std::string script = fmt::format("echo $$ > '{}/cgroup.procs' && exec \"$@\"", folder_.string());
+        argv.insert(argv.begin(), {"sh", "-c", script, "sh"});
+        return argv;
+    }
+
+private:
+    std::filesystem::path folder_;
+};
 
 }  // namespace
 
@@ -107,6 +155,32 @@ TEST_CASE("a deadline whose error the program catches is told, also where nothin
     const Said job = said(sandbox, {STALLING, "caught"}, "LAGGING rank 1 (node node1)", "0");
     CHECK_THAT(job.line, Contains("rank 0 waits in #1 all_reduce") && Contains("in phase 'computing'"));
     CHECK_THAT(job.out, Contains("caught"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a rank that the kernel kills, for memory has run out, is told so, and who waited for it", "[e2e]") {
+    const LimitedMemory limited;
+    if (!limited.is_there()) {
+        WARN("SKIPPED: no control group with a memory limit can be made here");
+        return;
+    }
+    const bool in_script = GENERATE(false, true);
+    CAPTURE(in_script);
+    const e2e::Sandbox sandbox("stall-memory");
+    std::vector<std::string> program{STALLING, "eat"};
+    if (in_script) program = {"sh", "-c", fmt::format("'{}' eat; exit $?", STALLING)};
+    const auto argv = line({"--nnodes", "2", "--nproc_per_node", "1", "--local-nodes", "--max-restarts", "0"}, program);
+    const auto job = e2e::run(sandbox, {.argv = limited.in(argv)}, e2e::Seconds(90));
+    INFO("stdout:\n" << job.out << "stderr:\n" << job.err);
+    CHECK(job.status.exit_code() == 137);
+    const std::string how = in_script
+                                ? "exited with code 137: the kernel's out-of-memory killer has killed a process of it"
+                                : "killed by SIGKILL by the kernel's out-of-memory killer";
+    CHECK_THAT(job.err,
+               Contains("\nDEAD rank 1 (node node1, " + how +
+                        "): had done no collective; in phase 'eating'; rank 0 (node node0) waited for it in #1 "
+                        "barrier 'meal' of group 'world'\n") &&
+                   Contains("Memory ran out there"));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -52,6 +52,34 @@ TEST_CASE("who kept the culprit waiting stands below the reason", "[agent]") {
                Contains("no restart was left\nLAGGING rank 3 (node n1): has finished nothing\nFirst failure:\n"));
 }
 
+TEST_CASE("what a dead worker was in is said once: in the judgement, or where that does not tell, under it", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
+    verdict.culprit->activity = "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s";
+    verdict.judged = "DEAD rank 5 (node n12, killed by SIGKILL): " + verdict.culprit->activity + "; ranks 0-4 waited";
+    CHECK_THAT(format_verdict(verdict, "train"), Contains("no restart was left\nDEAD rank 5 (node n12, ") &&
+                                                     !Contains("at its end"));
+    verdict.judged = "";
+    CHECK_THAT(format_verdict(verdict, "train"), Contains("at its end  : in #183"));
+}
+
+TEST_CASE("a kill by the kernel is told from one by somebody else, as far as that is known", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
+    verdict.culprit->oom = OomKill::kYes;
+    CHECK_THAT(format_verdict(verdict, "t"),
+               Contains("process 4242 was killed by SIGKILL by the kernel's out-of-memory killer\n") &&
+                   Contains("Memory ran out there"));
+    verdict.culprit->oom = OomKill::kMaybe;
+    CHECK_THAT(format_verdict(verdict, "t"),
+               Contains("was killed by SIGKILL, perhaps by the kernel's") && Contains("If nobody sent it"));
+    verdict.culprit->oom = OomKill::kNo;
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("was killed by SIGKILL\n") && Contains("Somebody sent it"));
+    verdict.culprit->status = {ExitStatus::Kind::kExited, 137, false};
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("exited with code 137\n") && !Contains("emory"));
+    verdict.culprit->oom = OomKill::kYes;  // of what the script had started
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("exited with code 137: the kernel's out-of-memory killer has") &&
+                                                 Contains("Memory ran out there"));
+}
+
 TEST_CASE("advice fits the way of failing", "[agent]") {
     using Kind = ExitStatus::Kind;
     CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), "t"),

@@ -142,6 +142,7 @@ private:
     FailureReport failure() {
         FailureReport report{Rank{any()}, LocalRank{any()}, NodeRank{any()}, text(), any(), {}, text(), texts(), text()};
         if (number(0, 1)) report.activity = text();
+        report.oom = static_cast<OomKill>(number(0, 3));
         report.status = number(0, 1) ? ExitStatus{ExitStatus::Kind::kExited, number(0, 255), false}
                                      : ExitStatus{ExitStatus::Kind::kSignaled, number(1, 64), number(0, 1) == 1};
         report.failing_for = std::chrono::milliseconds(number(0, 1) ? 0 : number(1, 3'600'000));

@@ -84,6 +84,29 @@ TEST_CASE("what was judged is the reason of a restart, and no matter to what fai
     CHECK(job.verdict().judged == "");
 }
 
+TEST_CASE("what a dead worker was in stands in the verdict or, without naming it again, in the reason of the restart",
+          "[coordinator]") {
+    Job job({.max_restarts = 1, .slots = 2});
+    job.start({"n1", "n2"});
+    job.fail("n2", failure(3, "n2"));
+    job.feed(Judging{Generation{1}, job.now});
+    const int dead = GENERATE(3, 2);
+    job.feed(Judged{Generation{1}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
+    job.stopped("n1");
+    job.stopped("n2");
+    job.store_opens();
+    const bool of_another = dead != 3;
+    CHECK(job.sent<Assignment>().at("n2").reason ==
+          (of_another ? "rank 3 on n2 was killed by SIGKILL" : "rank 3 on n2 was killed by SIGKILL; in #7"));
+    job.fail("n2", failure(3, "n2"));
+    job.feed(Judging{Generation{2}, job.now});
+    job.feed(Judged{Generation{2}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
+    job.feed(Judged{Generation{2}, "", job.now});  // of a deadline that did not tell
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().judged == (of_another ? "" : "DEAD rank 3 (node n2): in #7"));
+}
+
 TEST_CASE("a failure with a restart left starts everybody again, with the same ranks and without a last call",
           "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});

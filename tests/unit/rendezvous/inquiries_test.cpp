@@ -300,7 +300,7 @@ TEST_CASE("a failure by a deadline is judged at once and once, whatever else is 
     over.timed_out = true;
     const InquiryActions asked = inquiries.stalled(state, "a", over, kStart);
     REQUIRE_FALSE(asked.empty());
-    CHECK(std::get<JudgingTimeout>(asked[0]).generation == Generation{5});
+    CHECK(std::get<JudgingFailure>(asked[0]).generation == Generation{5});
     CHECK(inquiries.stalled(state, "b", over, kStart).empty());  // a peer that failed with it
     const bool goes_on = GENERATE(true, false);
     if (!goes_on) state.phase = Phase::kStopping;
@@ -318,7 +318,7 @@ TEST_CASE("a failure by a deadline is judged at once and once, whatever else is 
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE_FALSE(end.empty());
-    CHECK_THAT(std::get<JudgedTimeout>(end[0]).text, Catch::StartsWith("LAGGING rank 3 (node b)"));
+    CHECK_THAT(std::get<JudgedFailure>(end[0]).text, Catch::StartsWith("LAGGING rank 3 (node b)"));
     CHECK(to_agents<Notice>(end).size() == (goes_on ? 2 : 0));  // else it stands in the verdict
 }
 
@@ -331,7 +331,46 @@ TEST_CASE("who does not show its boards does not keep a failure by a deadline fr
     CHECK(inquiries.tick(state, kStart + 900ms).empty());
     const InquiryActions end = inquiries.tick(state, kStart + 1s);
     REQUIRE(end.size() == 1);
-    CHECK(std::get<JudgedTimeout>(end[0]).text == "");
+    CHECK(std::get<JudgedFailure>(end[0]).text == "");
+}
+
+TEST_CASE("of a worker that was killed is asked what it was in, once, and who waited for it", "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    CHECK(inquiries.failed(state, kStart).empty());  // nobody has
+    state.phase = Phase::kStopping;
+    FailureReport& failure = state.cause.failure.emplace();
+    failure.rank = Rank{3};
+    failure.host = "b";
+    failure.pid = 71;
+    failure.status = {ExitStatus::Kind::kSignaled, 9, false};
+    CHECK(inquiries.failed(state, kStart).empty());  // it writes no board
+    failure.activity = "had done no collective";
+    const InquiryActions asked = inquiries.failed(state, kStart);
+    REQUIRE_FALSE(asked.empty());
+    CHECK(std::get<JudgingFailure>(asked[0]).generation == Generation{5});
+    CHECK(inquiries.failed(state, kStart).empty());  // a peer's failure that changes nothing
+    const auto question = to_agents<ShowBoards>(asked);
+    REQUIRE(question.size() == 2);
+    const bool another = GENERATE(false, true);
+    if (another) failure.rank = Rank{2};             // what the first one failed of, heard of later
+    CHECK(inquiries.failed(state, kStart).empty());  // one at a time
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank)
+        end = show(inquiries, state, rank < 2 ? "a" : "b",
+                   shown(question[0].second.request, rank, rank < 2, rank % 2 == 1));
+    REQUIRE(end.size() == 1);
+    const auto& judged = std::get<JudgedFailure>(end[0]);
+    const std::string detail =
+        "had done no collective; ranks 0-1 (node a) waited for it in #1 barrier of group 'world'";
+    CHECK(judged.dead == failure.rank);
+    CHECK(judged.detail == detail);
+    CHECK(judged.text ==
+          (another ? "DEAD rank 2 (node b, killed by SIGKILL): " : "DEAD rank 3 (node b, killed by SIGKILL): ") +
+              detail);
+    CHECK(inquiries.failed(state, kStart).empty());
+    failure.rank = Rank{0};
+    CHECK_FALSE(inquiries.failed(state, kStart).empty());  // but now another one is taken for the cause
 }
 
 TEST_CASE("a job that goes on is said to", "[daemon]") {

@@ -1,0 +1,104 @@
+#include "agent/oom.hpp"
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace ddprun::agent {
+namespace {
+
+using coordinator::OomKill;
+
+/// Empty when it cannot be read.
+std::string text_of(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Takes the first line off `text`.
+std::string_view next_line(std::string_view& text) {
+    const auto end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    return line;
+}
+
+/// The number behind "oom_kill " in lines of a name and a number each.
+std::optional<std::uint64_t> oom_kills(std::string_view text) {
+    constexpr std::string_view kName = "oom_kill ";
+    while (!text.empty()) {
+        const std::string_view line = next_line(text);
+        if (!line.starts_with(kName)) continue;
+        const std::string_view digits = line.substr(kName.size());
+        std::uint64_t count = 0;
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+        if (error == std::errc()) return count;
+    }
+    return std::nullopt;
+}
+
+/// A line of /proc/PID/cgroup: "0::/path" (version 2), "4:memory:/path", "3:cpu,cpuacct:/path".
+struct Membership {
+    std::string_view controllers;
+    std::string_view path;
+};
+
+Membership parse(std::string_view line) {
+    const auto first = line.find(':');
+    const auto second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) return {"?", ""};
+    return {line.substr(first + 1, second - first - 1), line.substr(second + 1)};
+}
+
+bool has_memory(std::string_view controllers) {
+    while (!controllers.empty()) {
+        const auto comma = controllers.find(',');
+        if (controllers.substr(0, comma) == "memory") return true;
+        controllers.remove_prefix(comma == std::string_view::npos ? controllers.size() : comma + 1);
+    }
+    return false;
+}
+
+std::optional<std::uint64_t> group_kills(const std::filesystem::path& root, std::string_view membership) {
+    const std::filesystem::path mount = root / "sys/fs/cgroup";
+    while (!membership.empty()) {
+        const Membership entry = parse(next_line(membership));
+        const bool unified = entry.controllers.empty();
+        if (!unified && !has_memory(entry.controllers)) continue;
+        const std::filesystem::path below = std::filesystem::path(entry.path).relative_path();
+        const std::filesystem::path folder = unified ? mount / below : mount / "memory" / below;
+        if (const auto kills = oom_kills(text_of(folder / (unified ? "memory.events" : "memory.oom_control"))))
+            return kills;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+OomCounts read_oom_counts(const std::filesystem::path& root, std::string_view membership) {
+    return {group_kills(root, membership), oom_kills(text_of(root / "proc/vmstat"))};
+}
+
+OomKill judge_oom(const OomCounts& before, const OomCounts& after) {
+    const auto both = [](const auto& first, const auto& second) { return first.has_value() && second.has_value(); };
+    const bool group_known = both(before.group, after.group);
+    const bool machine_known = both(before.machine, after.machine);
+    if (group_known && *after.group > *before.group) return OomKill::kYes;
+    if (machine_known && *after.machine > *before.machine) return OomKill::kMaybe;  // it may have been moved
+    return group_known || machine_known ? OomKill::kNo : OomKill::kUnknown;
+}
+
+OomWatch::OomWatch(std::filesystem::path root)
+    : root_(std::move(root)),
+      membership_(text_of(root_ / "proc/self/cgroup")),
+      before_(read_oom_counts(root_, membership_)) {}
+
+OomKill OomWatch::one_was_killed() {
+    const OomKill oom = judge_oom(before_, read_oom_counts(root_, membership_));
+    if (oom == OomKill::kYes) ++*before_.group;
+    if (oom != OomKill::kNo && before_.machine) ++*before_.machine;
+    return oom;
+}
+
+}  // namespace ddprun::agent

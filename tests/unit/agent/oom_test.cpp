@@ -1,0 +1,93 @@
+// Whether the kernel killed a worker, from what a tree of files like its own says before and after.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "agent/oom.hpp"
+#include "tests/catch.hpp"
+
+using namespace ddprun::agent;
+using ddprun::coordinator::OomKill;
+
+namespace {
+
+/// A folder that stands for "/".
+class FakeRoot {
+public:
+    FakeRoot() {
+        std::string name = (std::filesystem::temp_directory_path() / "ddprun-oom-XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path_ = name;
+    }
+    ~FakeRoot() { std::filesystem::remove_all(path_); }
+    FakeRoot(const FakeRoot&) = delete;
+    FakeRoot& operator=(const FakeRoot&) = delete;
+
+    void write(const std::string& name, const std::string& text) const {
+        std::filesystem::create_directories((path_ / name).parent_path());
+        std::ofstream(path_ / name) << text;
+    }
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+private:
+    std::filesystem::path path_;
+};
+
+std::string events(int kills) {
+    return "low 0\nhigh 0\nmax 17\noom 9\noom_kill " + std::to_string(kills) + "\noom_group_kill 0\n";
+}
+
+constexpr const char* kOwn = "0::/job/step_0\n";
+constexpr const char* kOwnEvents = "sys/fs/cgroup/job/step_0/memory.events";
+
+}  // namespace
+
+TEST_CASE("kills are read from the group's own files, of either version", "[agent]") {
+    const FakeRoot root;
+    CHECK(read_oom_counts(root.path(), kOwn) == OomCounts{});
+    root.write("proc/vmstat", "nr_free_pages 1\noom_kill 12\noom_kill_x 7\n");
+    CHECK(read_oom_counts(root.path(), kOwn) == OomCounts{std::nullopt, 12});
+    root.write(kOwnEvents, events(3));
+    CHECK(read_oom_counts(root.path(), kOwn) == OomCounts{3, 12});
+    CHECK(read_oom_counts(root.path(), "0::/\n").group == std::nullopt);  // another group's are no matter
+    root.write("sys/fs/cgroup/memory/slurm/job_7/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+    CHECK(read_oom_counts(root.path(), "5:cpu,cpuacct:/x\n4:blkio,memory:/slurm/job_7\n0::/\n").group == 5u);
+    for (const char* bad : {"", "\n\n", "0", "0:", "memory", "4:memory:/none\n", "0::/../../../etc\n"}) {
+        CAPTURE(bad);
+        CHECK(read_oom_counts(root.path(), bad).group == std::nullopt);
+    }
+    root.write(kOwnEvents, "oom_kill many\noom_kill\n");
+    CHECK(read_oom_counts(root.path(), kOwn).group == std::nullopt);
+}
+
+TEST_CASE("the kernel killed it if the count of its own group rose; perhaps, if only that of the machine did",
+          "[agent]") {
+    constexpr std::nullopt_t kNone = std::nullopt;
+    CHECK(judge_oom({3, 12}, {4, 13}) == OomKill::kYes);
+    CHECK(judge_oom({3, kNone}, {4, kNone}) == OomKill::kYes);
+    CHECK(judge_oom({3, 12}, {3, 12}) == OomKill::kNo);
+    CHECK(judge_oom({3, kNone}, {3, 13}) == OomKill::kNo);
+    CHECK(judge_oom({3, 12}, {3, 13}) == OomKill::kMaybe);  // another container's, or one that was moved
+    CHECK(judge_oom({kNone, 12}, {kNone, 13}) == OomKill::kMaybe);
+    CHECK(judge_oom({kNone, 12}, {1, 12}) == OomKill::kNo);
+    CHECK(judge_oom({3, kNone}, {kNone, kNone}) == OomKill::kUnknown);
+    CHECK(judge_oom({}, {}) == OomKill::kUnknown);
+}
+
+TEST_CASE("each kill that was counted is of one worker", "[agent]") {
+    const FakeRoot root;
+    root.write("proc/self/cgroup", kOwn);
+    root.write("proc/vmstat", "oom_kill 7\n");
+    root.write(kOwnEvents, events(1));
+    OomWatch watch(root.path());
+    CHECK(watch.one_was_killed() == OomKill::kNo);
+    root.write(kOwnEvents, events(3));
+    root.write("proc/vmstat", "oom_kill 10\n");
+    CHECK(watch.one_was_killed() == OomKill::kYes);
+    CHECK(watch.one_was_killed() == OomKill::kYes);
+    CHECK(watch.one_was_killed() == OomKill::kMaybe);
+    CHECK(watch.one_was_killed() == OomKill::kNo);
+    CHECK(OomWatch(root.path() / "nowhere").one_was_killed() == OomKill::kUnknown);
+}
