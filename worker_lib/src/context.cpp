@@ -30,8 +30,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10);
 constexpr milliseconds kNativeTimeout = std::chrono::minutes(30);
 
-GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> store, const InitOptions& options) {
+GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> store, const InitOptions& options,
+                     std::int64_t init) {
     GroupSpec spec;
+    spec.init = init;
     spec.name = "world";
     spec.rank = environment.rank;
     spec.members.resize(static_cast<std::size_t>(environment.world_size));
@@ -80,7 +82,8 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     : environment_(std::move(environment)), store_(std::move(store)), options_(options) {
     check(options);
     detail::check(environment_);
-    GroupSpec spec = world_spec(environment_, store_, options);
+    init_ = store_->add(fmt::format("ddp/{}/inits/{}", environment_.generation, environment_.rank), 1);
+    GroupSpec spec = world_spec(environment_, store_, options, init_);
     const Backend backend = agree_on_backend(spec, options.backend);
     const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
     spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
@@ -94,7 +97,7 @@ Context::~Context() = default;
 /// Collective the first time.
 int Context::first_rank_here() {
     if (machines_.empty()) {
-        const GroupSpec spec = world_spec(environment_, store_, options_);
+        const GroupSpec spec = world_spec(environment_, store_, options_, init_);
         machines_ = detail::exchange(spec, "machine", detail::machine_of(spec));
     }
     return static_cast<int>(std::ranges::find(machines_, machines_[static_cast<std::size_t>(rank())]) -

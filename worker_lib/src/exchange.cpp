@@ -34,9 +34,17 @@ std::string absent_in_words(const GroupSpec& spec, const std::vector<int>& ranks
     return list_of(std::move(names));
 }
 
+/// Each rank's n-th Context meets the others' n-th.
+std::string again_in_words(const GroupSpec& spec) {
+    return fmt::format(" This is initialisation number {} as rank {}: have the others made as many, has another process "
+                       "the same RANK, or did a job before use this store?",
+                       spec.init, spec.rank);
+}
+
 }  // namespace
 
 std::string group_key(const GroupSpec& spec, std::string_view name) {
+    if (spec.init > 1) return fmt::format("ddp/{}/init-{}/{}/{}", spec.generation, spec.init, spec.name, name);
     return fmt::format("ddp/{}/{}/{}", spec.generation, spec.name, name);
 }
 
@@ -80,8 +88,9 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
         throw Error(
             ErrorCode::Timeout,
             fmt::format("group '{}': {} waited {:g} s for {} of {} to join ({}). Did they start, and do they "
-                        "reach the store?",
-                        spec.name, name_in(spec, spec.rank), seconds, absent_in_words(spec, absent), size, topic),
+                        "reach the store?{}",
+                        spec.name, name_in(spec, spec.rank), seconds, absent_in_words(spec, absent), size, topic,
+                        spec.init > 1 ? again_in_words(spec) : ""),
             absent);
     }
     return values;

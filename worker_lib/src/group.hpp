@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/forks.hpp"
 
 namespace ddp::detail {
 
@@ -26,6 +27,9 @@ struct ShrinkHistory {
 class GroupImpl {
 public:
     GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend);
+    ~GroupImpl();
+    GroupImpl(const GroupImpl&) = delete;
+    GroupImpl& operator=(const GroupImpl&) = delete;
 
     [[nodiscard]] const GroupSpec& spec() const { return spec_; }
     [[nodiscard]] int world_rank() const { return spec_.members[static_cast<std::size_t>(spec_.rank)]; }
@@ -45,12 +49,14 @@ public:
 private:
     class StoreWait;
 
+    void check_process() const;
     [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch batch, const OpOptions& options);
     [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options, ddprun::TimePoint now) const;
 
     const GroupSpec spec_;
     BoardPlace place_;  ///< before the backend, which ends what is in flight
-    const std::unique_ptr<BackendImpl> backend_;
+    std::unique_ptr<BackendImpl> backend_;
+    const ProcessMark home_;
     std::mutex mutex_;  ///< numbering and queueing are one step
     std::uint64_t last_seq_ = 0;
     std::uint64_t step_ = 0;

@@ -202,6 +202,7 @@ private:
 }  // namespace
 
 void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
+    check_process();
     if (timeout.count() < 0) {
         throw Error(ErrorCode::InvalidArgument,
                     fmt::format("monitored_barrier of group '{}': the timeout is {} ms. Pass 0 for the default of the "

@@ -1,6 +1,7 @@
 #include "ddp/process_group.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <tuple>
@@ -45,7 +46,21 @@ GroupSpec with_places(GroupSpec spec, const BackendImpl& backend) {
 GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
     : spec_(with_places(std::move(spec), *backend)), place_(spec_), backend_(std::move(backend)) {}
 
+/// In a child of fork() nothing is ended: it would be the parent's group, and its threads are not here.
+GroupImpl::~GroupImpl() {
+    if (home_.is_elsewhere()) static_cast<void>(backend_.release());
+}
+
+void GroupImpl::check_process() const {
+    if (!home_.is_elsewhere()) return;
+    throw Error(ErrorCode::InvalidArgument,
+                fmt::format("group '{}': process {} is a child of fork(), and the group belongs to its parent ({}). Call "
+                            "ddp only there, or call exec() in the child",
+                            spec_.name, ::getpid(), backend_->name_of(spec_.rank)));
+}
+
 Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
+    check_process();
     if (!options.tag.empty()) operation.tag = options.tag;
     std::string wrong = complaint(operation, spec_, backend_->kind());
     if (options.timeout.count() < 0) wrong = timeout_complaint(options);
@@ -87,6 +102,7 @@ Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
 }
 
 std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch batch, const OpOptions& options) {
+    check_process();
     batch.tag = options.tag;
     const ddprun::TimePoint now = ddprun::Clock::now();
     batch.deadline = deadline_of(options, now);
@@ -118,6 +134,7 @@ ddprun::TimePoint GroupImpl::deadline_of(const OpOptions& options, ddprun::TimeP
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
+    check_process();
     const auto number = [this] {
         const std::lock_guard lock(mutex_);
         return ++splits_;

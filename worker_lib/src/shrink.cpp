@@ -224,6 +224,7 @@ std::vector<int> checked(std::span<const int> exclude, const GroupSpec& spec) {
 }  // namespace
 
 std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
+    check_process();
     const std::vector<int> excluded = checked(exclude, spec_);
     GroupSpec spec = spec_;
     spec.members.clear();

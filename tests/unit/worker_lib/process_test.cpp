@@ -1,13 +1,17 @@
 // Ranks that are real processes: what is left of one that is killed, and what is left when all is over.
 
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "ddp/reducer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/processes.hpp"
@@ -159,4 +163,55 @@ TEST_CASE("a thread's world leaves no descriptor and no mapping", "[native][unit
     run_ranks({.ranks_per_node = shape}, [](Context& context) { context.world().barrier().wait(); });
     CHECK(open_descriptors() == descriptors);
     CHECK(shared_mappings() == 0);
+}
+
+TEST_CASE("a child of fork() cannot use its parent's groups, nor end them", "[native][unit]") {
+    const LocalWorld world{.ranks_per_node = {2}};
+    Processes processes(world, [](Context& context) -> std::string {
+        auto group = context.world().split(0, 0, "inner");
+        ReducerOptions options;
+        options.on_bucket_done = [](const GradBucket&) {};  // has a thread of its own
+        auto reducer = std::make_unique<GradientReducer>(*group, std::vector<ParamSpec>{{"w", 4, DType::f32}}, options);
+        group->barrier().wait();
+        const pid_t child = ::fork();
+        if (child == 0) {
+            bool refused = false;
+            try {
+                group->barrier().wait();
+            } catch (const Error& error) {
+                refused = error.code() == ErrorCode::InvalidArgument &&
+                          std::string(error.what()).find("is a child of fork()") != std::string::npos;
+            }
+            reducer.reset();
+            group.reset();
+            ::_exit(refused ? 0 : 1);
+        }
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        group->barrier().wait();
+        return status == 0 ? "refused" : "status " + std::to_string(status);
+    });
+    for (int rank = 0; rank < world.size(); ++rank) CHECK(processes.words(static_cast<std::size_t>(rank)) == "refused");
+}
+
+TEST_CASE("a rank that makes a context again meets the others' next one", "[native][unit]") {
+    const LocalWorld world{.ranks_per_node = {2}};
+    Processes processes(world, [](Context& context) -> std::string {
+        std::string sums;
+        for (int i = 0; i < 2; ++i) {
+            Environment place;
+            place.rank = context.rank();
+            place.world_size = place.local_world_size = context.world_size();
+            place.local_rank = context.local_rank();
+            Context again(place, std::shared_ptr<Store>(&context.store(), [](Store*) {}), {});
+            float value = static_cast<float>(context.rank() + i);
+            again.world().all_reduce({&value, 1, DType::f32}, ReduceOp::Sum).wait();
+            const auto half = again.world().split(0, 0, "half");
+            half->barrier().wait();
+            sums += std::to_string(static_cast<int>(value)) + " ";
+        }
+        context.world().barrier().wait();
+        return sums;
+    });
+    for (int rank = 0; rank < world.size(); ++rank) CHECK(processes.words(static_cast<std::size_t>(rank)) == "1 3 ");
 }

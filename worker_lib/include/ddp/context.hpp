@@ -70,6 +70,7 @@ private:
     Environment environment_;
     std::shared_ptr<Store> store_;
     InitOptions options_;
+    std::int64_t init_ = 1;  ///< how often this rank has made a Context in this generation
     std::unique_ptr<ProcessGroup> world_;
     std::vector<std::string> machines_;  ///< by rank; empty until somebody wants to know
     std::unique_ptr<ProcessGroup> local_;

@@ -155,7 +155,9 @@ GradientReducer::NoSync::~NoSync() { reducer_.set_no_sync(-1); }
 
 GradientReducer::GradientReducer(ProcessGroup& group, std::vector<ParamSpec> params, ReducerOptions options)
     : impl_(std::make_unique<Impl>(group, std::move(params), std::move(options))) {}
-GradientReducer::~GradientReducer() = default;
+GradientReducer::~GradientReducer() {
+    if (impl_ && impl_->is_elsewhere()) static_cast<void>(impl_.release());  // its threads are the parent's
+}
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
 
 Buffer GradientReducer::grad(std::size_t i) { return impl_->grad(i); }

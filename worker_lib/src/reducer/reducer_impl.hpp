@@ -14,6 +14,7 @@
 
 #include "common/clock.hpp"
 #include "ddp/reducer.hpp"
+#include "worker_lib/src/forks.hpp"
 #include "worker_lib/src/reducer/bucket_finisher.hpp"
 #include "worker_lib/src/reducer/gradient_storage.hpp"
 #include "worker_lib/src/reducer/timeline.hpp"
@@ -29,6 +30,8 @@ class GradientReducer::Impl {
 public:
     Impl(ProcessGroup& parent, std::vector<ParamSpec> params, ReducerOptions options);
     ~Impl();
+    /// Whether this process is a child of fork() of the one that made it.
+    [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
 
     [[nodiscard]] Buffer grad(std::size_t i) const;
     void bind(std::size_t i, Buffer external);
@@ -144,6 +147,7 @@ private:
     std::uint64_t backwards_ = 0;  ///< begun so far
     ddprun::TimePoint began_;
     ReducerStats stats_;
+    const detail::ProcessMark home_;
     std::optional<detail::BucketFinisher> finisher_;  ///< if there is a hook or a callback; last: it uses the above
 };
 
