@@ -125,6 +125,33 @@ TEST_CASE("a rank that can accept no connection says why, at once", "[native][un
     CHECK(ddprun::Clock::now() < place.deadline);
 }
 
+TEST_CASE("the stranger that has waited longest makes room when there are too many, or no descriptor is left",
+          "[native][unit]") {
+    int port = 0;
+    const auto listener = detail::listen_tcp("127.0.0.1", port);
+    REQUIRE(listener.has_value());
+    std::vector<UniqueFd> clients;
+    for (int i = 0; i < 3; ++i) clients.push_back(std::move(*detail::connect_tcp("127.0.0.1", port, soon())));
+    std::vector<UniqueFd> waiting;
+    const auto accept = [&](std::size_t most) {
+        auto socket =
+            detail::accept_stranger(listener->get(), waiting.size(), most, [&] { waiting.erase(waiting.begin()); });
+        if (socket) waiting.push_back(std::move(socket));
+    };
+    accept(1);
+    CHECK(waiting.size() == 1);
+    accept(1);
+    CHECK(waiting.size() == 1);
+    CHECK(was_closed(clients[0]));
+    const UniqueFd in_its_place(::dup(0));  // so that the one that is left is below the limit
+    const NoDescriptorsLeft none;
+    accept(2);
+    CHECK(waiting.size() == 1);
+    CHECK(was_closed(clients[1]));
+    accept(2);  // nobody else waits: the one that is here stays
+    CHECK(waiting.size() == 1);
+}
+
 TEST_CASE("whoever sends more descriptors than one leaves none behind", "[native][unit]") {
     const Pair pair;
     const std::size_t before = open_descriptors();

@@ -14,7 +14,6 @@
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/fnv.hpp"
 #include "worker_lib/src/native/sockets.hpp"
-#include "worker_lib/src/native/system_error.hpp"
 
 namespace ddp::detail {
 
@@ -158,11 +157,9 @@ private:
     }
 
     static void accept_one(int listener, std::vector<Unproven>& unproven) {
-        UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        const bool no_descriptor = !socket && (errno == EMFILE || errno == ENFILE);
-        if (no_descriptor && unproven.empty()) throw_errno("cannot accept a peer's connection (ulimit -n?)", errno);
-        if (no_descriptor || (socket && unproven.size() >= kMaxUnproven)) unproven.erase(unproven.begin());
-        if (!socket) return;  // gone again, or it is accepted once the stranger's descriptor is free
+        UniqueFd socket =
+            accept_stranger(listener, unproven.size(), kMaxUnproven, [&unproven] { unproven.erase(unproven.begin()); });
+        if (!socket) return;  // gone again
         unproven.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .received = 0});
     }
 

@@ -92,7 +92,7 @@ private:
     const Node& node_;
     const ddprun::Duration spinning_;  ///< how long to look before sleeping
     ddprun::UniqueFd interrupt_;       ///< eventfd
-    std::vector<Flow> flows_;          ///< of the exchange in hand, or that did not come to its end
+    std::vector<Flow> flows_;  ///< of the last exchange, unless it came to its end; a stream's stay: it may go on
 };
 
 }  // namespace ddp::detail

@@ -200,14 +200,10 @@ void SocketDoor::look(const std::function<void(int rank, ddprun::UniqueFd)>& ent
 
 void SocketDoor::accept_all(const Enter& enter) {
     for (;;) {
-        ddprun::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        const bool no_descriptor = !socket && (errno == EMFILE || errno == ENFILE);
-        if (no_descriptor && unproven_.empty()) throw_errno("cannot accept a peer's connection (ulimit -n?)", errno);
-        if (no_descriptor || (socket && unproven_.size() >= most_unproven_)) {
+        ddprun::UniqueFd socket = accept_stranger(listener_.get(), unproven_.size(), most_unproven_, [this] {
             ready_.remove(unproven_.front().socket.get());
             unproven_.erase(unproven_.begin());
-        }
-        if (!socket && no_descriptor) continue;
+        });
         if (!socket) return;
         ready_.add(socket.get(), EPOLLIN);
         Unproven one{.socket = std::move(socket), .hello = {}, .received = 0};

@@ -1,9 +1,9 @@
 #include "worker_lib/src/native/sockets.hpp"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/un.h>
@@ -16,6 +16,8 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
+
+#include "worker_lib/src/native/system_error.hpp"
 
 namespace ddp::detail {
 
@@ -102,6 +104,23 @@ Result<UniqueFd> listen_tcp(const std::string& host, int& port) {
 
 Result<UniqueFd> listen_unix(const std::string& name) {
     return listen_on(unix_address(name), "an abstract Unix socket");
+}
+
+UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t most,
+                         const std::function<void()>& drop_oldest) {
+    for (;;) {
+        UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        const int error = socket ? 0 : errno;
+        const bool no_descriptor = error == EMFILE || error == ENFILE;
+        // Without a descriptor this is the answer also when nobody is at the door.
+        if (no_descriptor && !wait_for(listener, POLLIN, TimePoint{})) return UniqueFd();
+        if (no_descriptor && waiting == 0) throw_errno("cannot accept a peer's connection (ulimit -n?)", error);
+        if (no_descriptor || (socket && waiting >= most)) {
+            drop_oldest();
+            --waiting;
+        }
+        if (!no_descriptor) return socket;
+    }
 }
 
 Result<UniqueFd> begin_connect_tcp(const std::string& host, int port) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,12 @@ namespace ddp::detail {
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_tcp(const std::string& address, int& port);
 /// A listener in the abstract namespace: it has no file and ends with its socket.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_unix(const std::string& name);
+
+/// The next connection that waits at `listener`; none: there is no other. Strangers may come and stay silent: when
+/// `waiting` of them are `most`, or no descriptor is left, `drop_oldest` closes one. Throws Error{System} when there is
+/// neither a descriptor nor one to be closed.
+[[nodiscard]] ddprun::UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t most,
+                                               const std::function<void()>& drop_oldest);
 
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port,
                                                            ddprun::TimePoint deadline);
