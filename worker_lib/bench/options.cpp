@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -44,8 +45,9 @@ CLI::Validator size_in_bytes() {
     const CLI::AsNumberWithUnit convert(size_units(), CLI::AsNumberWithUnit::CASE_INSENSITIVE, "BYTES");
     return {[convert](std::string& text) -> std::string {
                 const std::string typed = text;
+                const bool negative = text.starts_with('-');  // would become a large number
                 try {
-                    if (convert(text).empty()) return {};
+                    if (!negative && convert(text).empty()) return {};
                 } catch (const CLI::ValidationError&) {  // in words about units
                 }
                 return fmt::format("{} is no size: a number, or one with k, m or g", typed);
@@ -73,6 +75,7 @@ std::vector<Collective> parse_collectives(const std::string& text) {
 
 void check(const Options& options) {
     const auto refuse = [](const char* option, const std::string& why) { throw CLI::ValidationError(option, why); };
+    if (std::isnan(options.factor)) refuse("--factor", "nan is no number from 1.01 to 1e9");
     if (options.max_bytes < options.min_bytes)
         refuse("--max-bytes", fmt::format("{} is less than --min-bytes, {}", options.max_bytes, options.min_bytes));
     const bool bitwise = options.reduce_op == ReduceOp::BAnd || options.reduce_op == ReduceOp::BOr ||
@@ -137,6 +140,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& op
         "With the NCCL backend times are rank 0's own, and results, which are in device memory, are not looked at.",
         "ddp-bench");
     Texts texts;
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     add_what(app, options, texts);
     add_how(app, options, texts);
     try {

@@ -134,10 +134,17 @@ TEST_CASE("ddp-bench refuses what cannot be measured", "[bench]") {
         std::vector<std::string>{"-c", "all_reduced"}, std::vector<std::string>{"-b", "8k", "-e", "1k"},
         std::vector<std::string>{"-o", "band"}, std::vector<std::string>{"-o", "avg", "-d", "i32"},
         std::vector<std::string>{"-d", "f8"}, std::vector<std::string>{"-n", "0"}, std::vector<std::string>{"-f", "1"},
-        std::vector<std::string>{"-b", "-1"}, std::vector<std::string>{"-r", "-1"},
+        std::vector<std::string>{"-b", "-1"}, std::vector<std::string>{"-b", "-8", "-e", "-1"},
+        std::vector<std::string>{"-f", "nan"}, std::vector<std::string>{"-r", "-1"},
         std::vector<std::string>{"--backend", "mpi"}, std::vector<std::string>{"surplus"});
     CAPTURE(words);
     CHECK(parse(words).exit_code == 2);
+}
+
+TEST_CASE("of an option that is given twice the last one counts, as in scripts that end in \"$@\"", "[bench]") {
+    const auto parsed = parse({"-b", "8", "-e", "1k", "-b", "16", "-e", "64", "-c", "barrier"});
+    CHECK_FALSE(parsed.exit_code);
+    CHECK(parsed.options.min_bytes == 16);
 }
 
 TEST_CASE("every collective gives what the pattern expects, and a wrong element is counted", "[bench]") {
