@@ -27,8 +27,7 @@ void require_one_wish(const std::vector<BackendReport>& reports) {
         throw Error(ErrorCode::Mismatch,
                     fmt::format("the ranks want different backends: rank 0 asks for {}, rank {} for {}. Pass the same "
                                 "InitOptions::backend on every rank",
-                                to_string(first), rank, to_string(reports[rank].asked)),
-                    {static_cast<int>(rank)});
+                                to_string(first), rank, to_string(reports[rank].asked)));
     }
 }
 

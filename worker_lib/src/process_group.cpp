@@ -151,8 +151,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         if (color >= 0 && wish.name != name) {
             throw Error(ErrorCode::Mismatch,
                         fmt::format("split of group '{}': {} calls it '{}', {} calls it '{}'", spec_.name,
-                                    backend_->name_of(spec_.rank), name, backend_->name_of(rank), wish.name),
-                        {rank});
+                                    backend_->name_of(spec_.rank), name, backend_->name_of(rank), wish.name));
         }
     }
     if (color < 0) return nullptr;

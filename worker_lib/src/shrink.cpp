@@ -170,8 +170,7 @@ private:
             fmt::format("shrink of group '{}': the survivors disagree: {} excludes {}, {} excludes {}. All must "
                         "exclude the same ranks",
                         spec_.name, backend_.name_of(spec_.rank), in_words(wish_.excluded), backend_.name_of(rank),
-                        in_words(theirs.excluded)),
-            {rank});
+                        in_words(theirs.excluded)));
     }
 
     void check_alive(int rank) const {

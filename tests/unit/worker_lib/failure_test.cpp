@@ -32,6 +32,7 @@ TEST_CASE("different operations are refused, naming both sides, on every rank", 
         REQUIRE(error);
         INFO(error->what());
         CHECK(error->code() == ErrorCode::Mismatch);
+        CHECK(error->culprits().empty());  // a program that excludes culprits must not cast out a rank that is right
         CHECK_THAT(error->what(), Catch::Contains("): #2 all_reduce sum f32[10] 'bucket 3'"));
         CHECK_THAT(error->what(),
                    Catch::Contains(named(3)) && Catch::Contains("): #2 broadcast i64[1] root 0 'epoch'"));

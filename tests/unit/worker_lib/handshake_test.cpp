@@ -240,7 +240,7 @@ TEST_CASE("ranks with different settings do not begin, and are told both", "[nat
         FAIL("it began");
     } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::Mismatch);
-        CHECK(error.culprits() == std::vector<int>{1});
+        CHECK(error.culprits().empty());
         CHECK_THAT(error.what(), Catch::Contains(difference));
     }
 }

@@ -144,7 +144,7 @@ TEST_CASE("ranks that disagree on synchronising are told before the step", "[joi
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.ddp_error());
         CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Mismatch);
-        CHECK(outcome.ddp_error()->culprits() == std::vector<int>{2});
+        CHECK(outcome.ddp_error()->culprits().empty());  // one against one
         CHECK_THAT(outcome.text(),
                    Contains(ddp::testing::named(1) + ") one with sync, but " + ddp::testing::named(2) + ")"));
     }

@@ -49,6 +49,7 @@ TEST_CASE("a send and a receive that differ are refused, naming both sides", "[p
         REQUIRE(error);
         INFO(error->what());
         CHECK(error->code() == ErrorCode::Mismatch);
+        CHECK(error->culprits().empty());
         const std::string size = std::to_string(large ? kLarge : 10);
         CHECK_THAT(error->what(), Catch::Contains(named(0)) && Catch::Contains(named(1)));
         CHECK_THAT(error->what(),

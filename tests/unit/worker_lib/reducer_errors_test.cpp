@@ -170,6 +170,17 @@ TEST_CASE("buckets of different backwards are never averaged with each other", "
     }
 }
 
+TEST_CASE("of ranks that disagree, the culprits are those who are outvoted", "[reducer]") {
+    const auto& [ranks, expected] = GENERATE(values<std::pair<int, std::vector<int>>>({{2, {}}, {3, {0}}}));
+    const auto outcomes = try_ranks({.ranks_per_node = {ranks}}, [](Context& context) {
+        GradientReducer(context.world(), {{"a", context.rank() == 0 ? std::size_t{2} : std::size_t{3}}});
+    });
+    for (const auto& outcome : outcomes) {
+        REQUIRE(outcome.ddp_error());
+        CHECK(outcome.ddp_error()->culprits() == expected);
+    }
+}
+
 TEST_CASE("what only one rank has to complain of is told to all, before anybody waits", "[reducer]") {
     const auto began = std::chrono::steady_clock::now();
     const LocalWorld world{.ranks_per_node = {2}, .timeout = kNever, .init_timeout = kNever};

@@ -292,7 +292,7 @@ TEST_CASE("ranks with different models are told which parameter, how, and who", 
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.ddp_error());
         CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Mismatch);
-        CHECK(outcome.ddp_error()->culprits() == std::vector<int>{1, 3});
+        CHECK(outcome.ddp_error()->culprits() == std::vector<int>{1, 3});  // who differ among themselves, too
         CHECK_THAT(outcome.text(), Contains("rank 0 (host ") &&
                                        Contains(") has parameter 7 'p7' f32[50], but rank 1 (host ") &&
                                        Contains(") has parameter 7 'p7' f32[2]") && Contains("ranks 1 and 3"));

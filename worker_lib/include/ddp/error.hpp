@@ -12,7 +12,7 @@ namespace ddp {
 enum class ErrorCode {
     InvalidArgument,  ///< the call itself is wrong; the group stays usable
     Environment,      ///< RANK, WORLD_SIZE, … missing or contradictory
-    Mismatch,         ///< the ranks called different operations
+    Mismatch,         ///< the ranks called different operations, or with different values: a bug in the program
     Timeout,          ///< a deadline passed; the group is unusable
     PeerLost,         ///< a peer's process or connection is gone; the group is unusable
     Aborted,          ///< abort() was called, here or on a peer
@@ -27,7 +27,9 @@ public:
         : std::runtime_error(text), code_(code), culprits_(std::move(culprits)) {}
 
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-    /// Ranks of the group that the error is about; empty when unknown.
+    /// Ranks of the group that the error is about; empty when unknown. Those of PeerLost and Timeout can be excluded by
+    /// ProcessGroup::shrink(). A Mismatch is a bug in the program, which a smaller group has, too: its text quotes both
+    /// sides, and its culprits are those whom most others contradict, where that is known. Do not exclude them.
     [[nodiscard]] const std::vector<int>& culprits() const noexcept { return culprits_; }
     /// The operation that it has ended, or refused at the call, and the group's name: "#183 all_reduce sum f32[6572160]
     /// 'bucket 3'", which is number 183 there. Empty, and 0, where it was none: while a group is made, say.

@@ -76,8 +76,7 @@ void compare_settings(const GroupSpec& spec, const std::vector<Member>& members)
             throw Error(ErrorCode::Mismatch,
                         fmt::format("group '{}': {} goes by {} {}, {} by {}. Set it alike on all nodes", spec.name,
                                     name_of(spec.rank, own), variable, own.*setting,
-                                    name_of(static_cast<int>(rank), other), other.*setting),
-                        {static_cast<int>(rank)});
+                                    name_of(static_cast<int>(rank), other), other.*setting));
         }
     };
     compare("DDPRUN_ALLREDUCE", &Member::all_reduce);

@@ -111,8 +111,7 @@ void Links::check_header(const Operation& operation, Flow& flow) const {
         throw Error(ErrorCode::Mismatch,
                     fmt::format("group '{}': the ranks called different operations: {}: {}, {}: {}", group_,
                                 node_.local(node_.own_index()).name, describe(own), flow.link->name,
-                                describe(header.signature)),
-                    {flow.rank});
+                                describe(header.signature)));
     }
     if (header.step != flow.in_step || header.payload_bytes != flow.in.size()) refuse("out of step");
 }

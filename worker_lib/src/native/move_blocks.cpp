@@ -261,8 +261,7 @@ std::vector<std::uint64_t> agree_on_counts(const Team& team, const Operation& op
         throw Error(ErrorCode::Mismatch,
                     fmt::format("group '{}': {}: {} sends {} elements to {}, which expects {}", team.node.group(),
                                 describe(operation), name_of(sender, team.members), sent, name_of(self, team.members),
-                                operation.receive_counts[source]),
-                    {sender});
+                                operation.receive_counts[source]));
     }
     return all;
 }

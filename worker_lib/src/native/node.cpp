@@ -251,19 +251,13 @@ void Node::say_waiting() const {
 
 void Node::compare(const Operation& operation) const {
     const Identity own_identity = identity_of(operation);
-    std::vector<int> others;
-    int first = -1;
-    for (int i = 0; i < size(); ++i) {
-        if (meeting(i).identity == own_identity) continue;
-        if (first < 0) first = i;
-        others.push_back(rank_at(i));
-    }
-    if (others.empty()) return;
+    int first = 0;
+    while (first < size() && meeting(first).identity == own_identity) ++first;
+    if (first == size()) return;
     throw Error(ErrorCode::Mismatch,
                 fmt::format("group '{}': the ranks called different operations: {}: {}, {}: {}", group_,
                             at(own_index_).name, describe(operation), at(first).name,
-                            describe(Signature{meeting(first).identity, announced(first).tag})),
-                others);
+                            describe(Signature{meeting(first).identity, announced(first).tag})));
 }
 
 void Node::poison(const Error& failure) {

@@ -105,8 +105,7 @@ void P2pPeer::compare(const Frame& frame, const Pending& pending) const {
     if (frame.dtype == buffer.dtype && frame.count == buffer.count) return;
     throw Error(ErrorCode::Mismatch,
                 fmt::format("a send and its receive differ: {}: {}, {}: {}", name_of(rank_, owner_.members),
-                            describe(frame, owner_.rank), name_of(owner_.rank, owner_.members), pending.text()),
-                {rank_});
+                            describe(frame, owner_.rank), name_of(owner_.rank, owner_.members), pending.text()));
 }
 
 bool P2pPeer::owes_word() const {

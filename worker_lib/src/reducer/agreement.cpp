@@ -68,7 +68,9 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
 
     const auto of_ranks = gather(group, hashes[first]);
     std::vector<int> differing;
-    for (std::size_t r = 1; r < of_ranks.size(); ++r) {
+    std::map<std::uint64_t, std::vector<int>> camps;
+    for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+        camps[of_ranks[r]].push_back(static_cast<int>(r));
         if (of_ranks[r] != of_ranks[0]) differing.push_back(static_cast<int>(r));
     }
     const std::string mine = first < items.size() ? items[first] : "nothing more";
@@ -78,7 +80,7 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
                 "the ranks disagree on " + std::string(what) + ": " + group.name_of(0) + " has " + reference +
                     ", but " + group.name_of(differing.front()) + " has " + other +
                     " (different from rank 0: " + name_ranks(differing) + "). " + std::string(advice),
-                differing);
+                outvoted(camps));
 }
 
 }  // namespace
@@ -87,6 +89,20 @@ void require_agreement(ProcessGroup& group, std::string_view what, std::span<con
                        std::string_view advice) {
     const std::array<std::uint64_t, 1> hash{hash_of(items)};
     if (!same_everywhere(group, hash).front()) explain(group, what, items, advice);
+}
+
+std::vector<int> outvoted(const std::map<std::uint64_t, std::vector<int>>& ranks_by_value) {
+    std::size_t most = 0;
+    for (const auto& [value, ranks] : ranks_by_value) most = std::max(most, ranks.size());
+    std::vector<int> others;
+    int largest = 0;
+    for (const auto& [value, ranks] : ranks_by_value) {
+        if (ranks.size() == most) ++largest;
+        if (ranks.size() < most) others.insert(others.end(), ranks.begin(), ranks.end());
+    }
+    if (largest != 1) return {};
+    std::ranges::sort(others);
+    return others;
 }
 
 }  // namespace ddp::detail

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "ddp/error.hpp"
 #include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/reducer/agreement.hpp"
 #include "worker_lib/src/reducer/reducer_impl.hpp"
 
 namespace ddp {
@@ -38,16 +40,19 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
 /// Each rank would wait for what the others do not do.
 [[noreturn]] void end_for_sync(const ProcessGroup& group, const std::vector<std::uint8_t>& plans, int first) {
     std::vector<int> others;
+    std::map<std::uint64_t, std::vector<int>> camps;
     const std::uint8_t plan = plans[static_cast<std::size_t>(first)];
     for (std::size_t r = 0; r < plans.size(); ++r) {
-        if (plans[r] != kNoBatch && plans[r] != plan) others.push_back(static_cast<int>(r));
+        if (plans[r] == kNoBatch) continue;
+        camps[plans[r]].push_back(static_cast<int>(r));
+        if (plans[r] != plan) others.push_back(static_cast<int>(r));
     }
     const bool sync = plan == kBatchWithSync;
     throw Error(ErrorCode::Mismatch,
                 "Join: the ranks are about to make different steps: " + group.name_of(first) + " one with" +
                     (sync ? "" : "out") + " sync, but " + names_of(group, others) + " one with" + (sync ? "out" : "") +
                     " sync. Pass the same `sync` to more() on every rank",
-                others);
+                detail::outvoted(camps));
 }
 
 }  // namespace
