@@ -116,6 +116,8 @@ public:
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch);
     [[nodiscard]] virtual Arena& arena() = 0;
     virtual void abort(std::string_view reason) = 0;
+    /// Why nothing runs any more, as far as it is known here. Any thread.
+    [[nodiscard]] virtual std::optional<Error> failure() const;
     /// "host a, pid 71", or nothing. Any thread, as the next ones; all work after a failure, too.
     [[nodiscard]] virtual std::string where_is(int rank) const;
     /// "rank 3 (host a, pid 71)", or less.

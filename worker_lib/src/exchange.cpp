@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 
 /// After the deadline every other rank's key is still looked for, so that the error names all of the absent.
 constexpr milliseconds kLastLook{20};
+constexpr milliseconds kSlice{100};  ///< so often a rank of a group that is connected looks after the dead
 
 milliseconds until(ddprun::TimePoint deadline) {
     return std::max(kLastLook, std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now()));
@@ -36,9 +37,35 @@ std::string absent_in_words(const GroupSpec& spec, const std::vector<int>& ranks
 
 /// Each rank's n-th Context meets the others' n-th.
 std::string again_in_words(const GroupSpec& spec) {
-    return fmt::format(" This is initialisation number {} as rank {}: have the others made as many, has another process "
-                       "the same RANK, or did a job before use this store?",
-                       spec.init, spec.rank);
+    return fmt::format(
+        " This is initialisation number {} as rank {}: have the others made as many, has another process "
+        "the same RANK, or did a job before use this store?",
+        spec.init, spec.rank);
+}
+
+/// Throws what the group knows that the store does not. Who finds out that a rank is gone leaves word for the others:
+/// on its node, or as the leader of one, it alone may know.
+void look_for_trouble(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
+                      const BackendImpl& backend, std::string_view call) {
+    refuse_if_aborted(spec, backend, call);
+    const std::string word = group_key(spec, fmt::format("{}/gone", topic));
+    const auto report = [&](int rank, std::string_view state) {
+        throw Error(ErrorCode::PeerLost,
+                    fmt::format("group '{}': {} calls {}, which waits for all ranks: {}. shrink() the group", spec.name,
+                                name_in(spec, spec.rank), call, state),
+                    {rank});
+    };
+    for (const int rank : others) {
+        const auto state = backend.state_of(rank);
+        // Looked for after its end: it may have come before.
+        if (!state.gone || spec.store->missing({rank_key(spec, topic, rank)}).empty()) continue;
+        spec.store->set(word, fmt::format("{} {}", rank, state.text));
+        report(rank, state.text);
+    }
+    if (const auto said = spec.store->try_get(word, milliseconds(1))) {
+        const auto end = said->find(' ');
+        report(std::stoi(said->substr(0, end)), said->substr(end + 1));
+    }
 }
 
 }  // namespace
@@ -52,7 +79,8 @@ void publish(const GroupSpec& spec, std::string_view topic, std::string_view val
     spec.store->set(rank_key(spec, topic, spec.rank), value);
 }
 
-std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value) {
+std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value,
+                                  const BackendImpl* backend, std::string_view call) {
     const auto deadline = ddprun::Clock::now() + spec.init_timeout;
     publish(spec, topic, value);
 
@@ -67,12 +95,19 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     std::vector<std::string> values(static_cast<std::size_t>(size));
     values[static_cast<std::size_t>(spec.rank)] = value;
     // All at once: two round trips, however many ranks there are.
-    try {
-        std::vector<std::string> got = spec.store->get_all(keys, until(deadline));
-        for (std::size_t i = 0; i < others.size(); ++i) values[static_cast<std::size_t>(others[i])] = std::move(got[i]);
-        return values;
-    } catch (const Error& error) {
-        if (error.code() != ErrorCode::Timeout) throw;
+    for (;;) {
+        try {
+            const auto left = until(deadline);
+            std::vector<std::string> got =
+                spec.store->get_all(keys, backend != nullptr ? std::min(left, kSlice) : left);
+            for (std::size_t i = 0; i < others.size(); ++i)
+                values[static_cast<std::size_t>(others[i])] = std::move(got[i]);
+            return values;
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::Timeout) throw;
+        }
+        if (backend != nullptr) look_for_trouble(spec, topic, others, *backend, call);
+        if (ddprun::Clock::now() >= deadline) break;
     }
     std::vector<int> absent;
     for (std::size_t i = 0; i < others.size(); ++i) {
@@ -83,17 +118,24 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
             absent.push_back(others[i]);
         }
     }
-    if (!absent.empty()) {
-        const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
-        throw Error(
-            ErrorCode::Timeout,
-            fmt::format("group '{}': {} waited {:g} s for {} of {} to join ({}). Did they start, and do they "
-                        "reach the store?{}",
-                        spec.name, name_in(spec, spec.rank), seconds, absent_in_words(spec, absent), size, topic,
-                        spec.init > 1 ? again_in_words(spec) : ""),
-            absent);
-    }
-    return values;
+    if (absent.empty()) return values;
+    const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
+    const std::string wanted = call.empty() ? "join. Did they start, and do they reach the store?"
+                                            : fmt::format("call {}, too. All ranks of the group call it", call);
+    throw Error(
+        ErrorCode::Timeout,
+        fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_in(spec, spec.rank), seconds,
+                    absent_in_words(spec, absent), size, wanted, spec.init > 1 ? again_in_words(spec) : ""),
+        absent);
+}
+
+void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call) {
+    const auto failure = backend.failure();
+    if (!failure || failure->code() != ErrorCode::Aborted) return;
+    throw Error(
+        ErrorCode::Aborted,
+        fmt::format("{} of group '{}' cannot run, for the group has failed: {}", call, spec.name, failure->what()),
+        failure->culprits());
 }
 
 std::string name_ranks(const std::vector<int>& ranks) {

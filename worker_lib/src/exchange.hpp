@@ -17,7 +17,14 @@ void publish(const GroupSpec& spec, std::string_view topic, std::string_view val
 
 /// Publishes `value` under `topic` (once per topic and group) and returns everybody's, by rank. Waits spec.init_timeout
 /// at most. Throws Error{Timeout} that names all ranks that did not publish.
-[[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value);
+/// backend   of a group that is connected already, whose ranks make a call together: then Error{PeerLost} as soon as
+///           one of them knows of a rank that will never come, and Error{Aborted} when the group is aborted
+/// call      "split 'evaluation'": what errors say that the absent did not call; empty: they did not join
+[[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value,
+                                                const BackendImpl* backend = nullptr, std::string_view call = {});
+
+/// Throws Error{Aborted} if the group has been aborted, here or by a peer. `call` cannot run then.
+void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call);
 
 /// "rank 3", "ranks 1, 2 and 7".
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);

@@ -42,6 +42,7 @@ public:
           began_(ddprun::Clock::now()) {}
 
     void pass(ddprun::Duration timeout) {
+        refuse_if_aborted(spec_, backend_, call());
         set(card(spec_.rank), backend_.name_of(spec_.rank));
         const std::int64_t count = spec_.store->add(prefix_ + "/count", 1);
         if (count == size()) return set("state", "ok");
@@ -86,6 +87,7 @@ private:
             const auto left = std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now());
             if (get("state", std::clamp(left, milliseconds(1), kSlice))) return true;
             if (ddprun::Clock::now() >= deadline) return false;
+            refuse_if_aborted(spec_, backend_, call());
             std::vector<int> gone;
             for (int rank = 0; rank < size(); ++rank) {
                 if (rank != spec_.rank && backend_.state_of(rank).gone) gone.push_back(rank);
@@ -146,7 +148,8 @@ private:
         raise(verdict, "");
     }
 
-    std::string title() const { return fmt::format("group '{}': monitored_barrier{}", spec_.name, where_); }
+    std::string call() const { return fmt::format("monitored_barrier{}", where_); }
+    std::string title() const { return fmt::format("group '{}': {}", spec_.name, call()); }
 
     /// First line: the code and the culprits; then the text.
     std::string compose(const std::vector<int>& missing, const std::string& known, double seconds) const {

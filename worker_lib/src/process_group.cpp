@@ -53,10 +53,11 @@ GroupImpl::~GroupImpl() {
 
 void GroupImpl::check_process() const {
     if (!home_.is_elsewhere()) return;
-    throw Error(ErrorCode::InvalidArgument,
-                fmt::format("group '{}': process {} is a child of fork(), and the group belongs to its parent ({}). Call "
-                            "ddp only there, or call exec() in the child",
-                            spec_.name, ::getpid(), backend_->name_of(spec_.rank)));
+    throw Error(
+        ErrorCode::InvalidArgument,
+        fmt::format("group '{}': process {} is a child of fork(), and the group belongs to its parent ({}). Call "
+                    "ddp only there, or call exec() in the child",
+                    spec_.name, ::getpid(), backend_->name_of(spec_.rank)));
 }
 
 Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
@@ -139,8 +140,11 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         const std::lock_guard lock(mutex_);
         return ++splits_;
     }();
+    const std::string call = fmt::format("split '{}'", name);
+    refuse_if_aborted(spec_, *backend_, call);
     const StoreWait on_board(*this, "split", name);
-    const auto wishes = exchange(spec_, fmt::format("split/{}", number), fmt::format("{} {} {}", color, key, name));
+    const auto wishes = exchange(spec_, fmt::format("split/{}", number), fmt::format("{} {} {}", color, key, name),
+                                 backend_.get(), call);
 
     GroupSpec spec = spec_;
     std::vector<std::tuple<int, int>> order;  // (key, rank in this group) of those with our color
@@ -178,6 +182,7 @@ std::string name_rank(int rank, std::string_view place) {
 
 std::string BackendImpl::where_is(int /*rank*/) const { return {}; }
 RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
+std::optional<Error> BackendImpl::failure() const { return std::nullopt; }
 
 std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind, const GroupSpec& forming) {
     auto backend = kind == Backend::Nccl ? make_nccl_backend(forming) : make_native_backend(forming);

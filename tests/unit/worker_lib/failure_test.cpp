@@ -292,7 +292,9 @@ TEST_CASE("who does not come to a split is named with its place", "[native][unit
         REQUIRE(error);
         INFO(error->what());
         CHECK(error->culprits() == Culprits{2});
-        CHECK_THAT(error->what(), Catch::Contains(named(rank) + ") waited 2 s for " + named(2) + ") of 3 to join"));
+        CHECK_THAT(error->what(), Catch::Contains(named(rank) + ") waited 2 s for " + named(2) +
+                                                  ") of 3 to call split 'all', too. All ranks"));
+        CHECK_THAT(error->what(), !Catch::Contains("split/"));
     }
 }
 

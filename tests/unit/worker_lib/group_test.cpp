@@ -1,11 +1,15 @@
-// What a group refuses before any rank hears of it, worlds of one, and the arena.
+// What a group refuses before any rank hears of it, worlds of one, the arena, and calls of groups that have ended.
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "ddp/reducer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -173,4 +177,56 @@ TEST_CASE("a split that the ranks name differently is refused", "[group][unit]")
         CHECK(outcome.ddp_error()->code() == ErrorCode::Mismatch);
         CHECK_THAT(outcome.text(), Catch::Contains("'left'") && Catch::Contains("'right'"));
     }
+}
+
+TEST_CASE("a split, and a reducer, do not wait for who is gone", "[group][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {2, 1}, {1, 1, 1}}));
+    const bool reducer = GENERATE(false, true);
+    const auto began = std::chrono::steady_clock::now();
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
+        context.world().barrier().wait();
+        if (context.rank() == 2) return;
+        behind(gate, [&](Context& mine) {
+            if (reducer) GradientReducer(mine.world(), {{"a", 1}});
+            if (!reducer) (void)mine.world().split(0, 0, "evaluation");
+        })(context);
+    });
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
+    for (const std::size_t rank : {0, 1}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == ErrorCode::PeerLost);
+        CHECK(errors[rank]->culprits() == Culprits{2});
+        CHECK_THAT(errors[rank]->what(), Catch::Contains("has left the group normally after operation #1") &&
+                                             Catch::Contains(reducer ? "'reducer'" : "'evaluation'"));
+    }
+}
+
+TEST_CASE("after an abort nothing is called with success but shrink", "[group][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {1, 1, 1}}));
+    const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
+        ProcessGroup& group = context.world();
+        group.barrier().wait();
+        if (context.rank() == 1) group.abort("no memory left");
+        std::string failures;
+        const auto expect_abort = [&](const char* what, auto call) {
+            const auto began = std::chrono::steady_clock::now();
+            try {
+                call();
+                failures += std::string(what) + " was possible; ";
+            } catch (const Error& error) {
+                const bool told = std::string(error.what()).find("no memory left") != std::string::npos;
+                if (error.code() != ErrorCode::Aborted || !told) failures += error.what();
+            }
+            if (std::chrono::steady_clock::now() - began > std::chrono::seconds(10)) failures += " slow";
+        };
+        expect_abort("monitored_barrier", [&] { group.monitored_barrier(std::chrono::seconds(25)); });
+        expect_abort("split", [&] { (void)group.split(0, 0, "evaluation"); });
+        expect_abort("a reducer", [&] { GradientReducer(group, {{"a", 1}}); });
+        const auto again = group.shrink({});
+        again->monitored_barrier(std::chrono::seconds(25));
+        return failures;
+    });
+    CHECK(results == std::vector<std::string>(3));
 }

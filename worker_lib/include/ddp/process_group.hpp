@@ -131,7 +131,8 @@ public:
 
     /// Collective over this group: ranks with equal `color` (>= 0) form a new group, ordered by (key, rank); a negative
     /// color gives nullptr. The new group has queues, connections and shared memory of its own. Throws Error{Timeout}
-    /// naming those who have not called it within init_timeout, Mismatch if ranks of one color give different names.
+    /// naming those who have not called it within init_timeout, PeerLost at once if one of them is known to be gone,
+    /// Aborted after abort(), Mismatch if ranks of one color give different names.
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
 
     /// Collective over those who stay, after a failure or without one: a new group of all ranks but `exclude`, in the
@@ -145,8 +146,9 @@ public:
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.
     [[nodiscard]] Arena& arena();
 
-    /// Fails all work in flight and to come with Error{Aborted}, here at once. Peers of the native backend hear of it
-    /// within a moment, with the reason and this rank as culprit; with NCCL, when they notice. Any thread.
+    /// Fails all work in flight and to come with Error{Aborted}, here at once; on the native backend split() and
+    /// monitored_barrier(), too. Only shrink() goes on working. Peers of the native backend hear of it within a moment,
+    /// with the reason and this rank as culprit; with NCCL, when they notice. Any thread.
     void abort(std::string_view reason);
 
 private:

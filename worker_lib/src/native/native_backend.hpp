@@ -62,6 +62,7 @@ public:
     void abort(std::string_view reason) override;
     [[nodiscard]] std::string where_is(int rank) const override;
     [[nodiscard]] RankState state_of(int rank) const override;
+    [[nodiscard]] std::optional<Error> failure() const override { return node_.failure(); }
 
     /// Runs operations until `work` is done. If somebody else runs, or one before it has a later deadline, sees to it
     /// that the progress thread goes on, and comes back.
