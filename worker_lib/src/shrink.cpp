@@ -5,15 +5,21 @@
 // kClosed. So the counter decides, once, whether all survivors have met or nobody has, also where some fail that others
 // have not heard of. Whoever comes to a closed round, or is left in one, goes on to the next: so calls need not be
 // equal in number, and who calls again meets those who still wait.
+//
+// Two sides that exclude each other must not both go on. Whoever decides for a side says first that it has formed, and
+// looks at the other side's wishes then: so at least one of two sees the other. The larger one goes on.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,6 +37,7 @@ constexpr std::int64_t kClosed = std::int64_t{1} << 40;
 /// Between two looks at who has died meanwhile, and at who wants something else.
 constexpr milliseconds kSlice{100};
 constexpr milliseconds kPatience{5000};  ///< for what is there, or is about to be
+constexpr milliseconds kGrace{1000};     ///< for a larger side that may be about to exclude us
 
 std::string in_words(const std::vector<int>& ranks) { return ranks.empty() ? "nobody" : name_ranks(ranks); }
 
@@ -44,26 +51,47 @@ std::string label_of(const std::vector<int>& ranks) {
     return fmt::format("{:016x}", hash.value());
 }
 
-/// What a rank wants, as it travels through the store: "SERIAL excludes 3 5", or "SERIAL withdrawn".
+/// What a rank wants, as it travels through the store: "SERIAL excludes 3 5", "SERIAL formed 3 5" when that has come
+/// true, or "SERIAL withdrawn".
 struct Wish {
+    enum class State { kWithdrawn, kStands, kFormed };
     std::uint64_t serial = 0;  ///< of the rank's calls
-    bool stands = false;
+    State state = State::kWithdrawn;
     std::vector<int> excluded;
 
     [[nodiscard]] std::string text() const {
-        if (!stands) return fmt::format("{} withdrawn", serial);
-        return fmt::format("{} excludes {}", serial, fmt::join(excluded, " "));
+        if (state == State::kWithdrawn) return fmt::format("{} withdrawn", serial);
+        const char* const word = state == State::kFormed ? "formed" : "excludes";
+        return fmt::format("{} {} {}", serial, word, fmt::join(excluded, " "));
     }
     [[nodiscard]] static Wish parse(const std::string& text) {
         std::istringstream words(text);
         Wish wish;
-        std::string state;
-        words >> wish.serial >> state;
-        wish.stands = state == "excludes";
+        std::string word;
+        words >> wish.serial >> word;
+        if (word == "excludes") wish.state = State::kStands;
+        if (word == "formed") wish.state = State::kFormed;
         for (int rank = 0; words >> rank;) wish.excluded.push_back(rank);
         return wish;
     }
 };
+
+/// Those who stay, of a group of `size`.
+std::vector<int> side_without(const std::vector<int>& excluded, int size) {
+    std::vector<int> side(static_cast<std::size_t>(size));
+    std::iota(side.begin(), side.end(), 0);
+    std::erase_if(side, [&](int rank) { return std::ranges::find(excluded, rank) != excluded.end(); });
+    return side;
+}
+
+bool have_nobody_in_common(const std::vector<int>& a, const std::vector<int>& b) {
+    return std::ranges::none_of(a, [&](int rank) { return std::ranges::find(b, rank) != b.end(); });
+}
+
+/// Which of two sides goes on: the larger one, of equal ones that with the lowest rank.
+bool beats(const std::vector<int>& a, const std::vector<int>& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a.front() < b.front();
+}
 
 /// Meets the survivors and sees that all exclude the same ranks.
 class Agreement {
@@ -73,7 +101,7 @@ public:
         : spec_(spec),
           backend_(backend),
           history_(history),
-          wish_{.serial = ++history.calls, .stands = true, .excluded = excluded},
+          wish_{.serial = ++history.calls, .state = Wish::State::kStands, .excluded = excluded},
           others_(std::move(others)),
           size_(static_cast<std::int64_t>(others_.size()) + 1),
           label_(label_of(excluded)),
@@ -86,12 +114,12 @@ public:
             for (;;) {
                 const std::uint64_t round = ++history_.rounds[label_];
                 if (!meet(round)) continue;
-                withdraw();
+                say(Wish::State::kFormed);
                 return round;
             }
         } catch (const Error& error) {
             // Those who still compare shall see a difference, too.
-            if (error.code() != ErrorCode::Mismatch) withdraw();
+            if (error.code() != ErrorCode::Mismatch) say(Wish::State::kWithdrawn);
             throw;
         }
     }
@@ -104,8 +132,8 @@ private:
     }
     [[nodiscard]] std::string wish_key(int rank) const { return group_key(spec_, fmt::format("{}/{}", kWishes, rank)); }
 
-    void withdraw() {
-        wish_.stands = false;
+    void say(Wish::State state) {
+        wish_.state = state;
         publish(spec_, kWishes, wish_.text());
     }
 
@@ -113,12 +141,13 @@ private:
     bool meet(std::uint64_t round) {
         const std::int64_t count = spec_.store->add(key(round, "count"), 1);
         if (count > kClosed) return false;
-        if (count == size_) return end(round, true);
         std::vector<int> unheard = others_;
         try {
+            if (count == size_) return decide(round);
             for (;;) {
-                if (const auto met = spec_.store->try_get(key(round, "met"), kSlice)) return *met == "yes";
+                if (const auto met = spec_.store->try_get(key(round, "met"), kSlice)) return obey(*met);
                 hear(unheard);
+                (void)rivals_that_formed();
                 for (const int rank : others_) check_alive(rank);
                 if (ddprun::Clock::now() >= deadline_) report_absent(unheard.empty() ? others_ : unheard);
             }
@@ -133,36 +162,102 @@ private:
         return met;
     }
 
+    /// All have met: for them, whether they may go on. Throws Mismatch if not.
+    bool decide(std::uint64_t round) {
+        say(Wish::State::kFormed);
+        try {
+            outlast_rivals();
+        } catch (const Error& error) {
+            say(Wish::State::kStands);
+            spec_.store->set(key(round, "met"), error.what());
+            throw;
+        }
+        return end(round, true);
+    }
+
+    /// What was decided: "yes", "no", or why not.
+    static bool obey(const std::string& met) {
+        if (met == "yes" || met == "no") return met == "yes";
+        throw Error(ErrorCode::Mismatch, met);
+    }
+
     /// True: too late, all have met.
-    [[nodiscard]] bool give_up(std::uint64_t round) const {
+    [[nodiscard]] bool give_up(std::uint64_t round) {
         const std::int64_t count = spec_.store->add(key(round, "count"), kClosed);
-        if (count < 2 * kClosed) return end(round, count == kClosed + size_);
-        return spec_.store->try_get(key(round, "met"), kPatience) == "yes";
+        if (count >= 2 * kClosed) return spec_.store->try_get(key(round, "met"), kPatience) == "yes";
+        if (count != kClosed + size_) return end(round, false);
+        // Unless who was to decide died before it could.
+        if (const auto met = spec_.store->try_get(key(round, "met"), 2 * kGrace)) return obey(*met);
+        return decide(round);
+    }
+
+    /// Returns when no other side can go on, too.
+    void outlast_rivals() const {
+        if (wish_.excluded.empty()) return;
+        const int ranks = static_cast<int>(spec_.members.size());
+        const bool wins = beats(side_without(wish_.excluded, ranks), wish_.excluded);
+        const auto enough = ddprun::Clock::now() + kGrace;
+        for (;;) {
+            const std::vector<int> formed = rivals_that_formed();
+            const bool late = ddprun::Clock::now() >= enough;
+            const auto is_gone = [&](int rank) { return backend_.state_of(rank).gone; };
+            if (formed.empty() && (wins || late || std::ranges::all_of(wish_.excluded, is_gone))) return;
+            if (late) {
+                throw Error(ErrorCode::Mismatch,
+                            fmt::format("shrink of group '{}': {} has gone on already in a group without {}. Two parts "
+                                        "of a job must not go on side by side: end that one, or this",
+                                        spec_.name, backend_.name_of(formed.front()), backend_.name_of(spec_.rank)));
+            }
+            std::this_thread::sleep_for(kSlice);
+        }
+    }
+
+    /// Those of the excluded who live, exclude our whole side and have formed theirs. Throws Mismatch if there is a
+    /// side that goes on before ours, formed or not.
+    [[nodiscard]] std::vector<int> rivals_that_formed() const {
+        const int ranks = static_cast<int>(spec_.members.size());
+        const std::vector<int> ours = side_without(wish_.excluded, ranks);
+        std::vector<int> formed;
+        for (const auto& [rank, wish] : wishes_of(wish_.excluded)) {
+            if (wish.state == Wish::State::kWithdrawn || backend_.state_of(rank).gone) continue;
+            const std::vector<int> theirs = side_without(wish.excluded, ranks);
+            if (!have_nobody_in_common(ours, theirs)) continue;
+            if (beats(theirs, ours)) {
+                throw Error(ErrorCode::Mismatch,
+                            fmt::format("shrink of group '{}': {} exclude{} {}, which excludes {}. Of two sides the "
+                                        "larger one goes on, of equal ones that with the lowest rank: not this one",
+                                        spec_.name, name_ranks(theirs), theirs.size() == 1 ? "s" : "",
+                                        backend_.name_of(spec_.rank), in_words(wish_.excluded)));
+            }
+            if (wish.state == Wish::State::kFormed) formed.push_back(rank);
+        }
+        return formed;
+    }
+
+    /// Of those who have said anything.
+    [[nodiscard]] std::map<int, Wish> wishes_of(std::vector<int> ranks) const {
+        std::vector<std::string> keys;
+        for (const int rank : ranks) keys.push_back(wish_key(rank));
+        const auto absent = spec_.store->missing(keys);
+        const auto is_absent = [&](const std::string& key) { return std::ranges::find(absent, key) != absent.end(); };
+        std::erase_if(ranks, [&](int rank) { return is_absent(wish_key(rank)); });
+        std::erase_if(keys, is_absent);
+        const auto said = spec_.store->get_all(keys, kPatience);
+        std::map<int, Wish> wishes;
+        for (std::size_t i = 0; i < said.size(); ++i) wishes.emplace(ranks[i], Wish::parse(said[i]));
+        return wishes;
     }
 
     /// Compares with those that have said what they exclude; the others are left.
     void hear(std::vector<int>& ranks) {
-        std::vector<std::string> keys;
-        for (const int rank : ranks) keys.push_back(wish_key(rank));
-        const auto absent = spec_.store->missing(keys);
-        std::vector<int> left;
-        std::vector<int> speaking;
-        std::erase_if(keys, [&](const std::string& key) { return std::ranges::find(absent, key) != absent.end(); });
-        for (const int rank : ranks) {
-            const bool silent = std::ranges::find(absent, wish_key(rank)) != absent.end();
-            (silent ? left : speaking).push_back(rank);
+        for (const auto& [rank, wish] : wishes_of(ranks)) {
+            if (agrees(rank, wish)) std::erase(ranks, rank);
         }
-        const auto said = spec_.store->get_all(keys, kPatience);
-        for (std::size_t i = 0; i < said.size(); ++i) {
-            if (!agrees(speaking[i], Wish::parse(said[i]))) left.push_back(speaking[i]);
-        }
-        std::ranges::sort(left);
-        ranks = std::move(left);
     }
 
     /// False: it is between two calls.
     [[nodiscard]] bool agrees(int rank, const Wish& theirs) {
-        if (!theirs.stands || theirs.serial <= history_.refused[rank]) return false;
+        if (theirs.state != Wish::State::kStands || theirs.serial <= history_.refused[rank]) return false;
         if (theirs.excluded == wish_.excluded) return true;
         history_.refused[rank] = theirs.serial;
         throw Error(

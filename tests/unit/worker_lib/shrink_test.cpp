@@ -138,7 +138,8 @@ TEST_CASE("a survivor that is gone, or does not come, is named", "[shrink][unit]
                Catch::Contains(gone ? "has left the group normally" : "for " + named(2) + ") to call it"));
 }
 
-TEST_CASE("a survivor that goes after the group has failed is missed at once, also from another node", "[shrink][unit]") {
+TEST_CASE("a survivor that goes after the group has failed is missed at once, also from another node",
+          "[shrink][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {1, 2}}));
     Gate failed(3);
     Gate gate(2);
@@ -214,6 +215,43 @@ TEST_CASE("survivors that disagreed can agree the next time", "[shrink][unit]") 
     for (std::size_t rank = 0; rank < results.size(); ++rank) {
         CHECK(results[rank].text() == "");
         CHECK(results[rank].value == expected[rank]);
+    }
+}
+
+TEST_CASE("of two sides that exclude each other only one goes on", "[shrink][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}, {1, 1, 1, 1}}));
+    // Who excludes the rest: rank 2, which comes first, or at the same time; or ranks 2 and 3.
+    const int what = GENERATE(0, 1, 2);
+    Gate begun(4);
+    Gate gate(4);
+    const auto sizes = try_ranks({.ranks_per_node = shape}, [&](Context& context) {
+        const bool odd = context.rank() == 2 || (what == 2 && context.rank() == 3);
+        const std::vector<int> rest = what == 2 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 3};
+        const std::vector<int> them = what == 2 ? std::vector<int>{2, 3} : std::vector<int>{2};
+        int size = 0;
+        std::unique_ptr<ProcessGroup> group;
+        behind(gate, [&](Context& mine) {
+            if (what != 0) begun.pass();
+            if (what == 0 && !odd) (void)mine.store().get("gone on", std::chrono::seconds(20));
+            group = mine.world().shrink(odd ? rest : them);
+            if (what == 0 && odd) mine.store().set("gone on", "yes");
+            size = group->size();
+        })(context);
+        return size;
+    });
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+        const bool odd = rank == 2 || (what == 2 && rank == 3);
+        INFO(sizes[rank].text());
+        if (odd == (what == 0)) {  // the larger side, unless it comes too late
+            CHECK(sizes[rank].value == (what == 0 ? 1 : what == 1 ? 3 : 2));
+            continue;
+        }
+        REQUIRE(sizes[rank].ddp_error());
+        CHECK(sizes[rank].ddp_error()->code() == ErrorCode::Mismatch);
+        const std::string words = what == 0   ? named(2) + ") has gone on already"
+                                  : what == 1 ? "ranks 0, 1 and 3 exclude " + named(2) + "), which excludes ranks 0, 1"
+                                              : "ranks 0 and 1 exclude rank ";
+        CHECK_THAT(sizes[rank].text(), Catch::Contains(words));
     }
 }
 

@@ -140,7 +140,9 @@ public:
     /// Waits for the survivors as long as init_timeout, then as long until they are connected. Throws InvalidArgument
     /// if it excludes this rank; Mismatch if survivors exclude different ranks, PeerLost or Timeout if one of them does
     /// not come: then call it again. Ranks that exclude the same ones and wait at the same time belong together,
-    /// however often each has called it before.
+    /// however often each has called it before. Of two sides that exclude each other only one goes on, the other gets
+    /// Mismatch: the larger one wins, of equal ones that with the lowest rank, unless it comes when the other has
+    /// formed already. A side that could lose waits a second for the other, if the excluded are not known to be gone.
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
 
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.
