@@ -18,14 +18,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "collectives"))
 import programs  # noqa: E402
 
 GOAL = 0.2
-JOBS = {"1 node x 2": ["--nproc_per_node", "2"],
-        "1 node x 8": ["--nproc_per_node", "8"],
-        "2 emulated nodes x 4": ["--nnodes", "2", "--nproc_per_node", "4", "--local-nodes"]}
+EIGHT = ["--nproc_per_node", "8"]
+# name -> (options of ddprun, options of train)
+JOBS = {"1 node x 2": (["--nproc_per_node", "2"], []),
+        "1 node x 8": (EIGHT, []),
+        "1 node x 8, 256 samples a rank": (EIGHT, ["--global-batch", "2048"]),
+        "2 emulated nodes x 4": (["--nnodes", "2", "--nproc_per_node", "4", "--local-nodes"], [])}
 
 
 def run(build, job, options, more):
-    train = [str(build / "bin" / "ddprun"), *JOBS[job], str(build / "bin" / "train"), "--progress", "none", "--steps",
-             str(options.steps), *options.train, *more]
+    launch, model = JOBS[job]
+    train = [str(build / "bin" / "ddprun"), *launch, str(build / "bin" / "train"), "--progress", "none", "--steps",
+             str(options.steps), *model, *options.train, *more]
     said = programs.run([train], dict(os.environ), options.timeout)
     if not said:
         raise RuntimeError(f"{' '.join(train)} printed no JSON")

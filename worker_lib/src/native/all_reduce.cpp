@@ -37,10 +37,13 @@ public:
         const std::size_t piece = (parts_.bytes() < kLongBytes ? kPieceBytes : kPieceBytes / 2) / parts_.width;
         const bool alone = node_.size() == 1;
         OperationScratch& scratch = parts_.team.scratch;
-        streams_ = long_ && scratch.streams;  // the last choice, until this one's is known
+        streams_ = long_ && scratch.staging.last(parts_.bytes());  // until this one's choice is known
+        std::chrono::duration<double> taken{};
         if (!alone) {
             if (own_.input.is_foreign()) prepare_slot();
+            const auto began = ddprun::Clock::now();
             stage({0, std::min(piece, count)}, 0);
+            taken = ddprun::Clock::now() - began;
         }
         parts_.meet(long_ && scratch.staging.streams(parts_.bytes()));
         if (alone || !(node_.any_foreign(Side::kInput) || node_.any_foreign(Side::kOutput))) {
@@ -57,10 +60,8 @@ public:
             node_.barrier(parts_.operation);
             take(current, number);
         }
-        const std::chrono::duration<double> taken = ddprun::Clock::now() - began;
-        if (!long_) return;
-        scratch.streams = streams_;
-        scratch.staging.took(streams_, taken.count(), parts_.bytes());
+        taken += ddprun::Clock::now() - began;
+        if (long_) scratch.staging.took(streams_, taken.count(), parts_.bytes());
     }
 
 private:

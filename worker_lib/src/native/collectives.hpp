@@ -48,7 +48,6 @@ struct OperationScratch {
     std::vector<void*> outputs;        ///< and where it writes
     bool staging_prepared = false;     ///< Segment::prepare_staging() has been called
     StagingChoice staging;
-    bool streams = false;  ///< what the node chose last
 };
 
 /// With whom a rank works together, and with what.

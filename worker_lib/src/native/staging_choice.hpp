@@ -19,23 +19,29 @@ public:
     /// For the next operation of so many bytes: past the caches or not.
     [[nodiscard]] bool streams(std::size_t bytes) const {
         const Class& known = classes_[class_of(bytes)];
-        if (known.count < kKnown) return known.count % 2 == 1;
+        if (known.count < 2 * kTurn) return known.count >= kTurn;
         const bool better = known.cost(1) < known.cost(0);
-        return known.count % kAgain == 0 ? !better : better;
+        return known.count % kAgain < kTurn ? !better : better;
     }
 
-    /// What it took.
+    /// What the last one of this size did. Its successor stages its first piece in the same way, before the node has
+    /// met and knows the choice.
+    [[nodiscard]] bool last(std::size_t bytes) const { return classes_[class_of(bytes)].last; }
+
+    /// What it took, the first piece included.
     void took(bool streamed, double seconds, std::size_t bytes) {
         Class& known = classes_[class_of(bytes)];
-        if (known.count++ == 0) return;  // its pages were new
+        const bool as_before = known.count++ > 0 && known.last == streamed;
+        known.last = streamed;
+        if (!as_before) return;  // its pages were new, or its first piece went the other way
         const std::size_t way = streamed ? 1 : 0;
         known.recent[way][known.timed[way]++ % kRecent] = seconds / static_cast<double>(bytes);
     }
 
 private:
-    static constexpr std::uint64_t kKnown = 3;  ///< operations after which both ways have been timed
-    static constexpr std::uint64_t kAgain =
-        31;  ///< and after which the slower one is; training repeats in even numbers
+    static constexpr std::uint64_t kTurn = 2;  ///< operations in one way, of which the second is timed
+    /// After so many the slower way has a turn again; training repeats in even numbers.
+    static constexpr std::uint64_t kAgain = 61;
     static constexpr std::size_t kRecent = 4;
     static constexpr std::size_t kClasses = 12;
     static constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -43,6 +49,7 @@ private:
     /// What is known of operations of similar size: others cost something else for a byte.
     struct Class {
         std::uint64_t count = 0;
+        bool last = false;
         std::array<std::size_t, 2> timed{};
         std::array<std::array<double, kRecent>, 2> recent{
             {{kNever, kNever, kNever, kNever}, {kNever, kNever, kNever, kNever}}};

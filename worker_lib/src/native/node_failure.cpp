@@ -1,0 +1,117 @@
+// What Node does when a rank of it fails, leaves or dies: who tells whom, and what each then says.
+
+#include <poll.h>
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "worker_lib/src/native/node.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+bool has_ended(const ddprun::UniqueFd& process) {
+    if (!process) return false;
+    pollfd one{.fd = process.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&one, 1, 0) > 0 && (one.revents & POLLIN) != 0;
+}
+
+}  // namespace
+
+void Node::poison(const Error& failure) {
+    if (!note(failure, Wording::kOwnView)) return;
+    for (int i = 0; i < size(); ++i) accuse(i);
+}
+
+void Node::relay(const Error& failure) {
+    if (!note(failure, Wording::kComplete)) return;
+    for (int i = 0; i < size(); ++i) accuse(i);
+}
+
+void Node::stop(const Error& failure) {
+    if (!note(failure, Wording::kOwnView)) return;
+    stopped_ = true;
+    accuse(own_index_);
+}
+
+bool Node::note(const Error& failure, Wording wording) {
+    const std::lock_guard lock(poison_mutex_);
+    if (noted_) return false;
+    noted_ = true;
+    own().failure = make_note(failure, wording);
+    return true;
+}
+
+/// Points a rank to our failure note, unless it has been pointed to another.
+void Node::accuse(int index) const {
+    std::uint32_t nobody = 0;
+    const auto self = static_cast<std::uint32_t>(own_index_) + 1;
+    control(index).poisoned_by.compare_exchange_strong(nobody, self, std::memory_order_seq_cst);
+    waiter_.fence();
+    Waiter::wake(control(index));
+}
+
+/// The failure that the rank at `index` has noted; with its name, unless the text says already who found out.
+Error Node::view_of(int index, bool named) const {
+    const FailureNote& note = control(index).failure;
+    Error failure = read_note(note);
+    if (note.complete != 0 || !named) return failure;
+    return {failure.code(), fmt::format("{} reported: {}", at(index).name, failure.what()), failure.culprits()};
+}
+
+std::optional<Error> Node::failure() const {
+    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
+    if (by == 0) return std::nullopt;
+    const int index = static_cast<int>(by) - 1;
+    return view_of(index, index != own_index_);
+}
+
+std::optional<Error> Node::failure_for_others() const {
+    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
+    if (by == 0) return std::nullopt;
+    return view_of(static_cast<int>(by) - 1, true);
+}
+
+void Node::check_poison(const Operation& operation) const {
+    const auto found = failure();
+    if (!found) return;
+    const auto index = static_cast<int>(own().poisoned_by.load(std::memory_order_seq_cst)) - 1;
+    if (control(index).failure.complete == 0) throw *found;
+    throw cannot_finish(group_, rank_at(own_index_), describe(operation), *found);
+}
+
+void Node::leave(Departure how) {
+    own().left.store(how, std::memory_order_seq_cst);
+    wake_all();
+}
+
+std::optional<Absence> Node::absence(int index) const {
+    Departure how = control(index).left.load(std::memory_order_seq_cst);
+    if (how == Departure::kPresent && has_ended(at(index).process)) how = Departure::kEnded;
+    if (how == Departure::kPresent) return std::nullopt;
+    const std::uint64_t after = control(index).done.load(std::memory_order_acquire);
+    return Absence{after, departure_error(rank_at(index), at(index).name, how, after)};
+}
+
+Absence Node::own_absence(Departure how) const {
+    return {last_done(), departure_error(rank_at(own_index_), at(own_index_).name, how, last_done())};
+}
+
+bool Node::any_beyond(std::uint64_t seq) const {
+    for (int i = 0; i < size(); ++i) {
+        if (control(i).begun.load(std::memory_order_acquire) > seq) return true;
+    }
+    return false;
+}
+
+bool Node::any_busy() const {
+    for (int i = 0; i < size(); ++i) {
+        const std::uint64_t done = control(i).done.load(std::memory_order_acquire);
+        if (control(i).begun.load(std::memory_order_acquire) > done) return true;
+    }
+    return false;
+}
+
+}  // namespace ddp::detail
