@@ -193,6 +193,9 @@ void Agent::perform(const StartWorkers& action) {
     workers_.reset();
     boards_.reset();
     workers_.emplace(io_, WorkerProcesses::Callbacks{[this](LocalRank rank, const ExitStatus& status, bool unasked) {
+                                                         // It may have caught the error of a deadline; of a failure
+                                                         // more is told (ReportFailure).
+                                                         if (status.success()) boards_.look_at_end_of(rank);
                                                          events_.push(WorkerExited{rank, status, unasked});
                                                      },
                                                      [this] { events_.push(GroupGone{}); }});

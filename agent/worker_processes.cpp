@@ -266,6 +266,10 @@ coordinator::RankBoard WorkerProcesses::rank_board(LocalRank rank, std::size_t m
     shown.process = worker.status
                         ? fmt::format("{}, {} ago", to_string(*worker.status), coordinator::how_long(*shown.ended_ago))
                         : process_state(shown.pid);
+    if (!shown.ended && shown.pid == worker.pid && shown.process == "ended") {  // a moment ago: it is not taken yet
+        shown.ended = true;
+        shown.ended_ago = std::chrono::nanoseconds(0);
+    }
     return shown;
 }
 

@@ -1,6 +1,6 @@
 // A worker for tests of verdicts: runs into a stall of the kind that it is told, and stays there until it is killed.
 //
-// usage: stalling tags|circle|posted|finisher|meeting|stopped|loop|deadline|caught|eat
+// usage: stalling tags|circle|posted|finisher|meeting|stopped|loop|deadline|caught|quit|eat
 //
 // posted    rank 1 has an operation under way and computes; the others wait for it
 // finisher  the same through a gradient reducer whose own thread waits for the buckets
@@ -9,6 +9,7 @@
 // loop      all-reduces until the network ends it
 // deadline  as posted, but the others give up after a second
 // caught    the same, and they catch the error and compute, too
+// quit      the same, and they end as if nothing had happened
 // eat       rank 1 takes memory until it is killed, while the others wait for it
 
 #include <fmt/format.h>
@@ -107,6 +108,14 @@ void caught(ddp::Context& context) {
     }
 }
 
+void quit(ddp::Context& context) {
+    try {
+        posted(context, 1s);
+    } catch (const ddp::Error&) {
+        fmt::print("caught\n");
+    }
+}
+
 void eat(ddp::Context& context) {
     ddp::set_phase("eating");
     constexpr std::size_t kBite = 8 << 20;
@@ -125,6 +134,7 @@ int run(const std::string& what) {
     if (what == "loop") loop(context);
     if (what == "deadline") posted(context, 1s);
     if (what == "caught") caught(context);
+    if (what == "quit") quit(context);
     if (what == "eat") eat(context);
     return EXIT_SUCCESS;
 }

@@ -168,8 +168,9 @@ TEST_CASE("an operation that fails by its deadline ends the job with the rank th
 }
 
 TEST_CASE("a deadline whose error the program catches is told, also where nothing else is to be", "[e2e]") {
+    const std::string then = GENERATE(as<std::string>{}, "caught", "quit");
     const e2e::Sandbox sandbox("stall-caught");
-    const Said job = said(sandbox, {STALLING, "caught"}, "LAGGING rank 1 (node node1)", "0");
+    const Said job = said(sandbox, {STALLING, then}, "LAGGING rank 1 (node node1)", "0");
     CHECK_THAT(job.line, Contains("rank 0 waits in #1 all_reduce") && Contains("in phase 'computing'"));
     CHECK_THAT(job.out, Contains("caught"));
     CHECK(sandbox.leftovers() == "");

@@ -193,6 +193,7 @@ TEST_CASE("an end that a debugger keeps to itself is known as soon as the debugg
         return;
     }
     CHECK(group.exits.empty());
+    CHECK(group.processes.rank_board(LocalRank{0}, 0).ended);
     SECTION("by itself") {
         for (const pid_t debugger : group.mark.processes()) ::kill(debugger, SIGKILL);
     }
