@@ -74,7 +74,7 @@ private:
     void take_name(const coordinator::Welcome& welcome);
 
     void start_some();
-    [[nodiscard]] BoardsHere boards_here() const;
+    [[nodiscard]] BoardsHere boards_here();
 
     // The actions.
     void perform(const StartWorkers& action);
@@ -245,8 +245,10 @@ void Agent::perform(const ReportFailure& action) {
     link_.send(message);
 }
 
-BoardsHere Agent::boards_here() const {
+/// Asked for every second, and whenever somebody wants to know.
+BoardsHere Agent::boards_here() {
     if (!assignment_ || !workers_) return {};
+    workers_->forget_old_kills();
     const bool running = state_.phase == Phase::kRunning;
     return {&*assignment_, &*workers_, running ? state_.running : std::set<LocalRank>(), config_.node_name,
             config_.slots};

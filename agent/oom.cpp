@@ -1,6 +1,8 @@
 #include "agent/oom.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -92,13 +94,24 @@ OomKill judge_oom(const OomCounts& before, const OomCounts& after) {
 OomWatch::OomWatch(std::filesystem::path root)
     : root_(std::move(root)),
       membership_(text_of(root_ / "proc/self/cgroup")),
-      before_(read_oom_counts(root_, membership_)) {}
+      before_(read_oom_counts(root_, membership_)),
+      latest_(before_) {}
 
 OomKill OomWatch::one_was_killed() {
     const OomKill oom = judge_oom(before_, read_oom_counts(root_, membership_));
     if (oom == OomKill::kYes) ++*before_.group;
     if (oom != OomKill::kNo && before_.machine) ++*before_.machine;
+    latest_.group = std::max(latest_.group, before_.group);
+    latest_.machine = std::max(latest_.machine, before_.machine);
     return oom;
+}
+
+/// A kill is counted before its victim's end is told: so what is forgotten is as old as the look before.
+void OomWatch::forget_old_kills(TimePoint now) {
+    constexpr std::chrono::seconds kNews{1};
+    if (now - looked_at_ < kNews) return;
+    looked_at_ = now;
+    before_ = std::exchange(latest_, read_oom_counts(root_, membership_));
 }
 
 }  // namespace ddprun::agent

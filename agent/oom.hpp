@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/clock.hpp"
 #include "rendezvous/coordinator/messages.hpp"
 
 namespace ddprun::agent {
@@ -34,11 +35,16 @@ public:
     /// A worker was killed by SIGKILL, or exited as a shell does whose program was. To be asked once of each, for each
     /// kill that the kernel has counted is of one process.
     [[nodiscard]] coordinator::OomKill one_was_killed();
+    /// To be called now and then while nobody has just been killed: kills of more than a second ago, of a data loader on
+    /// the first day, say nothing about one of today.
+    void forget_old_kills(TimePoint now);
 
 private:
     std::filesystem::path root_;
     std::string membership_;
-    OomCounts before_;
+    OomCounts before_;  ///< what is known of all kills that are no news
+    OomCounts latest_;  ///< what was read at `looked_at_`
+    TimePoint looked_at_{};
 };
 
 }  // namespace ddprun::agent

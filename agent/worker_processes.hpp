@@ -68,6 +68,8 @@ public:
     [[nodiscard]] std::optional<TimePoint> failing_since(LocalRank rank);
     /// Whether the kernel killed it, for memory had run out.
     [[nodiscard]] coordinator::OomKill oom(LocalRank rank) const { return worker(rank).oom; }
+    /// As OomWatch's.
+    void forget_old_kills() { oom_watch_.forget_old_kills(Clock::now()); }
     /// What a worker left in its error file; empty when it left nothing that can be read.
     [[nodiscard]] std::string error_message(LocalRank rank) const;
 

@@ -75,7 +75,8 @@ bool is_dump(const std::filesystem::path& path) {
     if (!name.starts_with("rank_") || !name.ends_with(".json")) return false;
     std::array<char, 128> head{};
     std::ifstream(path, std::ios::binary).read(head.data(), head.size());
-    return std::string_view(head.data(), head.size()).find(fmt::format("\"comm_lib_version\":\"{}", kDumpLibrary)) != std::string_view::npos;
+    const std::string mark = fmt::format("\"comm_lib_version\":\"{}", kDumpLibrary);
+    return std::string_view(head.data(), head.size()).find(mark) != std::string_view::npos;
 }
 
 /// Those of a job that had more ranks: whoever analyses the folder would take them for ranks of this one.

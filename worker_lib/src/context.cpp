@@ -61,6 +61,15 @@ Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     return choice.backend;
 }
 
+/// Whoever tries again after a timeout is to meet those who come late, whose number is the same then.
+void take_back(Store& store, const std::string& counter) {
+    try {
+        (void)store.add(counter, -1);
+    } catch (const Error&) {
+        // The store is gone: so is the counter.
+    }
+}
+
 void check(const InitOptions& options) {
     if (options.timeout.count() < 0) {
         throw Error(ErrorCode::InvalidArgument,
@@ -82,12 +91,18 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     : environment_(std::move(environment)), store_(std::move(store)), options_(options) {
     check(options);
     detail::check(environment_);
-    init_ = store_->add(fmt::format("ddp/{}/inits/{}", environment_.generation, environment_.rank), 1);
+    const std::string counter = fmt::format("ddp/{}/inits/{}", environment_.generation, environment_.rank);
+    init_ = store_->add(counter, 1);
     GroupSpec spec = world_spec(environment_, store_, options, init_);
-    const Backend backend = agree_on_backend(spec, options.backend);
-    const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
-    spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
-    world_ = detail::make_group(std::move(spec), backend);
+    try {
+        const Backend backend = agree_on_backend(spec, options.backend);
+        const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
+        spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
+        world_ = detail::make_group(std::move(spec), backend);
+    } catch (const Error& error) {
+        if (error.code() == ErrorCode::Timeout) take_back(*store_, counter);
+        throw;
+    }
 }
 
 Context::Context(Context&&) noexcept = default;

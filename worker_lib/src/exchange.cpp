@@ -13,7 +13,9 @@ using std::chrono::milliseconds;
 
 /// After the deadline every other rank's key is still looked for, so that the error names all of the absent.
 constexpr milliseconds kLastLook{20};
-constexpr milliseconds kSlice{100};  ///< so often a rank of a group that is connected looks after the dead
+/// So long a rank of a group that is connected waits before it looks after the dead, and later on.
+constexpr milliseconds kFirstSlice{100};
+constexpr milliseconds kLongestSlice{4'000};
 
 milliseconds until(ddprun::TimePoint deadline) {
     return std::max(kLastLook, std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now()));
@@ -68,6 +70,18 @@ void look_for_trouble(const GroupSpec& spec, std::string_view topic, const std::
     }
 }
 
+/// Until all have said something, or the deadline; throws if that is known to be in vain. Looks after that less and less
+/// often: somebody may load data for an hour, and a thousand ranks wait.
+void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
+                     const std::vector<std::string>& keys, const BackendImpl& backend, std::string_view call,
+                     ddprun::TimePoint deadline) {
+    for (milliseconds slice = kFirstSlice; !spec.store->came_by(keys, std::min(until(deadline), slice));
+         slice = std::min(2 * slice, kLongestSlice)) {
+        look_for_trouble(spec, topic, others, backend, call);
+        if (ddprun::Clock::now() >= deadline) return;
+    }
+}
+
 }  // namespace
 
 std::string group_key(const GroupSpec& spec, std::string_view name) {
@@ -94,20 +108,14 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     }
     std::vector<std::string> values(static_cast<std::size_t>(size));
     values[static_cast<std::size_t>(spec.rank)] = value;
+    if (backend != nullptr) wait_for_others(spec, topic, others, keys, *backend, call, deadline);
     // All at once: two round trips, however many ranks there are.
-    for (;;) {
-        try {
-            const auto left = until(deadline);
-            std::vector<std::string> got =
-                spec.store->get_all(keys, backend != nullptr ? std::min(left, kSlice) : left);
-            for (std::size_t i = 0; i < others.size(); ++i)
-                values[static_cast<std::size_t>(others[i])] = std::move(got[i]);
-            return values;
-        } catch (const Error& error) {
-            if (error.code() != ErrorCode::Timeout) throw;
-        }
-        if (backend != nullptr) look_for_trouble(spec, topic, others, *backend, call);
-        if (ddprun::Clock::now() >= deadline) break;
+    try {
+        std::vector<std::string> got = spec.store->get_all(keys, until(deadline));
+        for (std::size_t i = 0; i < others.size(); ++i) values[static_cast<std::size_t>(others[i])] = std::move(got[i]);
+        return values;
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::Timeout) throw;
     }
     std::vector<int> absent;
     for (std::size_t i = 0; i < others.size(); ++i) {

@@ -45,6 +45,7 @@ public:
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
+    void abort(std::string_view reason);
 
 private:
     class StoreWait;

@@ -51,6 +51,11 @@ GroupImpl::~GroupImpl() {
     if (home_.is_elsewhere()) static_cast<void>(backend_.release());
 }
 
+/// A child of fork() that handles an error as its parent would has nothing to end.
+void GroupImpl::abort(std::string_view reason) {
+    if (!home_.is_elsewhere()) backend_->abort(reason);
+}
+
 void GroupImpl::check_process() const {
     if (!home_.is_elsewhere()) return;
     throw Error(
@@ -217,7 +222,7 @@ std::string ProcessGroup::name_of(int rank) const {
 }
 
 Arena& ProcessGroup::arena() { return impl_->backend().arena(); }
-void ProcessGroup::abort(std::string_view reason) { impl_->backend().abort(reason); }
+void ProcessGroup::abort(std::string_view reason) { impl_->abort(reason); }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {
     return impl_->split(color, key, name);

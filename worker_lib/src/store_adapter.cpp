@@ -83,6 +83,17 @@ public:
         return value;
     }
 
+    bool came_by(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
+        bool came = false;
+        with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
+            const auto answer = client.came_by(keys, deadline_in(timeout));
+            if (!answer) return answer.error();
+            came = *answer;
+            return {};
+        });
+        return came;
+    }
+
     std::vector<std::string> missing(const std::vector<std::string>& keys) override {
         std::vector<std::string> absent;
         with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {

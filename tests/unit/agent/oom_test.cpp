@@ -91,3 +91,18 @@ TEST_CASE("each kill that was counted is of one worker", "[agent]") {
     CHECK(watch.one_was_killed() == OomKill::kNo);
     CHECK(OomWatch(root.path() / "nowhere").one_was_killed() == OomKill::kUnknown);
 }
+
+TEST_CASE("a kill for want of memory of long ago says nothing about one of today", "[agent]") {
+    using namespace std::chrono_literals;
+    const FakeRoot root;
+    root.write("proc/self/cgroup", kOwn);
+    root.write("proc/vmstat", "oom_kill 7\n");
+    root.write(kOwnEvents, events(1));
+    OomWatch watch(root.path());
+    const ddprun::TimePoint start = ddprun::Clock::now();
+    root.write(kOwnEvents, events(2));
+    watch.forget_old_kills(start);  // it may be the victim's end that is told next
+    const int seconds = GENERATE(0, 1);
+    watch.forget_old_kills(start + seconds * 1s);
+    CHECK(watch.one_was_killed() == (seconds == 0 ? OomKill::kYes : OomKill::kNo));
+}

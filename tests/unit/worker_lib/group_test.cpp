@@ -1,9 +1,14 @@
 // What a group refuses before any rank hears of it, worlds of one, the arena, and calls of groups that have ended.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <future>
+#include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddp/reducer.hpp"
@@ -26,6 +31,32 @@ std::string refusal(Call call) {
     }
     return "accepted";
 }
+
+using std::chrono::milliseconds;
+
+/// Counts how often anybody is waited for.
+class CountingStore final : public Store {
+public:
+    void set(std::string_view key, std::string_view value) override { store_->set(key, value); }
+    std::string get(std::string_view key, milliseconds timeout) override {
+        ++waits;
+        return store_->get(key, timeout);
+    }
+    std::optional<std::string> try_get(std::string_view key, milliseconds timeout) override {
+        return store_->try_get(key, timeout);
+    }
+    bool came_by(const std::vector<std::string>& keys, milliseconds timeout) override {
+        ++waits;
+        return store_->came_by(keys, timeout);
+    }
+    std::int64_t add(std::string_view key, std::int64_t amount) override { return store_->add(key, amount); }
+    std::string local_address() const override { return store_->local_address(); }
+
+    std::atomic<int> waits{0};
+
+private:
+    const std::shared_ptr<Store> store_ = detail::make_local_store();
+};
 
 Context alone() {
     const LocalWorld world;
@@ -201,6 +232,24 @@ TEST_CASE("a split, and a reducer, do not wait for who is gone", "[group][unit]"
         CHECK_THAT(errors[rank]->what(), Catch::Contains("has left the group normally after operation #1") &&
                                              Catch::Contains(reducer ? "'reducer'" : "'evaluation'"));
     }
+}
+
+TEST_CASE("who waits long for a late rank in split asks the store seldom", "[group][unit]") {
+    const LocalWorld world{.ranks_per_node = {2}};
+    const auto store = std::make_shared<CountingStore>();
+    std::atomic<int> before{0};
+    const auto rank = [&](int number) {
+        Context context(world.environment(number), store, world.options());
+        context.world().barrier().wait();
+        if (number == 0) before = store->waits.load();
+        context.world().barrier().wait();
+        if (number == 1) std::this_thread::sleep_for(milliseconds(1'500));
+        (void)context.world().split(0, number, "late");
+    };
+    auto other = std::async(std::launch::async, rank, 1);
+    rank(0);
+    other.get();
+    CHECK(store->waits - before <= 16);  // each rank: a few looks, and what it reads of the other
 }
 
 TEST_CASE("after an abort nothing is called with success but shrink", "[group][unit]") {

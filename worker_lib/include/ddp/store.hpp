@@ -2,6 +2,7 @@
 // Store: the key-value store through which the ranks of one generation find each other. An interface of ours, so that
 // the library does not depend on how the values travel. Implementations may be called from any thread.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -41,6 +42,15 @@ public:
             if (error.code() != ErrorCode::Timeout) throw;
             return std::nullopt;
         }
+    }
+    /// Whether all keys are there when the time is over, or before: as try_get(), without their values.
+    [[nodiscard]] virtual bool came_by(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+        const auto deadline = std::chrono::steady_clock::now() + timeout;
+        for (const std::string& key : keys) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+            if (!try_get(key, std::max(left, std::chrono::milliseconds(0)))) return false;
+        }
+        return true;
     }
     /// Those of the keys that are not there now. Overridden where a round trip for each costs.
     [[nodiscard]] virtual std::vector<std::string> missing(const std::vector<std::string>& keys) {

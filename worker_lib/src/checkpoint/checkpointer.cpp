@@ -74,7 +74,8 @@ void require_same(ProcessGroup& group, std::uint64_t step, std::span<const Named
         items.insert(items.begin(), error.what());
     }
     detail::require_agreement(group, "the checkpoint", items,
-                              "Call save and load with the same step, names, types and sizes on every rank.");
+                              "Call save and load with the same step, names, types and sizes on every rank.",
+                              kDiskTimeout);
     if (refusal) std::rethrow_exception(refusal);
 }
 

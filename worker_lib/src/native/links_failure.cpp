@@ -138,6 +138,7 @@ void Links::raise_note(const Operation& operation, Flow& flow) const {
 void Links::peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const {
     look_for_reason(operation, flow);
     for (const auto enough = ddprun::Clock::now() + kBetterKnown; ddprun::Clock::now() < enough;) {
+        node_.say_listening();
         node_.check_poison(operation);
         (void)::poll(nullptr, 0, 2);
     }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/forks.hpp"
 #include "worker_lib/src/native/signature.hpp"
 #include "worker_lib/src/work_state.hpp"
 
@@ -26,6 +27,7 @@ public:
     /// Calls use(backend) unless it is gone, and keeps it from going until that returns.
     template <typename Use>
     void with(Use use) {
+        if (home_.is_elsewhere()) return;  // a copy of the queue, and threads that are not here
         const Visit visit(inside_);
         if (visit.admitted) use(backend_);
     }
@@ -56,6 +58,7 @@ private:
 
     NativeBackend& backend_;
     const Participant owner_;
+    const ProcessMark home_;
     std::atomic<std::uint32_t> inside_{0};
 };
 

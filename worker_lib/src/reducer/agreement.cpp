@@ -28,10 +28,11 @@ std::uint64_t hash_of(std::span<const std::string> items) {
 
 /// Per position: is it the same value on every rank? The minimum of ~x is the maximum of x, so one reduction gives
 /// both.
-std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint64_t> values) {
+std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint64_t> values,
+                                  std::chrono::milliseconds timeout = {}) {
     std::vector<std::uint64_t> both(values.begin(), values.end());
     for (const std::uint64_t value : values) both.push_back(~value);
-    group.all_reduce(buffer(std::span(both)), ReduceOp::Min, {}, {.timeout = {}, .tag = "agreement"}).wait();
+    group.all_reduce(buffer(std::span(both)), ReduceOp::Min, {}, {.timeout = timeout, .tag = "agreement"}).wait();
     std::vector<bool> same(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) same[i] = both[i] == ~both[values.size() + i];
     return same;
@@ -86,9 +87,9 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
 }  // namespace
 
 void require_agreement(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
-                       std::string_view advice) {
+                       std::string_view advice, std::chrono::milliseconds timeout) {
     const std::array<std::uint64_t, 1> hash{hash_of(items)};
-    if (!same_everywhere(group, hash).front()) explain(group, what, items, advice);
+    if (!same_everywhere(group, hash, timeout).front()) explain(group, what, items, advice);
 }
 
 std::vector<int> outvoted(const std::map<std::uint64_t, std::vector<int>>& ranks_by_value) {
