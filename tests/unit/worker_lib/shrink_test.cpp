@@ -147,7 +147,10 @@ TEST_CASE("a survivor that goes after the group has failed is missed at once, al
     const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
         context.world().barrier().wait();
         if (context.rank() == 1) context.world().abort("enough");
-        CHECK_THROWS_AS(context.world().barrier().wait(), Error);
+        try {
+            context.world().barrier().wait();
+        } catch (const Error&) {  // all see the failure before anybody goes
+        }
         failed.pass();
         // Long enough for the news of the failure to be told everywhere: what comes later is what is tested.
         if (context.rank() == 2) return std::this_thread::sleep_for(milliseconds(200));
