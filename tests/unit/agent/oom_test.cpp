@@ -1,12 +1,11 @@
 // Whether the kernel killed a worker, from what a tree of files like its own says before and after.
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "agent/oom.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/launcher/temp_dir.hpp"
 
 using namespace ddprun::agent;
 using ddprun::coordinator::OomKill;
@@ -16,23 +15,11 @@ namespace {
 /// A folder that stands for "/".
 class FakeRoot {
 public:
-    FakeRoot() {
-        std::string name = (std::filesystem::temp_directory_path() / "ddprun-oom-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    ~FakeRoot() { std::filesystem::remove_all(path_); }
-    FakeRoot(const FakeRoot&) = delete;
-    FakeRoot& operator=(const FakeRoot&) = delete;
-
-    void write(const std::string& name, const std::string& text) const {
-        std::filesystem::create_directories((path_ / name).parent_path());
-        std::ofstream(path_ / name) << text;
-    }
-    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    void write(const std::string& name, const std::string& text) const { folder_.file(name, text, 0600); }
+    [[nodiscard]] const std::filesystem::path& path() const { return folder_.path(); }
 
 private:
-    std::filesystem::path path_;
+    TempDir folder_;
 };
 
 std::string events(int kills) {

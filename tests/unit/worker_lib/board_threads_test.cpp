@@ -25,6 +25,14 @@ private:
     const Participant owner_{"world", "rank 0"};
 };
 
+/// A group of one rank.
+GroupSpec alone() {
+    GroupSpec spec;
+    spec.name = "group";
+    spec.members = {0};
+    return spec;
+}
+
 }  // namespace
 
 TEST_CASE("an operation on the board is whole or not there, while others are written over it", "[worker_lib]") {
@@ -33,10 +41,7 @@ TEST_CASE("an operation on the board is whole or not there, while others are wri
     std::atomic<bool> stop = false;
     std::vector<std::thread> writers;
     for (int number = 0; number < 2; ++number) {
-        GroupSpec spec;
-        spec.name = "group";
-        spec.members = {0};
-        const BoardGroup group = board.add(spec);
+        const BoardGroup group = board.add(alone());
         writers.emplace_back([&board, &stop, group] {
             for (std::uint64_t seq = 1; !stop; ++seq) {
                 Operation operation;
@@ -73,10 +78,7 @@ TEST_CASE(
     "[worker_lib]") {
     const auto memory = std::make_unique<layout::Board>();
     Board board(*memory);
-    GroupSpec spec;
-    spec.name = "group";
-    spec.members = {0};
-    const BoardGroup group = board.add(spec);
+    const BoardGroup group = board.add(alone());
     auto submit = [&, seq = std::uint64_t{0}]() mutable {
         Operation operation;
         operation.seq = ++seq;
@@ -111,10 +113,7 @@ TEST_CASE(
 TEST_CASE("an operation that ends late does not take back what the group has done since", "[worker_lib]") {
     const auto memory = std::make_unique<layout::Board>();
     Board board(*memory);
-    GroupSpec spec;
-    spec.name = "group";
-    spec.members = {0};
-    const BoardGroup group = board.add(spec);
+    const BoardGroup group = board.add(alone());
     const auto queue = [&](std::uint64_t seq) {
         Operation operation;
         operation.seq = seq;

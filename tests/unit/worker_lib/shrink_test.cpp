@@ -27,6 +27,11 @@ std::string add_up(Context& context, ProcessGroup& group) {
            std::to_string(group.size());
 }
 
+void let_rank_0_exclude_1(Context& context) {
+    const std::vector<int> exclude{1};
+    if (context.rank() == 0) (void)context.world().shrink(exclude);
+}
+
 }  // namespace
 
 TEST_CASE("the survivors of a failed group go on in a smaller one, in the same order", "[shrink][unit]") {
@@ -124,10 +129,7 @@ TEST_CASE("a survivor that is gone, or does not come, is named", "[shrink][unit]
         errors_of({.ranks_per_node = {3}, .init_timeout = milliseconds(gone ? 30'000 : 700)}, [&](Context& context) {
             context.world().barrier().wait();
             if (context.rank() == 2 && gone) return;
-            behind(gate, [](Context& mine) {
-                const std::vector<int> exclude{1};
-                if (mine.rank() == 0) (void)mine.world().shrink(exclude);
-            })(context);
+            behind(gate, let_rank_0_exclude_1)(context);
         });
     CHECK(Clock::now() - began < std::chrono::seconds(10));
     REQUIRE(errors[0]);
@@ -154,10 +156,7 @@ TEST_CASE("a survivor that goes after the group has failed is missed at once, al
         failed.pass();
         // Long enough for the news of the failure to be told everywhere: what comes later is what is tested.
         if (context.rank() == 2) return std::this_thread::sleep_for(milliseconds(200));
-        behind(gate, [](Context& mine) {
-            const std::vector<int> exclude{1};
-            if (mine.rank() == 0) (void)mine.world().shrink(exclude);
-        })(context);
+        behind(gate, let_rank_0_exclude_1)(context);
     });
     CHECK(Clock::now() - began < std::chrono::seconds(10));
     REQUIRE(errors[0]);
