@@ -20,7 +20,7 @@ Console::Console(boost::asio::io_context& io, int out_fd, int err_fd) {
     places_[1] = same_file(out_fd, err_fd) ? places_[0] : std::make_shared<Place>(io, err_fd);
 }
 
-void Console::write(Stream stream, int source, const Segment& segment, std::string_view label) {
+void Console::append(Stream stream, int source, const Segment& segment, std::string_view label) {
     if (segment.text.empty()) return;
     Place& to = place(stream);
     std::string_view text = segment.text;
@@ -37,7 +37,11 @@ void Console::write(Stream stream, int source, const Segment& segment, std::stri
     to.open_source = source;
     to.open_stream = stream;
     to.line_open = segment.text.back() != '\n' && segment.text.back() != '\r';
-    to.outlet.push();
+}
+
+void Console::write(Stream stream, int source, const Segment& segment, std::string_view label) {
+    append(stream, source, segment, label);
+    push(stream);
 }
 
 bool Console::backlogged() const {

@@ -28,8 +28,13 @@ public:
 
     [[nodiscard]] bool is_terminal(Stream stream) const { return place(stream).outlet.is_terminal(); }
 
-    /// Queues a segment of `source` and writes what can be written without waiting. `label` goes in front of every new
-    /// line. When another source has left its line open, a line end comes first.
+    /// Queues a segment of `source`. `label` goes in front of every new line. When another source has left its line
+    /// open, a line end comes first.
+    void append(Stream stream, int source, const Segment& segment, std::string_view label = {});
+    /// Writes what is queued and can be written without waiting; what is left follows by itself. Once per piece of
+    /// output, not per line: a worker that prints much costs one system call for it.
+    void push(Stream stream) { place(stream).outlet.push(); }
+    /// Both.
     void write(Stream stream, int source, const Segment& segment, std::string_view label = {});
 
     [[nodiscard]] bool backlogged() const;

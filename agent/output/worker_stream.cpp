@@ -28,7 +28,7 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route
     : pipe_(io, read_end.release()), timer_(io), route_(std::move(route)), lines_(progress_mode(route_)) {
     pipe_.non_blocking(true);  // our end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
-        route_.console->write(route_.stream, route_.source, segment, route_.label);
+        route_.console->append(route_.stream, route_.source, segment, route_.label);
     };
 }
 
@@ -71,7 +71,7 @@ bool WorkerStream::read_some() {
         return true;
     }
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (route_.console != nullptr) lines_.flush(to_console_);
+    show_rest();
     ended_ = true;
     return false;
 }
@@ -83,7 +83,7 @@ void WorkerStream::take_available() {
 
 void WorkerStream::finish() {
     take_available();
-    if (route_.console != nullptr) lines_.flush(to_console_);
+    show_rest();
     route_.file.close();
     ended_ = true;
     boost::system::error_code ignored;  // it was only read from
@@ -94,7 +94,16 @@ void WorkerStream::finish() {
 void WorkerStream::deliver(std::string_view bytes) {
     if (route_.keep_tail) remember(bytes);
     route_.file.write(bytes);
-    if (route_.console != nullptr) lines_.feed(bytes, to_console_);
+    if (route_.console == nullptr) return;
+    lines_.feed(bytes, to_console_);
+    route_.console->push(route_.stream);
+}
+
+/// A last line that nobody ended.
+void WorkerStream::show_rest() {
+    if (route_.console == nullptr) return;
+    lines_.flush(to_console_);
+    route_.console->push(route_.stream);
 }
 
 void WorkerStream::remember(std::string_view bytes) {

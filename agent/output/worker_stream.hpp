@@ -53,6 +53,7 @@ private:
     /// One read; false when there is nothing to read now or ever.
     bool read_some();
     void deliver(std::string_view bytes);
+    void show_rest();
     void remember(std::string_view bytes);
 
     boost::asio::posix::stream_descriptor pipe_;

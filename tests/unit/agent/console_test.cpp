@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 
+#include "agent/output/worker_stream.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/processes.hpp"
 
@@ -56,6 +58,32 @@ TEST_CASE("another worker's line never continues an open one", "[agent]") {
     s.console.write(Stream::kOut, 1, {"\r 30%"});
     s.console.write(Stream::kOut, 1, {"\n", false});
     CHECK(s.shown() == "open\nother\n\r 10%\r 20%\r 30%\n");
+}
+
+TEST_CASE("lines that a worker writes together are shown together, by one system call", "[agent]") {
+    boost::asio::io_context io{1};
+    int ends[2];  // a socket that keeps what was sent apart
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    const UniqueFd reader(ends[0]);
+    const UniqueFd screen(ends[1]);
+    Console console(io, screen.get(), screen.get());
+    Pipe worker;
+    Route route;
+    route.console = &console;
+    route.label = "[0] ";
+    const auto stream = std::make_shared<WorkerStream>(io, std::move(worker.read_end), std::move(route));
+    const std::string_view words = "one\ntwo\nthree\nfour";
+    REQUIRE(::write(worker.write_end.get(), words.data(), words.size()) == static_cast<ssize_t>(words.size()));
+    const auto shown = [&] {
+        std::array<char, 100> buffer{};
+        const ssize_t size = ::recv(reader.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+        return std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    };
+    stream->take_available();
+    CHECK(shown() == "[0] one\n[0] two\n[0] three\n");
+    CHECK(shown().empty());
+    stream->finish();
+    CHECK(shown() == "[0] four");
 }
 
 TEST_CASE("a console that takes nothing stalls nobody, and gets everything in order later", "[agent]") {
