@@ -13,6 +13,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -179,6 +180,25 @@ TEST_CASE("who waits for what another hands on gives up last, for that one may k
     CHECK(ddprun::Clock::now() >= deadline + kTelling + 2 * kDoubt);
 }
 
+TEST_CASE("who began later is waited for as much longer before it is accused of what it may wait for itself",
+          "[native][unit]") {
+    constexpr std::chrono::milliseconds kLate{300};
+    Rank rank(2);
+    HandedOn messages;
+    MessageHeader word;
+    word.signature = signature_of(Operation{});
+    const auto deadline = ddprun::Clock::now();
+    auto late = std::async(std::launch::async, [&] {
+        std::this_thread::sleep_for(kLate);
+        return send_all(rank.peers[1].get(), std::as_bytes(std::span(&word, 1)), -1,
+                        deadline + std::chrono::seconds(20))
+            .has_value();
+    });
+    CHECK_THROWS_WITH(rank.exchange(messages, deadline), Catch::Contains("rank 2"));
+    CHECK(ddprun::Clock::now() >= deadline + kTelling + 2 * kDoubt + kLate);
+    CHECK(late.get());
+}
+
 TEST_CASE("every byte of a payload passes over one socket, once and in order", "[native][unit]") {
     const std::size_t sockets = GENERATE(1u, 2u, 3u, 4u, 8u);
     const std::size_t bytes = GENERATE(0u, 1u, kStripe - 1, kStripe, kStripe + 1, 4 * kStripe, 9 * kStripe + 5);
@@ -250,7 +270,9 @@ TEST_CASE("a socket that breaks, whichever it is, is its peer's loss", "[native]
 
 TEST_CASE("who waits for the rest of a message on another socket hears the last words on the first", "[native][unit]") {
     Two two(4);
-    const auto bytes = some_bytes(400 * kStripe, 5);  // more than the sockets hold
+    const int little = static_cast<int>(kStripe);
+    for (const int socket : two.numbers[0]) ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
+    const auto bytes = some_bytes(40 * kStripe, 5);  // more than the sockets hold
     two.ranks[0]->node.poison(Error(ErrorCode::Aborted, "enough", {}));
     try {
         (void)two.exchange(0, bytes, 0);
@@ -264,6 +286,8 @@ TEST_CASE("who waits for the rest of a message on another socket hears the last 
             }
             return "all has come";
         });
+        // What is left is sent within a moment, if the peer reads: let it begin.
+        REQUIRE(wait_for(two.numbers[0][0], POLLOUT, ddprun::Clock::now() + std::chrono::seconds(20)));
         two.ranks[0]->links->finish_messages();
         two.ranks[0]->links->say_goodbye(error);
         CHECK_THAT(second.get(), Catch::Contains("its peer reported") && Catch::Contains("enough"));

@@ -63,7 +63,7 @@ TEST_CASE("processes reduce together and leave nothing behind", "[native][unit]"
         CHECK(processes.words(static_cast<std::size_t>(rank)) == (world.size() == 3 ? "3" : "6"));
 }
 
-TEST_CASE("a killed process is named by all others within a second", "[native][unit]") {
+TEST_CASE("a killed process is named by all others at once", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {2, 2}}));
     const LocalWorld world{.ranks_per_node = shape};
     const auto size = static_cast<std::size_t>(world.size());
@@ -77,7 +77,7 @@ TEST_CASE("a killed process is named by all others within a second", "[native][u
         INFO("rank " << rank << ": " << words);
         CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") &&
                               Catch::Contains("all_reduce sum f32[262144]"));
-        CHECK(std::stoll(words) - begin < 1000);
+        CHECK(std::stoll(words) - begin < 5000);  // a moment on any machine; the deadline is after 30 s
     }
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("a killed process is named to who waits on another node, though all in
     CHECK_THAT(words, Catch::Contains(" lost " + std::to_string(killed) + " | ") &&
                           Catch::Contains("rank " + std::to_string(killed) + " (host") &&
                           Catch::Contains("cannot finish #2 all_reduce sum f32[262144]"));
-    CHECK(std::stoll(words) - begin < 1000);
+    CHECK(std::stoll(words) - begin < 5000);  // a moment on any machine; the deadline is after 30 s
 }
 
 TEST_CASE("a stopped process is a timeout that names it", "[native][unit]") {
@@ -119,6 +119,32 @@ TEST_CASE("a stopped process is a timeout that names it", "[native][unit]") {
     const std::string words = processes.words(0);
     INFO(words);
     CHECK_THAT(words, Catch::Contains(" other 1 | ") && Catch::Contains("waited until its deadline for rank 1 (host"));
+}
+
+TEST_CASE("ranks that stood still together do not blame each other for it", "[native][unit]") {
+    // Rank 2 does not come. Rank 0 waits for its message, and rank 1 for rank 0, which says that it waits; both are
+    // stopped until after their deadline, and rank 1 is the first to go on.
+    const LocalWorld world{.ranks_per_node = {2, 1}};
+    Processes processes(world, [](Context& context) -> std::string {
+        context.world().barrier().wait();
+        context.store().set("running/" + std::to_string(context.rank()), "yes");
+        if (context.rank() == 2) return context.store().get("over", std::chrono::minutes(1));
+        try {
+            context.world().barrier({.timeout = milliseconds(1500)}).wait();
+        } catch (const Error& error) {
+            return error.culprits() == std::vector<int>{2} ? "right" : error.what();
+        }
+        return "passed";
+    });
+    for (int rank = 0; rank < 3; ++rank) processes.wait_until_running(rank);
+    std::this_thread::sleep_for(milliseconds(500));
+    for (const std::size_t rank : {0, 1}) processes.kill(rank, SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(1200));
+    processes.kill(1, SIGCONT);
+    std::this_thread::sleep_for(milliseconds(30));
+    processes.kill(0, SIGCONT);
+    for (const std::size_t rank : {0, 1}) CHECK(processes.words(rank) == "right");
+    processes.store().set("over", "");
 }
 
 TEST_CASE("a limit on file sizes makes the arena smaller and nothing fail", "[native][unit]") {

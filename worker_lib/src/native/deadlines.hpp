@@ -7,6 +7,7 @@
 // rank gives up for a silent neighbour at the deadline; for messages kTelling later, as those who sent none may be
 // about to tell why; and for neighbours of which all wait for messages themselves, last.
 
+#include <algorithm>
 #include <chrono>
 
 #include "common/clock.hpp"
@@ -20,6 +21,12 @@ inline constexpr std::chrono::milliseconds kDoubt{150};
 inline constexpr std::chrono::milliseconds kFarewell{250};
 /// A rank that waits for messages says so at least four times in this time, unless it is stopped.
 inline constexpr std::chrono::milliseconds kSilence{200};
+
+/// Of the time between two looks at others, what says nothing about them: the one who looks did not run itself, and on
+/// a machine that stood still nobody did.
+[[nodiscard]] inline ddprun::Duration unwatched(ddprun::TimePoint last, ddprun::TimePoint now) {
+    return std::max<ddprun::Duration>(now - last - kSilence / 2, ddprun::Duration::zero());
+}
 
 [[nodiscard]] inline ddprun::TimePoint extended(ddprun::TimePoint deadline, std::chrono::milliseconds by) {
     return deadline < ddprun::TimePoint::max() - by ? deadline + by : ddprun::TimePoint::max();
@@ -35,7 +42,7 @@ inline constexpr std::chrono::milliseconds kSilence{200};
 }
 /// For ranks of the own node that wait for messages: they are to give up first, however much they doubt.
 [[nodiscard]] inline ddprun::TimePoint finishing_deadline(ddprun::TimePoint deadline) {
-    return extended(deadline, 3 * kTelling);
+    return extended(deadline, 4 * kTelling);
 }
 
 }  // namespace ddp::detail

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.hpp"
 #include "common/unique_fd.hpp"
 #include "worker_lib/src/native/signature.hpp"
 #include "worker_lib/src/native/stripes.hpp"
@@ -21,6 +22,8 @@ struct Link {
     std::vector<ddprun::UniqueFd> more;  ///< beside it, for the rest of large messages
     std::string name;                    ///< for errors: "rank 3 (host b, pid 71, 10.0.0.3)"
     bool sending_broken = false;         ///< a message was cut off: nothing sensible can follow
+    ddprun::Duration lag{};              ///< so long after us its first word of this operation came
+    bool heard = false;                  ///< in this operation
 
     [[nodiscard]] std::size_t sockets() const { return 1 + more.size(); }
     [[nodiscard]] int fd(std::size_t number) const { return (number == 0 ? socket : more[number - 1]).get(); }

@@ -45,6 +45,17 @@ Links::~Links() {
     let_go(std::move(sockets), ddprun::Clock::now() + kFarewell);
 }
 
+/// An operation may have many exchanges.
+void Links::begin(const Operation& operation) {
+    flows_.clear();
+    if (std::exchange(seq_, operation.seq) == operation.seq) return;
+    began_ = ddprun::Clock::now();
+    for (auto& [rank, link] : links_) {
+        link.lag = {};
+        link.heard = false;
+    }
+}
+
 Flow Links::make_flow(const Operation& operation, int rank) {
     Flow flow;
     flow.rank = rank;
@@ -56,7 +67,7 @@ Flow Links::make_flow(const Operation& operation, int rank) {
 
 void Links::exchange(const Operation& operation, std::uint32_t step, std::span<const OutMessage> out,
                      std::span<const InMessage> in) {
-    flows_.clear();
+    begin(operation);
     const auto flow_of = [&](int rank) -> Flow& {
         const auto found = std::ranges::find(flows_, rank, &Flow::rank);
         return found != flows_.end() ? *found : flows_.emplace_back(make_flow(operation, rank));
@@ -76,7 +87,7 @@ void Links::exchange(const Operation& operation, std::uint32_t step, std::span<c
 }
 
 void Links::begin(const Operation& operation, std::span<const int> peers) {
-    flows_.clear();
+    begin(operation);
     for (const int peer : peers) flows_.push_back(make_flow(operation, peer));
 }
 
@@ -171,7 +182,10 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
         const ssize_t now = flow.receive_more(socket);
         if (now > 0) {
             taken += static_cast<std::size_t>(now);
-            if (!had_header && flow.received.has_header()) check_header(operation, flow);
+            if (!had_header && flow.received.has_header()) {
+                check_header(operation, flow);
+                if (!std::exchange(flow.link->heard, true)) flow.link->lag = ddprun::Clock::now() - began_;
+            }
         } else if (now == 0) {
             lost("it closed the connection");
         } else if (errno == EAGAIN) {

@@ -68,6 +68,7 @@ public:
     void say_goodbye(const Absence& departure);
 
 private:
+    void begin(const Operation& operation);
     [[nodiscard]] Flow make_flow(const Operation& operation, int rank);
     void run(const Operation& operation, Stream* stream);
     [[nodiscard]] bool send_some(Flow& flow, std::size_t peer, Stream* stream) const;
@@ -92,6 +93,8 @@ private:
     const Node& node_;
     const ddprun::Duration spinning_;  ///< how long to look before sleeping
     ddprun::UniqueFd interrupt_;       ///< eventfd
+    std::uint64_t seq_ = ~std::uint64_t{0};  ///< of the operation in hand
+    ddprun::TimePoint began_;                ///< when its first exchange did
     std::vector<Flow> flows_;  ///< of the last exchange, unless it came to its end; a stream's stay: it may go on
 };
 

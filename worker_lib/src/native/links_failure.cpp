@@ -24,7 +24,10 @@ using std::chrono::milliseconds;
 
 /// Who ends because somebody else has may be missed before the news of that one comes.
 constexpr milliseconds kBetterKnown{100};
-static_assert(3 * kDoubt < kTelling, "neighbours give us one kTelling more than messages");
+/// A peer that began so much later than we did is waited for so much longer before it is accused of what it may wait
+/// for itself: its own deadline comes later.
+constexpr milliseconds kMostLag = kTelling;
+static_assert(3 * kDoubt + kMostLag < 2 * kTelling, "neighbours give us two kTelling more than messages");
 
 std::span<const std::byte> bytes_of(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -77,9 +80,15 @@ void Links::check_late(const Operation& operation, ddprun::TimePoint limit, cons
     const auto now = ddprun::Clock::now();
     if (now < limit) return;
     const auto [accused, cut_off] = suspects(flows_, stream);
-    int doubts = 0;
-    if (!cut_off) doubts = accused.size() > 1 ? 3 : accused.size() == 1 && depends(flows_, *accused[0], stream) ? 2 : 1;
-    if (now < extended(limit, doubts * kDoubt)) return;
+    auto doubt = milliseconds(0);
+    if (!cut_off) doubt = accused.size() > 1 ? 3 * kDoubt : kDoubt;
+    if (!cut_off && accused.size() == 1 && depends(flows_, *accused[0], stream)) doubt += kDoubt;
+    if (doubt > kDoubt) {
+        ddprun::Duration lag{};
+        for (const Flow* flow : accused) lag = std::max(lag, flow->link->lag);
+        doubt += std::min(std::chrono::ceil<milliseconds>(lag), kMostLag);
+    }
+    if (now < extended(limit, doubt)) return;
     std::vector<int> ranks;
     std::vector<std::string> names;
     for (const Flow* flow : accused) {

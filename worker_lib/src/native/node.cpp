@@ -56,7 +56,9 @@ public:
         const auto now = ddprun::Clock::now();
         counts_.resize(static_cast<std::size_t>(node.size()));
         since_.resize(counts_.size(), now);
+        const auto missed = unwatched(std::exchange(looked_, now), now);
         for (std::size_t i = 0; i < counts_.size(); ++i) {
+            since_[i] = std::min(since_[i] + missed, now);
             const auto count = node.control(static_cast<int>(i)).listening.load(std::memory_order_relaxed);
             if (std::exchange(counts_[i], count) != count) since_[i] = now;
         }
@@ -68,6 +70,7 @@ public:
 private:
     std::vector<std::uint64_t> counts_;
     std::vector<ddprun::TimePoint> since_;
+    ddprun::TimePoint looked_;
 };
 
 void Node::begin(const Operation& operation) {

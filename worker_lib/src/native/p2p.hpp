@@ -143,6 +143,7 @@ private:
     std::vector<P2pPeer*> peers_;
     std::vector<LocalPeer> neighbours_;
     std::vector<RemotePeer> remotes_;
+    ddprun::TimePoint looked_ = ddprun::Clock::now();  ///< after the others, the last time
     bool look_at_network_ = true;  ///< in the next pass: each look is a system call
     std::vector<std::byte> loop_;  ///< the lane to ourselves
     std::map<std::uint64_t, std::shared_ptr<P2pWork>> in_flight_;

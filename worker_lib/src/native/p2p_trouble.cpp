@@ -44,7 +44,9 @@ void P2p::look_around() {
     if (failure_ || !busy()) return;
     helped_ ? setup_.node.say_listening() : setup_.node.say_waiting();  // a program that computes is late elsewhere
     const auto now = ddprun::Clock::now();
+    const auto missed = unwatched(std::exchange(looked_, now), now);
     for (LocalPeer& neighbour : neighbours_) {
+        neighbour.since = std::min(neighbour.since + missed, now);
         const auto count = neighbour.page->listening.load(std::memory_order_relaxed);
         if (std::exchange(neighbour.listening, count) != count) neighbour.since = now;
     }
