@@ -13,7 +13,7 @@ namespace {
 // interpreter unloads slowly.
 constexpr const char* kScript = R"py(import atexit, os, time
 def unload():
-    time.sleep(0.3)
+    time.sleep(0.6)
     open('gone', 'w').close()
     time.sleep(0.4)
 if os.environ['RANK'] == '2':

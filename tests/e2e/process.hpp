@@ -83,7 +83,8 @@ struct Outcome {
 /// Starts, waits, collects.
 [[nodiscard]] Outcome run(const Sandbox& sandbox, const Command& command, Seconds limit = Seconds(120));
 
-/// A TCP port of 127.0.0.1 that was free a moment ago; for programs that must be told one.
+/// A TCP port of 127.0.0.1 that was free a moment ago, and is none that the system gives to others meanwhile; for
+/// programs that must be told one.
 [[nodiscard]] int free_port();
 
 /// The folder of the built programs.

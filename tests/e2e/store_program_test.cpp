@@ -23,6 +23,9 @@ using e2e::Seconds;
 
 namespace {
 
+/// Moments on a machine that stands still now and then.
+constexpr Seconds kAtOnce(20);
+
 std::string program() { return (e2e::bin() / "ddprund").string(); }
 
 /// "127.0.0.1:41234" from the line that the program prints when it listens; empty when that does not come.
@@ -83,7 +86,7 @@ TEST_CASE("ddprund --store tells its service manager when it serves and when it 
     CHECK(address_of(store).starts_with("127.0.0.1:"));
     store.signal(SIGTERM);
     CHECK(manager.next() == "STOPPING=1");
-    CHECK(store.wait(Seconds(2)).exit_code() == 0);
+    CHECK(store.wait(kAtOnce).exit_code() == 0);
     CHECK_THAT(store.err(), Catch::Contains("told to end by SIGTERM"));
 }
 
@@ -92,12 +95,12 @@ TEST_CASE("ddprund --store serves on when its service manager is not there", "[e
     const std::string name = GENERATE("/no/such/socket", "@nobody-listens-here", "neither a path nor abstract");
     e2e::Process store(sandbox, {.argv = {program(), "--store", "127.0.0.1:0"}, .env = {{"NOTIFY_SOCKET", name}}});
     CHECK(address_of(store) != "");
-    CHECK(e2e::eventually(Seconds(5), [&] {
+    CHECK(e2e::eventually(kAtOnce, [&] {
         return store.err().find("cannot tell the service manager READY=1 through NOTIFY_SOCKET=" + name) !=
                std::string::npos;
     }));
     store.signal(SIGINT);
-    CHECK(store.wait(Seconds(2)).exit_code() == 0);
+    CHECK(store.wait(kAtOnce).exit_code() == 0);
 }
 
 TEST_CASE("ddprund --store stops at once while clients are connected, and its port is free again", "[e2e][store]") {
@@ -113,12 +116,12 @@ TEST_CASE("ddprund --store stops at once while clients are connected, and its po
                                               "'\\x00\\xce\\xf7\\x85\\x3c\\x0c' >&3 && head -c1 <&3 && cat <&3",
                                               port)}});
     // The byte that answers CANCEL_WAIT: the connection is served.
-    REQUIRE(e2e::eventually(Seconds(5), [&] { return client.out() == "\x01"; }));
+    REQUIRE(e2e::eventually(kAtOnce, [&] { return client.out() == "\x01"; }));
 
     store.signal(SIGTERM);
-    CHECK(store.wait(Seconds(2)).exit_code() == 0);
+    CHECK(store.wait(kAtOnce).exit_code() == 0);
     CHECK_THAT(store.err(), Catch::Contains("1 connection (1 accepted") && Catch::Contains("CANCEL_WAIT 1"));
-    CHECK(client.wait(Seconds(2)).exit_code() == 0);
+    CHECK(client.wait(kAtOnce).exit_code() == 0);
     e2e::Process next(sandbox, {.argv = {program(), "--store", address}});
     CHECK(address_of(next) == address);
 }
@@ -138,7 +141,7 @@ TEST_CASE("ddprund --store reports on SIGUSR1 as often as it is asked, and warns
     };
     for (int wanted = 1; wanted <= 3; ++wanted) {
         store.signal(SIGUSR1);
-        CHECK(e2e::eventually(Seconds(5), [&] { return reports() == wanted; }));
+        CHECK(e2e::eventually(kAtOnce, [&] { return reports() == wanted; }));
     }
     CHECK(store.running());
 }
@@ -204,5 +207,5 @@ TEST_CASE("ddprund opens as many files as its hard limit allows, with and withou
     CAPTURE(options, limits().first, daemon.err());
     CHECK(daemon.running());
     daemon.signal(SIGTERM);
-    static_cast<void>(daemon.wait(Seconds(5)));
+    static_cast<void>(daemon.wait(kAtOnce));
 }

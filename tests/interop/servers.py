@@ -48,14 +48,14 @@ class Ours:
             self.process.send_signal(signal.SIGTERM)
         began = time.monotonic()
         try:
-            code = self.process.wait(5)
+            code = self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError("ddprund --store ignores SIGTERM") from None
         finally:
             self.process.stdout.close()
         assert code == 0, f"ddprund --store ended with {code}: {self.log_text()}"
-        assert time.monotonic() - began < 2, "ddprund --store took seconds to end"
+        assert time.monotonic() - began < 10, "ddprund --store took seconds to end"
 
 
 class PyTorchs:

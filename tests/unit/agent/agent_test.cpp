@@ -266,7 +266,7 @@ TEST_CASE("an agent whose connections break again and again does not make new on
 TEST_CASE("an agent that leaves says so again on the next connection", "[agent]") {
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"stubborn", "wait"});
-    c.grace = 1s;
+    c.grace = 3s;  // in which the connection is made again
     AgentProcess agent(std::move(c));
     daemon.welcome();
     daemon.send(assignment(1));

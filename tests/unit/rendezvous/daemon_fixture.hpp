@@ -13,12 +13,12 @@ inline daemon::DaemonConfig quick_config() {
     daemon::DaemonConfig config;
     config.port = 0;
     config.linger = 20s;
-    config.handshake_time = 300ms;
+    config.handshake_time = 1s;
     config.job.run_id = "run";
     config.job.heartbeat_interval = 100ms;
     config.job.lost_after = 20s;  // tests without a silent node must not have one, however slow the machine is
     config.job.reconnect_grace = 100ms;
-    config.job.last_call = 100ms;
+    config.job.last_call = 400ms;  // in which a second node comes, on a busy machine too
     return config;
 }
 

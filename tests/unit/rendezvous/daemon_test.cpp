@@ -85,7 +85,7 @@ TEST_CASE("the end of a connection aborts the group, and the next one has an emp
         co_await beside([&] { return set_and_get(first, first); });
 
         n2->crash();
-        const auto abort = co_await n1->expect<Abort>(2s);
+        const auto abort = co_await n1->expect<Abort>();
         CHECK(abort.generation == first.generation);
         CHECK_THAT(abort.reason, Catch::Contains("n2"));
         n1->send(GroupStopped{first.generation});
@@ -120,7 +120,7 @@ TEST_CASE("a node that falls silent is lost, and one that speaks is not", "[daem
         CHECK(n2->end().empty());
 
         n2->stop_heartbeats();
-        const auto abort = co_await n1->expect<Abort>(5s);
+        const auto abort = co_await n1->expect<Abort>();
         CHECK_THAT(abort.reason, Catch::Contains("n2 was lost"));
         const bool n2_closed = co_await n2->is_closed();
         CHECK(n2_closed);
@@ -227,7 +227,7 @@ TEST_CASE("a daemon that is told to end tells its agents, and ends in time altho
         const bool ended = co_await fixture.has_ended();
         CHECK(ended);
         CHECK(fixture.exit_code == exit_code::kSignalBase + SIGTERM);
-        CHECK(Clock::now() - start < 3s);
+        CHECK(Clock::now() - start < 8s);  // without its own limit it would wait for ever
     };
     REQUIRE(run(fixture.io, test()));
 }

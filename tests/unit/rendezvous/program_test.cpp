@@ -82,7 +82,7 @@ TEST_CASE("ddprund says where it listens, logs to its file, and ends when it is 
     CHECK(run(io, knock()));
 
     ::kill(::getpid(), SIGTERM);
-    REQUIRE(exit_code.wait_for(3s) == std::future_status::ready);
+    REQUIRE(exit_code.wait_for(20s) == std::future_status::ready);
     CHECK(exit_code.get() == exit_code::kSignalBase + SIGTERM);
     std::ifstream file(log.path);
     const std::string text(std::istreambuf_iterator<char>(file), {});

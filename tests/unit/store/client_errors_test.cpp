@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <future>
 #include <memory>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,22 +25,28 @@ using namespace std::chrono_literals;
 
 Client connected(const Endpoint& endpoint) { return Client::connect(endpoint, soon()).value(); }
 
+/// "waited 0.1 s for key" becomes "waited a while for key": a busy machine may make it more.
+std::string timeless(const std::string& message) {
+    return std::regex_replace(message, std::regex("waited \\d+\\.\\d s "), "waited a while ");
+}
+
 TEST_CASE("client: a wait that times out says for what, how long and where, and leaves the client usable") {
     ServerThread server;
     Client client = connected(server.endpoint());
     const auto value = client.get("x", Clock::now() + 100ms);
     REQUIRE_FALSE(value.has_value());
     CHECK(value.error().code == Errc::kTimeout);
-    CHECK(value.error().message ==
-          "waited 0.1 s for key 'x' at " + to_string(server.endpoint()) + ": not set; the store is empty");
+    CHECK(timeless(value.error().message) ==
+          "waited a while for key 'x' at " + to_string(server.endpoint()) + ": not set; the store is empty");
 
     CHECK(client.set("x", "1").has_value());
     CHECK(client.get("x", soon()).value() == "1");
     const std::vector<std::string> keys{"x", "new\nline", "z"};
     const auto waited = client.wait(keys, Clock::now() - 1s);  // a deadline that has passed asks once
     REQUIRE_FALSE(waited.has_value());
-    CHECK(waited.error().message == "waited 0.0 s for keys 'x', 'new?line', 'z' at " + to_string(server.endpoint()) +
-                                        ": 'new?line', 'z' are not set; the store holds 1 key");
+    CHECK(timeless(waited.error().message) == "waited a while for keys 'x', 'new?line', 'z' at " +
+                                                  to_string(server.endpoint()) +
+                                                  ": 'new?line', 'z' are not set; the store holds 1 key");
     CHECK(client.num_keys().value() == 1);
 }
 
@@ -94,7 +101,7 @@ TEST_CASE("client: nobody listens there: kUnreachable with the number of tries a
     REQUIRE_FALSE(client.has_value());
     CHECK(client.error().code == Errc::kUnreachable);
     CHECK_THAT(client.error().message, Catch::Matches("cannot reach the store at 127\\.0\\.0\\.1:\\d+: connect: "
-                                                      "Connection refused, \\d+ tries in 0\\.\\d s\\. .*"));
+                                                      "Connection refused, \\d+ tries in \\d+\\.\\d s\\. .*"));
 }
 
 TEST_CASE("client: all of the time until the deadline is used") {
@@ -113,13 +120,15 @@ TEST_CASE("client: a large value that goes out slowly, but goes, is no lost stor
     std::thread reads([&] {
         std::string piece(64 << 10, '\0');
         for (std::size_t got = 0; got < value.size(); got += piece.size()) {
-            std::this_thread::sleep_for(1ms);
+            std::this_thread::sleep_for(5ms);
             if (!receive_all(slow.get(), piece, soon())) return;
         }
     });
     const TimePoint begun = Clock::now();
-    CHECK(stream.send(value, 100ms).has_value());
-    CHECK(Clock::now() - begun > 100ms);
+    // Less than what the reader rests, and more than a busy machine keeps it waiting for its turn.
+    constexpr auto kPatience = 800ms;
+    CHECK(stream.send(value, kPatience).has_value());
+    CHECK(Clock::now() - begun > kPatience);
     stream.close();
     reads.join();
 }
@@ -129,7 +138,7 @@ TEST_CASE("client: an unknown host is unreachable") {
     REQUIRE_FALSE(client.has_value());
     CHECK(client.error().code == Errc::kUnreachable);
     CHECK_THAT(client.error().message,
-               Catch::Contains("host 'host name with blanks' is unknown") && Catch::Contains("1 try in 0.0 s"));
+               Catch::Contains("host 'host name with blanks' is unknown") && Catch::Contains("1 try in "));
 }
 
 TEST_CASE("client: a name server that does not answer is given up at the deadline, and may answer afterwards") {
@@ -173,7 +182,7 @@ TEST_CASE("client: what listens but is no store is said so") {
         while (const UniqueFd peer = listening.accept())
             (void)send_all(peer.get(), "HTTP/1.1 400 Bad Request\r\n\r\n", soon());
     });
-    const auto client = Client::connect(listening.endpoint(), Clock::now() + 300ms);
+    const auto client = Client::connect(listening.endpoint(), soon());  // one answer is enough
     listening.stop();
     answers.join();
     REQUIRE_FALSE(client.has_value());
@@ -188,7 +197,7 @@ TEST_CASE("client: what accepts connections and ends them is said so, and tried 
     std::thread ends([&] {
         while (const UniqueFd peer = listening.accept()) ++accepted;
     });
-    const auto client = Client::connect(listening.endpoint(), Clock::now() + 300ms, "rank 3");
+    const auto client = Client::connect(listening.endpoint(), Clock::now() + 1s, "rank 3");
     listening.stop();
     ends.join();
     REQUIRE_FALSE(client.has_value());
@@ -225,11 +234,11 @@ TEST_CASE("client: who waited in vain learns who waited, what is missing and wha
     const std::string at = " at " + to_string(server.endpoint()) + ": ";
     CHECK(client.multi_set({{"job/address/0", "x"}, {"job/address/2", "x"}, {"other", "x"}}).has_value());
     const std::vector<std::string> keys{"job/address/0", "job/address/1"};
-    CHECK(client.multi_get(keys, Clock::now()).error().message ==
-          "rank 3 waited 0.0 s for keys 'job/address/0', 'job/address/1'" + at +
+    CHECK(timeless(client.multi_get(keys, Clock::now()).error().message) ==
+          "rank 3 waited a while for keys 'job/address/0', 'job/address/1'" + at +
               "'job/address/1' is not set; keys with that prefix: 'job/address/0', 'job/address/2'");
-    CHECK(client.get("job/gone/1", Clock::now()).error().message ==
-          "rank 3 waited 0.0 s for key 'job/gone/1'" + at +
+    CHECK(timeless(client.get("job/gone/1", Clock::now()).error().message) ==
+          "rank 3 waited a while for key 'job/gone/1'" + at +
               "not set; no key begins with 'job/gone/', the store holds 3 keys");
     for (int i = 0; i < 20; ++i) CHECK(client.add("many/" + std::to_string(10 + i), 1).value() == 1);
     CHECK_THAT(client.get("many/x", Clock::now()).error().message,

@@ -173,7 +173,7 @@ TEST_CASE("ranks that call different things all hear of both", "[native][unit]")
                                       std::array<float, 64> memory{};
                                       (context.rank() == 2 ? one.odd : one.usual)(context.world(), memory).wait();
                                   }));
-    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(5));
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(15));
     for (const auto& error : errors) {
         REQUIRE(error);
         INFO(error->what());

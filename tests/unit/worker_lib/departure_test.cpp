@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPrompt = std::chrono::seconds(1);
+constexpr auto kPrompt = std::chrono::seconds(8);  // on a machine that stands still now and then; the deadline is 30 s
 
 void reduce_one(Context& context) {
     float value = 1;
@@ -83,7 +83,7 @@ TEST_CASE("a rank whose program throws is named on the other node at once", "[na
             if (mine.rank() == 0) reduce_one(mine);
         })(context);
     });
-    CHECK(Clock::now() - began < 2 * kPrompt);
+    CHECK(Clock::now() - began < kPrompt);
     REQUIRE(errors[0]);
     INFO(errors[0]->what());
     CHECK(errors[0]->code() == ErrorCode::PeerLost);
@@ -119,7 +119,7 @@ TEST_CASE("who runs fewer operations than the others is named, with both numbers
         for (int i = 0; i < 2; ++i) context.world().barrier().wait();
         if (context.rank() != leaver) reduce_one(context);
     });
-    CHECK(Clock::now() - began < 2 * kPrompt);
+    CHECK(Clock::now() - began < kPrompt);
     for (int rank = 0; rank < world.size(); ++rank) {
         const auto& error = errors[static_cast<std::size_t>(rank)];
         CAPTURE(rank, leaver, world.size());
@@ -146,7 +146,7 @@ TEST_CASE("whoever waits for one that left is told even while its neighbours are
             if (mine.rank() == 0) reduce_one(mine);
         })(context);
     });
-    CHECK(Clock::now() - began < 2 * kPrompt);
+    CHECK(Clock::now() - began < kPrompt);
     REQUIRE(errors[0]);
     CHECK(errors[0]->culprits() == Culprits{2});
     CHECK_THAT(errors[0]->what(), Catch::Contains("has left the group normally after operation #1"));

@@ -80,7 +80,7 @@ TEST_CASE("a deadline names who did not come", "[native][unit]") {
                       if (context.rank() == 1 || context.rank() == 2) return;
                       float value = 1;
                       context.world()
-                          .all_reduce(buffer(value), ReduceOp::Sum, {}, {.timeout = milliseconds(200), .tag = "loss"})
+                          .all_reduce(buffer(value), ReduceOp::Sum, {}, {.timeout = milliseconds(1000), .tag = "loss"})
                           .wait();
                   }));
     for (const std::size_t rank : {0, 3}) {
@@ -102,7 +102,7 @@ TEST_CASE("a rank of another node that waits in vain for its neighbour names the
     Gate gate(4);
     const auto errors = errors_of({.ranks_per_node = {2, 2}}, behind(gate, [](Context& context) {
                                       if (context.rank() == 3) return;
-                                      context.world().barrier({.timeout = milliseconds(300)}).wait();
+                                      context.world().barrier({.timeout = milliseconds(1000)}).wait();
                                   }));
     for (const std::size_t rank : {0, 1, 2}) {
         REQUIRE(errors[rank]);
@@ -137,7 +137,7 @@ TEST_CASE("a rank whose own deadline is early does not blame a neighbour that wa
                                       const auto timeout = milliseconds(context.rank() == 2 ? 300 : 20'000);
                                       context.world().barrier({.timeout = timeout}).wait();
                                   }));
-    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(3));
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
     for (const std::size_t rank : {1, 2}) {
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
@@ -179,7 +179,7 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
                                       std::vector<float> values(3'000'000, 1);
                                       context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
                                   }));
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(15));  // the deadline is after 30 s
     for (const std::size_t rank : {0, 2}) {
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
@@ -300,7 +300,7 @@ TEST_CASE("who does not come to a split is named with its place", "[native][unit
 
 TEST_CASE("ranks that never appear are named", "[native][unit]") {
     const auto store = detail::make_local_store();
-    const LocalWorld world{.ranks_per_node = {4}, .init_timeout = milliseconds(300)};
+    const LocalWorld world{.ranks_per_node = {4}, .init_timeout = milliseconds(1500)};
     std::vector<std::future<std::optional<Error>>> threads;
     for (const int rank : {0, 2}) {
         threads.push_back(std::async(std::launch::async, [&world, store, rank]() -> std::optional<Error> {

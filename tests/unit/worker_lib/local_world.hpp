@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <latch>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -70,15 +71,27 @@ struct Outcome {
 };
 
 /// Runs `body(Context&)` on every rank; what each returned or threw, by rank. A body that returns nothing gives true.
+/// The bodies begin together: deadlines of some tenths of a second are counted from the same moment, however long some
+/// rank's start took on a busy machine.
 template <typename Body>
 auto try_ranks(const LocalWorld& world, Body body) {
     using Returned = std::invoke_result_t<Body&, Context&>;
     using Value = std::conditional_t<std::is_void_v<Returned>, bool, Returned>;
     const auto store = detail::make_local_store();
+    std::latch all_are_there(world.size());
+    const auto start = [&](int rank) {
+        try {
+            return Context(world.environment(rank), store, world.options());
+        } catch (...) {
+            all_are_there.count_down();  // or does not come
+            throw;
+        }
+    };
     std::vector<std::future<Value>> threads;
     for (int rank = 0; rank < world.size(); ++rank) {
-        threads.push_back(std::async(std::launch::async, [&world, &body, store, rank]() -> Value {
-            Context context(world.environment(rank), store, world.options());
+        threads.push_back(std::async(std::launch::async, [&start, &all_are_there, &body, rank]() -> Value {
+            Context context = start(rank);
+            all_are_there.arrive_and_wait();
             if constexpr (std::is_void_v<Returned>) {
                 body(context);
                 return true;

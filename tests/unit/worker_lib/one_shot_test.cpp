@@ -237,7 +237,7 @@ TEST_CASE("the deadline of a small operation names who has not come", "[one-shot
         }
         try {
             context.world()
-                .all_reduce(ddp::buffer(value), ReduceOp::Sum, {}, {.timeout = std::chrono::milliseconds(300)})
+                .all_reduce(ddp::buffer(value), ReduceOp::Sum, {}, {.timeout = std::chrono::milliseconds(1000)})
                 .wait();
         } catch (...) {
             context.store().set("over", "1");

@@ -72,7 +72,7 @@ TEST_CASE("at its deadline a receive names who sent nothing, and so does a large
                                       sends ? batch.send(all, 2, 7) : batch.recv(all, 2, 7);
                                       batch.start({}, options).wait();
                                   }));
-    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    CHECK(Clock::now() - began < std::chrono::seconds(15));
     REQUIRE(errors[0]);
     INFO(errors[0]->what());
     CHECK(errors[0]->code() == ErrorCode::Timeout);
@@ -161,7 +161,7 @@ TEST_CASE("who leaves is missed at once by who waits for its message, but what i
         context.world().recv(buffer(got), 1, 1).wait();
         never.wait();
     });
-    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    CHECK(Clock::now() - began < std::chrono::seconds(15));
     CHECK(got == 3);
     CHECK_FALSE(results[1]);
     REQUIRE(results[0]);
@@ -190,7 +190,7 @@ TEST_CASE("abort ends sends and receives on all ranks, and a failed transfer the
                                           world.all_reduce(all, ReduceOp::Sum).wait();
                                       }
                                   }));
-    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    CHECK(Clock::now() - began < std::chrono::seconds(15));
     for (const std::size_t rank : {0, 2}) {
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
