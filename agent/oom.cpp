@@ -108,7 +108,7 @@ OomKill OomWatch::one_was_killed() {
 
 /// A kill is counted before its victim's end is told: so what is forgotten is as old as the look before.
 void OomWatch::forget_old_kills(TimePoint now) {
-    constexpr std::chrono::seconds kNews{1};
+    constexpr std::chrono::seconds kNews{3};
     if (now - looked_at_ < kNews) return;
     looked_at_ = now;
     before_ = std::exchange(latest_, read_oom_counts(root_, membership_));

@@ -35,8 +35,8 @@ public:
     /// A worker was killed by SIGKILL, or exited as a shell does whose program was. To be asked once of each, for each
     /// kill that the kernel has counted is of one process.
     [[nodiscard]] coordinator::OomKill one_was_killed();
-    /// To be called now and then while nobody has just been killed: kills of more than a second ago, of a data loader on
-    /// the first day, say nothing about one of today.
+    /// To be called now and then while nobody has just been killed: kills of more than three seconds ago, of a data
+    /// loader on the first day, say nothing about one of today.
     void forget_old_kills(TimePoint now);
 
 private:
