@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,15 +13,9 @@
 
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/forks.hpp"
+#include "worker_lib/src/shrink_agreement.hpp"
 
 namespace ddp::detail {
-
-/// What a rank remembers of its calls of shrink().
-struct ShrinkHistory {
-    std::uint64_t calls = 0;
-    std::map<std::string, std::uint64_t> rounds;  ///< by what was excluded: the last one that it has been to
-    std::map<int, std::uint64_t> refused;         ///< by rank: the last of its calls that wanted something else
-};
 
 class GroupImpl {
 public:

@@ -32,6 +32,13 @@ public:
         return values_.find(key)->second;
     }
 
+    std::string set_once(std::string_view key, std::string_view value) override {
+        const std::lock_guard lock(mutex_);
+        const auto [place, is_new] = values_.try_emplace(std::string(key), value);
+        if (is_new) changed_.notify_all();
+        return place->second;
+    }
+
     void erase(std::string_view key) override {
         const std::lock_guard lock(mutex_);
         if (const auto found = values_.find(key); found != values_.end()) values_.erase(found);

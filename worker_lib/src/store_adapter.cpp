@@ -105,6 +105,18 @@ public:
         return absent;
     }
 
+    /// TCPStore takes an empty value for "it does not exist".
+    std::string set_once(std::string_view key, std::string_view value) override {
+        std::string there;
+        with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
+            auto answer = client.compare_set(key, {}, value);
+            if (!answer) return answer.error();
+            there = std::move(*answer);
+            return {};
+        });
+        return there;
+    }
+
     void erase(std::string_view key) override {
         with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
             const auto erased = client.delete_key(key);

@@ -49,6 +49,7 @@ public:
         ++waits;
         return store_->came_by(keys, timeout);
     }
+    std::string set_once(std::string_view key, std::string_view value) override { return store_->set_once(key, value); }
     std::int64_t add(std::string_view key, std::int64_t amount) override { return store_->add(key, amount); }
     std::string local_address() const override { return store_->local_address(); }
 

@@ -74,10 +74,9 @@ struct Outcome {
 /// The bodies begin together: deadlines of some tenths of a second are counted from the same moment, however long some
 /// rank's start took on a busy machine.
 template <typename Body>
-auto try_ranks(const LocalWorld& world, Body body) {
+auto try_ranks(const LocalWorld& world, const std::shared_ptr<Store>& store, Body body) {
     using Returned = std::invoke_result_t<Body&, Context&>;
     using Value = std::conditional_t<std::is_void_v<Returned>, bool, Returned>;
-    const auto store = detail::make_local_store();
     std::latch all_are_there(world.size());
     const auto start = [&](int rank) {
         try {
@@ -112,16 +111,26 @@ auto try_ranks(const LocalWorld& world, Body body) {
     return outcomes;
 }
 
+template <typename Body>
+auto try_ranks(const LocalWorld& world, Body body) {
+    return try_ranks(world, detail::make_local_store(), std::move(body));
+}
+
 /// The same for what must succeed: the values by rank; rethrows the first error.
 template <typename Body>
-auto run_ranks(const LocalWorld& world, Body body) {
-    auto outcomes = try_ranks(world, std::move(body));
+auto run_ranks(const LocalWorld& world, const std::shared_ptr<Store>& store, Body body) {
+    auto outcomes = try_ranks(world, store, std::move(body));
     std::vector<typename decltype(outcomes)::value_type::Value> values;
     for (auto& outcome : outcomes) {
         if (outcome.error) std::rethrow_exception(outcome.error);
         values.push_back(std::move(*outcome.value));
     }
     return values;
+}
+
+template <typename Body>
+auto run_ranks(const LocalWorld& world, Body body) {
+    return run_ranks(world, detail::make_local_store(), std::move(body));
 }
 
 }  // namespace ddp::testing

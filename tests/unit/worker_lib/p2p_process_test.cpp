@@ -170,3 +170,32 @@ TEST_CASE("a monitored barrier tells a killed rank from one that is stopped", "[
                                                                 : "has done operation #1 as the last"));
     }
 }
+
+TEST_CASE("a side that has gone on and died does not keep the other from going on, whoever comes last",
+          "[shrink][unit]") {
+    Processes processes({.ranks_per_node = {1, 2}}, [](Context& context) -> std::string {
+        Store& store = context.store();
+        context.world().barrier().wait();
+        const auto patience = std::chrono::seconds(20);
+        if (context.rank() == 0) {
+            const auto alone = context.world().shrink(std::vector<int>{1, 2});
+            store.set("running/0", "yes");
+            return store.get("nothing", std::chrono::minutes(1));
+        }
+        (void)store.get("killed", patience);
+        // Rank 1, which leads its node, hears of the death; rank 2 does not, and comes last.
+        if (context.rank() == 2) {
+            for (int i = 0; i < 10'000 && store.add("ddp/0/world/shrink/0/1/count", 0) == 0; ++i) ::usleep(1'000);
+        }
+        try {
+            return go_on_without(context, 0);
+        } catch (const Error& error) {
+            return error.what();
+        }
+    });
+    processes.wait_until_running(0);
+    processes.kill(0, SIGKILL);
+    (void)processes.wait(0);
+    processes.store().set("killed", "yes");
+    for (const std::size_t rank : {1, 2}) CHECK(processes.words(rank) == " then 3");
+}

@@ -51,6 +51,12 @@ public:
             std::this_thread::sleep_for(milliseconds(1));
         }
     }
+    std::string set_once(std::string_view key, std::string_view value) override {
+        const auto temporary = directory_ / ("once-" + std::to_string(::getpid()));
+        std::ofstream(temporary) << value;
+        (void)::link(temporary.c_str(), path_of(key).c_str());  // fails where it exists
+        return get(key, milliseconds(0));
+    }
     std::int64_t add(std::string_view key, std::int64_t amount) override {
         const ddprun::UniqueFd lock(::open((directory_ / "lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
         ::flock(lock.get(), LOCK_EX);

@@ -60,6 +60,9 @@ public:
         }
         return absent;
     }
+    /// Sets the key unless it exists, in one step; the value that it has then. So all who call it for one key get the
+    /// same answer. `value` must not be empty.
+    [[nodiscard]] virtual std::string set_once(std::string_view key, std::string_view value) = 0;
     /// Forgets the key: nobody needs it any more. The default does nothing: it stays.
     virtual void erase(std::string_view /*key*/) {}
     /// Adds to a decimal counter that starts at 0 and returns the sum.

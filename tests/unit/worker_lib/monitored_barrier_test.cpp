@@ -1,0 +1,125 @@
+// monitored_barrier(): who is told what, and that the group works afterwards.
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/world_errors.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using std::chrono::milliseconds;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+TEST_CASE("a monitored barrier that all reach lets all pass, again and again", "[barrier][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{1}, {4}, {2, 2}, {1, 1, 1}}));
+    const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {
+        for (int i = 0; i < 5; ++i) context.world().monitored_barrier(milliseconds(10'000), "step");
+        return true;
+    });
+    CHECK(std::count(results.begin(), results.end(), true) == static_cast<std::ptrdiff_t>(results.size()));
+}
+
+TEST_CASE("all who came to a monitored barrier name all who did not, and can go on", "[barrier][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{5}, {3, 2}, {1, 2, 2}}));
+    const LocalWorld world{.ranks_per_node = shape};
+    Gate came(3);
+    const auto errors = try_ranks(world, [&](Context& context) -> std::vector<std::string> {
+        ProcessGroup& group = context.world();
+        group.barrier().wait();
+        const bool late = context.rank() == 2 || context.rank() == 4;
+        if (!late) came.pass();  // so that none of the others is missing, too
+        if (late) {
+            for (const int rank : {0, 1, 3})
+                (void)context.store().get("failed/" + std::to_string(rank), milliseconds(20'000));
+        }
+        std::vector<std::string> texts;
+        try {
+            // The first that gives up speaks for all.
+            group.monitored_barrier(milliseconds(context.rank() == 1 ? 1'500 : 20'000), "checkpoint");
+        } catch (const Error& error) {
+            texts.emplace_back(error.what());
+            texts.emplace_back(error.culprits() == Culprits{2, 4} && error.code() == ErrorCode::Timeout ? "both"
+                                                                                                        : "no");
+        }
+        context.store().set("failed/" + std::to_string(context.rank()), "yes");
+        group.monitored_barrier(milliseconds(20'000), "second");
+        float value = 1;
+        group.all_reduce(buffer(value), ReduceOp::Sum).wait();
+        texts.push_back(std::to_string(static_cast<int>(value)));
+        return texts;
+    });
+    for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+        REQUIRE(errors[rank].value);
+        const auto& texts = *errors[rank].value;
+        REQUIRE(texts.size() == 3);
+        INFO(texts[0]);
+        CHECK_THAT(texts[0], Catch::Contains("group 'world': monitored_barrier 'checkpoint': 2 of 5 ranks did "
+                                             "not come within ") &&
+                                 Catch::Contains(" s: rank 2 (host ") && Catch::Contains("; rank 4 (host ") &&
+                                 Catch::Contains("The group stays usable"));
+        CHECK(texts[1] == "both");
+        CHECK(texts[2] == "5");
+        const bool late = rank == 2 || rank == 4;
+        CHECK((texts[0].find("it came after the others had given up") != std::string::npos) == late);
+        // Rank 2 always has a neighbour that came; rank 4 only where the shape says so.
+        if (shape.size() != 3) CHECK_THAT(texts[0], Catch::Contains("rank 2 (host") && Catch::Contains("is alive"));
+    }
+}
+
+TEST_CASE("a monitored barrier does not wait for who is gone", "[barrier][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {1, 1, 1}}));
+    const auto began = Clock::now();
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
+        context.world().barrier().wait();
+        if (context.rank() == 2) return;
+        behind(gate, [](Context& mine) { mine.world().monitored_barrier(milliseconds(30'000)); })(context);
+    });
+    CHECK(Clock::now() - began < std::chrono::seconds(10));
+    for (const std::size_t rank : {0, 1}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(errors[rank]->code() == ErrorCode::PeerLost);
+        CHECK(errors[rank]->culprits() == Culprits{2});
+        CHECK_THAT(errors[rank]->what(), Catch::Contains("rank 2 (host") &&
+                                             Catch::Contains("has left the group normally after operation #1") &&
+                                             Catch::Contains("shrink() it"));
+    }
+}
+
+TEST_CASE("a monitored barrier is passed even if the last to come dies before it says so", "[barrier][unit]") {
+    const auto errors = errors_of({.ranks_per_node = {3}}, [](Context& context) {
+        context.world().barrier().wait();
+        if (context.rank() != 2) return context.world().monitored_barrier(milliseconds(1'000));
+        // As far as rank 2 comes: its card and its count, but not the word that all have come.
+        Store& store = context.store();
+        const std::string prefix = "ddp/0/world/monitored/1/";
+        for (const char* const other : {"here/0", "here/1"}) (void)store.get(prefix + other, milliseconds(20'000));
+        while (store.add(prefix + "count", 0) < 2) std::this_thread::yield();
+        store.set(prefix + "here/2", "rank 2");
+        store.add(prefix + "count", 1);
+    });
+    for (const auto& error : errors) CHECK_FALSE(error);
+}
+
+TEST_CASE("a negative limit of a monitored barrier is refused", "[barrier][unit]") {
+    run_ranks({.ranks_per_node = {1}}, [](Context& context) {
+        try {
+            context.world().monitored_barrier(milliseconds(-1));
+        } catch (const Error& error) {
+            if (error.code() == ErrorCode::InvalidArgument) return;
+        }
+        throw std::runtime_error("accepted");
+    });
+}

@@ -1,0 +1,91 @@
+#include "worker_lib/src/shrink_sides.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+
+namespace ddp::detail {
+
+namespace {
+
+bool holds(const std::vector<int>& ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
+
+bool stands(const ShrinkWishes& wishes, int rank) {
+    const auto found = wishes.find(rank);
+    return found != wishes.end() && found->second.stands;
+}
+
+}  // namespace
+
+std::string ShrinkWish::text() const {
+    if (!stands) return fmt::format("{} withdrawn", serial);
+    return fmt::format("{} excludes {}", serial, fmt::join(excluded, " "));
+}
+
+ShrinkWish ShrinkWish::parse(const std::string& text) {
+    std::istringstream words(text);
+    ShrinkWish wish;
+    std::string word;
+    words >> wish.serial >> word;
+    wish.stands = word == "excludes";
+    for (int rank = 0; words >> rank;) wish.excluded.push_back(rank);
+    return wish;
+}
+
+std::vector<int> side_without(const std::vector<int>& excluded, int size) {
+    std::vector<int> side(static_cast<std::size_t>(size));
+    std::iota(side.begin(), side.end(), 0);
+    std::erase_if(side, [&](int rank) { return holds(excluded, rank); });
+    return side;
+}
+
+bool have_nobody_in_common(const std::vector<int>& a, const std::vector<int>& b) {
+    return std::ranges::none_of(a, [&](int rank) { return holds(b, rank); });
+}
+
+bool beats(const std::vector<int>& a, const std::vector<int>& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a.front() < b.front();
+}
+
+std::optional<RivalSide> find_rival(const std::vector<int>& excluded, int size, const ShrinkJournal& journal,
+                                    const ShrinkWishes& wishes, const std::function<Presence(int)>& presence) {
+    const std::vector<int> ours = side_without(excluded, size);
+    std::optional<RivalSide> doubtful;
+    const auto counts = [&](const RivalSide& rival) {
+        const Presence found = presence(rival.rank);
+        if (found != Presence::kDoubtful) return found == Presence::kThere;
+        if (!doubtful) (doubtful = rival)->doubtful = true;
+        return false;
+    };
+    for (const auto& formed : journal.formed()) {
+        const std::vector<int> theirs = side_without(formed.excluded, size);
+        if (!have_nobody_in_common(ours, theirs)) continue;
+        for (const int rank : theirs) {
+            const RivalSide rival{.rank = rank, .side = theirs, .formed = true};
+            if (!formed.failed.contains(rank) && counts(rival)) return rival;
+        }
+    }
+    for (const int rank : excluded) {
+        if (!stands(wishes, rank)) continue;
+        const RivalSide rival{.rank = rank, .side = side_without(wishes.at(rank).excluded, size)};
+        const bool larger = have_nobody_in_common(ours, rival.side) && beats(rival.side, ours);
+        if (larger && counts(rival)) return rival;
+    }
+    return doubtful;
+}
+
+std::vector<int> gone_on_without(int rank, const std::vector<int>& others, const ShrinkJournal& journal,
+                                 const ShrinkWishes& wishes) {
+    std::vector<int> gone_on;
+    for (const int other : others) {
+        const auto left_us = [&](const ShrinkJournal::Formed& formed) {
+            return holds(formed.excluded, rank) && !holds(formed.excluded, other) && !formed.failed.contains(other);
+        };
+        if (!stands(wishes, other) && std::ranges::any_of(journal.formed(), left_us)) gone_on.push_back(other);
+    }
+    return gone_on;
+}
+
+}  // namespace ddp::detail
