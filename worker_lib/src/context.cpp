@@ -88,12 +88,11 @@ void check(const InitOptions& options) {
 }  // namespace
 
 Context::Context(Environment environment, std::shared_ptr<Store> store, const InitOptions& options)
-    : environment_(std::move(environment)), store_(std::move(store)), options_(options) {
+    : environment_(std::move(environment)), store_(std::move(store)) {
     check(options);
     detail::check(environment_);
     const std::string counter = fmt::format("ddp/{}/inits/{}", environment_.generation, environment_.rank);
-    init_ = store_->add(counter, 1);
-    GroupSpec spec = world_spec(environment_, store_, options, init_);
+    GroupSpec spec = world_spec(environment_, store_, options, store_->add(counter, 1));
     try {
         const Backend backend = agree_on_backend(spec, options.backend);
         const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
@@ -109,23 +108,23 @@ Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
 Context::~Context() = default;
 
-/// Collective the first time.
-int Context::first_rank_here() {
+/// Collective the first time. `call`: what the absent did not call.
+int Context::first_rank_here(std::string_view call) {
     if (machines_.empty()) {
-        const GroupSpec spec = world_spec(environment_, store_, options_, init_);
-        machines_ = detail::exchange(spec, "machine", detail::machine_of(spec));
+        detail::GroupImpl& world = *world_->impl_;
+        machines_ = world.tell_all("machine", detail::machine_of(world.spec()), call);
     }
     return static_cast<int>(std::ranges::find(machines_, machines_[static_cast<std::size_t>(rank())]) -
                             machines_.begin());
 }
 
 ProcessGroup& Context::local() {
-    if (!local_) local_ = world_->split(first_rank_here(), rank(), "local");
+    if (!local_) local_ = world_->split(first_rank_here("local()"), rank(), "local");
     return *local_;
 }
 
 ProcessGroup* Context::leaders() {
-    if (!leaders_) leaders_ = world_->split(first_rank_here() == rank() ? 0 : -1, rank(), "leaders");
+    if (!leaders_) leaders_ = world_->split(first_rank_here("leaders()") == rank() ? 0 : -1, rank(), "leaders");
     return leaders_->get();
 }
 

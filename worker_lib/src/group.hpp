@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/forks.hpp"
@@ -37,6 +38,10 @@ public:
     [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
+    /// Tells all ranks `value` over the store; what each has told, by rank. Collective, once per topic. Throws as
+    /// split() does, with `call` for what the absent did not call.
+    [[nodiscard]] std::vector<std::string> tell_all(std::string_view topic, std::string_view value,
+                                                    std::string_view call);
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
     void abort(std::string_view reason);
 

@@ -176,6 +176,13 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     return make_group(std::move(spec), backend_->kind());
 }
 
+std::vector<std::string> GroupImpl::tell_all(std::string_view topic, std::string_view value, std::string_view call) {
+    check_process();
+    refuse_if_aborted(spec_, *backend_, call);
+    const StoreWait on_board(*this, call, topic);
+    return exchange(spec_, topic, value, backend_.get(), call);
+}
+
 std::shared_ptr<WorkState> BackendImpl::transfer(TransferBatch batch) {
     throw Error(ErrorCode::Unavailable, fmt::format("{}: the {} backend has no send and recv so far",
                                                     describe(batch, batch.transfers.front()), to_string(kind())));

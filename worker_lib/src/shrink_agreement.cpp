@@ -202,7 +202,12 @@ void ShrinkAgreement::tell_who_is_there(const ShrinkWishes& wishes) {
 /// One that has never spoken here is gone if we know it. Who has might form a group, or has: it must have had the time
 /// to deny it, for our connection may be what is gone.
 Presence ShrinkAgreement::presence_of(int rank, const ShrinkWishes& wishes) const {
-    if (!wishes.contains(rank)) return backend_.state_of(rank).gone ? Presence::kGone : Presence::kThere;
+    const bool gone_for_us = backend_.state_of(rank).gone;
+    const bool has_formed = std::ranges::any_of(journal().formed(), [&](const ShrinkJournal::Formed& formed) {
+        return std::ranges::find(formed.excluded, rank) == formed.excluded.end();
+    });
+    if (!has_formed && !wishes.contains(rank)) return gone_for_us ? Presence::kGone : Presence::kThere;
+    if (!journal().ever_accused(rank)) return gone_for_us ? Presence::kDoubtful : Presence::kThere;
     const auto accused = journal().accused_since(rank);
     if (!accused) return Presence::kThere;
     return ddprun::Clock::now() - *accused >= kGrace ? Presence::kGone : Presence::kDoubtful;

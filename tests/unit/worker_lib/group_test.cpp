@@ -211,17 +211,19 @@ TEST_CASE("a split that the ranks name differently is refused", "[group][unit]")
     }
 }
 
-TEST_CASE("a split, and a reducer, do not wait for who is gone", "[group][unit]") {
+TEST_CASE("what all ranks call together does not wait for who is gone", "[group][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {2, 1}, {1, 1, 1}}));
-    const bool reducer = GENERATE(false, true);
+    const std::string what = GENERATE("'evaluation'", "'reducer'", "local()", "leaders()");
     const auto began = std::chrono::steady_clock::now();
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
         context.world().barrier().wait();
         if (context.rank() == 2) return;
         behind(gate, [&](Context& mine) {
-            if (reducer) GradientReducer(mine.world(), {{"a", 1}});
-            if (!reducer) (void)mine.world().split(0, 0, "evaluation");
+            if (what == "'evaluation'") (void)mine.world().split(0, 0, "evaluation");
+            if (what == "'reducer'") GradientReducer(mine.world(), {{"a", 1}});
+            if (what == "local()") (void)mine.local();
+            if (what == "leaders()") (void)mine.leaders();
         })(context);
     });
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
@@ -230,8 +232,8 @@ TEST_CASE("a split, and a reducer, do not wait for who is gone", "[group][unit]"
         INFO(errors[rank]->what());
         CHECK(errors[rank]->code() == ErrorCode::PeerLost);
         CHECK(errors[rank]->culprits() == Culprits{2});
-        CHECK_THAT(errors[rank]->what(), Catch::Contains("has left the group normally after operation #1") &&
-                                             Catch::Contains(reducer ? "'reducer'" : "'evaluation'"));
+        CHECK_THAT(errors[rank]->what(),
+                   Catch::Contains("has left the group normally after operation #1") && Catch::Contains(what));
     }
 }
 

@@ -35,6 +35,9 @@ TEST_CASE("keys and counters go through the job's store", "[store_adapter][unit]
     CHECK(store->add("count", 2) == 2);
     CHECK(other->add("count", -5) == -3);
     CHECK(store->local_address() == "127.0.0.1");
+    CHECK(store->set_once("once", "first") == "first");
+    CHECK(other->set_once("once", "second") == "first");
+    CHECK(other->get("once", seconds(5)) == "first");
 }
 
 TEST_CASE("a thread that waits for a key does not keep others from the store", "[store_adapter][unit]") {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddp/process_group.hpp"
@@ -65,12 +66,10 @@ public:
     [[nodiscard]] ProcessGroup* leaders();
 
 private:
-    [[nodiscard]] int first_rank_here();
+    [[nodiscard]] int first_rank_here(std::string_view call);
 
     Environment environment_;
     std::shared_ptr<Store> store_;
-    InitOptions options_;
-    std::int64_t init_ = 1;  ///< how often this rank has made a Context in this generation
     std::unique_ptr<ProcessGroup> world_;
     std::vector<std::string> machines_;  ///< by rank; empty until somebody wants to know
     std::unique_ptr<ProcessGroup> local_;
