@@ -79,21 +79,24 @@ private:
     std::string sizes_complaint() const {
         const std::size_t in = operation_.buffer.count;
         const std::size_t out = operation_.output->count;
-        const auto expect = [](std::string_view name, std::size_t count, std::size_t expected, std::string why) {
+        const auto expect = [](std::string_view name, std::size_t count, std::size_t expected, const auto& why) {
             if (count == expected) return std::string();
-            return fmt::format("the {} has {} elements and needs {}: {}", name, count, expected, why);
+            return fmt::format("the {} has {} elements and needs {}: {}", name, count, expected, why());
         };
-        const auto times = [&](std::size_t part) { return fmt::format("{} for each of {} ranks", part, ranks_); };
+        const auto says = [](std::string_view text) { return [text] { return text; }; };
+        const auto times = [&](std::size_t part) {
+            return [this, part] { return fmt::format("{} for each of {} ranks", part, ranks_); };
+        };
         if (operation_.part().count > most_elements(operation_.part().dtype) / ranks_ && needs_whole()) {
-            return fmt::format("the whole, {}, is more than memory can hold", times(operation_.part().count));
+            return fmt::format("the whole, {}, is more than memory can hold", times(operation_.part().count)());
         }
-        const std::string whole = "the sum of the counts";
-        const std::string own = fmt::format("the count of rank {}", rank_);
+        const auto whole = says("the sum of the counts");
+        const auto own = [&] { return fmt::format("the count of rank {}", rank_); };
         const auto& counts = operation_.counts;
         std::string text;
         switch (operation_.kind) {
             case OpKind::kAllReduce:
-            case OpKind::kReduce: return gets() ? expect("output", out, in, "as many as the input") : "";
+            case OpKind::kReduce: return gets() ? expect("output", out, in, says("as many as the input")) : "";
             case OpKind::kReduceScatter: return expect("input", in, ranks_ * out, times(out));
             case OpKind::kAllGather:
             case OpKind::kGather: return gets() ? expect("output", out, ranks_ * in, times(in)) : "";
@@ -109,12 +112,12 @@ private:
                 if (in % ranks_ != 0) {
                     return fmt::format("the input of {} elements does not divide into parts for {} ranks", in, ranks_);
                 }
-                return expect("output", out, in, "as many as the input");
+                return expect("output", out, in, says("as many as the input"));
             case OpKind::kAllToAllV:
-                text = expect("input", in, *sum(counts, ranks_), "the sum of the counts to send");
+                text = expect("input", in, *sum(counts, ranks_), says("the sum of the counts to send"));
                 if (!text.empty()) return text;
                 return expect("output", out, *sum(operation_.receive_counts, ranks_),
-                              "the sum of the counts to receive");
+                              says("the sum of the counts to receive"));
             case OpKind::kBroadcast:
             case OpKind::kBarrier: break;
         }

@@ -1,5 +1,9 @@
 #include "worker_lib/src/native/waiter.hpp"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -9,6 +13,8 @@
 
 #include "tests/catch.hpp"
 #include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/native/quiet_thread.hpp"
+#include "worker_lib/src/native/short_turns.hpp"
 
 using ddp::detail::Control;
 using ddp::detail::Waiter;
@@ -109,4 +115,20 @@ TEST_CASE("where ranks share cores each says on which it is", "[native][unit]") 
     ddp::detail::Node node("world", std::move(ranks), 0);
     node.open({}, {});
     CHECK((segment->control().core.load() > 0) == crowded);
+}
+
+TEST_CASE("the library's threads take short turns where the kernel has them, the trainer's keep theirs",
+          "[native][unit]") {
+    const auto turn_of_this_thread = [] {
+        std::array<std::uint64_t, 6> attributes{};  // struct sched_attr; the fourth word is the turn, in ns
+        const bool known = ::syscall(SYS_sched_getattr, 0, attributes.data(), sizeof attributes, 0) == 0;
+        return known ? attributes[3] : 0;
+    };
+    const auto usual = turn_of_this_thread();
+    std::uint64_t turn = 0;
+    ddp::detail::start_quiet_thread("ddp-test", [&] { turn = turn_of_this_thread(); }).join();
+    if (usual == 0) WARN("SKIPPED: this kernel has one length of turns for all (Linux 6.12 has others)");
+    using std::chrono::nanoseconds;
+    CHECK(nanoseconds(turn) == (usual == 0 ? nanoseconds(0) : nanoseconds(ddp::detail::kShortTurn)));
+    CHECK(turn_of_this_thread() == usual);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/signals_blocked.hpp"
+#include "worker_lib/src/native/short_turns.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
 namespace ddp::detail {
@@ -17,7 +18,10 @@ template <typename Function>
 [[nodiscard]] std::thread start_quiet_thread(const char* name, Function function) {
     const ddprun::SignalsBlocked blocked;
     try {
-        std::thread thread(std::move(function));
+        std::thread thread([function = std::move(function)]() mutable {
+            take_short_turns();
+            function();
+        });
         ::pthread_setname_np(thread.native_handle(), name);
         return thread;
     } catch (const std::system_error& error) {
