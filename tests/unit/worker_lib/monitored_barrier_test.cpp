@@ -101,7 +101,7 @@ TEST_CASE("a monitored barrier does not wait for who is gone", "[barrier][unit]"
 TEST_CASE("a monitored barrier is passed even if the last to come dies before it says so", "[barrier][unit]") {
     const auto errors = errors_of({.ranks_per_node = {3}}, [](Context& context) {
         context.world().barrier().wait();
-        if (context.rank() != 2) return context.world().monitored_barrier(milliseconds(1'000));
+        if (context.rank() != 2) return context.world().monitored_barrier(milliseconds(3'000));
         // As far as rank 2 comes: its card and its count, but not the word that all have come.
         Store& store = context.store();
         const std::string prefix = "ddp/0/world/monitored/1/";
