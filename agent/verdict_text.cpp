@@ -36,11 +36,11 @@ std::string quoted(std::string_view text) {
 std::string_view advice_for_kill(OomKill oom) {
     switch (oom) {
         case OomKill::kYes:
-            return "Memory ran out there: `dmesg | grep -i oom` on that host says how much each process had. Give the job "
-                   "more memory, or each worker less data at a time.";
+            return "Memory ran out there: `dmesg | grep -i oom` on that host says how much each process had. Give the "
+                   "job more memory, or each worker less data at a time.";
         case OomKill::kNo:
-            return "Somebody sent it: a user, a scheduler, or the program itself. It was neither ddprun nor the kernel's "
-                   "out-of-memory killer.";
+            return "Somebody sent it: a user, a scheduler, or the program itself. It was neither ddprun nor the "
+                   "kernel's out-of-memory killer.";
         case OomKill::kMaybe:
         case OomKill::kUnknown: break;
     }

@@ -31,8 +31,8 @@ struct StallVerdict {
     int waiter = -1;              ///< the rank that is in it, for each counts its own; of a collective -1
 };
 
-/// `boards`: at most one per rank; ranks may be missing, or have shown nothing but their host. `patience`: who has been in an operation for less is not
-/// stuck.
+/// `boards`: at most one per rank; ranks may be missing, or have shown nothing but their host. `patience`: who has been
+/// in an operation for less is not stuck.
 [[nodiscard]] StallVerdict judge(const std::vector<RankBoard>& boards, std::chrono::nanoseconds patience);
 
 /// "rank 3", "ranks 0-3, 8, 10-12", "ranks 0, 2, … (500)": at most eight ranges. Sorted, without duplicates.

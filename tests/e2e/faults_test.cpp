@@ -11,15 +11,17 @@ namespace {
 constexpr int kSteps = 300;  // long enough that a kill lands in the middle on a fast machine too
 
 e2e::Training long_training(const e2e::Sandbox& sandbox, std::vector<std::string> launch, const std::string& name) {
-    return {.launch = std::move(launch), .steps = kSteps, .checkpoint_dir = (sandbox.path() / (name + ".ckpt")).string(),
-            .checkpoint_every = 10, .losses = sandbox.path() / name};
+    return {.launch = std::move(launch),
+            .steps = kSteps,
+            .checkpoint_dir = (sandbox.path() / (name + ".ckpt")).string(),
+            .checkpoint_every = 10,
+            .losses = sandbox.path() / name};
 }
 
 /// Waits until the job has trained `step` steps; fails the test when it ends before.
 void reach_step(e2e::Process& job, const e2e::Training& training, int step) {
-    const bool reached = e2e::eventually(e2e::Seconds(90), [&] {
-        return e2e::read_losses(training.losses).contains(step) || !job.running();
-    });
+    const bool reached = e2e::eventually(
+        e2e::Seconds(90), [&] { return e2e::read_losses(training.losses).contains(step) || !job.running(); });
     INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
     REQUIRE(reached);
     REQUIRE(job.running());
@@ -29,7 +31,8 @@ void reach_step(e2e::Process& job, const e2e::Training& training, int step) {
 
 TEST_CASE("after a worker is killed all restart from the checkpoint and the curve continues bit for bit", "[e2e]") {
     const e2e::Sandbox sandbox("worker-killed");
-    const std::vector<std::string> launch{"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes", "--max-restarts", "1"};
+    const std::vector<std::string> launch{"--nnodes",       "2", "--nproc_per_node", "4", "--local-nodes",
+                                          "--max-restarts", "1"};
     const e2e::Training calm = long_training(sandbox, launch, "calm");
     REQUIRE(e2e::run(sandbox, e2e::command_of(calm)).status.exit_code() == 0);
 
@@ -44,17 +47,18 @@ TEST_CASE("after a worker is killed all restart from the checkpoint and the curv
     INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
     CHECK(code == 0);
     CHECK(e2e::final_json(job.out()).at("restarts").to_number<int>() == 1);
-    CHECK_THAT(job.err(), Catch::Contains("(rank 5 on node1 was killed by SIGKILL; ") && Catch::Contains(" waited for it ") &&
-                              !Catch::Contains("DEAD rank"));
+    CHECK_THAT(job.err(), Catch::Contains("(rank 5 on node1 was killed by SIGKILL; ") &&
+                              Catch::Contains(" waited for it ") && !Catch::Contains("DEAD rank"));
     CHECK(e2e::read_losses(disturbed.losses) == e2e::read_losses(calm.losses));
     CHECK(e2e::read_losses(calm.losses).size() == kSteps);
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("without a restart left a killed worker ends the job with its rank, host and signal and exit code 137", "[e2e]") {
+TEST_CASE("without a restart left a killed worker ends the job with its rank, host and signal and exit code 137",
+          "[e2e]") {
     const e2e::Sandbox sandbox("no-restart");
-    const e2e::Training training =
-        long_training(sandbox, {"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes", "--max-restarts", "0"}, "losses");
+    const e2e::Training training = long_training(
+        sandbox, {"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes", "--max-restarts", "0"}, "losses");
     e2e::Process job(sandbox, e2e::command_of(training));
     reach_step(job, training, 5);
     const auto victim = e2e::worker(sandbox, 3);
@@ -68,7 +72,8 @@ TEST_CASE("without a restart left a killed worker ends the job with its rank, ho
     CHECK_THAT(job.err(), Catch::Contains("SIGKILL"));
     CHECK_THAT(job.err(), Catch::Contains("node0"));
     // What it did, although nobody asked it before it was killed.
-    CHECK_THAT(job.err(), Catch::Contains("\nDEAD rank 3 (node node0, killed by SIGKILL): ") && Catch::Contains("'world"));
+    CHECK_THAT(job.err(),
+               Catch::Contains("\nDEAD rank 3 (node node0, killed by SIGKILL): ") && Catch::Contains("'world"));
     CHECK_THAT(job.err(), Catch::Contains(" waited for it ") && !Catch::Contains("at its end"));
     CHECK(sandbox.leftovers() == "");
 }
@@ -93,7 +98,7 @@ TEST_CASE("when one of three nodes dies as a whole the other two go on and finis
     CHECK(e2e::read_losses(training.losses).size() == kSteps);
     // The others' trainers have failed of it, and sooner than it was known.
     CHECK_THAT(job.err(), Catch::Contains("restart 1: 4 workers on 2 nodes (node node1 was lost") &&
-                                  !Catch::Contains("exited with code"));
+                              !Catch::Contains("exited with code"));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -113,7 +118,8 @@ TEST_CASE("an agent that is killed leaves no worker behind", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a guard that is killed takes its agent and workers along, and so does the launcher of emulated nodes", "[e2e]") {
+TEST_CASE("a guard that is killed takes its agent and workers along, and so does the launcher of emulated nodes",
+          "[e2e]") {
     const std::string victim = GENERATE(as<std::string>(), "guard", "launcher");
     CAPTURE(victim);
     const e2e::Sandbox sandbox("guard-killed");

@@ -9,53 +9,13 @@
 #include <random>
 #include <vector>
 
-#include "agent/board/process_state.hpp"
-#include "agent/board/stall_watch.hpp"
-#include "agent/board/worker_board.hpp"
-#include "common/board_layout.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/backend.hpp"
+#include "tests/unit/agent/board_rig.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
 using coordinator::BoardView;
 using ddp::detail::take_board;
-
-namespace {
-
-/// A board with its writer, as if this process were the worker.
-struct Rig {
-    Rig() : agent(WorkerBoard::make().value()) {
-        std::string problem;
-        memory = take_board(agent.descriptor(), problem);
-        REQUIRE(problem == "");
-        writer.emplace(*memory);
-    }
-    ~Rig() { ::munmap(memory, sizeof *memory); }
-    Rig(const Rig&) = delete;
-    Rig& operator=(const Rig&) = delete;
-
-    ddp::detail::BoardGroup add(const std::string& name, std::vector<int> members) {
-        ddp::detail::GroupSpec spec;
-        spec.name = name;
-        spec.members = std::move(members);
-        return writer->add(spec);
-    }
-    ddp::detail::BoardTicket queue(const ddp::detail::BoardGroup& group, std::uint64_t seq, std::string tag = {}) {
-        ddp::detail::Operation operation;
-        operation.kind = ddp::detail::OpKind::kAllReduce;
-        operation.buffer.count = 4 + seq;
-        operation.seq = seq;
-        operation.tag = std::move(tag);
-        return writer->queue(operation, group, Clock::now());
-    }
-
-    WorkerBoard agent;
-    board::Board* memory = nullptr;
-    std::optional<ddp::detail::Board> writer;
-};
-
-}  // namespace
 
 TEST_CASE("the agent reads what the library writes: queued, begun, done and failed operations, members, phase",
           "[agent]") {
@@ -302,93 +262,6 @@ TEST_CASE("the second program of a worker takes the board that the first has lef
     ::munmap(memory, sizeof *memory);
 }
 
-TEST_CASE("an operation that takes too long is reported once, and the next one again", "[agent]") {
-    using namespace std::chrono_literals;
-    StallWatch watch(10s);
-    BoardView view;
-    view.written = true;
-    view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 3, 3, 2});
-    coordinator::BoardOperation& operation = view.operations.emplace_back();
-    operation.id = 30;
-    operation.seq = 3;
-    operation.group = 0;
-    CHECK_FALSE(watch.look(Rank{1}, view));  // queued only
-    operation.started_ago = operation.waited_ago = 9s;
-    CHECK_FALSE(watch.look(Rank{1}, view));
-    operation.started_ago = 11s;
-    CHECK_FALSE(watch.look(Rank{1}, view));  // nobody has waited for so long
-    operation.waited_ago = 12s;
-    const auto report = watch.look(Rank{1}, view);
-    REQUIRE(report);
-    CHECK(watch.look(Rank{1}, view));  // nobody has heard it yet
-    watch.told(Rank{1}, view);
-    CHECK(*report == coordinator::Stalled{Generation{0}, Rank{1}, "world", 3, 0, 11s});
-    CHECK_FALSE(watch.look(Rank{1}, view));
-    CHECK(watch.look(Rank{2}, view));
-    operation.id = 31;
-    CHECK(watch.look(Rank{1}, view));
-    watch.told(Rank{1}, view);
-    operation.ended_ago = 1s;
-    CHECK_FALSE(watch.look(Rank{1}, view));
-    operation.ended_ago.reset();
-    CHECK_FALSE(StallWatch(0s).look(Rank{1}, view));
-    watch.reset();
-    CHECK(watch.look(Rank{1}, view));
-    CHECK(watch.interval() == 1s);
-    CHECK(StallWatch(1s).interval() == 250ms);
-    CHECK(StallWatch(0s).interval() == 1s);  // it still looks for deadlines that have passed
-}
-
-TEST_CASE("what has failed by its deadline is reported once, whatever the warning, and not when that is long past",
-          "[agent]") {
-    using namespace std::chrono_literals;
-    Rig rig;
-    const auto world = rig.add("world", {0, 1});
-    const auto first = rig.queue(world, 1);
-    const auto second = rig.queue(world, 2);
-    first.started();
-    first.ended(false, true);
-    second.started();
-    second.ended(false);
-    StallWatch off(0s);
-    BoardView view = rig.agent.view(0);
-    REQUIRE(view.operations.size() == 2);
-    CHECK(view.operations[0].timed_out);
-    CHECK_FALSE(view.operations[1].timed_out);
-    const auto report = off.look(Rank{1}, view);
-    REQUIRE(report);
-    CHECK(report->timed_out);
-    CHECK(report->seq == 1);
-    off.told(Rank{1}, view);
-    CHECK_FALSE(off.look(Rank{1}, view));
-    view.operations[0].ended_ago = 11s;
-    CHECK_FALSE(StallWatch(0s).look(Rank{1}, view));
-}
-
-TEST_CASE("an old operation in hand does not hide that a worker is stuck in another one", "[agent]") {
-    using namespace std::chrono_literals;
-    StallWatch watch(10s);
-    BoardView view;
-    view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 3, 3, 2});
-    const auto begun = [&](std::uint64_t id, std::chrono::nanoseconds ago) {
-        coordinator::BoardOperation& operation = view.operations.emplace_back();
-        operation.id = operation.seq = id;
-        operation.group = 0;
-        operation.started_ago = operation.waited_ago = ago;
-    };
-    begun(1, 3h);
-    CHECK(watch.look(Rank{1}, view)->seq == 1);
-    watch.told(Rank{1}, view);
-    begun(183, 5s);
-    begun(184, 4s);
-    CHECK_FALSE(watch.look(Rank{1}, view));
-    view.operations[1].started_ago = view.operations[1].waited_ago = 12s;
-    view.operations[2].started_ago = view.operations[2].waited_ago = 11s;
-    CHECK(watch.look(Rank{1}, view)->seq == 183);
-    watch.told(Rank{1}, view);
-    CHECK_FALSE(watch.look(Rank{1}, view));
-}
-
 TEST_CASE("of thousands in hand few are shown, collectives first, and control characters stay on the board",
           "[agent]") {
     Rig rig;
@@ -407,16 +280,4 @@ TEST_CASE("of thousands in hand few are shown, collectives first, and control ch
     CHECK(std::ranges::count(view.operations, "a?b", &coordinator::BoardOperation::tag) == 1);
     CHECK(view.groups[0].name == "world?exit code: 0");
     CHECK(rig.agent.view(0).operations.size() == 101);
-}
-
-TEST_CASE("the state of a process is told from the kernel's letter, whatever its name", "[agent]") {
-    CHECK(parse_process_state("71 (train) S 70 71") == "running");
-    CHECK(parse_process_state("71 (a) T (b) R 70") == "running");
-    CHECK(parse_process_state("71 (train) T 70") == "stopped");
-    CHECK(parse_process_state("71 (train) t 70") == "stopped");
-    CHECK(parse_process_state("71 (train) D 70") == "in the kernel");
-    CHECK(parse_process_state("71 (train) Z 70") == "ended");
-    CHECK(parse_process_state("") == "unknown");  // a /proc that shows nothing does not say that it has ended
-    CHECK(parse_process_state("71 (train) ") == "unknown");
-    CHECK(process_state(::getpid()) == "running");
 }

@@ -5,7 +5,7 @@
 
 #include "agent/oom.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/launcher/temp_dir.hpp"
+#include "tests/temporary_directory.hpp"
 
 using namespace ddprun::agent;
 using ddprun::coordinator::OomKill;
@@ -19,7 +19,7 @@ public:
     [[nodiscard]] const std::filesystem::path& path() const { return folder_.path(); }
 
 private:
-    TempDir folder_;
+    TemporaryDirectory folder_;
 };
 
 std::string events(int kills) {

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "tests/catch.hpp"
-#include "tests/unit/launcher/temp_dir.hpp"
+#include "tests/temporary_directory.hpp"
 
 using namespace ddprun;
 using namespace ddprun::launcher;
@@ -155,7 +155,7 @@ TEST_CASE("the ready line is read strictly", "[launcher][unit]") {
 }
 
 TEST_CASE("the daemon is nobody's child, and its end is seen", "[launcher][unit]") {
-    const TempDir temp;
+    const TemporaryDirectory temp;
     const std::filesystem::path fifo = temp.path() / "until";
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
     // Says its pid as the run id, then runs until the fifo is opened and closed at our end.
@@ -175,7 +175,7 @@ TEST_CASE("the daemon is nobody's child, and its end is seen", "[launcher][unit]
 }
 
 TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][unit]") {
-    const TempDir temp;
+    const TemporaryDirectory temp;
     const auto ends = start_daemon(request_for(temp.file("ends", "#!/bin/sh\nexit 1\n", 0755)));
     REQUIRE_FALSE(ends.has_value());
     CHECK(ends.error().code == Errc::kClosed);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/catch.hpp"
-#include "tests/unit/launcher/temp_dir.hpp"
+#include "tests/temporary_directory.hpp"
 
 using namespace ddprun;
 using namespace ddprun::launcher;
@@ -15,7 +15,7 @@ namespace {
 
 /// Two folders of a PATH, and the one of ddprun itself.
 struct Folders {
-    TempDir temp;
+    TemporaryDirectory temp;
     std::filesystem::path a = temp.path() / "a";
     std::filesystem::path b = temp.path() / "b";
     std::filesystem::path own = temp.path() / "own";

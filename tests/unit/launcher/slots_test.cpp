@@ -3,12 +3,12 @@
 #include "launcher/slots.hpp"
 
 #include "tests/catch.hpp"
-#include "tests/unit/launcher/temp_dir.hpp"
+#include "tests/temporary_directory.hpp"
 
 using namespace ddprun::launcher;
 
 TEST_CASE("GPUs are counted by device file and narrowed by CUDA_VISIBLE_DEVICES", "[launcher][unit]") {
-    const TempDir devices;
+    const TemporaryDirectory devices;
     CHECK(this_machine({}, devices.path()).gpus == 0);
     CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", "0,1"}}, devices.path()).gpus == 0);
     for (const char* name : {"nvidia0", "nvidia1", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia"}) devices.file(name, "", 0600);

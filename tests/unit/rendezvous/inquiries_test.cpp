@@ -1,105 +1,16 @@
-// What the daemon asks when a worker is stuck, or a ddpctl looks.
+// What the daemon asks when a worker is stuck, has failed or was killed.
 #include <chrono>
 #include <string>
 #include <vector>
 
-#include "rendezvous/daemon/inquiries.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/rendezvous/inquiries_fixture.hpp"
 
 using namespace ddprun;
 using namespace ddprun::coordinator;
 using namespace ddprun::daemon;
 using namespace std::chrono_literals;
 using Catch::Contains;
-
-namespace {
-
-const TimePoint kStart{1h};
-constexpr InspectorId kInspector{7};
-
-/// Two nodes of two workers each, generation 5, ranks 0-1 on "a" and 2-3 on "b".
-State running() {
-    State state{Config{.run_id = "run"}};
-    state.phase = Phase::kRunning;
-    state.generation = state.group.generation = Generation{5};
-    int base = 0;
-    for (const char* name : {"a", "b"}) {
-        Node& node = state.nodes[name];
-        node.join.host = name;
-        node.join.slots = 2;
-        node.join.boards = true;
-        Member& member = state.group.members[name];
-        member.assignment.generation = Generation{5};
-        member.assignment.rank_base = base;
-        member.assignment.world_size = 4;
-        base += 2;
-    }
-    return state;
-}
-
-RankBoard board(int rank, bool waits) {
-    RankBoard board;
-    board.rank = Rank{rank};
-    board.host = rank < 2 ? "a" : "b";
-    board.process = "running";
-    board.view.written = true;
-    board.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, waits ? 1u : 0u, waits ? 1u : 0u, 0});
-    if (waits) {
-        BoardOperation& operation = board.view.operations.emplace_back();
-        operation.id = operation.seq = 1;
-        operation.group = 0;
-        operation.op = "barrier";
-        operation.started_ago = operation.waited_ago = 31s;
-    }
-    return board;
-}
-
-Stalled stall(std::uint64_t seq = 1) { return {Generation{5}, Rank{0}, "world", seq, 0, 31s}; }
-
-template <typename Message>
-std::vector<std::pair<NodeId, Message>> to_agents(const InquiryActions& actions) {
-    std::vector<std::pair<NodeId, Message>> result;
-    for (const InquiryAction& action : actions) {
-        const auto* to_agent = std::get_if<ToAgent>(&action);
-        if (to_agent == nullptr) continue;
-        if (const auto* message = std::get_if<Message>(&to_agent->message))
-            result.emplace_back(to_agent->node, *message);
-    }
-    return result;
-}
-
-const Inspected* inspected(const InquiryActions& actions) {
-    for (const InquiryAction& action : actions) {
-        const auto* answer = std::get_if<ToInspector>(&action);
-        if (answer == nullptr) continue;
-        if (const auto* end = std::get_if<Inspected>(&answer->message)) return end;
-    }
-    return nullptr;
-}
-
-ShownBoard shown(std::uint64_t request, int rank, bool waits, bool last) {
-    return {Generation{5}, request, last, board(rank, waits)};
-}
-
-InquiryActions show(Inquiries& inquiries, const State& state, const NodeId& from, const ShownBoard& board,
-                    TimePoint now = kStart) {
-    return inquiries.shown(state, from, board, now);
-}
-
-/// All four ranks answer; rank 3 has not come.
-InquiryActions answer(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
-                      int late = 3) {
-    const auto asked = to_agents<ShowBoards>(question);
-    REQUIRE(asked.size() == 2);
-    InquiryActions end;
-    for (int rank = 0; rank < 4; ++rank) {
-        end = show(inquiries, state, rank < 2 ? "a" : "b",
-                   shown(asked[0].second.request, rank, rank != late, rank % 2 == 1), now);
-    }
-    return end;
-}
-
-}  // namespace
 
 TEST_CASE("a stall is asked about once, of every node, and the verdict goes to all of them", "[daemon]") {
     Inquiries inquiries;
@@ -202,22 +113,6 @@ TEST_CASE("in a group that only sends and receives a later stall of the same ran
     CHECK(stalls(3, kStart + 1h, true));          // … and told if it does not end
 }
 
-TEST_CASE("ddpctl gets few operations of each when it asks for all, and an answer when the workers start again",
-          "[daemon]") {
-    Inquiries inquiries;
-    State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 2'000}, kStart));
-    REQUIRE(asked.size() == 2);
-    CHECK(asked[0].second.operations == 16);
-    CHECK(inquiries.is_open(kInspector));
-    state.group.generation = Generation{6};
-    const InquiryActions end = inquiries.tick(state, kStart);
-    REQUIRE(inspected(end) != nullptr);
-    CHECK(inspected(end)->world_size == 4);
-    CHECK_THAT(inspected(end)->verdict, Contains("started again meanwhile"));
-    CHECK_FALSE(inquiries.is_open(kInspector));
-}
-
 TEST_CASE("a stall that is over when the boards have come is not told, and one of another generation not asked about",
           "[daemon]") {
     Inquiries inquiries;
@@ -232,64 +127,6 @@ TEST_CASE("a stall that is over when the boards have come is not told, and one o
     CHECK(show(inquiries, state, "b", shown(asked[0].second.request, 2, false, true)).empty());
     state.group.generation = Generation{6};
     CHECK(inquiries.stalled(state, "a", stall(), kStart).empty());
-}
-
-TEST_CASE("a node that does not answer in time, is gone or is an older ddprun does not hold the answer up",
-          "[daemon]") {
-    Inquiries inquiries;
-    State state = running();
-    const auto how = GENERATE(as<std::string>(), "late", "gone", "older");
-    CAPTURE(how);
-    if (how == "older") state.nodes.at("b").join.boards = false;
-    const InquiryActions asked = inquiries.inspect(state, kInspector, {1, {}, 16}, kStart);
-    const auto questions = to_agents<ShowBoards>(asked);
-    REQUIRE(questions.size() == (how == "older" ? 1 : 2));
-    const std::uint64_t request = questions[0].second.request;
-    (void)show(inquiries, state, "a", shown(request, 0, true, false));
-    InquiryActions end = show(inquiries, state, "a", shown(request, 1, true, true));
-    if (how != "older") {
-        CHECK(inspected(end) == nullptr);
-        CHECK(inquiries.tick(state, kStart + 1s).empty());
-        if (how == "gone") state.nodes.at("b").link = Link::kLost;
-        end = inquiries.tick(state, kStart + (how == "gone" ? 1s : 3s));
-    }
-    const Inspected* answer = inspected(end);
-    REQUIRE(answer != nullptr);
-    CHECK(answer->silent == std::vector<std::string>{"b"});
-    CHECK(answer->world_size == 4);
-    CHECK_THAT(answer->verdict, Contains("WAITING for ranks 2-3 (node b), which have shown no board"));
-    CHECK(inquiries.tick(state, kStart + 10s).empty());
-    CHECK(show(inquiries, state, "b", shown(request, 2, true, true)).empty());  // too late
-}
-
-TEST_CASE("ddpctl is passed every board, of one rank alone if it asks for that, and told when no workers run",
-          "[daemon]") {
-    Inquiries inquiries;
-    State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, Rank{2}, 2'000}, kStart));
-    REQUIRE(asked.size() == 1);
-    CHECK(asked[0].first == "b");
-    CHECK(asked[0].second.rank == Rank{2});
-    CHECK(asked[0].second.operations == 2'000);
-    // What a node shows of another node's rank is not believed.
-    CHECK(show(inquiries, state, "b", shown(asked[0].second.request, 0, true, false)).empty());
-    const InquiryActions end = show(inquiries, state, "b", shown(asked[0].second.request, 2, true, true));
-    REQUIRE(end.size() == 2);
-    CHECK(std::get<ShownBoard>(std::get<ToInspector>(end[0]).message).board.rank == Rank{2});
-    CHECK(inspected(end)->verdict == "");
-    CHECK(inspected(end)->silent.empty());
-
-    CHECK(inspected(inquiries.inspect(state, kInspector, {1, Rank{9}, 1}, kStart)) != nullptr);  // there is none
-    const auto again = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
-    inquiries.forget(kInspector);
-    CHECK(show(inquiries, state, "b", shown(again[0].second.request, 2, true, true)).empty());
-
-    state.phase = Phase::kGathering;
-    state.told.reason = "1 of 2 nodes are here";
-    const InquiryActions none = inquiries.inspect(state, kInspector, {1, {}, 16}, kStart);
-    REQUIRE(inspected(none) != nullptr);
-    CHECK(inspected(none)->world_size == 0);
-    CHECK(inspected(none)->verdict == "no workers run: 1 of 2 nodes are here");
 }
 
 TEST_CASE("a failure by a deadline is judged at once and once, whatever else is asked about", "[daemon]") {
@@ -371,16 +208,4 @@ TEST_CASE("of a worker that was killed is asked what it was in, once, and who wa
     CHECK(inquiries.failed(state, kStart).empty());
     failure.rank = Rank{0};
     CHECK_FALSE(inquiries.failed(state, kStart).empty());  // but now another one is taken for the cause
-}
-
-TEST_CASE("a job that goes on is said to", "[daemon]") {
-    Inquiries inquiries;
-    const State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
-    const std::uint64_t request = asked[0].second.request;
-    InquiryActions end;
-    for (int rank = 0; rank < 4; ++rank)
-        end = show(inquiries, state, rank < 2 ? "a" : "b", shown(request, rank, false, rank % 2 == 1));
-    REQUIRE(inspected(end) != nullptr);
-    CHECK(inspected(end)->verdict == "GOING ON: no rank has been in one operation for 5 s");
 }

@@ -6,8 +6,8 @@
 
 #include "ddp/checkpoint.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/temporary_directory.hpp"
 #include "tests/unit/worker_lib/world_errors.hpp"
 #include "worker_lib/src/reducer/agreement.hpp"
 

@@ -8,8 +8,8 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/temporary_directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
 
 using Catch::Contains;

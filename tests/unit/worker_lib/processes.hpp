@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "common/unique_fd.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/leaks.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/temporary_directory.hpp"
 
 namespace ddp::testing {
 

@@ -6,9 +6,9 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/reducer_world.hpp"
-#include "tests/unit/worker_lib/temporary_directory.hpp"
 
 using Catch::Contains;
 using ddp::detail::timeline_file;

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/temporary_directory.hpp"
+#include "tests/temporary_directory.hpp"
 #include "train/loss_log.hpp"
 #include "train/options.hpp"
 #include "train/progress.hpp"

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/temporary_directory.hpp"
 #include "train/batches.hpp"
 #include "train/loss_log.hpp"
 #include "train/text.hpp"

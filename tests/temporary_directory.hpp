@@ -2,6 +2,7 @@
 // A directory of its own for a test, gone with everything in it when the test ends.
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -25,6 +26,14 @@ public:
     TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    /// Writes a file there, with its folders; returns its path.
+    std::filesystem::path file(const std::string& name, const std::string& contents, mode_t mode) const {
+        const std::filesystem::path path = path_ / name;
+        std::filesystem::create_directories(path.parent_path());
+        std::ofstream(path, std::ios::binary) << contents;
+        ::chmod(path.c_str(), mode);
+        return path;
+    }
     [[nodiscard]] std::set<std::string> names() const {
         std::set<std::string> result;
         for (const auto& entry : std::filesystem::directory_iterator(path_))

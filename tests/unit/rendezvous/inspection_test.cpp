@@ -1,0 +1,99 @@
+// What a ddpctl that looks is told.
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/inquiries_fixture.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using namespace ddprun::daemon;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+TEST_CASE("ddpctl gets few operations of each when it asks for all, and an answer when the workers start again",
+          "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 2'000}, kStart));
+    REQUIRE(asked.size() == 2);
+    CHECK(asked[0].second.operations == 16);
+    CHECK(inquiries.is_open(kInspector));
+    state.group.generation = Generation{6};
+    const InquiryActions end = inquiries.tick(state, kStart);
+    REQUIRE(inspected(end) != nullptr);
+    CHECK(inspected(end)->world_size == 4);
+    CHECK_THAT(inspected(end)->verdict, Contains("started again meanwhile"));
+    CHECK_FALSE(inquiries.is_open(kInspector));
+}
+
+TEST_CASE("a node that does not answer in time, is gone or is an older ddprun does not hold the answer up",
+          "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    const auto how = GENERATE(as<std::string>(), "late", "gone", "older");
+    CAPTURE(how);
+    if (how == "older") state.nodes.at("b").join.boards = false;
+    const InquiryActions asked = inquiries.inspect(state, kInspector, {1, {}, 16}, kStart);
+    const auto questions = to_agents<ShowBoards>(asked);
+    REQUIRE(questions.size() == (how == "older" ? 1 : 2));
+    const std::uint64_t request = questions[0].second.request;
+    (void)show(inquiries, state, "a", shown(request, 0, true, false));
+    InquiryActions end = show(inquiries, state, "a", shown(request, 1, true, true));
+    if (how != "older") {
+        CHECK(inspected(end) == nullptr);
+        CHECK(inquiries.tick(state, kStart + 1s).empty());
+        if (how == "gone") state.nodes.at("b").link = Link::kLost;
+        end = inquiries.tick(state, kStart + (how == "gone" ? 1s : 3s));
+    }
+    const Inspected* answer = inspected(end);
+    REQUIRE(answer != nullptr);
+    CHECK(answer->silent == std::vector<std::string>{"b"});
+    CHECK(answer->world_size == 4);
+    CHECK_THAT(answer->verdict, Contains("WAITING for ranks 2-3 (node b), which have shown no board"));
+    CHECK(inquiries.tick(state, kStart + 10s).empty());
+    CHECK(show(inquiries, state, "b", shown(request, 2, true, true)).empty());  // too late
+}
+
+TEST_CASE("ddpctl is passed every board, of one rank alone if it asks for that, and told when no workers run",
+          "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, Rank{2}, 2'000}, kStart));
+    REQUIRE(asked.size() == 1);
+    CHECK(asked[0].first == "b");
+    CHECK(asked[0].second.rank == Rank{2});
+    CHECK(asked[0].second.operations == 2'000);
+    // What a node shows of another node's rank is not believed.
+    CHECK(show(inquiries, state, "b", shown(asked[0].second.request, 0, true, false)).empty());
+    const InquiryActions end = show(inquiries, state, "b", shown(asked[0].second.request, 2, true, true));
+    REQUIRE(end.size() == 2);
+    CHECK(std::get<ShownBoard>(std::get<ToInspector>(end[0]).message).board.rank == Rank{2});
+    CHECK(inspected(end)->verdict == "");
+    CHECK(inspected(end)->silent.empty());
+
+    CHECK(inspected(inquiries.inspect(state, kInspector, {1, Rank{9}, 1}, kStart)) != nullptr);  // there is none
+    const auto again = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    inquiries.forget(kInspector);
+    CHECK(show(inquiries, state, "b", shown(again[0].second.request, 2, true, true)).empty());
+
+    state.phase = Phase::kGathering;
+    state.told.reason = "1 of 2 nodes are here";
+    const InquiryActions none = inquiries.inspect(state, kInspector, {1, {}, 16}, kStart);
+    REQUIRE(inspected(none) != nullptr);
+    CHECK(inspected(none)->world_size == 0);
+    CHECK(inspected(none)->verdict == "no workers run: 1 of 2 nodes are here");
+}
+
+TEST_CASE("a job that goes on is said to", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    const std::uint64_t request = asked[0].second.request;
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank)
+        end = show(inquiries, state, rank < 2 ? "a" : "b", shown(request, rank, false, rank % 2 == 1));
+    REQUIRE(inspected(end) != nullptr);
+    CHECK(inspected(end)->verdict == "GOING ON: no rank has been in one operation for 5 s");
+}
