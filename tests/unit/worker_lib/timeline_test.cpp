@@ -75,6 +75,34 @@ TEST_CASE("DDP_TIMELINE shows each backward, its wait and its buckets", "[timeli
     }
 }
 
+TEST_CASE("a reducer that comes after another has ended goes on in its file, in a row of its own", "[timeline]") {
+    const TemporaryDirectory directory;
+    const TimelineVariable variable((directory.path() / "trace.json").string());
+    const auto file = timeline_file(directory.path() / "trace.json", 0);
+    for (const std::string first : {"reducer 0", "reducer 1"}) {
+        ddp::testing::run_ranks({}, [](ddp::Context& context) {
+            ddp::GradientReducer reducer(context.world(), {{"a", 8}});
+            ddp::testing::run_step(reducer, 1, 1);
+        });
+        CHECK_THAT(read_file(file), Contains("\"" + first + "\""));
+    }
+    std::map<std::int64_t, int> waits;  // by row
+    for (const auto& event : events_of(file)) {
+        const auto& fields = event.as_object();
+        if (fields.at("name") == "wait") ++waits[fields.at("tid").as_int64()];
+    }
+    CHECK(waits == std::map<std::int64_t, int>{{0, 1}, {1, 1}});
+
+    std::filesystem::remove(file);  // what somebody has taken away is begun anew
+    const auto sizes = ddp::testing::run_ranks({}, [&file](ddp::Context& context) {
+        ddp::GradientReducer reducer(context.world(), {{"a", 8}});
+        ddp::testing::run_step(reducer, 1, 1);
+        return events_of(file).size();  // whole while it grows, too
+    });
+    CHECK(sizes[0] >= 4);
+    CHECK(events_of(file).size() == 6);
+}
+
 TEST_CASE("reducers of groups that were split write files by rank of the world", "[timeline]") {
     const TemporaryDirectory directory;
     const TimelineVariable variable((directory.path() / "trace.json").string());

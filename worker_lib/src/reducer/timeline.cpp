@@ -27,13 +27,15 @@ std::filesystem::path timeline_file(const std::filesystem::path& file, int rank)
 std::shared_ptr<Timeline> Timeline::from_environment(int rank) {
     const char* file = std::getenv("DDP_TIMELINE");
     if (file == nullptr || *file == '\0') return nullptr;
+    // The reducers of a process share one, also those that come after others have ended. Never destroyed: one may end
+    // while the process does.
+    static auto& all = *new std::map<std::filesystem::path, std::shared_ptr<Timeline>>;
     static std::mutex mutex;
-    static std::map<std::filesystem::path, std::weak_ptr<Timeline>> open;  // the reducers of a process share one
     const std::filesystem::path own = timeline_file(file, rank);
     const std::lock_guard lock(mutex);
-    auto timeline = open[own].lock();
-    if (!timeline) open[own] = timeline = std::make_shared<Timeline>(own, rank);
-    return timeline;
+    auto& shared = all[own];
+    if (!shared || !std::filesystem::exists(own)) shared = std::make_shared<Timeline>(own, rank);
+    return {shared.get(), [shared](Timeline* timeline) { timeline->flush(); }};
 }
 
 Timeline::Timeline(const std::filesystem::path& file, int rank)
@@ -45,11 +47,9 @@ Timeline::Timeline(const std::filesystem::path& file, int rank)
         throw Error(ErrorCode::System,
                     error.message + ". Name a file in a directory that exists and is writable, or unset the variable");
     }
-    // Viewers take an array without its end, so that the file of a rank that was killed can be read, too.
+    // Viewers take an array without its end, so that the file of a rank that is killed now can be read, too.
     write(fmt::format(R"([{{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank_, rank_));
 }
-
-Timeline::~Timeline() { write("\n]\n"); }
 
 int Timeline::add_row() {
     const int row = [this] {
@@ -85,9 +85,13 @@ void Timeline::bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimeP
     write(half('b', begin) + half('e', end));
 }
 
+/// The next event overwrites the array's end.
 void Timeline::flush() {
+    constexpr std::string_view kEnd = "\n]\n";
     const std::lock_guard lock(mutex_);
+    std::fwrite(kEnd.data(), 1, kEnd.size(), file_.get());
     std::fflush(file_.get());
+    std::fseek(file_.get(), -static_cast<long>(kEnd.size()), SEEK_CUR);
 }
 
 double Timeline::microseconds(ddprun::TimePoint time) const { return to_us(time) + offset_us_; }

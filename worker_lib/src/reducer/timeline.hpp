@@ -1,7 +1,7 @@
 #pragma once
 // Timeline: what the reducers of a process did and when, for chrome://tracing or ui.perfetto.dev. Asked for by
 // DDP_TIMELINE=FILE; each rank writes FILE with ".rank-N" (of the world) before its extension, anew in every
-// generation. Thread-safe.
+// generation, by all reducers of the process, whether they live together or one after the other. Thread-safe.
 //
 // One row for each reducer shows its backwards and the waits at their ends, and each bucket has an arrow of its own
 // from its launch to the end of its exchange. Times are of the host's clock, so that the files of ranks on one host fit
@@ -22,10 +22,10 @@ namespace ddp::detail {
 
 class Timeline {
 public:
-    /// Null when DDP_TIMELINE is not set. Throws Error{System} naming the file that cannot be written.
+    /// For one reducer, whose end flushes it. Null when DDP_TIMELINE is not set. Throws Error{System} naming the file
+    /// that cannot be written.
     [[nodiscard]] static std::shared_ptr<Timeline> from_environment(int rank);
     Timeline(const std::filesystem::path& file, int rank);
-    ~Timeline();
     Timeline(const Timeline&) = delete;
     Timeline& operator=(const Timeline&) = delete;
 
@@ -39,7 +39,7 @@ public:
         std::size_t bytes = 0;
     };
     void bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimePoint end);
-    /// Everything so far is in the file after it: a rank that is killed later loses nothing of it.
+    /// Everything so far is in the file after it, which is whole: a rank that is killed later loses nothing of it.
     void flush();
 
 private:
