@@ -25,9 +25,12 @@ Error unexpected(char answer) {
 
 }  // namespace
 
-Result<Client> Client::connect(const Endpoint& endpoint, TimePoint deadline, std::string who) {
+Result<Client> Client::connect(const Endpoint& endpoint, TimePoint deadline, std::string who,
+                               const Impatience& impatience) {
     if (!who.empty()) who += ' ';
-    auto stream = connect_stream(endpoint, deadline);
+    Impatience with_name = impatience;
+    if (impatience.tell) with_name.tell = [&](const std::string& text) { impatience.tell(who + text); };
+    auto stream = connect_stream(endpoint, deadline, with_name);
     if (!stream) return Error{stream.error().code, who + stream.error().message};
     return Client(std::move(*stream), endpoint, std::move(who));
 }

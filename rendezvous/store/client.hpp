@@ -16,6 +16,7 @@
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
 #include "rendezvous/store/client_batch.hpp"
+#include "rendezvous/store/client_impatience.hpp"
 #include "rendezvous/store/client_stream.hpp"
 
 namespace ddprun::store {
@@ -25,9 +26,10 @@ public:
     using Pairs = std::vector<std::pair<std::string, std::string>>;
 
     /// Connects, retrying while nobody listens there (the server may be starting), until `deadline`. `who` begins its
-    /// messages: "rank 3". Errors: kUnreachable, kTimeout or kMismatch with the endpoint, the number of tries and the
-    /// last cause.
-    [[nodiscard]] static Result<Client> connect(const Endpoint& endpoint, TimePoint deadline, std::string who = {});
+    /// messages: "rank 3"; also that of `impatience`, which is told once why it takes so long. Errors: kUnreachable,
+    /// kTimeout or kMismatch with the endpoint, the number of tries and the last cause.
+    [[nodiscard]] static Result<Client> connect(const Endpoint& endpoint, TimePoint deadline, std::string who = {},
+                                                const Impatience& impatience = {});
 
     [[nodiscard]] Result<void> set(std::string_view key, std::string_view value);
     /// All of them at once: nobody sees some without the others.

@@ -91,24 +91,36 @@ std::string_view advice(const Error& last) {
 
 }  // namespace
 
-Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline) {
+Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline, const Impatience& impatience) {
     const TimePoint begun = Clock::now();
+    bool quiet = static_cast<bool>(impatience.tell);  // it is still to be told
     Duration pause = kFirstPause;
     Proof proof = Proof::kPing;
     Error last;
     for (int tries = 1;; ++tries) {
         const bool short_of_time = tries > 1 && deadline - Clock::now() < kEnough;
-        auto stream = connect_once(endpoint, proof, deadline);
+        // A name server that is silent must not keep us so, too.
+        const bool short_try = tries == 1 && quiet;
+        auto stream =
+            connect_once(endpoint, proof, short_try ? std::min(deadline, begun + impatience.after) : deadline);
         if (stream) return stream;
         // What ran out of time because there was little says less than the one before.
         if (!short_of_time || stream.error().code != Errc::kTimeout) last = stream.error();
+        const auto efforts = [&] {
+            return fmt::format("{}, {} {} in {:.1f} s", last.message, tries, tries == 1 ? "try" : "tries",
+                               seconds(Clock::now() - begun));
+        };
         const Duration left = deadline - Clock::now();
         if (last.code == Errc::kMismatch || left < kFirstPause) {
             const bool keep = last.code == Errc::kMismatch || last.code == Errc::kTimeout;
-            return Error{keep ? last.code : make_error_code(Errc::kUnreachable),
-                         fmt::format("cannot reach the store at {}: {}, {} {} in {:.1f} s. {}", to_string(endpoint),
-                                     last.message, tries, tries == 1 ? "try" : "tries", seconds(Clock::now() - begun),
-                                     advice(last))};
+            return Error{
+                keep ? last.code : make_error_code(Errc::kUnreachable),
+                fmt::format("cannot reach the store at {}: {}. {}", to_string(endpoint), efforts(), advice(last))};
+        }
+        if (quiet && Clock::now() >= begun + impatience.after) {
+            quiet = false;
+            impatience.tell(fmt::format("cannot reach the store at {} so far: {}; going on for up to {:.0f} s. {}",
+                                        to_string(endpoint), efforts(), seconds(left), advice(last)));
         }
         if (last.code == Errc::kClosed) proof = proof == Proof::kPing ? Proof::kNumberOfKeys : Proof::kPing;
         // Towards the end the tries come closer together: none of the time is given away.

@@ -1,6 +1,7 @@
 #include "worker_lib/src/store_adapter.hpp"
 
 #include <array>
+#include <cstdio>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -176,10 +177,15 @@ private:
 
 }  // namespace
 
-std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono::milliseconds timeout) {
+std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono::milliseconds timeout,
+                                     std::chrono::milliseconds patience) {
     const ddprun::Endpoint endpoint{environment.master_addr, static_cast<std::uint16_t>(environment.master_port)};
     const std::string who = "rank " + std::to_string(environment.rank);
-    auto client = Client::connect(endpoint, deadline_in(timeout), who);
+    const auto tell = [](const std::string& text) {
+        const std::string line = "[ddp] the store of this job (MASTER_ADDR, MASTER_PORT): " + text + "\n";
+        std::fputs(line.c_str(), stderr);  // in one piece: ranks may share it
+    };
+    auto client = Client::connect(endpoint, deadline_in(timeout), who, {.after = patience, .tell = tell});
     if (!client) {
         throw Error(ErrorCode::Timeout,
                     "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);

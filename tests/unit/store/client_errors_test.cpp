@@ -176,6 +176,26 @@ TEST_CASE("client: what listens but never answers is a timeout") {
                Catch::Contains("something listens there and does not answer") && Catch::Contains("Is the port right?"));
 }
 
+TEST_CASE(
+    "client: who waits for its store is told once why it takes so long, also where a try would take all the time") {
+    const Listening silent;
+    Endpoint nobody;
+    { nobody = Listening().endpoint(); }
+    for (const Endpoint& endpoint : {silent.endpoint(), nobody}) {
+        std::vector<std::string> told;
+        const Impatience impatience{.after = 150ms, .tell = [&](const std::string& text) { told.push_back(text); }};
+        REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 900ms, "rank 3", impatience).has_value());
+        REQUIRE(told.size() == 1);
+        const std::string cause = endpoint.port == nobody.port ? "connect: Connection refused, \\d+ tries"
+                                                               : "something listens there and does not answer, 1 try";
+        CHECK_THAT(told[0], Catch::Matches("rank 3 cannot reach the store at 127\\.0\\.0\\.1:\\d+ so far: " + cause +
+                                           " in 0\\.\\d s; going on for up to 1 s\\. .*\\?.*"));
+        told.clear();
+        REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 100ms, "rank 3", impatience).has_value());
+        CHECK(told.empty());
+    }
+}
+
 TEST_CASE("client: what listens but is no store is said so") {
     const Listening listening;
     std::thread answers([&] {

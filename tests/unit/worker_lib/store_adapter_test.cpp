@@ -2,12 +2,20 @@
 
 #include "worker_lib/src/store_adapter.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <future>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "common/unique_fd.hpp"
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/store/server_thread.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 
@@ -22,6 +30,21 @@ Environment at(const ddprun::Endpoint& endpoint) {
     environment.master_addr = endpoint.host;
     environment.master_port = endpoint.port;
     return environment;
+}
+
+/// What `call` writes to stderr.
+template <typename Call>
+std::string said_by(Call call) {
+    const TemporaryDirectory directory;
+    const auto file = directory.path() / "stderr";
+    std::fflush(stderr);
+    const ddprun::UniqueFd before(::dup(STDERR_FILENO));
+    const ddprun::UniqueFd instead(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ::dup2(instead.get(), STDERR_FILENO);
+    call();
+    std::fflush(stderr);
+    ::dup2(before.get(), STDERR_FILENO);
+    return read_file(file);
 }
 
 }  // namespace
@@ -111,6 +134,29 @@ TEST_CASE("a store that is not there is named with its address", "[store_adapter
         CHECK(error.code() == ErrorCode::Timeout);
         CHECK_THAT(error.what(), Catch::Contains(std::to_string(endpoint.port)) && Catch::Contains("MASTER_ADDR"));
     }
+}
+
+TEST_CASE("who does not reach the store says so once after a while, and before that nothing", "[store_adapter][unit]") {
+    Environment environment;
+    environment.rank = 3;
+    {
+        const ddprun::store::test::ServerThread server;
+        environment = at(server.endpoint());
+        environment.rank = 3;
+        CHECK(said_by([&] { (void)detail::connect_store(environment, seconds(10)); }) == "");
+    }
+    const auto try_for = [&](milliseconds timeout, milliseconds patience) {
+        return said_by([&] { CHECK_THROWS_AS(detail::connect_store(environment, timeout, patience), Error); });
+    };
+    CHECK(try_for(milliseconds(200), seconds(5)) == "");
+    const std::string said = try_for(milliseconds(1'500), milliseconds(200));
+    INFO(said);
+    CHECK(std::ranges::count(said, '\n') == 1);
+    CHECK_THAT(said, Catch::StartsWith(
+                         "[ddp] the store of this job (MASTER_ADDR, MASTER_PORT): rank 3 cannot reach the store at ") &&
+                         Catch::Contains(std::to_string(environment.master_port) + " so far: ") &&
+                         Catch::Contains("refused, ") && Catch::Contains(" tries in 0.") &&
+                         Catch::Contains("; going on for up to 1 s. Is its host up"));
 }
 
 TEST_CASE("a store that ends is an error, not a hang", "[store_adapter][unit]") {
