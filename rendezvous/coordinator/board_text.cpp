@@ -43,13 +43,13 @@ const BoardOperation* in_hand(const BoardView& view) { return oldest_begun(view,
 
 const BoardOperation* under_way(const BoardView& view) { return oldest_begun(view, false); }
 
-namespace {
-
-std::string of_group(const BoardView& view, const BoardOperation& operation) {
+std::string describe(const BoardView& view, const BoardOperation& operation) {
     const auto index = static_cast<std::size_t>(operation.group);
-    return operation.group >= 0 && index < view.groups.size() ? fmt::format(" of group '{}'", view.groups[index].name)
-                                                              : "";
+    const bool known = operation.group >= 0 && index < view.groups.size();
+    return describe(operation) + (known ? fmt::format(" of group '{}'", view.groups[index].name) : "");
 }
+
+namespace {
 
 const BoardOperation* last_ended(const BoardView& view) {
     const BoardOperation* last = nullptr;
@@ -66,17 +66,15 @@ std::string describe_activity(const BoardView& view) {
     if (!view.written) return "";
     std::string text;
     if (const BoardOperation* current = in_hand(view)) {
-        text = fmt::format("in {}{} for {}", describe(*current), of_group(view, *current),
-                           how_long(*waits_for(*current, false)));
+        text = fmt::format("in {} for {}", describe(view, *current), how_long(*waits_for(*current, false)));
     } else if (const BoardOperation* last = last_ended(view)) {
-        text = fmt::format("{} {}{}, {} before", last->failed ? "failed in" : "had finished", describe(*last),
-                           of_group(view, *last), how_long(*last->ended_ago));
+        text = fmt::format("{} {}, {} before", last->failed ? "failed in" : "had finished", describe(view, *last),
+                           how_long(*last->ended_ago));
     } else {
         text = "had done no collective";
     }
     if (const BoardOperation* other = in_hand(view) == nullptr ? under_way(view) : nullptr) {
-        text += fmt::format(", with {}{} under way for {}", describe(*other), of_group(view, *other),
-                            how_long(*other->started_ago));
+        text += fmt::format(", with {} under way for {}", describe(view, *other), how_long(*other->started_ago));
     }
     if (!view.phase.empty()) text += fmt::format("; in phase '{}'", view.phase);
     return text;

@@ -73,6 +73,9 @@ struct BoardView {
 /// "#183 all_reduce sum f32[6572160] 'bucket 3'", as worker_lib's errors name an operation.
 [[nodiscard]] std::string describe(const BoardOperation& operation);
 
+/// The same with its group, as far as that is known: "#183 all_reduce sum f32[4] of group 'world'".
+[[nodiscard]] std::string describe(const BoardView& view, const BoardOperation& operation);
+
 /// What the worker does, or did last: "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s; in
 /// phase 'eval'"; in what it waits for, for the rest is under way by itself. Empty when it has not used the library.
 [[nodiscard]] std::string describe_activity(const BoardView& view);

@@ -129,6 +129,27 @@ std::string all_present(const StallFinding& finding, const BoardsByRank& all) {
                        name_ranks({sends ? wait.peer : wait.rank}, all), wait.rank, what(finding));
 }
 
+/// Both sides: what one waits in, and what those are in that it waits for.
+std::string circle(const StallFinding& finding, const BoardsByRank& all) {
+    std::map<std::string, std::vector<int>> others;  ///< who waits in what
+    for (const int rank : finding.ranks) {
+        const BoardView& view = all.at(rank)->view;
+        const BoardOperation* operation = in_hand(view);
+        others[operation != nullptr ? describe(view, *operation) : "another operation"].push_back(rank);
+    }
+    std::string text =
+        fmt::format("A CIRCLE: {} waits in {} for ", name_ranks({finding.wait->rank}, all), what(finding));
+    std::size_t named = 0;
+    for (const auto& [operation, ranks] : others) {
+        if (named == kMaxSides) break;
+        text += fmt::format("{}{}, which {} in {}", named == 0 ? "" : ", and for ", name_ranks(ranks, all),
+                            ranks.size() == 1 ? "waits" : "wait", operation);
+        ++named;
+    }
+    if (others.size() > named) text += fmt::format(", and for those in {} more", others.size() - named);
+    return text + ": all ranks must call them in one order";
+}
+
 /// "0-3, 8, 10-12", "0, 2, … (500 in all)": at most eight ranges.
 std::string ranges_of(const std::set<int>& ranks) {
     std::string text;
@@ -163,10 +184,7 @@ std::string describe(const StallFinding& finding, const BoardsByRank& all) {
         case StallKind::kLagging: return lagging(finding, all);
         case StallKind::kUnknown: return unknown(finding, all);
         case StallKind::kAllPresent: return all_present(finding, all);
-        case StallKind::kCircle:
-            return fmt::format("A CIRCLE: {} waits in {} for {}, which {} in another operation",
-                               name_ranks({finding.wait->rank}, all), what(finding), name_ranks(finding.ranks, all),
-                               finding.ranks.size() == 1 ? "waits" : "wait");
+        case StallKind::kCircle: return circle(finding, all);
         case StallKind::kNone: break;
     }
     return "";

@@ -16,8 +16,16 @@ namespace {
 
 /// With every member that a message may have, so that none is left out of its text.
 std::vector<std::string> all_messages() {
-    const FailureReport failure{Rank{1}, LocalRank{1}, NodeRank{0}, "h",          7,
-                                {},      "why",        {"last"},    "rank-1.err", std::chrono::milliseconds(20),
+    const FailureReport failure{Rank{1},
+                                LocalRank{1},
+                                NodeRank{0},
+                                "h",
+                                7,
+                                {},
+                                "why",
+                                {"last"},
+                                "rank-1.err",
+                                std::chrono::milliseconds(20),
                                 "in #1 barrier"};
     Join join;
     join.run_id = "run";
@@ -46,9 +54,17 @@ std::vector<std::string> all_messages() {
                                                 inspect};
     const Welcome welcome{"run", std::chrono::milliseconds(1), std::chrono::milliseconds(3), "n1", "session", true};
     const Verdict verdict{Outcome::kWorkerFailed, 1, "why", failure, 0, "LAGGING rank 1"};
-    const std::vector<DaemonMessage> from_daemon{
-        welcome, Heartbeat{}, Waiting{}, Assignment{}, Abort{}, Finished{verdict}, Rejected{"why", true},
-        ShowBoards{Generation{1}, 1, Rank{1}, 16}, Notice{}, shown, Inspected{}};
+    const std::vector<DaemonMessage> from_daemon{welcome,
+                                                 Heartbeat{},
+                                                 Waiting{},
+                                                 Assignment{},
+                                                 Abort{},
+                                                 Finished{verdict},
+                                                 Rejected{"why", true},
+                                                 ShowBoards{Generation{1}, 1, Rank{1}, 16},
+                                                 Notice{},
+                                                 shown,
+                                                 Inspected{}};
     // A message that was added stands here too.
     REQUIRE(from_agents.size() == std::variant_size_v<AgentMessage>);
     REQUIRE(from_daemon.size() == std::variant_size_v<DaemonMessage>);

@@ -119,7 +119,18 @@ TEST_CASE("groups that wait for each other are a circle", "[coordinator]") {
     const RankBoard second = On(1).group("a", {{0, 2, 1}}).group("b", {{0, 2, 1}}).in();
     const StallVerdict verdict = judge({first, second}, kPatience);
     CHECK(verdict.kind == StallKind::kCircle);
-    CHECK_THAT(verdict.text, StartsWith("A CIRCLE: rank ") && Contains(" (node n0), which waits in another operation"));
+    CHECK(verdict.text ==
+          "A CIRCLE: rank 0 (node n0) waits in #1 all_reduce sum f32[4] of group 'a' for 31.0 s for rank 1 (node n0), "
+          "which waits in #1 all_reduce sum f32[4] of group 'b': all ranks must call them in one order");
+
+    // Several that are waited for may be in several operations.
+    const std::vector<RankRun> three{{0, 3, 1}};
+    const RankBoard waits = On(0).group("a", three).in();
+    const RankBoard second_in_b = On(1).group("a", three).group("b", {{0, 2, 1}}).in("barrier");
+    const RankBoard third_in_c = On(2).host("n1").group("a", three).group("c", {{0, 1, 1}, {2, 1, 1}}).in("barrier");
+    CHECK_THAT(judge({waits, second_in_b, third_in_c}, kPatience).text,
+               Contains("for rank 1 (node n0), which waits in #1 barrier of group 'b', and for rank 2 (node n1), which "
+                        "waits in #1 barrier of group 'c': all ranks"));
 }
 
 TEST_CASE("members of a strided group are told from its neighbours", "[coordinator]") {
