@@ -133,7 +133,7 @@ asio::awaitable<int> dump(Endpoint endpoint, DumpOptions options) {
         co_return fail(written.error(),
                        written.error().code == Errc::kSystem ? exit_code::kOutput : exit_code::kInfrastructure);
     const Result<void> said =
-        print_to_stdout(fmt::format("{} file{} in {}; `scripts/fr-trace {}` has PyTorch analyse them\n", *written,
+        print_to_stdout(fmt::format("{} file{} in {}; `ddp-fr-trace {}` has PyTorch analyse them\n", *written,
                                     *written == 1 ? "" : "s", options.output, options.output));
     co_return said ? exit_code::kSuccess : fail(said.error(), exit_code::kOutput);
 }

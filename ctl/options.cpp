@@ -20,7 +20,7 @@ constexpr const char* kFooter =
     "\n"
     "dump shows what every rank of a running job is doing, and who keeps whom waiting, without disturbing the job.\n"
     "With --output it writes DIR/rank_N.json for every rank, in the schema of PyTorch's flight recorder;\n"
-    "scripts/fr-trace DIR has PyTorch analyse them.\n"
+    "ddp-fr-trace DIR has PyTorch analyse them.\n"
     "\n"
     "Exit codes: 0 shown; 2 wrong usage, or no job or several to choose from; 69 the job cannot be reached;\n"
     "74 a file or stdout could not be written; 70 a bug.";
