@@ -12,8 +12,9 @@ namespace {
 using Catch::Contains;
 
 e2e::Command bench(std::vector<std::string> words) {
-    std::vector<std::string> argv{(e2e::bin() / "ddprun").string(), "--nnodes", "2",         "--nproc-per-node", "2",
-                                  "--local-nodes",                  (e2e::bin() / "ddp-bench").string()};
+    std::vector<std::string> argv{
+        (e2e::bin() / "ddprun").string(),   "--nnodes", "2", "--nproc-per-node", "2", "--local-nodes",
+        (e2e::bin() / "ddp-bench").string()};
     argv.insert(argv.end(), words.begin(), words.end());
     return {.argv = std::move(argv)};
 }
@@ -44,12 +45,41 @@ TEST_CASE("ddp-bench says once what is wrong with its command line", "[e2e]") {
     CHECK_THAT(root.err, Contains("--root 4: the ranks are 0 to 3") && Contains("rank 0 on"));
     const auto size = e2e::run(sandbox, bench({"--max-bytes", "abc"}));
     CHECK(size.status.exit_code() == 2);
-    CHECK_THAT(size.err, Contains("--max-bytes: abc is no size: a number, or one with k, m or g"));
+    CHECK_THAT(size.err, Contains("--max-bytes: 'abc' is no size: a whole number, or one with k, m or g"));
     const auto json = e2e::run(sandbox, bench({"--json", "/nope/x"}));
     CHECK(json.status.exit_code() == 2);
     CHECK(json.out == "");  // nothing was measured
     CHECK_THAT(json.err, Contains("cannot write --json '/nope/x': No such file or directory. Pass a file"));
     CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("each wrong value of ddp-bench's options gets one message in the user's terms", "[e2e]") {
+    const e2e::Sandbox sandbox("bench-values");
+    const auto [words, says] = GENERATE(table<std::vector<std::string>, std::string>({
+        {{"-r", "-1"}, "--root: '-1' is no whole number from 0 to 999999"},
+        {{"-f", "1"}, "--factor: '1' is no number from 1.01 to 1000000000"},
+        {{"-f", "nan"}, "--factor: 'nan' is no number from 1.01 to 1000000000"},
+        {{"-n", "0"}, "--iterations: '0' is no whole number from 1 to 100000000"},
+        {{"-n", "1.5"}, "--iterations: '1.5' is no whole number from 1 to 100000000"},
+        {{"-n", "99999999999999999999"}, "--iterations: '99999999999999999999' is no whole number from 1 to 100000000"},
+        {{"-w", "x"}, "--warm-up: 'x' is no whole number from 0 to 100000000"},
+        {{"-b", ""}, "--min-bytes: '' is no size: a whole number, or one with k, m or g"},
+        {{"-b", "99999999999999999999"},
+         "--min-bytes: '99999999999999999999' is no size: a whole number, or one with k, m or g"},
+        {{"-b", "99999999999g"}, "--min-bytes: '99999999999g' is no size: a whole number, or one with k, m or g"},
+        {{"-e", "1.5k"}, "--max-bytes: '1.5k' is no size: a whole number, or one with k, m or g"},
+        {{"--json", ""}, "--json: pass the name of a file, or - for stdout"},
+        {{"--check=maybe"}, "--check: takes no value"},
+        {{"--no-check=yes"}, "--no-check: takes no value"},
+        {{"-d", "float"}, "--type: float not in {i8,u8,i32,u32,i64,u64,f16,bf16,f32,f64}"},
+        {{"surplus"}, "The following argument was not expected: surplus"},
+    }));
+    std::vector<std::string> argv{(e2e::bin() / "ddp-bench").string()};
+    argv.insert(argv.end(), words.begin(), words.end());
+    const auto outcome = e2e::run(sandbox, {.argv = argv});
+    CHECK(outcome.status.exit_code() == 2);
+    CHECK(outcome.out == "");
+    CHECK(outcome.err == "ddp-bench: " + says + "\nTry ddp-bench --help.\n");
 }
 
 TEST_CASE("figures of ddp-bench that do not arrive are said to be lost", "[e2e]") {
@@ -72,9 +102,9 @@ TEST_CASE("ddp-bench writes down what it has measured when its ranks part", "[e2
     const auto file = sandbox.path() / "figures.json";
     // Rank 1 asks for less, so the ranks do not agree on the third row.
     const std::string program = (e2e::bin() / "ddp-bench").string();
-    const auto outcome = e2e::run(
-        sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--nproc_per_node", "2", "sh", "-c",
-                           "exec " + program + " -e $((32 - 16 * RANK)) --json " + file.string()}});
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--nproc_per_node", "2", "sh", "-c",
+                                    "exec " + program + " -e $((32 - 16 * RANK)) --json " + file.string()}});
     CHECK(outcome.status.exit_code() == 1);
     const auto json = boost::json::parse(e2e::read_file(file)).as_object();
     CHECK(json.at("rows").as_array().size() == 2);
@@ -86,8 +116,8 @@ TEST_CASE("an old file of figures is replaced, not added to", "[e2e]") {
     const e2e::Sandbox sandbox("bench-json");
     const auto file = sandbox.path() / "figures.json";
     e2e::write_file(file, "what was there before");
-    const auto outcome = e2e::run(
-        sandbox, {.argv = {(e2e::bin() / "ddp-bench").string(), "-e", "64", "--json", file.string()}});
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {(e2e::bin() / "ddp-bench").string(), "-e", "64", "--json", file.string()}});
     CHECK(outcome.status.exit_code() == 0);
     CHECK(boost::json::parse(e2e::read_file(file)).as_object().contains("rows"));
 }

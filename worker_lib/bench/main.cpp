@@ -52,7 +52,7 @@ std::string run_and_print(ddp::ProcessGroup& group, const Options& options, std:
     } catch (const std::exception& error) {
         problem = error.what();
     }
-    if (prints) output.write(table_foot(rows));
+    if (prints && !rows.empty()) output.write(table_foot(rows));
     return problem;
 }
 

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
+#include <array>
+#include <charconv>
 #include <map>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "worker_lib/bench/output.hpp"
@@ -14,6 +17,9 @@ namespace ddp::bench {
 namespace {
 
 constexpr int kMostCalls = 100'000'000;
+constexpr int kLastRank = 999'999;
+/// CLI11 would take a value of "--check=no".
+constexpr std::array kFlags{"--check", "--no-check", "--foreign", "--rewrite", "--help"};
 const std::vector kTypes{DType::i8,  DType::u8,  DType::i32,  DType::u32, DType::i64,
                          DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
 const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,  ReduceOp::Min, ReduceOp::Max,
@@ -40,6 +46,25 @@ std::map<std::string, std::size_t> size_units() {
     return {{"k", std::size_t{1} << 10}, {"m", std::size_t{1} << 20}, {"g", std::size_t{1} << 30}};
 }
 
+/// In words that a user understands, whatever was given.
+template <typename Number>
+CLI::Validator between(Number low, Number high) {
+    return {[low, high](std::string& text) -> std::string {
+                Number value{};
+                if (CLI::detail::lexical_cast(text, value) && low <= value && value <= high) return {};
+                return fmt::format("'{}' is no {} from {} to {}", text,
+                                   std::is_integral_v<Number> ? "whole number" : "number", low, high);
+            },
+            "NUMBER"};
+}
+
+/// CLI11 would take the largest number for any that is larger.
+bool fits(const std::string& text) {
+    std::size_t bytes = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+    return error == std::errc() && end == text.data() + text.size();
+}
+
 /// Makes "64k" 65536.
 CLI::Validator size_in_bytes() {
     const CLI::AsNumberWithUnit convert(size_units(), CLI::AsNumberWithUnit::CASE_INSENSITIVE, "BYTES");
@@ -47,10 +72,10 @@ CLI::Validator size_in_bytes() {
                 const std::string typed = text;
                 const bool negative = text.starts_with('-');  // would become a large number
                 try {
-                    if (!negative && convert(text).empty()) return {};
+                    if (!negative && convert(text).empty() && fits(text)) return {};
                 } catch (const CLI::ValidationError&) {  // in words about units
                 }
-                return fmt::format("{} is no size: a number, or one with k, m or g", typed);
+                return fmt::format("'{}' is no size: a whole number, or one with k, m or g", typed);
             },
             "BYTES"};
 }
@@ -73,9 +98,16 @@ std::vector<Collective> parse_collectives(const std::string& text) {
     return collectives;
 }
 
+void check_flags(const std::vector<std::string_view>& words) {
+    for (const std::string_view word : words) {
+        for (const char* const flag : kFlags) {
+            if (word.starts_with(std::string(flag) + '=')) throw CLI::ValidationError(flag, "takes no value");
+        }
+    }
+}
+
 void check(const Options& options) {
     const auto refuse = [](const char* option, const std::string& why) { throw CLI::ValidationError(option, why); };
-    if (std::isnan(options.factor)) refuse("--factor", "nan is no number from 1.01 to 1e9");
     if (options.max_bytes < options.min_bytes)
         refuse("--max-bytes", fmt::format("{} is less than --min-bytes, {}", options.max_bytes, options.min_bytes));
     const bool bitwise = options.reduce_op == ReduceOp::BAnd || options.reduce_op == ReduceOp::BOr ||
@@ -105,27 +137,28 @@ void add_what(CLI::App& app, Options& options, Texts& texts) {
         ->capture_default_str();
     app.add_option("-e,--max-bytes", options.max_bytes, "Largest size")->transform(bytes)->capture_default_str();
     app.add_option("-f,--factor", options.factor, "From one size to the next")
-        ->check(CLI::Range(1.01, 1e9))
+        ->check(between(1.01, 1e9))
         ->capture_default_str();
     app.add_option("-d,--type", texts.type, "Of the elements")->check(one_of(kTypes))->capture_default_str();
     app.add_option("-o,--redop", texts.reduce_op, "Of what reduces")->check(one_of(kOps))->capture_default_str();
     app.add_option("-r,--root", options.root, "Of broadcast, reduce, gather and scatter")
-        ->check(CLI::NonNegativeNumber)
+        ->check(between(0, kLastRank))
         ->capture_default_str();
 }
 
 void add_how(CLI::App& app, Options& options, Texts& texts) {
     app.add_option("-n,--iterations", options.iterations, "Timed calls of each row")
-        ->check(CLI::Range(1, kMostCalls))
+        ->check(between(1, kMostCalls))
         ->capture_default_str();
     app.add_option("-w,--warm-up", options.warm_up, "Calls before them")
-        ->check(CLI::Range(0, kMostCalls))
+        ->check(between(0, kMostCalls))
         ->capture_default_str();
     app.add_flag("--check,!--no-check", options.check, "Look at every element of every result (default: yes)");
     app.add_flag("--foreign", options.foreign, "Buffers of our own, instead of the group's arena");
     app.add_flag("--rewrite", options.rewrite, "Write the input anew before each call, as backward does");
     app.add_option("--backend", texts.backend, "How the ranks talk")->check(one_of(kBackends))->capture_default_str();
     app.add_option("--json", options.json_file, "Write the figures there as JSON; - is stdout, without the table")
+        ->check([](const std::string& name) { return name.empty() ? "pass the name of a file, or - for stdout" : ""; })
         ->type_name("FILE");
 }
 
@@ -144,6 +177,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& op
     add_what(app, options, texts);
     add_how(app, options, texts);
     try {
+        check_flags({argv, argv + argc});
         app.parse(argc, argv);
         options.collectives = parse_collectives(texts.collectives);
         options.dtype = named(texts.type, kTypes);
