@@ -93,8 +93,14 @@ struct GroupSpec {
     int device = -1;
 };
 
-/// For errors: "rank 3 (host a, pid 71)", or "rank 3" where its place is not known.
-[[nodiscard]] std::string name_rank(int rank, std::string_view place);
+/// For errors, the one form in which ranks are named: "rank 3 (host a, pid 71)", or "rank 3" where its place is not
+/// known; of a group that counts otherwise than the job "rank 1 (global rank 5, host a, pid 71)".
+/// global_rank   in the job; -1: unknown
+[[nodiscard]] std::string name_rank(int rank, int global_rank, std::string_view place);
+/// With its place, as far as `spec` knows.
+[[nodiscard]] std::string name_rank(const GroupSpec& spec, int rank);
+/// This process, for texts that have its place elsewhere: "rank 3", "rank 1 (global rank 5)".
+[[nodiscard]] std::string name_self(const GroupSpec& spec);
 
 /// What a backend knows of a rank besides its own.
 struct RankState {
@@ -120,8 +126,10 @@ public:
     [[nodiscard]] virtual std::optional<Error> failure() const;
     /// "host a, pid 71", or nothing. Any thread, as the next ones; all work after a failure, too.
     [[nodiscard]] virtual std::string where_is(int rank) const;
-    /// "rank 3 (host a, pid 71)", or less.
-    [[nodiscard]] std::string name_of(int rank) const { return name_rank(rank, where_is(rank)); }
+    /// In the job; -1: unknown.
+    [[nodiscard]] virtual int global_rank(int rank) const;
+    /// As name_rank().
+    [[nodiscard]] std::string name_of(int rank) const { return name_rank(rank, global_rank(rank), where_is(rank)); }
     [[nodiscard]] virtual RankState state_of(int rank) const;
 };
 

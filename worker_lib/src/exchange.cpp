@@ -25,15 +25,11 @@ std::string rank_key(const GroupSpec& spec, std::string_view topic, int rank) {
     return group_key(spec, fmt::format("{}/{}", topic, rank));
 }
 
-std::string name_in(const GroupSpec& spec, int rank) {
-    return name_rank(rank, spec.places.empty() ? "" : spec.places[static_cast<std::size_t>(rank)]);
-}
-
 /// With their places, unless nobody knows them.
 std::string absent_in_words(const GroupSpec& spec, const std::vector<int>& ranks) {
     if (spec.places.empty()) return name_ranks(ranks);
     std::vector<std::string> names;
-    for (const int rank : ranks) names.push_back(name_in(spec, rank));
+    for (const int rank : ranks) names.push_back(name_rank(spec, rank));
     return list_of(std::move(names));
 }
 
@@ -54,7 +50,7 @@ void look_for_trouble(const GroupSpec& spec, std::string_view topic, const std::
     const auto report = [&](int rank, std::string_view state) {
         throw Error(ErrorCode::PeerLost,
                     fmt::format("group '{}': {} calls {}, which waits for all ranks: {}. shrink() the group", spec.name,
-                                name_in(spec, spec.rank), call, state),
+                                name_rank(spec, spec.rank), call, state),
                     {rank});
     };
     for (const int rank : others) {
@@ -70,8 +66,8 @@ void look_for_trouble(const GroupSpec& spec, std::string_view topic, const std::
     }
 }
 
-/// Until all have said something, or the deadline; throws if that is known to be in vain. Looks after that less and less
-/// often: somebody may load data for an hour, and a thousand ranks wait.
+/// Until all have said something, or the deadline; throws if that is known to be in vain. Looks after that less and
+/// less often: somebody may load data for an hour, and a thousand ranks wait.
 void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
                      const std::vector<std::string>& keys, const BackendImpl& backend, std::string_view call,
                      ddprun::TimePoint deadline) {
@@ -132,7 +128,7 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
                                             : fmt::format("call {}, too. All ranks of the group call it", call);
     throw Error(
         ErrorCode::Timeout,
-        fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_in(spec, spec.rank), seconds,
+        fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_rank(spec, spec.rank), seconds,
                     absent_in_words(spec, absent), size, wanted, spec.init > 1 ? again_in_words(spec) : ""),
         absent);
 }

@@ -191,7 +191,7 @@ private:
         head >> code;
         std::vector<int> culprits;
         for (int rank = 0; head >> rank;) culprits.push_back(rank);
-        const std::string who = introduction.empty() ? "" : fmt::format("rank {}: {}", spec_.rank, introduction);
+        const std::string who = introduction.empty() ? "" : fmt::format("{}: {}", name_self(spec_), introduction);
         throw Error(static_cast<ErrorCode>(code), who + verdict.substr(end + 1), culprits);
     }
 

@@ -188,11 +188,24 @@ std::shared_ptr<WorkState> BackendImpl::transfer(TransferBatch batch) {
                                                     describe(batch, batch.transfers.front()), to_string(kind())));
 }
 
-std::string name_rank(int rank, std::string_view place) {
-    return place.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, place);
+std::string name_rank(int rank, int global_rank, std::string_view place) {
+    std::string about = global_rank < 0 || global_rank == rank ? "" : fmt::format("global rank {}", global_rank);
+    if (!about.empty() && !place.empty()) about += ", ";
+    about += place;
+    return about.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, about);
+}
+
+std::string name_rank(const GroupSpec& spec, int rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    return name_rank(rank, spec.members[index], spec.places.empty() ? "" : spec.places[index]);
+}
+
+std::string name_self(const GroupSpec& spec) {
+    return name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], "");
 }
 
 std::string BackendImpl::where_is(int /*rank*/) const { return {}; }
+int BackendImpl::global_rank(int /*rank*/) const { return -1; }
 RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
 std::optional<Error> BackendImpl::failure() const { return std::nullopt; }
 

@@ -39,32 +39,6 @@ TEST_CASE("different operations are refused, naming both sides, on every rank", 
     }
 }
 
-TEST_CASE("a count, type, reduction or root that differs is refused", "[native][unit]") {
-    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
-    const int what = GENERATE(0, 1, 2, 3, 4);
-    Gate gate(2);
-    const auto errors =
-        errors_of({.ranks_per_node = shape}, behind(gate, [what](Context& context) {
-                      const bool odd = context.rank() == 1;
-                      std::vector<float> floats(20);
-                      std::vector<std::int32_t> integers(20);
-                      const auto some = [&](std::size_t count) { return buffer(std::span(floats).first(count)); };
-                      ProcessGroup& world = context.world();
-                      if (what == 0) world.all_reduce(some(odd ? 11 : 10), ReduceOp::Sum).wait();
-                      if (what == 1)
-                          world.all_reduce(odd ? buffer(std::span(integers)) : some(20), ReduceOp::Sum).wait();
-                      if (what == 2) world.all_reduce(some(10), odd ? ReduceOp::Max : ReduceOp::Sum).wait();
-                      if (what == 3) world.broadcast(some(10), odd ? 1 : 0).wait();
-                      if (what == 4) odd ? world.barrier().wait() : world.all_reduce(some(0), ReduceOp::Sum).wait();
-                  }));
-    for (const auto& error : errors) {
-        REQUIRE(error);
-        INFO(error->what());
-        CHECK(error->code() == ErrorCode::Mismatch);
-        CHECK_THAT(error->what(), Catch::Contains(named(0)) && Catch::Contains(named(1)));
-    }
-}
-
 TEST_CASE("tags may differ", "[native][unit]") {
     const auto errors = errors_of({.ranks_per_node = {2}}, [](Context& context) {
         context.world().barrier({.tag = context.rank() == 0 ? "here" : "there"}).wait();

@@ -245,6 +245,25 @@ TEST_CASE("ranks with different settings do not begin, and are told both", "[nat
     }
 }
 
+TEST_CASE("ranks of different versions do not begin, and are told both", "[native][unit]") {
+    const LocalWorld world{.ranks_per_node = {1, 1}};
+    const auto store = detail::make_local_store();
+    store->set("ddp/0/world/member/1", "ddp/0.0.9/7 far 71 ...");
+    try {
+        Context context(world.environment(0), store, world.options());
+        FAIL("it began");
+    } catch (const Error& error) {
+        INFO(error.what());
+        CHECK(error.code() == ErrorCode::Mismatch);
+        CHECK(error.culprits().empty());
+        CHECK_THAT(error.what(),
+                   Catch::StartsWith("group 'world': rank 0 (host ") &&
+                       Catch::Contains(") is linked with version " + detail::version_in_words(detail::own_version()) +
+                                       " of ddp::ddp, ") &&
+                       Catch::Contains("rank 1 (host far, pid 71) with 0.0.9 (protocol 7). Rebuild"));
+    }
+}
+
 TEST_CASE("a member that has joined but does not connect is named", "[native][unit]") {
     WaitingRank waiting;
     const LocalWorld hasty{.ranks_per_node = {1, 1}, .init_timeout = std::chrono::milliseconds(500)};

@@ -80,16 +80,17 @@ struct Rank {
             link.name = "rank " + std::to_string(other);
             map.emplace(other, std::move(link));
         }
-        links.emplace("world", 0, 0, std::move(map), node);
+        links.emplace("world", 0, std::move(map), node);
     }
-    Rank(int rank, Link link) {
+    Rank(int rank, Link link) : node("world", alone(rank), 0) {
         std::map<int, Link> map;
         link.name = "its peer";
         map.emplace(1 - rank, std::move(link));
-        links.emplace("world", 0, rank, std::move(map), node);
+        links.emplace("world", 0, std::move(map), node);
     }
-    static std::vector<LocalRank> alone() {
+    static std::vector<LocalRank> alone(int rank) {
         std::vector<LocalRank> ranks(1);
+        ranks[0].rank = rank;
         ranks[0].segment = Segment::create();
         return ranks;
     }
@@ -103,7 +104,7 @@ struct Rank {
     }
 
     std::vector<ddprun::UniqueFd> peers;
-    Node node{"world", alone(), 0};
+    Node node{"world", alone(0), 0};
     std::optional<Links> links;
 };
 

@@ -68,7 +68,19 @@ TEST_CASE("a member's record survives the store; anything else is refused", "[na
     CHECK(copy.port == 4711);
     CHECK_THROWS_AS(decode_member(""), ddp::Error);
     CHECK_THROWS_AS(decode_member("a b not-a-pid d e f 1"), ddp::Error);
-    CHECK_THROWS_WITH(decode_member("a b 3 d e"), Catch::Contains("a b 3 d e"));
+    const std::string cut = own_version() + " b 3 d e";
+    CHECK_THROWS_WITH(decode_member(cut), Catch::Contains(cut));
+}
+
+TEST_CASE("of a member of another version it is known who it is, and which version", "[native][unit]") {
+    const Member newer = decode_member("ddp/1.2.3/77 far 71 what comes then is its own matter");
+    CHECK(name_of(1, newer) == "rank 1 (host far, pid 71)");
+    CHECK(version_in_words(newer.version) == "1.2.3 (protocol 77)");
+    const Member older = decode_member("0a1b/0 far 71 token name 127.0.0.1 1 2 3 usual usual");  // as it was before
+    CHECK(name_of(1, older) == "rank 1 (host far, pid 71)");
+    CHECK(version_in_words(older.version) == "an older one, which does not say its number");
+    CHECK_THAT(version_in_words(own_version()),
+               Catch::Contains(" (protocol " + std::to_string(kProtocolVersion) + ")"));
 }
 
 TEST_CASE("of many names the first are listed", "[native][unit]") {

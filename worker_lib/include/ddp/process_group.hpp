@@ -48,8 +48,8 @@ public:
     [[nodiscard]] int size() const;
     [[nodiscard]] const std::string& name() const;
     [[nodiscard]] Backend backend() const;
-    /// A rank as errors name it: "rank 3 (host a, pid 71)"; with NCCL "rank 3". Any thread, also after a failure.
-    /// Throws Error{InvalidArgument} when there is no such rank.
+    /// A rank as errors name it: "rank 3 (host a, pid 71)", after a split "rank 1 (global rank 3, host …)", on NCCL
+    /// without host. Any thread, also after a failure. Throws Error{InvalidArgument} when there is no such rank.
     [[nodiscard]] std::string name_of(int rank) const;
 
     // Where there are two buffers they may not overlap, unless in the one way that is called "in place" below. A buffer

@@ -53,6 +53,7 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
     for (const int rank : topology.local()) {
         LocalRank local;
         local.rank = rank;
+        local.global_rank = place.spec.members[static_cast<std::size_t>(rank)];
         local.name = name_of(rank, place.members[static_cast<std::size_t>(rank)]);
         if (rank == place.spec.rank) {
             local.segment = own;
@@ -64,6 +65,21 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
         ranks.push_back(std::move(local));
     }
     return ranks;
+}
+
+/// What they say after that would not be understood.
+void compare_versions(const GroupSpec& spec, const std::vector<Member>& members) {
+    const auto& own = members[static_cast<std::size_t>(spec.rank)];
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+        const Member& other = members[rank];
+        if (other.version == own.version) continue;
+        throw Error(
+            ErrorCode::Mismatch,
+            fmt::format("group '{}': {} is linked with version {} of ddp::ddp, {} with {}. Rebuild the trainers "
+                        "of all nodes with one version",
+                        spec.name, name_of(spec.rank, own), version_in_words(own.version),
+                        name_of(static_cast<int>(rank), other), version_in_words(other.version)));
+    }
 }
 
 /// Ranks that go by different rules would wait for messages, or for connections, that never come.
@@ -129,8 +145,12 @@ Connected connect_members(const GroupSpec& spec) {
     const UniqueFd alarm_listener = succeed(listen_tcp(self.address, self.alarm_port));
     UniqueFd p2p_listener = succeed(listen_tcp(self.address, self.p2p_port));
     std::vector<Member> members;
-    for (const std::string& text : exchange(spec, "member", encode(self))) members.push_back(decode_member(text));
+    for (const std::string& text : exchange(spec, "member", encode(self))) {
+        members.push_back(decode_member(text));
+        members.back().global_rank = spec.members[members.size() - 1];
+    }
 
+    compare_versions(spec, members);
     compare_settings(spec, members);
     result.topology = make_topology(members, spec.rank);
     result.members = std::move(members);

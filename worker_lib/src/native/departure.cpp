@@ -23,8 +23,8 @@ Error departure_error(int rank, std::string_view name, Departure how, std::optio
     return {ErrorCode::PeerLost, text, {rank}};
 }
 
-Error cannot_finish(std::string_view group, int rank, std::string_view operation, const Error& cause) {
-    return {cause.code(), fmt::format("group '{}': rank {} cannot finish {}: {}", group, rank, operation, cause.what()),
+Error cannot_finish(std::string_view group, std::string_view self, std::string_view operation, const Error& cause) {
+    return {cause.code(), fmt::format("group '{}': {} cannot finish {}: {}", group, self, operation, cause.what()),
             cause.culprits()};
 }
 

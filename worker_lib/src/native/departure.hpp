@@ -23,6 +23,8 @@ enum class Departure : std::uint32_t {
 [[nodiscard]] Error departure_error(int rank, std::string_view name, Departure how, std::optional<std::uint64_t> after);
 
 /// Puts before the text of `cause` what its reader was doing: "group 'world': rank 0 cannot finish #6 barrier: …".
-[[nodiscard]] Error cannot_finish(std::string_view group, int rank, std::string_view operation, const Error& cause);
+/// self   as name_self()
+[[nodiscard]] Error cannot_finish(std::string_view group, std::string_view self, std::string_view operation,
+                                  const Error& cause);
 
 }  // namespace ddp::detail

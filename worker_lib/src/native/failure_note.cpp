@@ -1,5 +1,7 @@
 #include "worker_lib/src/native/failure_note.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -18,6 +20,10 @@ FailureNote make_note(const Error& failure, Wording wording) {
     const std::string_view text = failure.what();
     text.copy(note.text.data(), note.text.size() - 1);
     return note;
+}
+
+Error reported_by(std::string_view name, const Error& failure) {
+    return {failure.code(), fmt::format("{} reported: {}", name, failure.what()), failure.culprits()};
 }
 
 Error read_note(const FailureNote& note) {

@@ -89,7 +89,7 @@ private:
     [[noreturn]] void lost(int peer, const ddprun::Error& error) const {
         const bool late = error.code == ddprun::Errc::kTimeout;
         throw Error(late ? ErrorCode::Timeout : ErrorCode::PeerLost,
-                    fmt::format("group '{}': rank {} lost {} while connecting: {}", place_.spec.name, own_.rank,
+                    fmt::format("group '{}': {} lost {} while connecting: {}", place_.spec.name, name_self(place_.spec),
                                 name(peer), error.message),
                     {peer});
     }
@@ -191,11 +191,12 @@ private:
             absent.push_back(seat.rank);
             who += (who.empty() ? "" : ", ") + name(seat.rank);
         }
-        throw Error(ErrorCode::Timeout,
-                    fmt::format("group '{}': rank {} at {} waited until its deadline for {} to connect: {}. They have "
-                                "joined: can they reach that address?",
-                                place_.spec.name, own_.rank, member(own_.rank).address, name_ranks(absent), who),
-                    absent);
+        throw Error(
+            ErrorCode::Timeout,
+            fmt::format("group '{}': {} at {} waited until its deadline for {} to connect: {}. They have joined: "
+                        "can they reach that address?",
+                        place_.spec.name, name_self(place_.spec), member(own_.rank).address, name_ranks(absent), who),
+            absent);
     }
 
     std::string name(int rank) const { return name_with_address(rank, place_.members); }

@@ -19,10 +19,6 @@
 
 namespace ddp::detail {
 
-/// Ranks of different versions do not meet. To be counted up with every change to what ranks read from each other: the
-/// layout of Control and of what lies in staging slots, the sizes of pieces, the order and steps of messages.
-inline constexpr std::uint32_t kProtocolVersion = 8;
-
 /// First bytes on every connection, in both directions.
 struct Hello {
     std::uint64_t magic = 0x6464702d68656c6fULL;  // "ddp-helo"; another byte order or program is refused by it

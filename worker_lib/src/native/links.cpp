@@ -26,10 +26,9 @@ constexpr auto kLooking = std::chrono::milliseconds(10);
 
 }  // namespace
 
-Links::Links(std::string group, std::int64_t generation, int own_rank, std::map<int, Link> links, const Node& node)
+Links::Links(std::string group, std::int64_t generation, std::map<int, Link> links, Node& node)
     : group_(std::move(group)),
       generation_(generation),
-      own_rank_(own_rank),
       links_(std::move(links)),
       node_(node),
       spinning_(node.size() <= usable_cores() ? kSpinning : ddprun::Duration::zero()),

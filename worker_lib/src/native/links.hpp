@@ -35,8 +35,8 @@ struct InMessage {
 
 class Links {
 public:
-    /// `node` ends our waits when a rank of our own node gives up.
-    Links(std::string group, std::int64_t generation, int own_rank, std::map<int, Link> links, const Node& node);
+    /// `node` ends our waits when a rank of our own node gives up, and hears from us what those of others say.
+    Links(std::string group, std::int64_t generation, std::map<int, Link> links, Node& node);
     ~Links();
 
     [[nodiscard]] bool empty() const { return links_.empty(); }
@@ -62,8 +62,9 @@ public:
     /// goodbye can only follow a whole message. The exchange's memory must still be there.
     void finish_messages();
 
-    /// Tells every peer why there will be no more messages: because of a failure, which takes a moment at most, or
-    /// because we leave in good order, which takes no time: a peer that does not read just sees the connection end.
+    /// Tells every peer why there will be no more messages: because of a failure, which takes a moment at most (if
+    /// another rank has found it, in the words of that one), or because we leave in good order, which takes no time: a
+    /// peer that does not read just sees the connection end.
     void say_goodbye(const Error& failure);
     void say_goodbye(const Absence& departure);
 
@@ -88,9 +89,8 @@ private:
 
     const std::string group_;
     const std::int64_t generation_;
-    const int own_rank_;
     std::map<int, Link> links_;
-    const Node& node_;
+    Node& node_;
     const ddprun::Duration spinning_;  ///< how long to look before sleeping
     ddprun::UniqueFd interrupt_;       ///< eventfd
     std::uint64_t seq_ = ~std::uint64_t{0};  ///< of the operation in hand

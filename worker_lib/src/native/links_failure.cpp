@@ -99,7 +99,7 @@ void Links::check_late(const Operation& operation, ddprun::TimePoint limit, cons
         cut_off ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
                 : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
     throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': rank {} waited until its deadline for {} in {}; {}", group_, own_rank_,
+                fmt::format("group '{}': {} waited until its deadline for {} in {}; {}", group_, node_.self(),
                             list_of(std::move(names)), describe(operation), why),
                 ranks);
 }
@@ -109,18 +109,15 @@ void Links::check_header(const Operation& operation, Flow& flow) const {
     const Signature own = signature_of(operation);
     const auto refuse = [&](std::string_view why) {
         throw Error(ErrorCode::System,
-                    fmt::format("group '{}': {}: rank {} got a message that does not fit from {}: {}", group_,
-                                describe(own), own_rank_, flow.link->name, why),
+                    fmt::format("group '{}': {}: {} got a message that does not fit from {}: {}", group_, describe(own),
+                                node_.self(), flow.link->name, why),
                     {flow.rank});
     };
     if (header.magic != MessageHeader::kMagic) refuse("that is none of ours");
     if (header.step == MessageHeader::kLastWords) raise_note(operation, flow);
     if (header.generation != generation_) refuse("of another generation");
     if (header.signature.identity != own.identity) {
-        throw Error(ErrorCode::Mismatch,
-                    fmt::format("group '{}': the ranks called different operations: {}: {}, {}: {}", group_,
-                                node_.local(node_.own_index()).name, describe(own), flow.link->name,
-                                describe(header.signature)));
+        throw mismatch(group_, node_.local(node_.own_index()).name, own, flow.link->name, header.signature);
     }
     if (header.step != flow.in_step || header.payload_bytes != flow.in.size()) refuse("out of step");
 }
@@ -137,9 +134,10 @@ void Links::raise_note(const Operation& operation, Flow& flow) const {
         throw Error(ErrorCode::PeerLost,
                     fmt::format("group '{}': {} has failed and did not say why", group_, flow.link->name), {flow.rank});
     }
-    const Error failure = read_note(note);
-    if (note.complete != 0) throw cannot_finish(group_, own_rank_, describe(operation), failure);
-    throw Error(failure.code(), fmt::format("{} reported: {}", flow.link->name, failure.what()), failure.culprits());
+    const Error said = read_note(note);
+    const Error failure = note.complete != 0 ? said : reported_by(flow.link->name, said);
+    node_.relay(failure);  // our neighbours hear who found out, not that we have heard of it
+    throw note.complete != 0 ? cannot_finish(group_, node_.self(), describe(operation), failure) : failure;
 }
 
 /// The connection is broken. If the last that the peer sent is its failure, that is what we report; or what the node
@@ -152,7 +150,7 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
         (void)::poll(nullptr, 0, 2);
     }
     throw Error(ErrorCode::PeerLost,
-                fmt::format("group '{}': rank {} lost {} in {}: {}", group_, own_rank_, flow.link->name,
+                fmt::format("group '{}': {} lost {} in {}: {}", group_, node_.self(), flow.link->name,
                             describe(operation), cause),
                 {flow.rank});
 }
@@ -193,7 +191,11 @@ void Links::finish_messages() {
     }
 }
 
-void Links::say_goodbye(const Error& failure) { send_last_words(make_note(failure), ddprun::Clock::now() + kFarewell); }
+void Links::say_goodbye(const Error& failure) {
+    const auto told = node_.failure_of_others();
+    const FailureNote note = told ? make_note(*told, Wording::kComplete) : make_note(failure);
+    send_last_words(note, ddprun::Clock::now() + kFarewell);
+}
 
 void Links::say_goodbye(const Absence& departure) {
     send_last_words(make_note(departure.error, Wording::kComplete), ddprun::Clock::now());

@@ -27,31 +27,41 @@ std::string boot_id() {
 
 }  // namespace
 
+std::string own_version() { return fmt::format("ddp/{}/{}", DDPRUN_VERSION, kProtocolVersion); }
+
+std::string version_in_words(std::string_view version) {
+    constexpr std::string_view kHead = "ddp/";
+    const auto protocol = version.rfind('/');
+    if (!version.starts_with(kHead) || protocol < kHead.size()) return "an older one, which does not say its number";
+    return fmt::format("{} (protocol {})", version.substr(kHead.size(), protocol - kHead.size()),
+                       version.substr(protocol + 1));
+}
+
 std::string encode(const Member& member) {
-    return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", member.node, member.hostname, member.pid, member.token,
-                       member.local_name, member.address, member.port, member.alarm_port, member.p2p_port,
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", member.version, member.hostname, member.pid, member.node,
+                       member.token, member.local_name, member.address, member.port, member.alarm_port, member.p2p_port,
                        member.all_reduce, member.sockets_per_peer);
 }
 
 Member decode_member(std::string_view text) {
     std::istringstream words{std::string(text)};
     Member member;
-    words >> member.node >> member.hostname >> member.pid >> member.token >> member.local_name >> member.address >>
-        member.port >> member.alarm_port >> member.p2p_port >> member.all_reduce >> member.sockets_per_peer;
-    if (words.fail()) {
-        throw Error(ErrorCode::System,
-                    fmt::format("a peer published '{}', which is no member record of this version", text));
-    }
+    words >> member.version >> member.hostname >> member.pid;
+    if (!words.fail() && member.version != own_version()) return member;
+    words >> member.node >> member.token >> member.local_name >> member.address >> member.port >> member.alarm_port >>
+        member.p2p_port >> member.all_reduce >> member.sockets_per_peer;
+    if (words.fail())
+        throw Error(ErrorCode::System, fmt::format("a peer published '{}', which is no member record", text));
     return member;
 }
 
 std::string place_of(const Member& member) { return fmt::format("host {}, pid {}", member.hostname, member.pid); }
 
-std::string name_of(int rank, const Member& member) { return name_rank(rank, place_of(member)); }
+std::string name_of(int rank, const Member& member) { return name_rank(rank, member.global_rank, place_of(member)); }
 
 std::string name_with_address(int rank, const std::vector<Member>& members) {
     const Member& member = members[static_cast<std::size_t>(rank)];
-    return name_rank(rank, fmt::format("{}, {}", place_of(member), member.address));
+    return name_rank(rank, member.global_rank, fmt::format("{}, {}", place_of(member), member.address));
 }
 
 std::string machine_of(const GroupSpec& spec) { return fmt::format("{}/{}", boot_id(), spec.node_rank); }
@@ -61,6 +71,7 @@ Member describe_self(const GroupSpec& spec) {
     member.node = machine_of(spec);
     member.hostname = hostname();
     member.pid = static_cast<int>(::getpid());
+    member.global_rank = spec.members[static_cast<std::size_t>(spec.rank)];
     member.token = ddprun::random_id();
     member.local_name = "ddp-" + ddprun::random_id();
     return member;

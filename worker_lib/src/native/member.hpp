@@ -11,10 +11,21 @@
 
 namespace ddp::detail {
 
+/// Ranks of different versions do not meet. To be counted up with every change to what ranks read from each other: the
+/// records of members, the layout of Control and of what lies in staging slots, the sizes of pieces, the order and
+/// steps of messages.
+inline constexpr std::uint32_t kProtocolVersion = 9;
+/// "ddp/0.1.0/9": the library's version and the protocol's.
+[[nodiscard]] std::string own_version();
+/// Of what a member has published: "0.1.0 (protocol 9)".
+[[nodiscard]] std::string version_in_words(std::string_view version);
+
 struct Member {
+    std::string version = own_version();
     std::string node;        ///< equal for ranks of one node: boot id and node rank
     std::string hostname;    ///< for errors
     int pid = 0;             ///< for errors; in its own namespace
+    int global_rank = -1;    ///< for errors; not published: all know it; -1: unknown
     std::string token;       ///< random; rank 0's is the group's password
     std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
     std::string address;     ///< numeric
@@ -26,13 +37,14 @@ struct Member {
     std::string sockets_per_peer = "usual";  ///< SocketsPerPeer::text()
 };
 
+/// Begins with version, hostname and pid in every version of the library.
 [[nodiscard]] std::string encode(const Member& member);
-/// Throws Error{System} for text that encode() did not write.
+/// Of a member of another version only these. Throws Error{System} for text that encode() did not write.
 [[nodiscard]] Member decode_member(std::string_view text);
 
 /// "host a, pid 71".
 [[nodiscard]] std::string place_of(const Member& member);
-/// For errors: "rank 3 (host a, pid 71)".
+/// For errors, as name_rank().
 [[nodiscard]] std::string name_of(int rank, const Member& member);
 [[nodiscard]] inline std::string name_of(int rank, const std::vector<Member>& members) {
     return name_of(rank, members[static_cast<std::size_t>(rank)]);
@@ -44,7 +56,7 @@ struct Member {
 /// The machine of this process, or the node that it emulates: boot id and node rank.
 [[nodiscard]] std::string machine_of(const GroupSpec& spec);
 
-/// node, hostname, pid, token and local_name of this process.
+/// node, hostname, pid, global_rank, token and local_name of this process.
 [[nodiscard]] Member describe_self(const GroupSpec& spec);
 
 /// The ranks of a group by node. Nodes are ordered by their lowest rank, the ranks of a node by rank: this is the order

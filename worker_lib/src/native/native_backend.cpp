@@ -50,8 +50,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
       arena_(std::move(connected.segment)),
       node_(spec.name, std::move(connected.local), topology_.own_index),
       handle_(std::make_shared<BackendHandle>(*this, Participant{name_, name_of(rank_)})) {
-    if (!connected.links.empty())
-        links_.emplace(spec.name, spec.generation, spec.rank, std::move(connected.links), node_);
+    if (!connected.links.empty()) links_.emplace(spec.name, spec.generation, std::move(connected.links), node_);
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
     if (connected.p2p_listener) p2p_ = make_p2p(connected.hello, std::move(connected.p2p_listener));
     scratch_.sources.reserve(static_cast<std::size_t>(node_.size()));  // what submit() does cannot fail

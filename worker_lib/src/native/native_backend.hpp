@@ -61,6 +61,9 @@ public:
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
     [[nodiscard]] std::string where_is(int rank) const override;
+    [[nodiscard]] int global_rank(int rank) const override {
+        return members_[static_cast<std::size_t>(rank)].global_rank;
+    }
     [[nodiscard]] RankState state_of(int rank) const override;
     [[nodiscard]] std::optional<Error> failure() const override { return node_.failure(); }
 

@@ -213,7 +213,7 @@ void Node::check_progress(const Operation& operation, Silence& silence, HasCome 
         if (has_come(i)) continue;
         if (gone) {
             check_poison(operation);  // whoever leaves because of a failure has told of it before
-            throw cannot_finish(group_, rank_at(own_index_), describe(operation), gone->error);
+            throw cannot_finish(group_, self(), describe(operation), gone->error);
         }
         absent.push_back(rank_at(i));
         if (silence.of(i)) silent.push_back(rank_at(i));
@@ -223,10 +223,12 @@ void Node::check_progress(const Operation& operation, Silence& silence, HasCome 
     if (silent.empty() && now < finishing_deadline(deadline_)) return;
     const auto& culprits = silent.empty() ? absent : silent;
     throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': rank {} waited until its deadline for {} in {}", group_, rank_at(own_index_),
-                            names_of(culprits), describe(operation)),
+                fmt::format("group '{}': {} waited until its deadline for {} in {}", group_, self(), names_of(culprits),
+                            describe(operation)),
                 culprits);
 }
+
+std::string Node::self() const { return name_rank(at(own_index_).rank, at(own_index_).global_rank, ""); }
 
 std::string Node::names_of(const std::vector<int>& ranks) const {
     std::vector<std::string> names;
@@ -250,10 +252,8 @@ void Node::compare(const Operation& operation) const {
     int first = 0;
     while (first < size() && meeting(first).identity == own_identity) ++first;
     if (first == size()) return;
-    throw Error(ErrorCode::Mismatch,
-                fmt::format("group '{}': the ranks called different operations: {}: {}, {}: {}", group_,
-                            at(own_index_).name, describe(operation), at(first).name,
-                            describe(Signature{meeting(first).identity, announced(first).tag})));
+    throw mismatch(group_, at(own_index_).name, signature_of(operation), at(first).name,
+                   Signature{meeting(first).identity, announced(first).tag});
 }
 
 void Node::wake_all() const {

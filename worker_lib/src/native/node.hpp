@@ -26,7 +26,8 @@ namespace ddp::detail {
 
 /// One rank of the node.
 struct LocalRank {
-    int rank = 0;  ///< in the group
+    int rank = 0;          ///< in the group
+    int global_rank = -1;  ///< in the job, for errors
     std::shared_ptr<Segment> segment;
     ddprun::UniqueFd process;  ///< pidfd; none for the own process
     std::string name;          ///< for errors: "rank 3 (host a, pid 71)"
@@ -51,6 +52,8 @@ public:
     [[nodiscard]] const std::string& group() const { return group_; }
     [[nodiscard]] const LocalRank& local(int index) const { return at(index); }
     [[nodiscard]] int rank_at(int index) const { return at(index).rank; }
+    /// This rank for errors, as name_self().
+    [[nodiscard]] std::string self() const;
 
     /// The first step of an operation: announces it, where its buffers lie, and up to kInlineBytes of `data`. Waits for
     /// nobody but a peer that is kAhead meetings behind. Throws as barrier().
@@ -100,6 +103,8 @@ public:
     /// should.
     [[nodiscard]] std::optional<Error> failure() const;
     [[nodiscard]] std::optional<Error> failure_for_others() const;
+    /// The same if it was another rank that found it.
+    [[nodiscard]] std::optional<Error> failure_of_others() const;
     [[nodiscard]] bool poisoned() const { return own().poisoned_by.load(std::memory_order_seq_cst) != 0; }
     /// Tells peers, who may be waiting for us in an operation to come, that there will be none.
     void leave(Departure how);

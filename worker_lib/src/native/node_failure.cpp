@@ -57,8 +57,7 @@ void Node::accuse(int index) const {
 Error Node::view_of(int index, bool named) const {
     const FailureNote& note = control(index).failure;
     Error failure = read_note(note);
-    if (note.complete != 0 || !named) return failure;
-    return {failure.code(), fmt::format("{} reported: {}", at(index).name, failure.what()), failure.culprits()};
+    return note.complete != 0 || !named ? failure : reported_by(at(index).name, failure);
 }
 
 std::optional<Error> Node::failure() const {
@@ -74,12 +73,20 @@ std::optional<Error> Node::failure_for_others() const {
     return view_of(static_cast<int>(by) - 1, true);
 }
 
+std::optional<Error> Node::failure_of_others() const {
+    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
+    if (by == 0) return std::nullopt;
+    const int index = static_cast<int>(by) - 1;
+    if (index == own_index_ && control(index).failure.complete == 0) return std::nullopt;
+    return view_of(index, true);
+}
+
 void Node::check_poison(const Operation& operation) const {
     const auto found = failure();
     if (!found) return;
     const auto index = static_cast<int>(own().poisoned_by.load(std::memory_order_seq_cst)) - 1;
     if (control(index).failure.complete == 0) throw *found;
-    throw cannot_finish(group_, rank_at(own_index_), describe(operation), *found);
+    throw cannot_finish(group_, self(), describe(operation), *found);
 }
 
 void Node::leave(Departure how) {

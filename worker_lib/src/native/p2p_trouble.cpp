@@ -121,7 +121,7 @@ bool P2p::fail_for(int rank, const Error& why) {
         if (const auto poison = setup_.node.failure()) {
             fail(*poison, nullptr, false);
         } else {
-            fail(cannot_finish(setup_.group, setup_.rank, unfinished_text(*about), why), about.get(), true);
+            fail(cannot_finish(setup_.group, setup_.node.self(), unfinished_text(*about), why), about.get(), true);
         }
         return true;
     }
@@ -172,8 +172,8 @@ void P2p::look_at_deadlines() {
         const std::string hint = silent.empty() ? "; it may wait for something else itself, or the tags differ" : "";
         const auto about = work;
         return fail(Error(ErrorCode::Timeout,
-                          fmt::format("group '{}': rank {} waited until its deadline for {} in {}{}", setup_.group,
-                                      setup_.rank, list_of(std::move(names)), unfinished_text(*about), hint),
+                          fmt::format("group '{}': {} waited until its deadline for {} in {}{}", setup_.group,
+                                      setup_.node.self(), list_of(std::move(names)), unfinished_text(*about), hint),
                           culprits),
                     about.get(), true);
     }
@@ -191,8 +191,9 @@ void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
     }
     for (P2pPeer* one : peers_) one->clear();
     for (auto& [seq, work] : in_flight_) {
-        const Error own =
-            work.get() == about ? failure : cannot_finish(setup_.group, setup_.rank, unfinished_text(*work), failure);
+        const Error own = work.get() == about
+                              ? failure
+                              : cannot_finish(setup_.group, setup_.node.self(), unfinished_text(*work), failure);
         work->give_up(failure.code() == ErrorCode::Timeout);
         done_.push_back({work, std::make_exception_ptr(own)});
     }

@@ -1,9 +1,34 @@
 #include "worker_lib/src/native/signature.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
+
+#include "worker_lib/src/exchange.hpp"
 
 namespace ddp::detail {
+
+namespace {
+
+/// What tells two identities apart, in words that follow "the ranks called".
+std::string difference(const Identity& one, const Identity& other) {
+    if (one.kind != other.kind || one.seq != other.seq) return "different operations";
+    const std::string_view name = to_string(one.kind);
+    const bool hash_differs = one.counts_hash != other.counts_hash;
+    if (hash_differs && !shares_counts(one.kind)) return fmt::format("{} in different steps", name);
+    std::vector<std::string> what;
+    if (one.count != other.count) what.emplace_back("counts");
+    if (hash_differs && one.count == other.count) what.emplace_back("counts per rank");
+    if (one.dtype != other.dtype) what.emplace_back("element types");
+    if (one.reduce_op != other.reduce_op) what.emplace_back("reductions");
+    if (one.root != other.root) what.emplace_back("roots");
+    return fmt::format("{} with different {}", name, list_of(std::move(what)));
+}
+
+}  // namespace
 
 Identity identity_of(const Operation& operation) {
     Identity identity;
@@ -38,6 +63,13 @@ std::string describe(const Signature& signature) {
     operation.root = identity.root;
     operation.tag.assign(tag.data(), ::strnlen(tag.data(), tag.size()));
     return describe(operation);
+}
+
+Error mismatch(std::string_view group, std::string_view own_name, const Signature& own, std::string_view their_name,
+               const Signature& theirs) {
+    return {ErrorCode::Mismatch, fmt::format("group '{}': the ranks called {}: {}: {}, {}: {}", group,
+                                             difference(own.identity, theirs.identity), own_name, describe(own),
+                                             their_name, describe(theirs))};
 }
 
 }  // namespace ddp::detail

@@ -71,7 +71,7 @@ std::vector<int> absent_ranks(const GroupSpec& spec) {
 }  // namespace
 
 std::string place_of(const GroupSpec& spec) {
-    return fmt::format("rank {} of {} in group '{}'", spec.rank, spec.members.size(), spec.name);
+    return fmt::format("{} of {} in group '{}'", name_self(spec), spec.members.size(), spec.name);
 }
 
 ncclUniqueId meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {

@@ -26,6 +26,7 @@ public:
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override;
     [[nodiscard]] Arena& arena() override { return *arena_; }
     void abort(std::string_view reason) override;
+    [[nodiscard]] int global_rank(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
 
 private:
     void check(const Operation& operation) const;
@@ -37,6 +38,7 @@ private:
     const GpuApi api_;
     const std::string place_;
     const std::shared_ptr<const Participant> owner_;
+    const std::vector<int> members_;  ///< ranks in the job
     const int ranks_;
     const NcclLimits limits_;
     std::shared_ptr<GroupDevice> device_;
@@ -52,7 +54,8 @@ private:
 NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits)
     : api_(api),
       place_(place_of(spec)),
-      owner_(std::make_shared<Participant>(Participant{spec.name, fmt::format("rank {}", spec.rank)})),
+      owner_(std::make_shared<Participant>(Participant{spec.name, name_self(spec)})),
+      members_(spec.members),
       ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;

@@ -1,0 +1,144 @@
+// In which words ranks hear of a failure: what differs, who found out, and which rank of the job a group's rank is.
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/world_errors.hpp"
+#include "worker_lib/src/native/signature.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using Catch::Contains;
+using std::chrono::milliseconds;
+
+namespace {
+
+std::size_t reporters(const std::string& text) {
+    std::size_t count = 0;
+    for (auto at = text.find("reported: "); at != std::string::npos; at = text.find("reported: ", at + 1)) ++count;
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("a count, type, reduction or root that differs is said to, with both sides", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const int what = GENERATE(0, 1, 2, 3, 4, 5, 6);
+    Gate gate(2);
+    const auto errors =
+        errors_of({.ranks_per_node = shape}, behind(gate, [what](Context& context) {
+                      const bool odd = context.rank() == 1;
+                      std::vector<float> floats(20);
+                      std::vector<std::int32_t> integers(20);
+                      const auto some = [&](std::size_t count) { return buffer(std::span(floats).first(count)); };
+                      ProcessGroup& world = context.world();
+                      if (what == 0) world.all_reduce(some(odd ? 11 : 10), ReduceOp::Sum).wait();
+                      if (what == 1)
+                          world.all_reduce(odd ? buffer(std::span(integers)) : some(20), ReduceOp::Sum).wait();
+                      if (what == 2) world.all_reduce(some(10), odd ? ReduceOp::Max : ReduceOp::Sum).wait();
+                      if (what == 3) world.broadcast(some(10), odd ? 1 : 0).wait();
+                      if (what == 4) odd ? world.barrier().wait() : world.all_reduce(some(0), ReduceOp::Sum).wait();
+                      if (what == 5)
+                          world.broadcast(odd ? buffer(std::span(integers).first(7)) : some(10), odd ? 1 : 0).wait();
+                      if (what == 6) {
+                          const std::vector<std::size_t> counts =
+                              odd ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{3, 3};
+                          world.all_gather_v(some(odd ? 4 : 3), buffer(std::span(floats).last(6)), counts).wait();
+                      }
+                  }));
+    const std::vector<std::vector<std::string>> words{
+        {"the ranks called all_reduce with different counts: ", "): #1 all_reduce sum f32[10]",
+         "#1 all_reduce sum f32[11]"},
+        {"called all_reduce with different element types: ", "): #1 all_reduce sum f32[20]",
+         "): #1 all_reduce sum i32[20]"},
+        {"called all_reduce with different reductions: ", "): #1 all_reduce sum f32[10]",
+         "): #1 all_reduce max f32[10]"},
+        {"called broadcast with different roots: ", "): #1 broadcast f32[10] root 0", "): #1 broadcast f32[10] root 1"},
+        {"the ranks called different operations: ", "): #1 all_reduce sum f32[0]", "): #1 barrier"},
+        {"called broadcast with different counts, element types and roots: ", "f32[10] root 0", "i32[7] root 1"},
+        {"called all_gather_v with different counts per rank: ", "): #1 all_gather_v f32[6]",
+         "): #1 all_gather_v f32[6]"}};
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        INFO(error->what());
+        CHECK(error->code() == ErrorCode::Mismatch);
+        CHECK_THAT(error->what(), Contains(named(0)) && Contains(named(1)));
+        for (const std::string& word : words[static_cast<std::size_t>(what)]) CHECK_THAT(error->what(), Contains(word));
+    }
+}
+
+TEST_CASE("operations of different steps are said to be, for their counts are the same", "[native][unit]") {
+    detail::Operation operation;
+    operation.kind = detail::OpKind::kAllReduce;
+    operation.seq = 7;
+    operation.counts_hash = 3;
+    const detail::Signature own = signature_of(operation);
+    operation.counts_hash = 4;
+    CHECK_THAT(detail::mismatch("world", "rank 0", own, "rank 1", signature_of(operation)).what(),
+               Contains("the ranks called all_reduce in different steps: rank 0: ") &&
+                   Contains(" of step 3, rank 1: ") && Contains(" of step 4"));
+}
+
+TEST_CASE("who found out is named once, however many have handed it on", "[native][unit]") {
+    const auto what = GENERATE(values<std::string>({"mismatch", "deadline", "abort", "leave"}));
+    Gate gate(6);
+    const auto errors =
+        errors_of({.ranks_per_node = {2, 2, 2}}, behind(gate, [&what](Context& context) {
+                      const auto group = context.world().split(0, context.rank(), "all");
+                      std::vector<float> values(100'000);
+                      const bool odd = context.rank() == 5;
+                      if (odd && what == "mismatch") return group->barrier().wait();
+                      if (odd && what == "abort") group->abort("loss is NaN");
+                      if (odd && what == "deadline") std::this_thread::sleep_for(milliseconds(1'500));
+                      if (odd) return;  // and leaves the group
+                      const OpOptions options{.timeout = milliseconds(what == "deadline" ? 300 : 20'000)};
+                      group->all_reduce(buffer(std::span(values)), ReduceOp::Sum, {}, options).wait();
+                  }));
+    CAPTURE(what);
+    for (const std::size_t rank : {0, 1, 2, 3, 4}) {
+        REQUIRE(errors[rank]);
+        INFO(errors[rank]->what());
+        CHECK(reporters(errors[rank]->what()) <= 1);
+        if (what == "mismatch")
+            CHECK_THAT(errors[rank]->what(), Contains("different operations") && Contains("#1 barrier"));
+    }
+}
+
+TEST_CASE("ranks of a group that counts otherwise than the job are named with their global rank, too",
+          "[native][p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}, {1, 1, 1, 1}}));
+    const auto what = GENERATE(values<std::string>({"mismatch", "deadline", "p2p", "barrier"}));
+    Gate gate(4);
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&what](Context& context) {
+                                      const auto group =
+                                          context.world().split(context.rank() % 2, context.rank(), "half");
+                                      if (context.rank() % 2 == 0) return;  // of the other half
+                                      float value = 0;
+                                      const bool late = context.rank() == 3;
+                                      const OpOptions soon{.timeout = milliseconds(200)};
+                                      if (what == "mismatch" && late) return group->barrier().wait();
+                                      if (what == "barrier" && !late)
+                                          return group->monitored_barrier(milliseconds(200), "end");
+                                      if (late) return std::this_thread::sleep_for(milliseconds(1'000));
+                                      if (what == "p2p") return group->recv(buffer(value), 1, 0, {}, soon).wait();
+                                      group->all_reduce(buffer(value), ReduceOp::Sum, {}, soon).wait();
+                                  }));
+    CAPTURE(what);
+    REQUIRE(errors[1]);
+    INFO(errors[1]->what());
+    CHECK_THAT(errors[1]->what(), Contains("rank 1 (global rank 3, host ") && !Contains("rank 1 (host"));
+    if (what == "deadline" || what == "p2p")
+        CHECK_THAT(errors[1]->what(), Contains("rank 0 (global rank 1) waited until its deadline for rank 1 (global"));
+}
+
+TEST_CASE("a rank's own name has its global rank only where it is another", "[native][unit]") {
+    CHECK(detail::name_rank(3, 3, "host a, pid 7") == "rank 3 (host a, pid 7)");
+    CHECK(detail::name_rank(1, 3, "host a, pid 7") == "rank 1 (global rank 3, host a, pid 7)");
+    CHECK(detail::name_rank(1, 3, "") == "rank 1 (global rank 3)");
+    CHECK(detail::name_rank(1, -1, "host a, pid 7") == "rank 1 (host a, pid 7)");
+    CHECK(detail::name_rank(1, 1, "") == "rank 1");
+}
