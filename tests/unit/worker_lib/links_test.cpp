@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <map>
@@ -54,10 +55,15 @@ private:
 class HandedOn final : public detail::Stream {
 public:
     NextOut next_out(std::size_t /*peer*/) override { return {}; }
-    NextIn next_in(std::size_t peer) override { return {peer == 0 ? Turn::kNever : Turn::kNow, 0, {}}; }
+    NextIn next_in(std::size_t peer) override {
+        begun = true;
+        return {peer == 0 ? Turn::kNever : Turn::kNow, 0, {}};
+    }
     void sent(std::size_t /*peer*/) override {}
     void received(std::size_t /*peer*/) override {}
     [[nodiscard]] bool in_depends(std::size_t peer) const override { return peer == 1; }
+
+    std::atomic<bool> begun{false};
 };
 
 using Ends = std::array<ddprun::UniqueFd, 2>;
@@ -190,6 +196,7 @@ TEST_CASE("who began later is waited for as much longer before it is accused of 
     word.signature = signature_of(Operation{});
     const auto deadline = ddprun::Clock::now();
     auto late = std::async(std::launch::async, [&] {
+        while (!messages.begun) std::this_thread::yield();
         std::this_thread::sleep_for(kLate);
         return send_all(rank.peers[1].get(), std::as_bytes(std::span(&word, 1)), -1,
                         deadline + std::chrono::seconds(20))
