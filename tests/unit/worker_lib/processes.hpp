@@ -54,7 +54,7 @@ public:
     std::string set_once(std::string_view key, std::string_view value) override {
         const auto temporary = directory_ / ("once-" + std::to_string(::getpid()));
         std::ofstream(temporary) << value;
-        (void)::link(temporary.c_str(), path_of(key).c_str());  // fails where it exists
+        [[maybe_unused]] const int made = ::link(temporary.c_str(), path_of(key).c_str());  // fails where it exists
         return get(key, milliseconds(0));
     }
     std::int64_t add(std::string_view key, std::int64_t amount) override {
