@@ -56,7 +56,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
     try {
         agreement.check_alive();  // it may have been decided a moment too late
         return make_group(std::move(spec), backend_->kind(), forming);
-    } catch (const Error&) {
+    } catch (...) {
         agreement.take_back(round);
         throw;
     }

@@ -13,6 +13,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/world_errors.hpp"
+#include "worker_lib/src/shrink_sides.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -234,4 +235,60 @@ TEST_CASE("a side that comes when another has gone on is refused, even if it is 
     CHECK(texts[2] == "1");
     for (const std::size_t rank : {0, 1, 3})
         CHECK_THAT(texts[rank], Catch::Contains(named(2) + ") has gone on already"));
+}
+
+TEST_CASE("the first entry about a round of a shrink counts", "[shrink][unit]") {
+    using Journal = detail::ShrinkJournal;
+    Journal journal;
+    const auto read = [&](const std::string& entry) { journal.read(entry, {}); };
+    read(Journal::closed(1, "3"));
+    read(Journal::met(1, {3}));
+    read(Journal::met(3, {3}));
+    for (const char* const nonsense : {"", "met", "met x 3", "failed 1", "gone", "refused 2", "a \x01 b"})
+        read(nonsense);
+    CHECK(journal.next() == 11);
+    CHECK(journal.open_round("3") == 2);
+    CHECK(journal.formed().empty());
+    CHECK_FALSE(journal.accused_since(0));
+    read(Journal::met(2, {3}));
+    read(Journal::refused(2, "3", "too late"));
+    REQUIRE(journal.outcome("3", 2) != nullptr);
+    CHECK(journal.outcome("3", 2)->outcome == Journal::Outcome::kMet);
+    CHECK(journal.outcome("3", 3) == nullptr);
+    read(Journal::refused(3, "3", "why: of two  sides"));
+    CHECK(journal.outcome("3", 3)->text == "why: of two  sides");
+    read(Journal::failed(2, "3", 1));
+    CHECK(journal.has_failed("3", 2, 1));
+    CHECK_FALSE(journal.has_failed("3", 2, 0));
+}
+
+TEST_CASE("who is said to be gone and denies it is in the way of those who exclude it", "[shrink][unit]") {
+    using detail::Presence;
+    detail::ShrinkJournal journal;
+    Presence found = Presence::kThere;
+    const auto rival = [&](const std::vector<int>& excluded, const detail::ShrinkWishes& wishes) {
+        return detail::find_rival(excluded, 3, journal, wishes, [&](int) { return found; });
+    };
+    const detail::ShrinkWishes larger{{0, {1, true, {2}}}, {1, {1, false, {2}}}};
+    REQUIRE(rival({0, 1}, larger));
+    CHECK(rival({0, 1}, larger)->rank == 0);
+    CHECK_FALSE(rival({2}, {{2, {1, true, {0, 1}}}}));  // a smaller one, as long as it has not formed
+    journal.read(detail::ShrinkJournal::met(1, {0, 1}), {});
+    CHECK(rival({2}, {})->formed);
+    found = Presence::kDoubtful;
+    CHECK(rival({2}, {})->doubtful);
+    found = Presence::kGone;
+    CHECK_FALSE(rival({2}, {}));
+
+    // A rank in its call denies it by itself.
+    const auto store = detail::make_local_store();
+    const std::string prefix = "ddp/0/world/shrink/journal/";
+    (void)store->set_once(prefix + "1", detail::ShrinkJournal::accusation(1));
+    const auto sizes = run_ranks({.ranks_per_node = {2}}, store, [](Context& context) {
+        // Rank 0 comes when rank 1 has read what is said of it.
+        if (context.rank() == 0) (void)context.store().get("ddp/0/world/shrink/journal/2", kPatience);
+        return shrink(context, {});
+    });
+    CHECK(sizes == std::vector<int>{2, 2});
+    CHECK(store->get(prefix + "2", kPatience) == detail::ShrinkJournal::presence(1));
 }
