@@ -82,33 +82,50 @@ OomCounts read_oom_counts(const std::filesystem::path& root, std::string_view me
     return {group_kills(root, membership), oom_kills(text_of(root / "proc/vmstat"))};
 }
 
+namespace {
+
+bool rose(const std::optional<std::uint64_t>& before, const std::optional<std::uint64_t>& after) {
+    return before && after && *after > *before;
+}
+
+void count(std::optional<std::uint64_t>& kills) {
+    if (kills) ++*kills;
+}
+
+}  // namespace
+
 OomKill judge_oom(const OomCounts& before, const OomCounts& after) {
     const auto both = [](const auto& first, const auto& second) { return first.has_value() && second.has_value(); };
-    const bool group_known = both(before.group, after.group);
-    const bool machine_known = both(before.machine, after.machine);
-    if (group_known && *after.group > *before.group) return OomKill::kYes;
-    if (machine_known && *after.machine > *before.machine) return OomKill::kMaybe;  // it may have been moved
-    return group_known || machine_known ? OomKill::kNo : OomKill::kUnknown;
+    if (rose(before.group, after.group)) return OomKill::kYes;
+    if (rose(before.machine, after.machine)) return OomKill::kMaybe;  // it may have been moved
+    return both(before.group, after.group) || both(before.machine, after.machine) ? OomKill::kNo : OomKill::kUnknown;
 }
 
 OomWatch::OomWatch(std::filesystem::path root)
     : root_(std::move(root)),
       membership_(text_of(root_ / "proc/self/cgroup")),
-      before_(read_oom_counts(root_, membership_)),
-      latest_(before_) {}
+      at_start_(read_oom_counts(root_, membership_)),
+      before_(at_start_),
+      latest_(at_start_) {}
 
 OomKill OomWatch::one_was_killed() {
-    const OomKill oom = judge_oom(before_, read_oom_counts(root_, membership_));
-    if (oom == OomKill::kYes) ++*before_.group;
-    if (oom != OomKill::kNo && before_.machine) ++*before_.machine;
+    const OomCounts now = read_oom_counts(root_, membership_);
+    const OomKill recent = judge_oom(before_, now);
+    const bool long_ago =
+        recent == OomKill::kNo && (now.group ? rose(at_start_.group, now.group) : rose(at_start_.machine, now.machine));
+    if (recent == OomKill::kYes) count(before_.group);
+    if (recent != OomKill::kNo) count(before_.machine);
+    if (recent == OomKill::kYes || long_ago) count(at_start_.group);
+    if (recent != OomKill::kNo || long_ago) count(at_start_.machine);
     latest_.group = std::max(latest_.group, before_.group);
     latest_.machine = std::max(latest_.machine, before_.machine);
-    return oom;
+    return long_ago ? OomKill::kMaybe : recent;
 }
 
-/// A kill is counted before its victim's end is told: so what is forgotten is as old as the look before.
+/// A kill is counted before its victim's end is told, which comes when all its memory has been taken back: seconds
+/// later where that is tens of gigabytes, or where a GPU's driver lets go of it.
 void OomWatch::forget_old_kills(TimePoint now) {
-    constexpr std::chrono::seconds kNews{3};
+    constexpr std::chrono::seconds kNews{30};
     if (now - looked_at_ < kNews) return;
     looked_at_ = now;
     before_ = std::exchange(latest_, read_oom_counts(root_, membership_));

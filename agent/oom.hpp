@@ -35,15 +35,16 @@ public:
     /// A worker was killed by SIGKILL, or exited as a shell does whose program was. To be asked once of each, for each
     /// kill that the kernel has counted is of one process.
     [[nodiscard]] coordinator::OomKill one_was_killed();
-    /// To be called now and then while nobody has just been killed: kills of more than three seconds ago, of a data
-    /// loader on the first day, say nothing about one of today.
+    /// To be called now and then while nobody has just been killed: kills of more than half a minute ago, of a data
+    /// loader on the first day, say little about one of today. They make it kMaybe, once each.
     void forget_old_kills(TimePoint now);
 
 private:
     std::filesystem::path root_;
     std::string membership_;
-    OomCounts before_;  ///< what is known of all kills that are no news
-    OomCounts latest_;  ///< what was read at `looked_at_`
+    OomCounts at_start_;  ///< what was known then, and the kills since of which we have told
+    OomCounts before_;    ///< what is known of all kills that are no news
+    OomCounts latest_;    ///< what was read at `looked_at_`
     TimePoint looked_at_{};
 };
 
