@@ -41,6 +41,11 @@ int family_of(int socket) {
     return family;
 }
 
+constexpr const char* kForeign = "its process belongs to another user";
+
+/// Whether a process of another user is, or listens, at the other end; between nodes nobody can tell.
+bool is_foreign(int socket) { return family_of(socket) == AF_UNIX && credentials(socket).uid != ::geteuid(); }
+
 /// Nothing said yet, or not all of it.
 struct Unproven {
     UniqueFd socket;
@@ -68,6 +73,8 @@ public:
         // deadlock.
         for (const Seat& seat : earlier) {
             connection(seat).socket = succeed(connect(member(seat.rank)), seat.rank);
+            // Whoever hears the greeting gets our memory with it. A name is anybody's whose process listens first.
+            if (is_foreign(connection(seat).socket.get())) lost(seat.rank, {ddprun::Errc::kMismatch, kForeign});
             greet(seat);
         }
         accept_all(listener, std::move(later));
@@ -124,9 +131,8 @@ private:
     /// Why the other side cannot be one of us, or nothing.
     std::string complaint(int socket, const Hello& hello, const UniqueFd& passed) const {
         if (!belongs(hello, own_)) return "it belongs to another group, generation or job";
-        if (family_of(socket) != AF_UNIX) return {};
-        if (credentials(socket).uid != ::geteuid()) return "its process belongs to another user";
-        return passed ? "" : "it sent no memory";
+        if (is_foreign(socket)) return kForeign;
+        return passed || family_of(socket) != AF_UNIX ? "" : "it sent no memory";
     }
 
     static void finish(Connection& connection) {
@@ -237,8 +243,8 @@ std::map<int, std::vector<Connection>> meet_over_tcp(const MeetingPlace& place, 
 
 std::map<int, Connection> meet_over_unix(const MeetingPlace& place, int listener, const std::vector<int>& peers,
                                          int descriptor) {
-    auto met = Meeting(place, 1, descriptor).hold(listener, peers, [](const Member& member) {
-        return connect_unix(member.local_name);
+    auto met = Meeting(place, 1, descriptor).hold(listener, peers, [&](const Member& member) {
+        return connect_unix(member.local_name, place.deadline);
     });
     std::map<int, Connection> connections;
     for (auto& [rank, one] : met) connections.emplace(rank, std::move(one.front()));

@@ -33,7 +33,8 @@ namespace ddp::detail {
 /// The same without waiting: the socket becomes writable when it is decided whether there is a connection.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> begin_connect_tcp(const std::string& address, int port);
 [[nodiscard]] ddprun::Result<void> finish_connect(int socket, const std::string& what);
-[[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_unix(const std::string& name);
+/// Of a listener on this machine. One whose queue is full is tried again until the deadline.
+[[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_unix(const std::string& name, ddprun::TimePoint deadline);
 
 /// For connections between nodes: small messages leave at once, and a host that vanished is noticed within half a
 /// minute.
