@@ -2,6 +2,8 @@
 // and that the survivors can go on in a smaller group.
 
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -62,7 +64,52 @@ std::string go_on_without(Context& context, int gone) {
     return " then " + std::to_string(got);
 }
 
+/// In a child of fork(), while its parent is stopped and the message for it comes: looks at the copy of the parent's
+/// receive, and drops it.
+void meddle(Context& context, Work receive) {
+    const pid_t parent = ::getppid();
+    ::kill(parent, SIGSTOP);
+    try {
+        context.store().set("stopped", "yes");
+        (void)context.store().get("sent", std::chrono::seconds(20));
+        for (int i = 0; i < 100; ++i) (void)receive.done();
+        const Work dropped = std::move(receive);
+    } catch (const Error&) {
+    }
+    ::kill(parent, SIGCONT);
+    ::_exit(0);
+}
+
 }  // namespace
+
+TEST_CASE("a child of fork() takes nothing of what its parent is to receive", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    Processes processes({.ranks_per_node = shape, .timeout = milliseconds(5'000)}, [](Context& context) -> std::string {
+        ProcessGroup& world = context.world();
+        std::int64_t value = 7;
+        if (world.rank() == 1) {
+            world.send(buffer(value), 0).wait();
+            (void)context.store().get("stopped", std::chrono::seconds(20));
+            Work sent = world.send(buffer(++value), 0);
+            context.store().set("sent", "yes");
+            sent.wait();
+            return "sent";
+        }
+        world.recv(buffer(value), 1).wait();
+        Work receive = world.recv(buffer(value), 1);
+        const pid_t child = ::fork();
+        if (child == 0) meddle(context, std::move(receive));
+        ::waitpid(child, nullptr, 0);
+        try {
+            receive.wait();
+        } catch (const Error& error) {
+            return words_of(error);
+        }
+        return std::to_string(value);
+    });
+    CHECK(processes.words(0) == "8");
+    CHECK(processes.words(1) == "sent");
+}
 
 TEST_CASE("a process killed while it sends and receives is named by all, who go on without it", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {2, 2}, {1, 2}}));

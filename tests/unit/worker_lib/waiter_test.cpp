@@ -1,11 +1,14 @@
 #include "worker_lib/src/native/waiter.hpp"
 
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <initializer_list>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -19,10 +22,38 @@
 using ddp::detail::Control;
 using ddp::detail::Waiter;
 
+namespace {
+
+using ddp::detail::CoreSet;
+
+CoreSet cores(std::initializer_list<int> numbers) {
+    CoreSet set{};
+    for (const int core : numbers) set[static_cast<std::size_t>(core / 64)] |= std::uint64_t{1} << (core % 64);
+    return set;
+}
+
+std::vector<int> numbers_of(const CoreSet& cores) {
+    std::vector<int> numbers;
+    for (int core = 0; core < 1024; ++core) {
+        if ((cores[static_cast<std::size_t>(core / 64)] >> (core % 64) & 1) != 0) numbers.push_back(core);
+    }
+    return numbers;
+}
+
+/// For the calling thread.
+void bind_to(int core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    (void)::sched_setaffinity(0, sizeof(set), &set);
+}
+
+}  // namespace
+
 TEST_CASE("on a busy machine a waiter looks after its deadlines in time", "[native][unit]") {
     std::atomic<bool> busy{true};
     std::vector<std::thread> others;
-    for (int i = 0; i < 8 * ddp::detail::usable_cores(); ++i)
+    for (int i = 0; i < 8 * ddp::detail::count(ddp::detail::usable_cores()); ++i)
         others.emplace_back([&] {
             while (busy) {
             }
@@ -31,7 +62,7 @@ TEST_CASE("on a busy machine a waiter looks after its deadlines in time", "[nati
     const auto own = std::make_unique<Control>();
     const auto began = std::chrono::steady_clock::now();
     struct Checked {};
-    CHECK_THROWS_AS(Waiter(*own, 1, ddp::detail::WakerFence::kItself)
+    CHECK_THROWS_AS(Waiter(*own, false, ddp::detail::WakerFence::kItself)
                         .wait([] { return false; }, [] { return true; }, [] { throw Checked(); }),
                     Checked);
     const auto waited = std::chrono::steady_clock::now() - began;
@@ -51,8 +82,8 @@ TEST_CASE("who falls asleep while a peer changes what it waits for is woken, who
     constexpr std::uint64_t kRounds = 40;
     const auto sleeper = std::make_unique<Control>();
     const auto waker = std::make_unique<Control>();
-    const Waiter waiting(*sleeper, 1, fence);
-    const Waiter waking(*waker, 1, fence);
+    const Waiter waiting(*sleeper, false, fence);
+    const Waiter waking(*waker, false, fence);
     std::atomic<std::uint64_t> seen{0};
     std::atomic<std::uint64_t> told{0};
     std::thread peer([&] {
@@ -89,7 +120,7 @@ TEST_CASE("who falls asleep while a peer changes what it waits for is woken, who
 TEST_CASE("where ranks share cores a waiter spins unless a peer that it waits for needs its core", "[native][unit]") {
     const bool needed = GENERATE(true, false);
     const auto own = std::make_unique<Control>();
-    const Waiter waiter(*own, ddp::detail::usable_cores() + 1, ddp::detail::WakerFence::kItself);
+    const Waiter waiter(*own, true, ddp::detail::WakerFence::kItself);
     int looks = 0;
     std::vector<int> asked;  // after so many looks
     waiter.wait(
@@ -109,7 +140,8 @@ TEST_CASE("where ranks share cores each says on which it is", "[native][unit]") 
     using ddp::detail::LocalRank;
     using ddp::detail::Segment;
     const bool crowded = GENERATE(true, false);
-    std::vector<LocalRank> ranks(crowded ? static_cast<std::size_t>(ddp::detail::usable_cores()) + 1 : 1);
+    const auto cores = static_cast<std::size_t>(ddp::detail::count(ddp::detail::usable_cores()));
+    std::vector<LocalRank> ranks(crowded ? cores + 1 : 1);
     for (LocalRank& rank : ranks) rank.segment = Segment::create();
     const auto segment = ranks[0].segment;
     ddp::detail::Node node("world", std::move(ranks), 0);
@@ -131,4 +163,35 @@ TEST_CASE("the library's threads take short turns where the kernel has them, the
     using std::chrono::nanoseconds;
     CHECK(nanoseconds(turn) == (usual == 0 ? nanoseconds(0) : nanoseconds(ddp::detail::kShortTurn)));
     CHECK(turn_of_this_thread() == usual);
+}
+
+TEST_CASE("ranks share cores if not each can have one to itself, whatever they are bound to", "[native][unit]") {
+    using ddp::detail::share_cores;
+    CHECK_FALSE(share_cores({cores({0, 1}), cores({0, 1})}));
+    CHECK(share_cores({cores({0, 1}), cores({0, 1}), cores({0, 1})}));
+    CHECK_FALSE(share_cores({cores({0}), cores({1}), cores({63}), cores({64}), cores({1023})}));
+    CHECK(share_cores({cores({5}), cores({5})}));
+    CHECK_FALSE(share_cores({cores({0, 1}), cores({0})}));
+    CHECK_FALSE(share_cores({cores({0}), cores({0, 1})}));
+    CHECK(share_cores({cores({0}), cores({0}), cores({1, 2, 3}), cores({1, 2, 3})}));
+}
+
+TEST_CASE("a node whose ranks are bound to a core each is not crowded", "[native][unit]") {
+    using ddp::detail::LocalRank;
+    using ddp::detail::Segment;
+    const std::vector<int> usable = numbers_of(ddp::detail::usable_cores());
+    if (usable.size() < 2) {
+        WARN("one core: no two ranks can have their own");
+        return;
+    }
+    const bool same = GENERATE(false, true);
+    auto crowded = std::async(std::launch::async, [&] {
+        std::vector<LocalRank> ranks(2);
+        for (std::size_t i = 0; i < ranks.size(); ++i) {
+            bind_to(usable[same ? 0 : i]);
+            ranks[i].segment = Segment::create();
+        }
+        return ddp::detail::Node("world", std::move(ranks), 0).crowded();
+    });
+    CHECK(crowded.get() == same);
 }

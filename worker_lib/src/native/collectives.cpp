@@ -14,10 +14,6 @@ void OwnBuffer::copy_in_from(const std::byte* slot, std::size_t first, std::size
     if (size > 0) std::memcpy(data + first, slot, size);
 }
 
-std::byte* place(const Node& node, int index, Side side, std::size_t first) {
-    return node.is_foreign(index, side) ? node.staging(index) : node.buffer(index, side) + first;
-}
-
 void barrier(const Team& team, const Operation& operation) {
     team.node.meet(operation, {});
     if (team.nodes() == 1) return;

@@ -83,9 +83,6 @@ struct OwnBuffers {
     OwnBuffer output;
 };
 
-/// Where byte `first` of a rank's buffer lies while the piece that begins there is in hand. After Node::meet().
-[[nodiscard]] std::byte* place(const Node& node, int index, Side side, std::size_t first);
-
 /// All-reduce, and reduce: the same but for who gets the result.
 void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own);
 void reduce_scatter(const Team& team, const Operation& operation, const OwnBuffers& own);

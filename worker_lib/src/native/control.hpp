@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/clock.hpp"
+#include "worker_lib/src/native/cores.hpp"
 #include "worker_lib/src/native/departure.hpp"
 #include "worker_lib/src/native/failure_note.hpp"
 #include "worker_lib/src/native/signature.hpp"
@@ -80,6 +81,8 @@ struct Control {
     std::array<Meeting, kAhead> meetings;
     /// Written once by the owner, before it sets any poisoned_by.
     FailureNote failure;
+    /// On which the owner may run. Owner writes, before peers see this page.
+    CoreSet cores{};
 };
 static_assert(offsetof(Meeting, data) + 2 * sizeof(double) <= offsetof(Meeting, number) + 64);
 // Peers of another build read this memory: whoever changes the layout counts up kProtocolVersion.

@@ -31,7 +31,7 @@ Links::Links(std::string group, std::int64_t generation, std::map<int, Link> lin
       generation_(generation),
       links_(std::move(links)),
       node_(node),
-      spinning_(node.size() <= usable_cores() ? kSpinning : ddprun::Duration::zero()),
+      spinning_(node.crowded() ? ddprun::Duration::zero() : kSpinning),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!interrupt_) throw_errno("cannot create an eventfd", errno);
 }

@@ -39,8 +39,6 @@ public:
     Links(std::string group, std::int64_t generation, std::map<int, Link> links, Node& node);
     ~Links();
 
-    [[nodiscard]] bool empty() const { return links_.empty(); }
-
     /// Returns when everything is sent and received. Every message says to which step of which operation it belongs.
     /// Throws Mismatch naming both sides, PeerLost or Timeout naming the peers, a peer's own failure, or the node's;
     /// after that, call finish_messages().

@@ -34,13 +34,19 @@ WakerFence waker_fence(const std::vector<LocalRank>& ranks) {
     return all ? WakerFence::kSleeper : WakerFence::kItself;
 }
 
+bool have_to_share(const std::vector<LocalRank>& ranks) {
+    std::vector<CoreSet> cores;
+    for (const LocalRank& rank : ranks) cores.push_back(rank.segment->control().cores);
+    return share_cores(std::move(cores));
+}
+
 }  // namespace
 
 Node::Node(std::string group, std::vector<LocalRank> ranks, int own_index)
     : group_(std::move(group)),
       ranks_(std::move(ranks)),
       own_index_(own_index),
-      waiter_(own(), size(), waker_fence(ranks_)) {}
+      waiter_(own(), have_to_share(ranks_), waker_fence(ranks_)) {}
 
 bool Node::any_foreign(Side side) const {
     for (int i = 0; i < size(); ++i) {

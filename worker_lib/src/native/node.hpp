@@ -54,6 +54,8 @@ public:
     [[nodiscard]] int rank_at(int index) const { return at(index).rank; }
     /// This rank for errors, as name_self().
     [[nodiscard]] std::string self() const;
+    /// Whether ranks of the node have to share cores, so that whoever spins may keep another from what it waits for.
+    [[nodiscard]] bool crowded() const { return waiter_.crowded(); }
 
     /// The first step of an operation: announces it, where its buffers lie, and up to kInlineBytes of `data`. Waits for
     /// nobody but a peer that is kAhead meetings behind. Throws as barrier().

@@ -27,21 +27,23 @@ std::string P2pWork::text() const {
     return others == 0 ? first : fmt::format("{} and {} more", first, others);
 }
 
-void P2pWork::start() { p2p_->start(); }
+void P2pWork::start() {
+    if (!p2p_->is_elsewhere()) p2p_->start();
+}
 
 void P2pWork::help() {
-    if (!done()) p2p_->help(*this);
+    if (!done() && !p2p_->is_elsewhere()) p2p_->help(*this);
 }
 
 void P2pWork::hurry() {
-    if (!done()) p2p_->hurry();
+    if (!done() && !p2p_->is_elsewhere()) p2p_->hurry();
 }
 
 P2p::P2p(P2pSetup setup)
     : setup_(std::move(setup)),
       self_{setup_.group, name_of(setup_.rank)},
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
-      pauses_(setup_.node.size() <= usable_cores() ? kPauses : 0),
+      pauses_(setup_.node.crowded() ? 0 : kPauses),
       owner_{setup_.rank, setup_.members, setup_.arena, setup_.node, page_.listening, {}, {}} {
     std::ranges::copy(bell_.name(), page_.bell.begin());
     if (!setup_.listener) return;

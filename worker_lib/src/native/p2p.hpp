@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "worker_lib/src/forks.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p_bell.hpp"
@@ -58,6 +59,8 @@ public:
     void help(const P2pWork& work);
     /// Moves what can be moved now.
     void hurry();
+    /// Whether this is a child of fork(): what there is to be done is its parent's.
+    [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
     /// Whoever sleeps looks at the state of the node. Any thread.
     void interrupt() { bell_.ring_own(); }
     /// Fails what is under way with the node's failure, which there must be, and tells other nodes the reason. Nothing
@@ -129,6 +132,7 @@ private:
 
     void run();
 
+    const ProcessMark home_;
     P2pSetup setup_;
     const Participant self_;
     std::optional<ReadySet> ready_;  ///< with several nodes

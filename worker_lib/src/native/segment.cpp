@@ -131,7 +131,7 @@ std::shared_ptr<Segment> Segment::create() {
     }
     const auto status = status_of(fd.get());
     auto segment = map(fd.get(), bytes);
-    new (segment->base_) Control;
+    (new (segment->base_) Control)->cores = usable_cores();
     segment->fd_ = std::move(fd);
     segment->heap_limit_ = std::move(limit.reason);
     Mapped& table = mapped();

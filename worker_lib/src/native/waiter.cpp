@@ -25,20 +25,12 @@ long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); 
 
 }  // namespace
 
-int usable_cores() {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    if (::sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-    return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // a machine with more cores than the set has bits
-}
-
 bool allow_remote_fences() {
     static const bool allowed = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
     return allowed;
 }
 
-Waiter::Waiter(Control& own, int local_ranks, WakerFence fence)
-    : own_(own), crowded_(local_ranks > usable_cores()), fence_(fence) {}
+Waiter::Waiter(Control& own, bool crowded, WakerFence fence) : own_(own), crowded_(crowded), fence_(fence) {}
 
 void Waiter::pause() {
 #if defined(__x86_64__) || defined(__i386__)

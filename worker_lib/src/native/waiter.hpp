@@ -1,6 +1,6 @@
 #pragma once
 // Waiter: how a rank waits for memory that a peer writes, and how it wakes peers that wait. Spin, then yield, then
-// sleep on a futex. With more ranks than cores it yields at once to a peer that needs this core, and only to such: a
+// sleep on a futex. Where ranks share cores it yields at once to a peer that needs this core, and only to such: a
 // switch to one that waits, too, and back again takes longer than what it waits for.
 //
 // A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
@@ -17,9 +17,6 @@
 
 namespace ddp::detail {
 
-/// Cores that this process may use.
-[[nodiscard]] int usable_cores();
-
 /// Asks the kernel to let other processes carry out fences in this one. False: it cannot.
 [[nodiscard]] bool allow_remote_fences();
 
@@ -31,10 +28,9 @@ public:
     /// The longest sleep: so often a waiter looks after deadlines and the dead.
     static constexpr auto kNap = std::chrono::milliseconds(50);
 
-    /// kSleeper: only where all ranks of the node allow it.
-    Waiter(Control& own, int local_ranks, WakerFence fence);
+    /// crowded: ranks of the node share cores. kSleeper: only where all of them allow it.
+    Waiter(Control& own, bool crowded, WakerFence fence);
 
-    /// Whether there are more ranks than cores.
     [[nodiscard]] bool crowded() const { return crowded_; }
 
     /// Returns when ready() says so. Calls check() after every nap; it ends the wait by throwing. ready() may look at

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTelling{250};  ///< for one alarm to one peer, which fits into the socket's buffer
+constexpr milliseconds kOneAlarm{250};  ///< to one peer: it fits into the socket's buffer
 
 /// A leader that died without a word may have done the operation that is under way here, in which case that ends by
 /// itself within this time.
@@ -59,7 +59,7 @@ void Watch::say_goodbye(const std::optional<Error>& failure, const Absence& depa
         ::shutdown(peer.link.socket.get(), SHUT_WR);
         sockets.push_back(peer.link.socket.get());
     }
-    let_go(std::move(sockets), ddprun::Clock::now() + kTelling);
+    let_go(std::move(sockets), ddprun::Clock::now() + kOneAlarm);
 }
 
 void Watch::run() {
@@ -166,7 +166,7 @@ void Watch::tell(Alarm::Kind kind, const Error& why, std::uint64_t after) {
         if (!peer.link.socket) continue;
         const auto bytes = std::as_bytes(std::span(&alarm, 1));
         // Not delivered: that peer's node learns it from our connection's end, or by its own deadline.
-        if (!send_all(peer.link.socket.get(), bytes, -1, ddprun::Clock::now() + kTelling)) peer.link.socket.reset();
+        if (!send_all(peer.link.socket.get(), bytes, -1, ddprun::Clock::now() + kOneAlarm)) peer.link.socket.reset();
     }
 }
 
