@@ -49,7 +49,8 @@ int run(char** argv) {
     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native,
                                                .timeout = milliseconds(std::stoi(argv[1])),
                                                .init_timeout = milliseconds(std::stoi(argv[2]))});
-    const std::string key = fmt::format("ddp/{}/world/member/{}", context.generation(), context.rank());
+    const std::string key =
+        fmt::format("ddp/{}/of-{}/world/member/{}", context.generation(), context.world_size(), context.rank());
     say("member " + context.store().get(key, milliseconds(1000)));
     std::vector<std::unique_ptr<ddp::ProcessGroup>> groups;
     std::vector<std::thread> threads;

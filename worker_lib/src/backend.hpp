@@ -86,6 +86,7 @@ struct GroupSpec {
     std::vector<std::string> places;  ///< "host a, pid 71", by group rank, for errors; empty: nobody has said it yet
     int node_rank = 0;                ///< of this process; peers publish theirs through the store
     std::int64_t generation = 0;
+    int world_size = 1;     ///< worlds of different sizes may follow each other in one generation: see group_key()
     std::int64_t init = 1;  ///< how often this rank has made a Context in this generation: each has keys of its own
     std::shared_ptr<Store> store;
     ddprun::Duration default_timeout{};

@@ -40,6 +40,7 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
     std::iota(spec.members.begin(), spec.members.end(), 0);
     spec.node_rank = environment.node_rank;
     spec.generation = environment.generation;
+    spec.world_size = environment.world_size;
     spec.store = std::move(store);
     spec.init_timeout = detail::bounded(options.init_timeout);
     spec.device = options.device >= 0 ? options.device : environment.local_rank;
@@ -61,13 +62,43 @@ Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     return choice.backend;
 }
 
-/// Whoever tries again after a timeout is to meet those who come late, whose number is the same then.
-void take_back(Store& store, const std::string& counter) {
-    try {
-        (void)store.add(counter, -1);
-    } catch (const Error&) {
-        // The store is gone: so is the counter.
+/// How many Contexts a rank has made that have not failed, and whether any rank has come to its n-th.
+class InitCounters {
+public:
+    InitCounters(Store& store, const Environment& place)
+        : store_(store),
+          prefix_(fmt::format("ddp/{}/of-{}/inits", place.generation, place.world_size)),
+          own_(fmt::format("{}/{}", prefix_, place.rank)) {}
+
+    /// The number of this rank's next one. Others may be past ours: they had made one that failed here.
+    [[nodiscard]] std::int64_t next() {
+        std::int64_t number = store_.add(own_, 1);
+        while (store_.add(reached(number + 1), 0) > 0) number = store_.add(own_, 1);
+        (void)store_.add(reached(number), 1);
+        return number;
     }
+    /// Whoever tries again is to meet those who come late, or try again, too: their number is the same then.
+    void take_back() {
+        try {
+            (void)store_.add(own_, -1);
+        } catch (const Error&) {
+            // The store is gone: so is the counter.
+        }
+    }
+
+private:
+    [[nodiscard]] std::string reached(std::int64_t number) const {
+        return fmt::format("{}/reached-{}", prefix_, number);
+    }
+
+    Store& store_;
+    const std::string prefix_;
+    const std::string own_;
+};
+
+/// What ranks find out by comparing what all have said, all find out: who tries again does so together with the others.
+bool fails_alike(const Error& error) {
+    return error.code() == ErrorCode::Mismatch || error.code() == ErrorCode::Unavailable;
 }
 
 void check(const InitOptions& options) {
@@ -91,15 +122,15 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     : environment_(std::move(environment)), store_(std::move(store)) {
     check(options);
     detail::check(environment_);
-    const std::string counter = fmt::format("ddp/{}/inits/{}", environment_.generation, environment_.rank);
-    GroupSpec spec = world_spec(environment_, store_, options, store_->add(counter, 1));
+    InitCounters counters(*store_, environment_);
+    GroupSpec spec = world_spec(environment_, store_, options, counters.next());
     try {
         const Backend backend = agree_on_backend(spec, options.backend);
         const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
         spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
         world_ = detail::make_group(std::move(spec), backend);
     } catch (const Error& error) {
-        if (error.code() == ErrorCode::Timeout) take_back(*store_, counter);
+        if (!fails_alike(error)) counters.take_back();
         throw;
     }
 }

@@ -81,8 +81,8 @@ void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::v
 }  // namespace
 
 std::string group_key(const GroupSpec& spec, std::string_view name) {
-    if (spec.init > 1) return fmt::format("ddp/{}/init-{}/{}/{}", spec.generation, spec.init, spec.name, name);
-    return fmt::format("ddp/{}/{}/{}", spec.generation, spec.name, name);
+    const std::string again = spec.init > 1 ? fmt::format("init-{}/", spec.init) : "";
+    return fmt::format("ddp/{}/of-{}/{}{}/{}", spec.generation, spec.world_size, again, spec.name, name);
 }
 
 void publish(const GroupSpec& spec, std::string_view topic, std::string_view value) {
@@ -114,11 +114,13 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
         if (error.code() != ErrorCode::Timeout) throw;
     }
     std::vector<int> absent;
+    const std::vector<std::string> missing = spec.store->missing(keys);
     for (std::size_t i = 0; i < others.size(); ++i) {
-        try {
-            values[static_cast<std::size_t>(others[i])] = spec.store->get(keys[i], kLastLook);
-        } catch (const Error& error) {
-            if (error.code() != ErrorCode::Timeout) throw;
+        const bool here = std::ranges::find(missing, keys[i]) == missing.end();
+        auto said = here ? spec.store->try_get(keys[i], kLastLook) : std::nullopt;
+        if (said) {
+            values[static_cast<std::size_t>(others[i])] = std::move(*said);
+        } else {
             absent.push_back(others[i]);
         }
     }

@@ -9,7 +9,8 @@
 
 namespace ddp::detail {
 
-/// The store key `name` of this group in this generation.
+/// The store key `name` of this group in this generation, and in a world of this size: when nodes come or go torchrun
+/// starts all workers anew, with another size but the same restart count, and some ranks are new to the store.
 [[nodiscard]] std::string group_key(const GroupSpec& spec, std::string_view name);
 
 /// Publishes `value` under `topic` for those who exchange(), without waiting for anybody.

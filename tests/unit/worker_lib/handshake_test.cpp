@@ -32,7 +32,7 @@ struct WaitingRank {
     LocalWorld world{.ranks_per_node = {1, 1}};
     std::shared_ptr<Store> store = detail::make_local_store();
     std::future<int> first = start(0);
-    detail::Member member = detail::decode_member(store->get("ddp/0/world/member/0", seconds(20)));
+    detail::Member member = detail::decode_member(store->get("ddp/0/of-2/world/member/0", seconds(20)));
 
     std::future<int> start(int rank) {
         return std::async(std::launch::async, [this, rank] {
@@ -234,7 +234,7 @@ TEST_CASE("ranks with different settings do not begin, and are told both", "[nat
         other.sockets_per_peer = "2";
         difference = "goes by DDPRUN_SOCKETS_PER_PEER usual, rank 1 (host far, pid 71) by 2";
     }
-    store->set("ddp/0/world/member/1", detail::encode(other));
+    store->set("ddp/0/of-2/world/member/1", detail::encode(other));
     try {
         Context context(world.environment(0), store, world.options());
         FAIL("it began");
@@ -248,7 +248,7 @@ TEST_CASE("ranks with different settings do not begin, and are told both", "[nat
 TEST_CASE("ranks of different versions do not begin, and are told both", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {1, 1}};
     const auto store = detail::make_local_store();
-    store->set("ddp/0/world/member/1", "ddp/0.0.9/7 far 71 ...");
+    store->set("ddp/0/of-2/world/member/1", "ddp/0.0.9/7 far 71 ...");
     try {
         Context context(world.environment(0), store, world.options());
         FAIL("it began");
@@ -272,7 +272,7 @@ TEST_CASE("a member that has joined but does not connect is named", "[native][un
     absent.node = "another/0";
     auto first = std::async(std::launch::async, [&]() -> std::string {
         const auto store = detail::make_local_store();
-        store->set("ddp/0/world/member/1", detail::encode(absent));
+        store->set("ddp/0/of-2/world/member/1", detail::encode(absent));
         try {
             Context context(hasty.environment(0), store, hasty.options());
         } catch (const Error& error) {
@@ -291,7 +291,7 @@ TEST_CASE("strangers at the door for sends and receives are closed, and disturb 
         std::int64_t value = context.rank() + 7;
         std::int64_t got = 0;
         const int other = 1 - context.rank();
-        const auto member = detail::decode_member(context.store().get("ddp/0/world/member/1", seconds(20)));
+        const auto member = detail::decode_member(context.store().get("ddp/0/of-2/world/member/1", seconds(20)));
         const auto stranger = [&](std::span<const std::byte> bytes) {
             auto fd = detail::connect_tcp(member.address, member.p2p_port, soon());
             if (fd) (void)detail::send_all(fd->get(), bytes, -1, soon());
@@ -303,7 +303,7 @@ TEST_CASE("strangers at the door for sends and receives are closed, and disturb 
         detail::GroupSpec spec;
         spec.name = "world";
         spec.generation = 1;
-        const auto first = detail::decode_member(context.store().get("ddp/0/world/member/0", seconds(20)));
+        const auto first = detail::decode_member(context.store().get("ddp/0/of-2/world/member/0", seconds(20)));
         const auto of_next_generation = make_hello(spec, {first, member});
         const UniqueFd silent = stranger({});
         const UniqueFd early = stranger(std::as_bytes(std::span(&of_next_generation, 1)));

@@ -104,7 +104,7 @@ TEST_CASE("a monitored barrier is passed even if the last to come dies before it
         if (context.rank() != 2) return context.world().monitored_barrier(milliseconds(3'000));
         // As far as rank 2 comes: its card and its count, but not the word that all have come.
         Store& store = context.store();
-        const std::string prefix = "ddp/0/world/monitored/1/";
+        const std::string prefix = "ddp/0/of-3/world/monitored/1/";
         for (const char* const other : {"here/0", "here/1"}) (void)store.get(prefix + other, milliseconds(20'000));
         while (store.add(prefix + "count", 0) < 2) std::this_thread::yield();
         store.set(prefix + "here/2", "rank 2");

@@ -34,6 +34,23 @@ TEST_CASE("nccl: a start that NCCL never finishes ends at its timeout, and is ab
     CHECK(group.gpu.counts().aborts == 2);
 }
 
+TEST_CASE("nccl: a start that is tried again waits for those who came to the one before, and names them", "[nccl]") {
+    FakeGroup group(3);
+    group.init_timeout = 200ms;
+    const auto start = [&](int rank) { (void)group.backend(rank); };
+    for (const std::vector<int>& present : {std::vector{0, 1}, std::vector{0, 1}, std::vector{0, 2}}) {
+        const int absent = present.back() == 1 ? 2 : 1;
+        for (const Outcome& outcome : group.run(present, start)) {
+            CHECK(outcome.code == ErrorCode::Timeout);
+            CHECK(outcome.culprits == std::vector{absent});
+            CHECK_THAT(outcome.text, Contains("rank " + std::to_string(absent) + " never came"));
+        }
+    }
+    CHECK_THAT(outcome_of([&] { start(1); }).text, Contains("rank 0 never came") || Contains("came too late"));
+    group.init_timeout = 20s;
+    for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) CHECK_FALSE(outcome.failed);
+}
+
 TEST_CASE("nccl: when rank 0 cannot make a unique id, every rank learns why at once", "[nccl]") {
     FakeGroup group(2);
     group.gpu.unique_id_fails = true;

@@ -232,7 +232,7 @@ TEST_CASE("a side that has gone on and died does not keep the other from going o
         (void)store.get("killed", patience);
         // Rank 1, which leads its node, hears of the death; rank 2 does not, and comes last.
         if (context.rank() == 2) {
-            for (int i = 0; i < 10'000 && store.add("ddp/0/world/shrink/0/1/count", 0) == 0; ++i) ::usleep(1'000);
+            for (int i = 0; i < 10'000 && store.add("ddp/0/of-3/world/shrink/0/1/count", 0) == 0; ++i) ::usleep(1'000);
         }
         try {
             return go_on_without(context, 0);

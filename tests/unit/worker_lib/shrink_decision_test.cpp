@@ -134,7 +134,7 @@ TEST_CASE("who is left out of a shrink is told at once", "[shrink][unit]") {
     const bool waits = GENERATE(false, true);  // whether it calls before, or after, the others have gone on
     const auto store = std::make_shared<WatchedStore>();
     // What rank 2 wants is made known to nobody, or the others would disagree with it.
-    const std::string wish = "ddp/0/world/shrink/wish/2";
+    const std::string wish = "ddp/0/of-3/world/shrink/wish/2";
     store->before = [&](std::string_view key, std::string_view) {
         if (waits && key == wish) store->set("called", "yes");
         if (waits && key == wish) (void)store->get("gone on/0", kPatience);
@@ -193,7 +193,7 @@ TEST_CASE("of two sides that exclude each other the larger one goes on, or that 
     const auto store = std::make_shared<WatchedStore>();
     const auto wishes_of = [](const std::vector<int>& ranks) {
         std::vector<std::string> keys;
-        for (const int rank : ranks) keys.push_back("ddp/0/world/shrink/wish/" + std::to_string(rank));
+        for (const int rank : ranks) keys.push_back("ddp/0/of-4/world/shrink/wish/" + std::to_string(rank));
         return keys;
     };
     store->after = [&](std::string_view key, std::string_view value) {
@@ -282,11 +282,11 @@ TEST_CASE("who is said to be gone and denies it is in the way of those who exclu
 
     // A rank in its call denies it by itself.
     const auto store = detail::make_local_store();
-    const std::string prefix = "ddp/0/world/shrink/journal/";
+    const std::string prefix = "ddp/0/of-2/world/shrink/journal/";
     (void)store->set_once(prefix + "1", detail::ShrinkJournal::accusation(1));
     const auto sizes = run_ranks({.ranks_per_node = {2}}, store, [](Context& context) {
         // Rank 0 comes when rank 1 has read what is said of it.
-        if (context.rank() == 0) (void)context.store().get("ddp/0/world/shrink/journal/2", kPatience);
+        if (context.rank() == 0) (void)context.store().get("ddp/0/of-2/world/shrink/journal/2", kPatience);
         return shrink(context, {});
     });
     CHECK(sizes == std::vector<int>{2, 2});

@@ -1,12 +1,15 @@
 // Keys in the store, all below "<group>/nccl/":
-//   signed-in/<rank>   counter, above 0 once that rank is here; a counter because it can be read without waiting
-//   count              counter, ranks that are here
-//   all-here           exists once count has reached the size of the group
-//   unique-id          'I' and the 128 bytes of the id, or 'E' and why rank 0 could not make one
+//   signed-in/<rank>        counter, above 0 once that rank is here; a counter because it can be read without waiting
+//   unique-id               'I' and the 128 bytes of the id, or 'E' and why rank 0 could not make one
+// and, so that a start that is tried again does not count those who came to one before, for each id by its hash:
+//   <id>/signed-in/<rank>   the same, of those who have got that id
+//   <id>/count              counter, how many they are
+//   <id>/all-here           exists once count has reached the size of the group
 
 #include "worker_lib/src/nccl/meeting.hpp"
 
 #include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/fnv.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,17 +24,30 @@ namespace {
 using std::chrono::milliseconds;
 
 std::string key(const GroupSpec& spec, std::string_view name) { return group_key(spec, fmt::format("nccl/{}", name)); }
-std::string sign_in_key(const GroupSpec& spec, int rank) { return key(spec, fmt::format("signed-in/{}", rank)); }
+
+/// `of`: an id's prefix, or nothing.
+std::string sign_in_key(const GroupSpec& spec, std::string_view of, int rank) {
+    return key(spec, fmt::format("{}signed-in/{}", of, rank));
+}
+
+std::string prefix_of(const ncclUniqueId& id) {
+    Fnv64 hash;
+    hash.add(std::string_view(id.internal, sizeof id.internal));
+    return fmt::format("{:016x}/", hash.value());
+}
 
 /// What is left until `deadline`; never 0, which some stores take for "for ever".
 milliseconds left_until(ddprun::TimePoint deadline) {
     return std::max(std::chrono::duration_cast<milliseconds>(deadline - ddprun::Clock::now()), milliseconds(1));
 }
 
-void sign_in(const GroupSpec& spec) {
+/// Returns when all have come to the same id.
+void wait_for_all(const GroupSpec& spec, const std::string& of, ddprun::TimePoint deadline) {
     const auto size = static_cast<std::int64_t>(spec.members.size());
-    (void)spec.store->add(sign_in_key(spec, spec.rank), 1);
-    if (spec.store->add(key(spec, "count"), 1) == size) spec.store->set(key(spec, "all-here"), "1");
+    const std::string all_here = key(spec, of + "all-here");
+    const bool counts = spec.store->add(sign_in_key(spec, of, spec.rank), 1) == 1;
+    if (counts && spec.store->add(key(spec, of + "count"), 1) == size) spec.store->set(all_here, "1");
+    (void)spec.store->get(all_here, left_until(deadline));
 }
 
 void publish_id(const NcclApi& nccl, const GroupSpec& spec) {
@@ -60,10 +76,10 @@ ncclUniqueId read_id(const GroupSpec& spec, ddprun::TimePoint deadline) {
     return id;
 }
 
-std::vector<int> absent_ranks(const GroupSpec& spec) {
+std::vector<int> absent_ranks(const GroupSpec& spec, std::string_view of) {
     std::vector<int> absent;
     for (int rank = 0; rank < static_cast<int>(spec.members.size()); ++rank) {
-        if (spec.store->add(sign_in_key(spec, rank), 0) == 0) absent.push_back(rank);
+        if (spec.store->add(sign_in_key(spec, of, rank), 0) == 0) absent.push_back(rank);
     }
     return absent;
 }
@@ -76,16 +92,18 @@ std::string place_of(const GroupSpec& spec) {
 
 ncclUniqueId meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
     const auto start = ddprun::Clock::now();
-    sign_in(spec);
+    std::string of;
+    (void)spec.store->add(sign_in_key(spec, of, spec.rank), 1);
     if (spec.rank == 0) publish_id(nccl, spec);
     try {
         const ncclUniqueId id = read_id(spec, deadline);
-        (void)spec.store->get(key(spec, "all-here"), left_until(deadline));
+        of = prefix_of(id);
+        wait_for_all(spec, of, deadline);
         return id;
     } catch (const Error& error) {
         if (error.code() != ErrorCode::Timeout) throw;
     }
-    const std::vector<int> absent = absent_ranks(spec);
+    const std::vector<int> absent = absent_ranks(spec, of);
     const double waited = std::chrono::duration<double>(ddprun::Clock::now() - start).count();
     throw Error(
         ErrorCode::Timeout,
@@ -94,6 +112,10 @@ ncclUniqueId meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint 
             : fmt::format("{}: waited {:.1f} s to start NCCL, but rank{} {} never came", place_of(spec), waited,
                           absent.size() > 1 ? "s" : "", fmt::join(absent, ", ")),
         absent);
+}
+
+void withdraw_id(const GroupSpec& spec) {
+    if (spec.rank == 0) spec.store->erase(key(spec, "unique-id"));
 }
 
 }  // namespace ddp::detail

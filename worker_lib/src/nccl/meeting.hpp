@@ -15,6 +15,9 @@ namespace ddp::detail {
 /// id.
 [[nodiscard]] ncclUniqueId meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline);
 
+/// After a start that has failed, of rank 0: nobody is to come to that id any more. Others do nothing.
+void withdraw_id(const GroupSpec& spec);
+
 /// "rank 1 of 4 in group 'world'": how errors of this backend name the place where they happened.
 [[nodiscard]] std::string place_of(const GroupSpec& spec);
 

@@ -59,8 +59,13 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
       ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
-    const ncclUniqueId id = meet(api_.nccl, spec, deadline);
-    communicator_ = std::make_unique<Communicator>(api_, spec, device, id, deadline, limits_);
+    try {
+        const ncclUniqueId id = meet(api_.nccl, spec, deadline);
+        communicator_ = std::make_unique<Communicator>(api_, spec, device, id, deadline, limits_);
+    } catch (const Error& error) {
+        if (error.code() == ErrorCode::Timeout) withdraw_id(spec);  // other errors may lie there, for all to read
+        throw;
+    }
     device_ = std::make_shared<GroupDevice>(api_.cuda, device);
     arena_ = std::make_shared<DeviceArena>(device_);
     barrier_word_ = arena_->allocate(sizeof(std::int32_t));
