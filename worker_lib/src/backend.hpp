@@ -107,6 +107,9 @@ struct GroupSpec {
 struct RankState {
     bool gone = false;  ///< it will never do anything any more
     std::string text;   ///< in words that begin with its name; empty: nothing is known
+    // How it went; neither: nothing is heard of its host, which may be the network's fault.
+    bool left = false;   ///< it destroyed the group; its process may go on
+    bool ended = false;  ///< its process has ended: a kernel says so
 };
 
 class BackendImpl {

@@ -121,8 +121,9 @@ private:
         std::string text;
         std::istringstream words(missing);
         for (int rank = 0; words >> rank;) {
-            const auto [gone, state] = backend_.state_of(rank);
-            if (!state.empty()) text += fmt::format("{} {} {}\n", rank, gone ? "gone" : "silent", state);
+            const RankState state = backend_.state_of(rank);
+            if (state.text.empty()) continue;
+            text += fmt::format("{} {} {}\n", rank, state.gone ? "gone" : "silent", state.text);
         }
         return text;
     }

@@ -31,7 +31,7 @@ ShrinkAgreement::ShrinkAgreement(const GroupSpec& spec, const BackendImpl& backe
     : spec_(spec),
       backend_(backend),
       history_(history),
-      wish_{.serial = ++history.calls, .stands = true, .excluded = excluded},
+      wish_{.serial = ++history.calls, .state = ShrinkWish::State::kStands, .excluded = excluded},
       others_(std::move(others)),
       label_(label_of(excluded)),
       began_(ddprun::Clock::now()),
@@ -45,12 +45,11 @@ std::uint64_t ShrinkAgreement::reach() {
             catch_up();
             const std::uint64_t round = journal().open_round(label_);
             if (!meet(round)) continue;
-            withdraw();
+            end_call(ShrinkWish::State::kWithdrawn);
             return round;
         }
     } catch (const Error&) {
-        // Those who still compare shall see a difference, too.
-        if (!disagree_) withdraw();
+        end_call(disagree_ ? ShrinkWish::State::kDisagreed : ShrinkWish::State::kWithdrawn);
         throw;
     }
 }
@@ -70,8 +69,8 @@ std::string ShrinkAgreement::count_key(std::uint64_t round) const {
     return key(fmt::format("{}/{}/count", label_, round));
 }
 
-void ShrinkAgreement::withdraw() {
-    wish_.stands = false;
+void ShrinkAgreement::end_call(ShrinkWish::State state) {
+    wish_.state = state;
     publish(spec_, kWishes, wish_.text());
 }
 
@@ -96,8 +95,8 @@ void ShrinkAgreement::try_append(const std::string& entry) {
 bool ShrinkAgreement::meet(std::uint64_t round) {
     full_since_.reset();
     unheard_ = others_;
-    join(round);
     try {
+        join(round);
         while (is_open(round)) {
             look_around(round);
             if (is_open(round)) wait_for_entry();
@@ -109,10 +108,17 @@ bool ShrinkAgreement::meet(std::uint64_t round) {
     return obey(round);
 }
 
+/// Once: one that gave up, could not close the round and calls again has been counted. A round in which nobody knows
+/// whether this rank has been is closed.
 void ShrinkAgreement::join(std::uint64_t round) {
-    // One that lost the store in this round and calls again has been counted.
-    if (std::exchange(history_.joined[label_], round) == round) return;
+    auto& joined = history_.joined[label_];
+    if (joined.round == round) {
+        while (!joined.counted && is_open(round)) try_append(ShrinkJournal::closed(round, label_));
+        return;
+    }
+    joined = {.round = round, .counted = false};
     (void)spec_.store->add(count_key(round), 1);
+    joined.counted = true;
 }
 
 bool ShrinkAgreement::obey(std::uint64_t round) const {
@@ -179,7 +185,7 @@ void ShrinkAgreement::hear(const ShrinkWishes& wishes) {
 
 /// False: it is between two calls.
 bool ShrinkAgreement::agrees(int rank, const ShrinkWish& theirs) {
-    if (!theirs.stands || theirs.serial <= history_.refused[rank]) return false;
+    if (theirs.state == ShrinkWish::State::kWithdrawn || theirs.serial <= history_.refused[rank]) return false;
     if (theirs.excluded == wish_.excluded) return true;
     history_.refused[rank] = theirs.serial;
     disagree_ = true;
@@ -193,20 +199,25 @@ bool ShrinkAgreement::agrees(int rank, const ShrinkWish& theirs) {
 /// Of those of the excluded who have spoken here: who is gone for all that we know. And that we are not.
 void ShrinkAgreement::tell_who_is_there(const ShrinkWishes& wishes) {
     for (const int rank : wish_.excluded) {
-        if (!wishes.contains(rank) || !backend_.state_of(rank).gone) continue;
+        if (!wishes.contains(rank) || !counts_as_gone(rank)) continue;
+        while (backend_.state_of(rank).ended && !journal().is_dead(rank)) try_append(ShrinkJournal::death(rank));
         while (!journal().ever_accused(rank)) try_append(ShrinkJournal::accusation(rank));
     }
     while (journal().accused_since(spec_.rank)) try_append(ShrinkJournal::presence(spec_.rank));
 }
 
-/// One that has never spoken here is gone if we know it. Who has might form a group, or has: it must have had the time
-/// to deny it, for our connection may be what is gone.
+/// For all that this rank knows itself. Who has left this group and goes on in one that was formed of it is not.
+bool ShrinkAgreement::counts_as_gone(int rank) const {
+    const RankState state = backend_.state_of(rank);
+    return state.gone && !(state.left && journal().group_of(rank) != nullptr);
+}
+
+/// One that has never spoken here is gone if we know it. Who has might form a group, or has: unless its process is
+/// known to have ended it must have had the time to deny it, for our connection may be what is gone.
 Presence ShrinkAgreement::presence_of(int rank, const ShrinkWishes& wishes) const {
-    const bool gone_for_us = backend_.state_of(rank).gone;
-    const bool has_formed = std::ranges::any_of(journal().formed(), [&](const ShrinkJournal::Formed& formed) {
-        return std::ranges::find(formed.excluded, rank) == formed.excluded.end();
-    });
-    if (!has_formed && !wishes.contains(rank)) return gone_for_us ? Presence::kGone : Presence::kThere;
+    if (journal().is_dead(rank) || backend_.state_of(rank).ended) return Presence::kGone;
+    const bool gone_for_us = counts_as_gone(rank);
+    if (!wishes.contains(rank)) return gone_for_us ? Presence::kGone : Presence::kThere;
     if (!journal().ever_accused(rank)) return gone_for_us ? Presence::kDoubtful : Presence::kThere;
     const auto accused = journal().accused_since(rank);
     if (!accused) return Presence::kThere;

@@ -24,8 +24,14 @@ namespace ddp::detail {
 struct ShrinkHistory {
     std::uint64_t calls = 0;
     ShrinkJournal journal;
-    std::map<std::string, std::uint64_t> joined;  ///< by label: the last round in which this rank has been counted
-    std::map<int, std::uint64_t> refused;         ///< by rank: the last of its calls that wanted something else
+    /// By label: the last round in which this rank has been counted; or may have been, for the store was lost
+    /// meanwhile.
+    struct Joined {
+        std::uint64_t round = 0;
+        bool counted = false;
+    };
+    std::map<std::string, Joined> joined;
+    std::map<int, std::uint64_t> refused;  ///< by rank: the last of its calls that wanted something else
 };
 
 class ShrinkAgreement {
@@ -47,7 +53,7 @@ private:
     [[nodiscard]] bool is_open(std::uint64_t round) const { return journal().outcome(label_, round) == nullptr; }
     [[nodiscard]] const ShrinkJournal& journal() const { return history_.journal; }
 
-    void withdraw();
+    void end_call(ShrinkWish::State state);
     void catch_up();
     void wait_for_entry();
     void try_append(const std::string& entry);
@@ -61,6 +67,7 @@ private:
     void hear(const ShrinkWishes& wishes);
     [[nodiscard]] bool agrees(int rank, const ShrinkWish& theirs);
     [[nodiscard]] std::optional<RivalSide> rival(const ShrinkWishes& wishes) const;
+    [[nodiscard]] bool counts_as_gone(int rank) const;
     [[nodiscard]] Presence presence_of(int rank, const ShrinkWishes& wishes) const;
     [[nodiscard]] std::string complaint(const RivalSide& rival) const;
     void check_not_left_behind(const ShrinkWishes& wishes) const;

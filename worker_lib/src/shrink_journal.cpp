@@ -36,6 +36,7 @@ std::string ShrinkJournal::failed(std::uint64_t round, std::string_view label, i
     return fmt::format("failed {} {} {}", round, label, rank);
 }
 
+std::string ShrinkJournal::death(int rank) { return fmt::format("dead {}", rank); }
 std::string ShrinkJournal::accusation(int rank) { return fmt::format("gone {}", rank); }
 std::string ShrinkJournal::presence(int rank) { return fmt::format("here {}", rank); }
 
@@ -44,9 +45,10 @@ void ShrinkJournal::read(const std::string& entry, ddprun::TimePoint now) {
     std::istringstream words(entry);
     std::string what;
     words >> what;
-    if (what == "gone" || what == "here") {
+    if (what == "dead" || what == "gone" || what == "here") {
         int rank = -1;
         words >> rank;
+        if (what == "dead") dead_.insert(rank);
         if (what == "gone") accused_.emplace(rank, now);
         if (what == "here") present_.insert(rank);
         return;
@@ -87,6 +89,14 @@ const ShrinkJournal::Round* ShrinkJournal::outcome(const std::string& label, std
     const auto found = rounds_.find(label);
     if (found == rounds_.end() || round > found->second.size()) return nullptr;
     return &found->second[round - 1];
+}
+
+const ShrinkJournal::Formed* ShrinkJournal::group_of(int rank) const {
+    const auto goes_on = [&](const Formed& formed) {
+        return std::ranges::find(formed.excluded, rank) == formed.excluded.end() && !formed.failed.contains(rank);
+    };
+    const auto last = std::find_if(formed_.rbegin(), formed_.rend(), goes_on);
+    return last == formed_.rend() ? nullptr : &*last;
 }
 
 bool ShrinkJournal::has_failed(const std::string& label, std::uint64_t round, int rank) const {

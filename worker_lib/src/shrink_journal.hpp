@@ -43,6 +43,7 @@ public:
     [[nodiscard]] static std::string closed(std::uint64_t round, std::string_view label);
     [[nodiscard]] static std::string refused(std::uint64_t round, std::string_view label, std::string_view why);
     [[nodiscard]] static std::string failed(std::uint64_t round, std::string_view label, int rank);
+    [[nodiscard]] static std::string death(int rank);       ///< "its process has ended", says the kernel of its host
     [[nodiscard]] static std::string accusation(int rank);  ///< "it is gone", says somebody
     [[nodiscard]] static std::string presence(int rank);    ///< "I am not", says the rank
 
@@ -56,11 +57,14 @@ public:
     /// Null: it is open.
     [[nodiscard]] const Round* outcome(const std::string& label, std::uint64_t round) const;
     [[nodiscard]] const std::vector<Formed>& formed() const { return formed_; }
+    /// The last of them in which the rank goes on; null: in none. Those before it are over, for this rank.
+    [[nodiscard]] const Formed* group_of(int rank) const;
     [[nodiscard]] bool has_failed(const std::string& label, std::uint64_t round, int rank) const;
     /// Since when it stands here that the rank is gone; nothing: it does not, or the rank has denied it.
     [[nodiscard]] std::optional<ddprun::TimePoint> accused_since(int rank) const;
     /// Whether anybody has ever said so. One that has denied it is not accused again.
     [[nodiscard]] bool ever_accused(int rank) const { return accused_.contains(rank); }
+    [[nodiscard]] bool is_dead(int rank) const { return dead_.contains(rank); }
 
 private:
     void settle(const std::string& label, std::uint64_t round, Round outcome);
@@ -70,6 +74,7 @@ private:
     std::vector<Formed> formed_;
     std::map<int, ddprun::TimePoint> accused_;
     std::set<int> present_;
+    std::set<int> dead_;
 };
 
 }  // namespace ddp::detail

@@ -5,23 +5,27 @@
 #include <algorithm>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 
 namespace ddp::detail {
 
 namespace {
 
+constexpr std::string_view kExcludes = "excludes";
+constexpr std::string_view kExcluded = "excluded";
+
 bool holds(const std::vector<int>& ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
 
 bool stands(const ShrinkWishes& wishes, int rank) {
     const auto found = wishes.find(rank);
-    return found != wishes.end() && found->second.stands;
+    return found != wishes.end() && found->second.stands();
 }
 
 }  // namespace
 
 std::string ShrinkWish::text() const {
-    if (!stands) return fmt::format("{} withdrawn", serial);
-    return fmt::format("{} excludes {}", serial, fmt::join(excluded, " "));
+    if (state == State::kWithdrawn) return fmt::format("{} withdrawn", serial);
+    return fmt::format("{} {} {}", serial, stands() ? kExcludes : kExcluded, fmt::join(excluded, " "));
 }
 
 ShrinkWish ShrinkWish::parse(const std::string& text) {
@@ -29,7 +33,7 @@ ShrinkWish ShrinkWish::parse(const std::string& text) {
     ShrinkWish wish;
     std::string word;
     words >> wish.serial >> word;
-    wish.stands = word == "excludes";
+    wish.state = word == kExcludes ? State::kStands : word == kExcluded ? State::kDisagreed : State::kWithdrawn;
     for (int rank = 0; words >> rank;) wish.excluded.push_back(rank);
     return wish;
 }
@@ -64,7 +68,7 @@ std::optional<RivalSide> find_rival(const std::vector<int>& excluded, int size, 
         if (!have_nobody_in_common(ours, theirs)) continue;
         for (const int rank : theirs) {
             const RivalSide rival{.rank = rank, .side = theirs, .formed = true};
-            if (!formed.failed.contains(rank) && counts(rival)) return rival;
+            if (journal.group_of(rank) == &formed && counts(rival)) return rival;
         }
     }
     for (const int rank : excluded) {
@@ -80,10 +84,8 @@ std::vector<int> gone_on_without(int rank, const std::vector<int>& others, const
                                  const ShrinkWishes& wishes) {
     std::vector<int> gone_on;
     for (const int other : others) {
-        const auto left_us = [&](const ShrinkJournal::Formed& formed) {
-            return holds(formed.excluded, rank) && !holds(formed.excluded, other) && !formed.failed.contains(other);
-        };
-        if (!stands(wishes, other) && std::ranges::any_of(journal.formed(), left_us)) gone_on.push_back(other);
+        const auto* const group = journal.group_of(other);
+        if (!stands(wishes, other) && group != nullptr && holds(group->excluded, rank)) gone_on.push_back(other);
     }
     return gone_on;
 }

@@ -12,11 +12,16 @@
 
 namespace ddp::detail {
 
-/// What a rank wants, as it travels through the store: "SERIAL excludes 3 5" during its call, "SERIAL withdrawn" after.
+/// What a rank wants, as it travels through the store: "SERIAL excludes 3 5" during its call; after it "SERIAL
+/// withdrawn", or "SERIAL excluded 3 5" where others wanted something else, so that they see the difference, too.
 struct ShrinkWish {
+    enum class State { kWithdrawn, kStands, kDisagreed };
+
     std::uint64_t serial = 0;  ///< of the rank's calls
-    bool stands = false;
+    State state = State::kWithdrawn;
     std::vector<int> excluded;
+
+    [[nodiscard]] bool stands() const { return state == State::kStands; }
 
     [[nodiscard]] std::string text() const;
     [[nodiscard]] static ShrinkWish parse(const std::string& text);

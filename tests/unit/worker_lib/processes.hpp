@@ -55,6 +55,7 @@ public:
         const auto temporary = directory_ / ("once-" + std::to_string(::getpid()));
         std::ofstream(temporary) << value;
         [[maybe_unused]] const int made = ::link(temporary.c_str(), path_of(key).c_str());  // fails where it exists
+        ::unlink(temporary.c_str());  // or the next call would write into the same file
         return get(key, milliseconds(0));
     }
     std::int64_t add(std::string_view key, std::int64_t amount) override {

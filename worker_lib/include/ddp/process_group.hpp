@@ -143,8 +143,8 @@ public:
     /// however often each has called it before. Of two sides that exclude each other only one goes on, the other gets
     /// Mismatch: the larger one wins, of equal ones that with the lowest rank, unless it comes when the other has
     /// formed already. A side that could lose waits a second for the other, if the excluded are not known to be gone.
-    /// Who waits for ranks that have formed a group without it gets Mismatch at once, until they call again. Keep this
-    /// group until the new one is no longer needed: who has left it counts as gone.
+    /// Who waits for ranks that have formed a group without it gets Mismatch at once, until they call again. From then
+    /// on shrink the new group, not this one, which need not be kept.
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
 
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.

@@ -19,6 +19,9 @@ Error departure_error(int rank, std::string_view name, Departure how, std::optio
             text = fmt::format("{} has left the group by an exception{}. Its own output says which", name, when);
             break;
         case Departure::kEnded: text = fmt::format("{} is gone: its process ended{}", name, when); break;
+        case Departure::kLost:
+            text = fmt::format("{} is gone: its process ended, or its host is down or cut off{}", name, when);
+            break;
     }
     return {ErrorCode::PeerLost, text, {rank}};
 }

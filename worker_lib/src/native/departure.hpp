@@ -15,7 +15,8 @@ enum class Departure : std::uint32_t {
     kPresent,
     kLeft,             ///< it destroyed its group
     kLeftByException,  ///< it destroyed its group while an exception passed through its program
-    kEnded,            ///< its process ended, or its host
+    kEnded,            ///< its process ended
+    kLost,             ///< its host is heard of no more: that ended, or the network did
 };
 
 /// Error{PeerLost}: "rank 3 (host b, pid 7) has left the group normally after operation #5. …"

@@ -115,14 +115,24 @@ void NativeBackend::abort(std::string_view reason) {
 
 std::string NativeBackend::where_is(int rank) const { return place_of(members_[static_cast<std::size_t>(rank)]); }
 
+namespace {
+
+RankState state_after(const Absence& absence) {
+    return {.gone = true,
+            .text = absence.error.what(),
+            .left = absence.how == Departure::kLeft || absence.how == Departure::kLeftByException,
+            .ended = absence.how == Departure::kEnded};
+}
+
+}  // namespace
+
 /// Of the ranks of this node; of others only whether they are gone, where this rank leads its node.
 RankState NativeBackend::state_of(int rank) const {
     const auto& local = topology_.local();
     const auto index = static_cast<int>(std::ranges::find(local, rank) - local.begin());
     const auto gone = watch_ ? watch_->departure_of(rank) : std::nullopt;
-    if (gone) return {true, gone->what()};
-    if (index == node_.size() || rank == rank_) return {};
-    if (const auto absence = node_.absence(index)) return {true, absence->error.what()};
+    if (index == node_.size() || rank == rank_) return gone ? state_after(*gone) : RankState{};
+    if (const auto absence = node_.absence(index)) return state_after(*absence);
     const auto [begun, done] = node_.progress_of(index);
     const std::string last = done == 0 ? "no operation so far" : fmt::format("operation #{} as the last", done);
     if (begun > done) return {false, fmt::format("{} is alive, and in operation #{}", name_of(rank), begun)};

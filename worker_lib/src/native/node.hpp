@@ -40,6 +40,7 @@ enum class Side : std::uint8_t { kInput, kOutput };
 struct Absence {
     std::optional<std::uint64_t> after;  ///< the last operation that it has done; nothing: unknown
     Error error;                         ///< the departure, in words
+    Departure how = Departure::kEnded;
 };
 
 class Node {

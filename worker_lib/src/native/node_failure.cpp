@@ -96,14 +96,15 @@ void Node::leave(Departure how) {
 
 std::optional<Absence> Node::absence(int index) const {
     Departure how = control(index).left.load(std::memory_order_seq_cst);
-    if (how == Departure::kPresent && has_ended(at(index).process)) how = Departure::kEnded;
+    const bool ended = has_ended(at(index).process);
+    if (how == Departure::kPresent && ended) how = Departure::kEnded;
     if (how == Departure::kPresent) return std::nullopt;
     const std::uint64_t after = control(index).done.load(std::memory_order_acquire);
-    return Absence{after, departure_error(rank_at(index), at(index).name, how, after)};
+    return Absence{after, departure_error(rank_at(index), at(index).name, how, after), ended ? Departure::kEnded : how};
 }
 
 Absence Node::own_absence(Departure how) const {
-    return {last_done(), departure_error(rank_at(own_index_), at(own_index_).name, how, last_done())};
+    return {last_done(), departure_error(rank_at(own_index_), at(own_index_).name, how, last_done()), how};
 }
 
 bool Node::any_beyond(std::uint64_t seq) const {

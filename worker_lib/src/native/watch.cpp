@@ -51,8 +51,8 @@ void Watch::stop() {
 }
 
 void Watch::say_goodbye(const std::optional<Error>& failure, const Absence& departure) {
-    if (failure && !failure_told_) tell(Alarm::Kind::kFailed, *failure, 0);
-    tell(Alarm::Kind::kDeparted, departure.error, departure.after.value_or(0));
+    if (failure && !failure_told_) tell_failure(*failure);
+    tell_departure(departure);
     std::vector<int> sockets;
     for (const Peer& peer : peers_) {
         if (!peer.link.socket) continue;
@@ -103,28 +103,28 @@ void Watch::take(Peer& peer) {
     if (alarm.magic != Alarm::kMagic || alarm.generation != generation_) return lose(peer);
     const Error why = read_note(alarm.note);
     if (alarm.kind == Alarm::Kind::kFailed) return node_.relay(why);
-    miss({alarm.after, why});
+    miss({alarm.after, why, alarm.how});
     if (why.culprits() == std::vector<int>{peer.rank}) peer.departed = true;
 }
 
 void Watch::miss(const Absence& absence) {
     missing_.push_back({absence, ddprun::Clock::now()});
     const std::lock_guard lock(gone_mutex_);
-    for (const int rank : absence.error.culprits()) gone_.emplace(rank, absence.error);
+    for (const int rank : absence.error.culprits()) gone_.emplace(rank, absence);
 }
 
-std::optional<Error> Watch::departure_of(int rank) const {
+std::optional<Absence> Watch::departure_of(int rank) const {
     const std::lock_guard lock(gone_mutex_);
     const auto found = gone_.find(rank);
     return found == gone_.end() ? std::nullopt : std::optional(found->second);
 }
 
-/// Its connection has ended. Without a departure it died, nobody knows after which operation.
+/// Its connection has ended. Without a departure it is lost, nobody knows after which operation.
 void Watch::lose(Peer& peer) {
     peer.link.socket.reset();
     if (peer.departed) return;
-    const Error why = departure_error(peer.rank, peer.link.name, Departure::kEnded, std::nullopt);
-    miss({std::nullopt, why});
+    const Error why = departure_error(peer.rank, peer.link.name, Departure::kLost, std::nullopt);
+    miss({std::nullopt, why, Departure::kLost});
 }
 
 void Watch::look_at_own_node() {
@@ -135,32 +135,35 @@ void Watch::look_at_own_node() {
         // Whoever leaves because of a failure has told the node of it before: then that is the news.
         if (node_.poisoned() && !failure_told_) return;
         local_gone_[static_cast<std::size_t>(i)] = true;
-        tell(Alarm::Kind::kDeparted, absence->error, absence->after.value_or(0));
+        tell_departure(*absence);
         miss(*absence);
     }
 }
 
 void Watch::end_hopeless_waits() {
     for (const Missing& missing : missing_) {
-        const auto& [after, error] = missing.absence;
+        const auto& after = missing.absence.after;
         const bool hopeless = after ? node_.any_beyond(*after)
                                     : node_.any_busy() && ddprun::Clock::now() - missing.since > kBenefitOfDoubt;
-        if (hopeless) return node_.relay(error);
+        if (hopeless) return node_.relay(missing.absence.error);
     }
 }
 
 void Watch::pass_on_failure() {
     const auto failure = node_.failure_for_others();
     if (!failure) return;
-    tell(Alarm::Kind::kFailed, *failure, 0);
+    tell_failure(*failure);
     failure_told_ = true;
 }
 
-void Watch::tell(Alarm::Kind kind, const Error& why, std::uint64_t after) {
-    Alarm alarm;
-    alarm.kind = kind;
+void Watch::tell_failure(const Error& failure) { tell({.kind = Alarm::Kind::kFailed}, failure); }
+
+void Watch::tell_departure(const Absence& absence) {
+    tell({.kind = Alarm::Kind::kDeparted, .after = absence.after.value_or(0), .how = absence.how}, absence.error);
+}
+
+void Watch::tell(Alarm alarm, const Error& why) {
     alarm.generation = generation_;
-    alarm.after = after;
     alarm.note = make_note(why, Wording::kComplete);
     for (Peer& peer : peers_) {
         if (!peer.link.socket) continue;

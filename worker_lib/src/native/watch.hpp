@@ -4,8 +4,8 @@
 // tells the others what happens on its node: that the group has failed, or that a rank has left or died, after which
 // operation. It ends the waits of its own node when one of them is for a rank that will not come.
 //
-// The thread looks at the memory of its node 20 times a second, and as soon as a process ends. It goes on when the group
-// has failed: survivors still ask who is there. Groups on one node have no watch: their waits see all.
+// The thread looks at the memory of its node 20 times a second, and as soon as a process ends. It goes on when the
+// group has failed: survivors still ask who is there. Groups on one node have no watch: their waits see all.
 
 #include <array>
 #include <atomic>
@@ -34,8 +34,10 @@ struct Alarm {
     std::uint32_t magic = kMagic;
     Kind kind = Kind::kFailed;
     std::int64_t generation = 0;
-    std::uint64_t after = 0;  ///< kDeparted: the last operation that the rank has done
-    FailureNote note;         ///< why; kDeparted: its first culprit is the rank
+    // Of kDeparted:
+    std::uint64_t after = 0;  ///< the last operation that the rank has done
+    Departure how = Departure::kLeft;
+    FailureNote note;  ///< why; kDeparted: its first culprit is the rank
 };
 
 class Watch {
@@ -48,8 +50,8 @@ public:
 
     /// From now on only say_goodbye() tells anybody anything.
     void stop();
-    /// Whether a rank is known to be gone, and in which words. Any thread.
-    [[nodiscard]] std::optional<Error> departure_of(int rank) const;
+    /// Whether a rank is known to be gone, and how. Any thread.
+    [[nodiscard]] std::optional<Absence> departure_of(int rank) const;
     /// The last words of this rank, after stop(): the failure, or else that it leaves.
     void say_goodbye(const std::optional<Error>& failure, const Absence& departure);
 
@@ -76,7 +78,9 @@ private:
     void pass_on_failure();
     void lose(Peer& peer);
     void miss(const Absence& absence);
-    void tell(Alarm::Kind kind, const Error& why, std::uint64_t after);
+    void tell_failure(const Error& failure);
+    void tell_departure(const Absence& absence);
+    void tell(Alarm alarm, const Error& why);
 
     Node& node_;
     const std::int64_t generation_;
@@ -84,9 +88,9 @@ private:
     std::vector<bool> local_gone_;  ///< by local index: known to be gone
     std::vector<Missing> missing_;
     mutable std::mutex gone_mutex_;
-    std::map<int, Error> gone_;  ///< those of `missing_`, by rank
-    bool failure_told_ = false;   ///< from then on only departures are news
-    ddprun::UniqueFd interrupt_;  ///< eventfd
+    std::map<int, Absence> gone_;  ///< those of `missing_`, by rank
+    bool failure_told_ = false;    ///< from then on only departures are news
+    ddprun::UniqueFd interrupt_;   ///< eventfd
     std::atomic<bool> stopping_{false};
     std::thread thread_;  ///< last: it uses all of the above
 };
