@@ -200,7 +200,7 @@ TEST_CASE("who was taken in again is not told of the group that it was left out 
         }
         gate.pass();
         // Once more, rank 2 first: it has gone on with the others since then.
-        if (context.rank() != 2) (void)store->get("ddp/0/world/shrink/nobody/2/count", kPatience);
+        if (context.rank() != 2) (void)store->get("ddp/0/of-3/world/shrink/nobody/2/count", kPatience);
         return shrink(context, {});
     });
     CHECK(sizes == std::vector<int>{3, 3, 3});
