@@ -3,9 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +11,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/world_errors.hpp"
-#include "worker_lib/src/shrink_sides.hpp"
+#include "worker_lib/src/shrink_journal.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -300,54 +298,7 @@ TEST_CASE("a side that comes when another has gone on is refused, even if it is 
         CHECK_THAT(texts[rank], Catch::Contains(named(2) + ") has gone on already"));
 }
 
-TEST_CASE("the first entry about a round of a shrink counts", "[shrink][unit]") {
-    using Journal = detail::ShrinkJournal;
-    Journal journal;
-    const auto read = [&](const std::string& entry) { journal.read(entry, {}); };
-    read(Journal::closed(1, "3"));
-    read(Journal::met(1, {3}));
-    read(Journal::met(3, {3}));
-    for (const char* const nonsense : {"", "met", "met x 3", "failed 1", "gone", "refused 2", "a \x01 b"})
-        read(nonsense);
-    CHECK(journal.next() == 11);
-    CHECK(journal.open_round("3") == 2);
-    CHECK(journal.formed().empty());
-    CHECK_FALSE(journal.accused_since(0));
-    read(Journal::met(2, {3}));
-    read(Journal::refused(2, "3", "too late"));
-    REQUIRE(journal.outcome("3", 2) != nullptr);
-    CHECK(journal.outcome("3", 2)->outcome == Journal::Outcome::kMet);
-    CHECK(journal.outcome("3", 3) == nullptr);
-    read(Journal::refused(3, "3", "why: of two  sides"));
-    CHECK(journal.outcome("3", 3)->text == "why: of two  sides");
-    read(Journal::failed(2, "3", 1));
-    CHECK(journal.has_failed("3", 2, 1));
-    CHECK_FALSE(journal.has_failed("3", 2, 0));
-}
-
-TEST_CASE("who is said to be gone and denies it is in the way of those who exclude it", "[shrink][unit]") {
-    using detail::Presence;
-    detail::ShrinkJournal journal;
-    Presence found = Presence::kThere;
-    const auto rival = [&](const std::vector<int>& excluded, const detail::ShrinkWishes& wishes) {
-        return detail::find_rival(excluded, 3, journal, wishes, [&](int) { return found; });
-    };
-    using enum detail::ShrinkWish::State;
-    const detail::ShrinkWishes larger{{0, {1, kStands, {2}}}, {1, {1, kWithdrawn, {2}}}};
-    REQUIRE(rival({0, 1}, larger));
-    CHECK(rival({0, 1}, larger)->rank == 0);
-    CHECK_FALSE(rival({0, 1}, {{0, {1, kDisagreed, {2}}}}));  // its call is over
-    CHECK(detail::ShrinkWish::parse("7 excluded 3 5").state == kDisagreed);
-    CHECK(detail::ShrinkWish::parse("7 excluded 3 5").text() == "7 excluded 3 5");
-    CHECK_FALSE(rival({2}, {{2, {1, kStands, {0, 1}}}}));  // a smaller one, as long as it has not formed
-    journal.read(detail::ShrinkJournal::met(1, {0, 1}), {});
-    CHECK(rival({2}, {})->formed);
-    found = Presence::kDoubtful;
-    CHECK(rival({2}, {})->doubtful);
-    found = Presence::kGone;
-    CHECK_FALSE(rival({2}, {}));
-
-    // A rank in its call denies it by itself.
+TEST_CASE("a rank in its call denies that it is gone", "[shrink][unit]") {
     const auto store = detail::make_local_store();
     const std::string prefix = "ddp/0/of-2/world/shrink/journal/";
     (void)store->set_once(prefix + "1", detail::ShrinkJournal::accusation(1));
