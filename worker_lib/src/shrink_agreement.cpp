@@ -130,7 +130,12 @@ bool ShrinkAgreement::obey(std::uint64_t round) const {
 /// Throws if it is in vain to wait on; writes down what is decided if it can be.
 void ShrinkAgreement::look_around(std::uint64_t round) {
     check_alive();
-    std::vector<int> ranks = journal().formed().empty() ? unheard_ : others_;
+    std::vector<int> ranks = unheard_;
+    for (const int rank : others_) {  // of these, who has called again since it went on without us?
+        const auto* const group = journal().last_group_of(rank);
+        const bool without_us = group != nullptr && !group->holds(spec_.rank);
+        if (without_us && std::ranges::find(unheard_, rank) == unheard_.end()) ranks.push_back(rank);
+    }
     ranks.insert(ranks.end(), wish_.excluded.begin(), wish_.excluded.end());
     const ShrinkWishes wishes = read_wishes(std::move(ranks));
     hear(wishes);
@@ -186,7 +191,7 @@ void ShrinkAgreement::hear(const ShrinkWishes& wishes) {
 /// False: it is between two calls.
 bool ShrinkAgreement::agrees(int rank, const ShrinkWish& theirs) {
     if (theirs.state == ShrinkWish::State::kWithdrawn || theirs.serial <= history_.refused[rank]) return false;
-    if (theirs.excluded == wish_.excluded) return true;
+    if (theirs.excluded == wish_.excluded) return theirs.stands();
     history_.refused[rank] = theirs.serial;
     disagree_ = true;
     throw Error(ErrorCode::Mismatch,
@@ -201,7 +206,8 @@ void ShrinkAgreement::tell_who_is_there(const ShrinkWishes& wishes) {
     for (const int rank : wish_.excluded) {
         if (!wishes.contains(rank) || !counts_as_gone(rank)) continue;
         while (backend_.state_of(rank).ended && !journal().is_dead(rank)) try_append(ShrinkJournal::death(rank));
-        while (!journal().ever_accused(rank)) try_append(ShrinkJournal::accusation(rank));
+        // What is read in the place of our word may be that it goes on.
+        while (counts_as_gone(rank) && !journal().ever_accused(rank)) try_append(ShrinkJournal::accusation(rank));
     }
     while (journal().accused_since(spec_.rank)) try_append(ShrinkJournal::presence(spec_.rank));
 }

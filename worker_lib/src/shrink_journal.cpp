@@ -91,10 +91,16 @@ const ShrinkJournal::Round* ShrinkJournal::outcome(const std::string& label, std
     return &found->second[round - 1];
 }
 
+bool ShrinkJournal::Formed::holds(int rank) const { return std::ranges::find(excluded, rank) == excluded.end(); }
+
+const ShrinkJournal::Formed* ShrinkJournal::last_group_of(int rank) const {
+    const auto last =
+        std::find_if(formed_.rbegin(), formed_.rend(), [&](const Formed& formed) { return formed.holds(rank); });
+    return last == formed_.rend() ? nullptr : &*last;
+}
+
 const ShrinkJournal::Formed* ShrinkJournal::group_of(int rank) const {
-    const auto goes_on = [&](const Formed& formed) {
-        return std::ranges::find(formed.excluded, rank) == formed.excluded.end() && !formed.failed.contains(rank);
-    };
+    const auto goes_on = [&](const Formed& formed) { return formed.holds(rank) && !formed.failed.contains(rank); };
     const auto last = std::find_if(formed_.rbegin(), formed_.rend(), goes_on);
     return last == formed_.rend() ? nullptr : &*last;
 }

@@ -36,6 +36,8 @@ public:
         std::uint64_t round = 0;
         std::vector<int> excluded;
         std::set<int> failed;  ///< ranks that could not connect to all others: they do not go on
+
+        [[nodiscard]] bool holds(int rank) const;
     };
 
     // The texts of entries. The first about a round counts, later ones change nothing.
@@ -57,7 +59,9 @@ public:
     /// Null: it is open.
     [[nodiscard]] const Round* outcome(const std::string& label, std::uint64_t round) const;
     [[nodiscard]] const std::vector<Formed>& formed() const { return formed_; }
-    /// The last of them in which the rank goes on; null: in none. Those before it are over, for this rank.
+    /// The last of them that holds the rank; null: none. Those before it are over, for this rank.
+    [[nodiscard]] const Formed* last_group_of(int rank) const;
+    /// The last of them in which it goes on: it may still be in that if a later one could not be formed.
     [[nodiscard]] const Formed* group_of(int rank) const;
     [[nodiscard]] bool has_failed(const std::string& label, std::uint64_t round, int rank) const;
     /// Since when it stands here that the rank is gone; nothing: it does not, or the rank has denied it.

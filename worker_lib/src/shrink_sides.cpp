@@ -84,8 +84,9 @@ std::vector<int> gone_on_without(int rank, const std::vector<int>& others, const
                                  const ShrinkWishes& wishes) {
     std::vector<int> gone_on;
     for (const int other : others) {
-        const auto* const group = journal.group_of(other);
-        if (!stands(wishes, other) && group != nullptr && holds(group->excluded, rank)) gone_on.push_back(other);
+        const auto* const group = journal.last_group_of(other);
+        if (group == nullptr || group->holds(rank) || group->failed.contains(other)) continue;
+        if (!stands(wishes, other)) gone_on.push_back(other);
     }
     return gone_on;
 }

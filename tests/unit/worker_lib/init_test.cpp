@@ -44,7 +44,7 @@ std::vector<std::string> start_all(const LocalWorld& world, const std::shared_pt
 TEST_CASE("a rank that comes when another has just given up meets it when both try again", "[context][unit]") {
     const std::vector<int> shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const std::shared_ptr<Store> store = detail::make_local_store();
-    const LocalWorld hasty{.ranks_per_node = shape, .init_timeout = milliseconds(100)};
+    const LocalWorld hasty{.ranks_per_node = shape, .init_timeout = milliseconds(1'500)};
     for (int round = 0; round < 2; ++round) {
         CHECK_THAT(start(hasty, store, 0), Catch::StartsWith("late: "));
         CHECK_THAT(start(hasty, store, 1), Catch::StartsWith("failed: "));  // what rank 0 said is there, and nobody

@@ -2,6 +2,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl_group.hpp"
+#include "worker_lib/src/exchange.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -36,7 +37,7 @@ TEST_CASE("nccl: a start that NCCL never finishes ends at its timeout, and is ab
 
 TEST_CASE("nccl: a start that is tried again waits for those who came to the one before, and names them", "[nccl]") {
     FakeGroup group(3);
-    group.init_timeout = 200ms;
+    group.init_timeout = 1500ms;
     const auto start = [&](int rank) { (void)group.backend(rank); };
     for (const std::vector<int>& present : {std::vector{0, 1}, std::vector{0, 1}, std::vector{0, 2}}) {
         const int absent = present.back() == 1 ? 2 : 1;
@@ -49,6 +50,20 @@ TEST_CASE("nccl: a start that is tried again waits for those who came to the one
     CHECK_THAT(outcome_of([&] { start(1); }).text, Contains("rank 0 never came") || Contains("came too late"));
     group.init_timeout = 20s;
     for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) CHECK_FALSE(outcome.failed);
+}
+
+TEST_CASE("nccl: a start that NCCL has failed is tried again with another unique id", "[nccl]") {
+    FakeGroup group(2);
+    group.gpu.async_error = FakeGpu::AsyncError{0, 0, ncclSystemError};
+    CHECK(group.run([](int, BackendImpl&) {}).at(0).code == ErrorCode::System);
+    group.gpu.async_error.reset();
+    group.init_timeout = 5s;
+    const auto start = [&](int rank) { (void)group.backend(rank); };
+    auto second = std::async(std::launch::async, [&] { return outcome_of([&] { start(1); }); });
+    const std::string signed_in = detail::group_key(group.spec(1), "nccl/signed-in/1");
+    while (group.store->add(signed_in, 0) < 2) std::this_thread::yield();  // it comes first, and finds an id, or none
+    CHECK_FALSE(outcome_of([&] { start(0); }).failed);
+    CHECK_FALSE(second.get().failed);
 }
 
 TEST_CASE("nccl: when rank 0 cannot make a unique id, every rank learns why at once", "[nccl]") {

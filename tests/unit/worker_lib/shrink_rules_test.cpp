@@ -38,6 +38,12 @@ TEST_CASE("the first entry about a round of a shrink counts", "[shrink][unit]") 
     CHECK(journal.group_of(3) == nullptr);
     read(Journal::met(1, {}));
     CHECK(journal.group_of(0) == journal.group_of(3));
+    read(Journal::met(1, {0, 1}));
+    read(Journal::failed(1, "0,1", 2));
+    CHECK(journal.last_group_of(2)->excluded == std::vector<int>{0, 1});
+    CHECK(journal.group_of(2)->excluded.empty());
+    CHECK(detail::gone_on_without(0, {2}, journal, {}).empty());
+    CHECK(detail::gone_on_without(3, {0}, journal, {}).empty());
     read(Journal::death(4));
     CHECK(journal.is_dead(4));
     CHECK_FALSE(journal.is_dead(3));

@@ -59,11 +59,14 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
       ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
+    bool met = false;
     try {
         const ncclUniqueId id = meet(api_.nccl, spec, deadline);
+        met = true;
         communicator_ = std::make_unique<Communicator>(api_, spec, device, id, deadline, limits_);
     } catch (const Error& error) {
-        if (error.code() == ErrorCode::Timeout) withdraw_id(spec);  // other errors may lie there, for all to read
+        // So that who tries again waits for a new one. Errors before that lie there themselves, for all to read.
+        if (met || error.code() == ErrorCode::Timeout) withdraw_id(spec);
         throw;
     }
     device_ = std::make_shared<GroupDevice>(api_.cuda, device);
