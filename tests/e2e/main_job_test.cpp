@@ -79,8 +79,8 @@ TEST_CASE("the same line typed in two terminals forms one job, the first of whic
     const e2e::Sandbox sandbox("two-terminals");
     // A free port instead of the default 29400, so that a job of somebody else on this machine is not disturbed.
     e2e::Training training{.steps = 5, .losses = sandbox.path() / "losses"};
-    training.launch = {"--nnodes", "2", "--nproc_per_node", "2", "--rdzv-endpoint",
-                       fmt::format("127.0.0.1:{}", e2e::free_port())};
+    training.launch = {
+        "--nnodes", "2", "--nproc_per_node", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port())};
     e2e::Process first(sandbox, e2e::command_of(training));
     e2e::Process second(sandbox, e2e::command_of(training));
     const int first_code = first.wait(e2e::Seconds(60)).exit_code();
@@ -125,7 +125,8 @@ TEST_CASE("gradients travel during backward, and with --no-overlap after it", "[
                       .directory = sandbox.path()});
         INFO(outcome.err);
         REQUIRE(outcome.status.exit_code() == 0);
-        CHECK(e2e::final_json(outcome.out).at("exposed_ms").to_number<double>() > 0);
+        const auto exposed_ms = e2e::final_json(outcome.out).at("exposed_ms").to_number<double>();
+        CHECK((options.empty() ? exposed_ms >= 0 : exposed_ms > 0));  // all of it may be hidden
         return share_left_at_launch(
             boost::json::parse(e2e::read_file(sandbox.path() / "trace.rank-0.json")).as_array());
     };
