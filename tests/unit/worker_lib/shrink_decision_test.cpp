@@ -73,6 +73,17 @@ bool is_decision(std::string_view key, std::string_view value, std::string_view 
     return key.find("/shrink/journal/") != std::string_view::npos && value.starts_with(what);
 }
 
+/// Keeps the first who wants to write a word `what` into the journal from it until another has written one. Counts in
+/// `deciders` who wants to.
+void hold_up_first(WatchedStore& store, const std::string& what, std::atomic<int>& deciders) {
+    store.before = [&store, &deciders, what](std::string_view key, std::string_view value) {
+        if (is_decision(key, value, what) && ++deciders == 1) (void)store.get("decided", kPatience);
+    };
+    store.after = [&store, what](std::string_view key, std::string_view value) {
+        if (is_decision(key, value, what)) store.set("decided", "yes");
+    };
+}
+
 }  // namespace
 
 TEST_CASE("of several who decide about a shrink one counts, and all do as it says", "[shrink][unit]") {
@@ -80,12 +91,7 @@ TEST_CASE("of several who decide about a shrink one counts, and all do as it say
     // The first is held up before it can write it down, until the other has.
     const auto store = std::make_shared<WatchedStore>();
     std::atomic<int> refusals{0};
-    store->before = [&](std::string_view key, std::string_view value) {
-        if (is_decision(key, value, "refused") && ++refusals == 1) (void)store->get("decided", kPatience);
-    };
-    store->after = [&](std::string_view key, std::string_view value) {
-        if (is_decision(key, value, "refused")) store->set("decided", "yes");
-    };
+    hold_up_first(*store, "refused", refusals);
     Gate gate(3);
     const auto texts = run_ranks({.ranks_per_node = {3}}, store, [&](Context& context) {
         std::string text;
@@ -105,12 +111,7 @@ TEST_CASE("of several who decide about a shrink one counts, and all do as it say
 TEST_CASE("who decides about a shrink may be held up: the others decide, and all go on", "[shrink][unit]") {
     const auto store = std::make_shared<WatchedStore>();
     std::atomic<int> decisions{0};
-    store->before = [&](std::string_view key, std::string_view value) {
-        if (is_decision(key, value, "met") && ++decisions == 1) (void)store->get("decided", kPatience);
-    };
-    store->after = [&](std::string_view key, std::string_view value) {
-        if (is_decision(key, value, "met")) store->set("decided", "yes");
-    };
+    hold_up_first(*store, "met", decisions);
     const auto sizes =
         run_ranks({.ranks_per_node = {2, 1}}, store, [](Context& context) { return shrink(context, {}); });
     CHECK(sizes == std::vector<int>{3, 3, 3});
