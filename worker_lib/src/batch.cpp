@@ -26,8 +26,9 @@ Batch& Batch::recv(Buffer buffer, int source, int tag) {
     return *this;
 }
 
-Work Batch::start(Stream /*stream*/, OpOptions options) {
+Work Batch::start(Stream stream, OpOptions options) {
     detail::TransferBatch batch;
+    batch.stream = stream;
     batch.transfers.swap(collected().transfers);
     return group_->transfer(std::move(batch), options);
 }

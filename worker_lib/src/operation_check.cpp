@@ -20,7 +20,8 @@ std::string reduction_complaint(DType type, ReduceOp op, Backend backend) {
     if (static_cast<int>(op) > static_cast<int>(ReduceOp::BXor)) return "unknown reduction";
     if (op == ReduceOp::Avg && !is_float(type)) return "avg is defined for floats only";
     if (is_bitwise(op) && is_float(type)) return "band, bor and bxor are defined for integers only";
-    if (is_bitwise(op) && backend == Backend::Nccl) return "NCCL has no band, bor and bxor";
+    if (is_bitwise(op) && backend == Backend::Nccl)
+        return "NCCL has no band, bor and bxor; Backend::Native has, for host memory";
     return {};
 }
 
@@ -173,7 +174,12 @@ std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backen
         return fmt::format("the {} is not aligned to its elements of {} bytes", name, width);
     }
     if (backend == Backend::Native && buffer.device != Device::Cpu) return "the native backend takes host memory only";
-    if (backend == Backend::Nccl && buffer.device != Device::Cuda) return "the NCCL backend takes CUDA memory only";
+    if (backend == Backend::Nccl && buffer.device != Device::Cuda) {
+        return fmt::format(
+            "the {} is host memory, and the NCCL backend takes CUDA memory only: copy it to the device "
+            "(Device::Cuda), or use Backend::Native",
+            name);
+    }
     return {};
 }
 

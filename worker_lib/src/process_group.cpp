@@ -114,8 +114,7 @@ std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch batch, const OpOptions
     batch.deadline = deadline_of(options, now);
     const std::lock_guard lock(mutex_);
     batch.seq = last_transfer_ + 1;
-    std::string wrong;
-    if (backend_->kind() == Backend::Native) wrong = complaint(batch, static_cast<int>(spec_.members.size()));
+    std::string wrong = complaint(batch, spec_.rank, static_cast<int>(spec_.members.size()), backend_->kind());
     if (options.timeout.count() < 0) {
         wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -37,6 +38,45 @@ std::string overlap_complaint(const TransferBatch& batch) {
     return {};
 }
 
+/// NCCL: all messages that a batch has for one rank, or expects of it, must have one tag.
+std::string tags_complaint(const TransferBatch& batch) {
+    std::map<std::pair<bool, int>, const Transfer*> first_of;  // by direction and peer
+    for (const Transfer& one : batch.transfers) {
+        const Transfer* const first = first_of.try_emplace({one.sends, one.peer}, &one).first->second;
+        if (first->tag == one.tag) continue;
+        return fmt::format(
+            "{}: the batch has a {} of tag {}, too. NCCL has no tags, so it could take one for the other. Use one tag "
+            "for all that a batch {} a rank (they meet in the order of the calls), or a batch for each tag, in the "
+            "same "
+            "order on both ranks. Backend::Native keeps tags apart",
+            describe(batch, one), one.sends ? "send to that rank" : "receive from that rank", first->tag,
+            one.sends ? "sends to" : "receives from");
+    }
+    return {};
+}
+
+/// NCCL: what a rank sends to itself has to be received in the same batch.
+std::string own_messages_complaint(const TransferBatch& batch, int rank) {
+    std::vector<const Transfer*> sent;
+    std::vector<const Transfer*> received;
+    for (const Transfer& one : batch.transfers) {
+        if (one.peer == rank && one.buffer.count > 0) (one.sends ? sent : received).push_back(&one);
+    }
+    for (std::size_t i = 0; i < std::max(sent.size(), received.size()); ++i) {
+        const bool both = i < sent.size() && i < received.size();
+        if (both && sent[i]->buffer.count == received[i]->buffer.count &&
+            sent[i]->buffer.dtype == received[i]->buffer.dtype && sent[i]->tag == received[i]->tag)
+            continue;
+        const Transfer& one = i < sent.size() ? *sent[i] : *received[i];
+        return fmt::format(
+            "{}: this is the own rank, and the batch has no {} like it. With NCCL put the send and the receive of what "
+            "a "
+            "rank sends to itself into one batch",
+            describe(batch, one), one.sends ? "receive" : "send");
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string describe(const TransferBatch& batch, const Transfer& transfer) {
@@ -47,16 +87,25 @@ std::string describe(const TransferBatch& batch, const Transfer& transfer) {
     return text;
 }
 
-std::string complaint(const TransferBatch& batch, int group_size) {
+std::string describe(const TransferBatch& batch) {
+    const std::string first = describe(batch, batch.transfers.front());
+    const std::size_t others = batch.transfers.size() - 1;
+    return others == 0 ? first : fmt::format("{} and {} more", first, others);
+}
+
+std::string complaint(const TransferBatch& batch, int rank, int group_size, Backend backend) {
     for (const Transfer& transfer : batch.transfers) {
-        std::string wrong = buffer_complaint(transfer.buffer, "buffer", Backend::Native);
+        std::string wrong = buffer_complaint(transfer.buffer, "buffer", backend);
         if (transfer.peer < 0 || transfer.peer >= group_size) {
             wrong = fmt::format("there is no rank {} in a group of {}", transfer.peer, group_size);
         }
         if (transfer.tag < 0) wrong = "tags are not negative";
         if (!wrong.empty()) return fmt::format("{}: {}", describe(batch, transfer), wrong);
     }
-    return overlap_complaint(batch);
+    std::string wrong = overlap_complaint(batch);
+    if (wrong.empty() && backend == Backend::Nccl) wrong = tags_complaint(batch);
+    if (wrong.empty() && backend == Backend::Nccl) wrong = own_messages_complaint(batch, rank);
+    return wrong;
 }
 
 }  // namespace ddp::detail

@@ -22,6 +22,7 @@ struct Transfer {
 /// `seq` counts from 1 in its group, apart from the numbers of collectives.
 struct TransferBatch {
     std::vector<Transfer> transfers;
+    Stream stream;    ///< of the caller, where buffers are on a device
     std::string tag;  ///< OpOptions::tag
     std::uint64_t seq = 0;
     ddprun::TimePoint deadline;
@@ -30,8 +31,11 @@ struct TransferBatch {
 
 /// "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.
 [[nodiscard]] std::string describe(const TransferBatch& batch, const Transfer& transfer);
+/// Of several the first: "p2p #3 send f32[10] to rank 1, tag 5 and 3 more".
+[[nodiscard]] std::string describe(const TransferBatch& batch);
 
-/// Why the batch cannot be started, naming the transfer; empty if it can.
-[[nodiscard]] std::string complaint(const TransferBatch& batch, int group_size);
+/// Why rank `rank` of a group of `group_size` cannot start the batch on this backend, naming the transfer; empty if it
+/// can. NCCL has no tags, and matches messages between two ranks by their order alone: what it would mix up is refused.
+[[nodiscard]] std::string complaint(const TransferBatch& batch, int rank, int group_size, Backend backend);
 
 }  // namespace ddp::detail

@@ -44,7 +44,7 @@ void WorkState::complete(std::exception_ptr error) {
     {
         const std::lock_guard lock(mutex_);
         if (done_) return;
-        ticket_.ended(error == nullptr, is_timeout(error));
+        note_end(error == nullptr, is_timeout(error));
         error_ = error;
         done_.store(true, std::memory_order_release);
         callbacks.swap(callbacks_);

@@ -56,6 +56,8 @@ public:
     /// Somebody waits, for whoever reads the board: `blocked` until it has ended; else looks now and then, or has a
     /// device wait. wait() itself says nothing: who calls it may do so for somebody who goes on meanwhile.
     virtual void note_waiter(bool blocked) const { ticket_.waited(blocked); }
+    /// The same of its end; `timed_out`: by a deadline.
+    virtual void note_end(bool well, bool timed_out) const { ticket_.ended(well, timed_out); }
 
     /// It has been queued, and the caller holds no lock.
     virtual void start() {}

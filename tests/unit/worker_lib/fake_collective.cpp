@@ -1,47 +1,125 @@
 #include "tests/unit/worker_lib/fake_collective.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+
+#include "worker_lib/src/native/half.hpp"
 
 namespace ddp::test {
 namespace {
 
+using detail::Bfloat16;
+using detail::Half;
+
+template <typename T>
+T wide(T value) {
+    return value;
+}
+float wide(Half value) { return to_float(value); }
+float wide(Bfloat16 value) { return to_float(value); }
+
+template <typename T, typename Wide>
+void store(T& to, Wide value) {
+    to = static_cast<T>(value);
+}
+void store(Half& to, float value) { to = detail::to_half(value); }
+void store(Bfloat16& to, float value) { to = detail::to_bfloat16(value); }
+
 template <typename T>
 T combine(ncclRedOp_t op, T a, T b) {
     switch (op) {
-        case ncclProd: return a * b;
+        case ncclProd: return static_cast<T>(a * b);
         case ncclMax: return std::max(a, b);
         case ncclMin: return std::min(a, b);
-        default: return a + b;
+        default: return static_cast<T>(a + b);
     }
 }
 
 template <typename T>
-void reduce(const FakeCollective& collective, int size) {
-    for (std::size_t i = 0; i < collective.count; ++i) {
-        std::optional<T> result;
+T* at(const void* memory, std::size_t index) {
+    return static_cast<T*>(const_cast<void*>(memory)) + index;
+}
+
+/// Element `index` of the reduction of all ranks' inputs.
+template <typename T>
+auto reduced(const FakeCollective& collective, std::size_t index) {
+    auto place = collective.places.begin();
+    auto result = wide(*at<T>(place->second.in, index));
+    while (++place != collective.places.end())
+        result = combine(collective.call.op, result, wide(*at<T>(place->second.in, index)));
+    using Wide = decltype(result);
+    return collective.call.op == ncclAvg ? static_cast<Wide>(result / static_cast<Wide>(collective.places.size()))
+                                         : result;
+}
+
+template <typename T>
+void reduce(const FakeCollective& collective) {
+    const auto& [kind, count, type, op, root] = collective.call;
+    if (kind == FakeKind::kReduceScatter) {
         for (const auto& [rank, place] : collective.places) {
-            const T value = static_cast<const T*>(place.in)[i];
-            result = result ? combine(*collective.op, *result, value) : value;
+            for (std::size_t i = 0; i < count; ++i)
+                store(*at<T>(place.out, i), reduced<T>(collective, static_cast<std::size_t>(rank) * count + i));
         }
-        if (*collective.op == ncclAvg) *result /= static_cast<T>(size);
-        for (const auto& [rank, place] : collective.places) static_cast<T*>(place.out)[i] = *result;
+        return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto result = reduced<T>(collective, i);
+        for (const auto& [rank, place] : collective.places) {
+            if (kind == FakeKind::kAllReduce || rank == root) store(*at<T>(place.out, i), result);
+        }
     }
 }
 
 }  // namespace
 
-void FakeCollective::compute(int size) const {
-    assert(type == ncclFloat32 || type == ncclInt32);  // all that the tests use
-    if (!op) {
-        for (const auto& [rank, place] : places) std::memmove(place.out, places.at(root).in, count * 4);
-    } else if (type == ncclFloat32) {
-        reduce<float>(*this, size);
-    } else {
-        reduce<std::int32_t>(*this, size);
+std::size_t width_of(ncclDataType_t type) {
+    switch (type) {
+        case ncclInt8:
+        case ncclUint8: return 1;
+        case ncclFloat16:
+        case ncclBfloat16: return 2;
+        case ncclInt32:
+        case ncclUint32:
+        case ncclFloat32: return 4;
+        default: return 8;
     }
+}
+
+void FakeCollective::compute() const {
+    const std::size_t bytes = call.count * width_of(call.type);
+    if (call.kind == FakeKind::kBroadcast) {
+        for (const auto& [rank, place] : places) std::memmove(place.out, places.at(call.root).in, bytes);
+        return;
+    }
+    if (call.kind == FakeKind::kAllGather) {
+        for (const auto& [rank, to] : places) {
+            for (const auto& [source, from] : places)
+                std::memmove(at<std::byte>(to.out, static_cast<std::size_t>(source) * bytes), from.in, bytes);
+        }
+        return;
+    }
+    switch (call.type) {
+        case ncclInt8: return reduce<std::int8_t>(*this);
+        case ncclUint8: return reduce<std::uint8_t>(*this);
+        case ncclInt32: return reduce<std::int32_t>(*this);
+        case ncclUint32: return reduce<std::uint32_t>(*this);
+        case ncclInt64: return reduce<std::int64_t>(*this);
+        case ncclUint64: return reduce<std::uint64_t>(*this);
+        case ncclFloat16: return reduce<Half>(*this);
+        case ncclBfloat16: return reduce<Bfloat16>(*this);
+        case ncclFloat32: return reduce<float>(*this);
+        case ncclFloat64: return reduce<double>(*this);
+        default: std::abort();
+    }
+}
+
+void FakeMessage::carry() {
+    if (done || !sender.here || !receiver.here) return;
+    if (sender.count != receiver.count || sender.type != receiver.type) return;
+    std::memmove(receiver.data, sender.data, sender.count * width_of(sender.type));
+    done = true;
 }
 
 }  // namespace ddp::test

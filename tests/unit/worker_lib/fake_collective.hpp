@@ -1,13 +1,28 @@
 #pragma once
-// The arithmetic of the fake NCCL: what a collective does to the buffers of all ranks once they are there.
+// The arithmetic of the fake NCCL: what a collective, or a message, does to the buffers of its ranks once they are
+// there. Calls that do not fit together, of which NCCL says only that they must, never end here.
 
 #include <nccl.h>
 
 #include <cstddef>
 #include <map>
-#include <optional>
 
 namespace ddp::test {
+
+/// Bytes of one element.
+[[nodiscard]] std::size_t width_of(ncclDataType_t type);
+
+enum class FakeKind { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter };
+
+/// What one rank asks for, as nccl.h counts it.
+struct FakeCall {
+    FakeKind kind = FakeKind::kAllReduce;
+    std::size_t count = 0;
+    ncclDataType_t type = ncclFloat32;
+    ncclRedOp_t op = ncclSum;
+    int root = 0;
+    bool operator==(const FakeCall&) const = default;
+};
 
 /// One collective of all ranks of one communicator.
 struct FakeCollective {
@@ -15,13 +30,28 @@ struct FakeCollective {
         const void* in;
         void* out;
     };
-    std::map<int, Place> places;  // by rank: those whose streams have reached it
-    std::size_t count = 0;
-    ncclDataType_t type = ncclFloat32;
-    std::optional<ncclRedOp_t> op;  // nothing: a broadcast
-    int root = 0;
+    FakeCall call;
+    std::map<int, Place> places = {};  ///< by rank: those whose streams have reached it
+    bool torn = false;                 ///< one rank has called something else
     bool done = false;
-    void compute(int size) const;  ///< f32 and i32 only
+
+    void compute() const;
+};
+
+/// One message: the k-th send from a rank to another and the k-th receive there.
+struct FakeMessage {
+    struct Side {
+        bool here = false;
+        void* data = nullptr;
+        std::size_t count = 0;
+        ncclDataType_t type = ncclFloat32;
+    };
+    Side sender = {};
+    Side receiver = {};
+    bool done = false;
+
+    /// Carries it, if both sides are here and agree.
+    void carry();
 };
 
 }  // namespace ddp::test

@@ -1,25 +1,27 @@
-#include "tests/unit/worker_lib/fake_nccl.hpp"
+// NCCL's part of the fake.
 
-#include <cassert>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
+#include "tests/unit/worker_lib/fake_nccl.hpp"
+
 namespace ddp::test {
-namespace {
 
-FakeGpu* the_fake = nullptr;  // plain function pointers carry no context
-thread_local int current_device = 0;
+/// What a thread has called since its ncclGroupStart.
+struct FakeGpu::Group {
+    int depth = 0;
+    ncclResult_t refused = ncclSuccess;
+    FakeComm* comm = nullptr;  // of all its calls, as the stream: NCCL allows several, the backend has one
+    cudaStream_t stream = nullptr;
+    std::vector<FakeCallToCome> calls;
+    int own_messages = 0;  // sends less receives to the own rank
+};
 
-}  // namespace
-
-/// The functions of the tables.
-struct FakeCalls {
+/// The functions of the table.
+struct FakeNcclCalls {
     using Lock = std::unique_lock<std::mutex>;
-    static FakeGpu& fake() { return *the_fake; }
+    static FakeGpu& fake() { return FakeGpu::current(); }
     static FakeComm& real(ncclComm_t comm) { return *reinterpret_cast<FakeComm*>(comm); }
-    static FakeEvent& real(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
 
     static ncclResult_t get_unique_id(ncclUniqueId* id) {
         const Lock lock(fake().mutex_);
@@ -29,10 +31,10 @@ struct FakeCalls {
     }
     static ncclResult_t init(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
         const Lock lock(fake().mutex_);
-        auto* made = new FakeComm{id.internal, rank, size, 0, false, {}};
+        auto* made = new FakeComm{.id = id.internal, .rank = rank, .size = size, .blocking = config->blocking == 1};
         fake().comms_.emplace_back(made);
         fake().joined_[made->id].insert(rank);
-        if (config->blocking == 1) ++fake().counts_.blocking_inits;
+        if (made->blocking) ++fake().counts_.blocking_inits;
         *comm = reinterpret_cast<ncclComm_t>(made);
         return ncclInProgress;
     }
@@ -61,220 +63,177 @@ struct FakeCalls {
     }
     static ncclResult_t all_reduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                    ncclComm_t comm, cudaStream_t stream) {
-        const Lock lock(fake().mutex_);
-        FakeCollective shape;
-        shape.count = count, shape.type = type, shape.op = op;
-        return fake().accept(real(comm), stream, shape, {in, out});
+        return fake().call(real(comm), stream, {FakeKind::kAllReduce, count, type, op}, {in, out});
     }
     static ncclResult_t broadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
                                   ncclComm_t comm, cudaStream_t stream) {
-        const Lock lock(fake().mutex_);
-        FakeCollective shape;
-        shape.count = count, shape.type = type, shape.root = root;
-        return fake().accept(real(comm), stream, shape, {in, out});
+        return fake().call(real(comm), stream, {FakeKind::kBroadcast, count, type, ncclSum, root}, {in, out});
     }
-
-    static cudaError_t stream_create(cudaStream_t* stream, unsigned) {
-        const Lock lock(fake().mutex_);
-        ++fake().counts_.streams;
-        *stream = reinterpret_cast<cudaStream_t>(new FakeStream);
-        return cudaSuccess;
+    static ncclResult_t reduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               int root, ncclComm_t comm, cudaStream_t stream) {
+        return fake().call(real(comm), stream, {FakeKind::kReduce, count, type, op, root}, {in, out});
     }
-    static cudaError_t stream_destroy(cudaStream_t stream) {
-        const Lock lock(fake().mutex_);
-        --fake().counts_.streams;
-        delete reinterpret_cast<FakeStream*>(stream);
-        return cudaSuccess;
+    static ncclResult_t all_gather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                                   cudaStream_t stream) {
+        return fake().call(real(comm), stream, {FakeKind::kAllGather, count, type}, {in, out});
     }
-    static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned) {
-        const Lock lock(fake().mutex_);
-        const auto awaited = real(event).recorded;
-        const auto task = fake().put(stream, nullptr);
-        if (awaited) task->before.push_back(awaited);
-        return cudaSuccess;
+    static ncclResult_t reduce_scatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                                       ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+        return fake().call(real(comm), stream, {FakeKind::kReduceScatter, count, type, op}, {in, out});
     }
-    static cudaError_t event_create(cudaEvent_t* event, unsigned) {
-        const Lock lock(fake().mutex_);
-        ++fake().counts_.events;
-        *event = reinterpret_cast<cudaEvent_t>(new FakeEvent);
-        return cudaSuccess;
+    static ncclResult_t send(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                             cudaStream_t stream) {
+        return fake().call(real(comm), stream, true, peer, {true, const_cast<void*>(in), count, type});
     }
-    static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
-        const Lock lock(fake().mutex_);
-        real(event).recorded = fake().at(stream).last;
-        return cudaSuccess;
+    static ncclResult_t recv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                             cudaStream_t stream) {
+        return fake().call(real(comm), stream, false, peer, {true, out, count, type});
     }
-    static cudaError_t event_query(cudaEvent_t event) {
+    static ncclResult_t group_start() {
         const Lock lock(fake().mutex_);
-        const auto task = real(event).recorded;
-        return task == nullptr || FakeGpu::settle(*task) ? cudaSuccess : cudaErrorNotReady;
+        ++fake().group_of_thread().depth;
+        ++fake().counts_.open_groups;
+        return ncclSuccess;
     }
-    static cudaError_t event_destroy(cudaEvent_t event) {
+    static ncclResult_t group_end() {
         const Lock lock(fake().mutex_);
-        --fake().counts_.events;
-        delete &real(event);
-        return cudaSuccess;
-    }
-    static cudaError_t allocate(void** memory, std::size_t bytes) {
-        const Lock lock(fake().mutex_);
-        ++fake().counts_.blocks;
-        *memory = std::malloc(bytes);
-        std::memset(*memory, 0xAB, bytes);  // device memory starts as anything
-        return cudaSuccess;
-    }
-    static cudaError_t free(void* memory) {
-        const Lock lock(fake().mutex_);
-        --fake().counts_.blocks;
-        std::free(memory);
-        return cudaSuccess;
-    }
-    static cudaError_t memset_async(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
-        const Lock lock(fake().mutex_);
-        fake().put(stream, [=] { return std::memset(memory, value, bytes) != nullptr; });
-        return cudaSuccess;
-    }
-    static cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                                    cudaStream_t stream) {
-        const Lock lock(fake().mutex_);
-        fake().put(stream, [=] { return std::memcpy(to, from, bytes) != nullptr; });
-        return cudaSuccess;
-    }
-    static cudaError_t get_device_count(int* count) {
-        *count = fake().devices;
-        return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+        return fake().end_group();
     }
 };
 
-FakeGpu::FakeGpu() {
-    assert(the_fake == nullptr);
-    the_fake = this;
-}
-
-FakeGpu::~FakeGpu() {
-    std::unique_lock lock(mutex_);
-    leaving_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return blocked_ == 0; });
-    the_fake = nullptr;
-}
-
-detail::GpuApi FakeGpu::api(int nccl_version) const {
-    detail::GpuApi api;
-    api.nccl_version = nccl_version;
-    api.nccl.get_version = [](int*) { return ncclSuccess; };
-    api.nccl.get_unique_id = FakeCalls::get_unique_id;
-    api.nccl.comm_init_rank_config = FakeCalls::init;
-    api.nccl.comm_get_async_error = FakeCalls::get_async_error;
-    api.nccl.comm_abort = FakeCalls::abort;
-    api.nccl.comm_finalize = FakeCalls::finalize;
-    api.nccl.comm_destroy = FakeCalls::destroy;
-    api.nccl.all_reduce = FakeCalls::all_reduce;
-    api.nccl.broadcast = FakeCalls::broadcast;
-    api.nccl.get_error_string = [](ncclResult_t result) {
+void FakeGpu::fill(detail::NcclApi& nccl) {
+    nccl.get_version = [](int*) { return ncclSuccess; };
+    nccl.get_unique_id = FakeNcclCalls::get_unique_id;
+    nccl.comm_init_rank_config = FakeNcclCalls::init;
+    nccl.comm_get_async_error = FakeNcclCalls::get_async_error;
+    nccl.comm_abort = FakeNcclCalls::abort;
+    nccl.comm_finalize = FakeNcclCalls::finalize;
+    nccl.comm_destroy = FakeNcclCalls::destroy;
+    nccl.all_reduce = FakeNcclCalls::all_reduce;
+    nccl.broadcast = FakeNcclCalls::broadcast;
+    nccl.reduce = FakeNcclCalls::reduce;
+    nccl.all_gather = FakeNcclCalls::all_gather;
+    nccl.reduce_scatter = FakeNcclCalls::reduce_scatter;
+    nccl.send = FakeNcclCalls::send;
+    nccl.recv = FakeNcclCalls::recv;
+    nccl.group_start = FakeNcclCalls::group_start;
+    nccl.group_end = FakeNcclCalls::group_end;
+    nccl.get_error_string = [](ncclResult_t result) {
         return result == ncclRemoteError ? "remote error" : "system error";
     };
-    api.nccl.get_last_error = [](ncclComm_t) { return "as scripted"; };
-    api.cuda.get_device_count = FakeCalls::get_device_count;
-    api.cuda.get_device = [](int* device) { return *device = current_device, cudaSuccess; };
-    api.cuda.set_device = [](int device) { return current_device = device, cudaSuccess; };
-    api.cuda.stream_create_with_flags = FakeCalls::stream_create;
-    api.cuda.stream_destroy = FakeCalls::stream_destroy;
-    api.cuda.stream_wait_event = FakeCalls::stream_wait_event;
-    api.cuda.event_create_with_flags = FakeCalls::event_create;
-    api.cuda.event_record = FakeCalls::event_record;
-    api.cuda.event_query = FakeCalls::event_query;
-    api.cuda.event_destroy = FakeCalls::event_destroy;
-    api.cuda.malloc = FakeCalls::allocate;
-    api.cuda.free = FakeCalls::free;
-    api.cuda.memset_async = FakeCalls::memset_async;
-    api.cuda.memcpy_async = FakeCalls::memcpy_async;
-    api.cuda.get_error_string = [](cudaError_t error) {
-        return error == cudaErrorNoDevice ? "none is installed" : "as scripted";
-    };
-    return api;
+    nccl.get_last_error = [](ncclComm_t) { return "as scripted"; };
 }
 
-FakeGpu::Counts FakeGpu::counts() {
+FakeGpu::Group& FakeGpu::group_of_thread() {
+    thread_local Group group;
+    return group;
+}
+
+ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, const FakeCall& call, FakeCollective::Place place) {
     const std::lock_guard lock(mutex_);
-    return counts_;
+    const bool gets = call.kind != FakeKind::kReduce || comm.rank == call.root;
+    const bool well_formed = place.in != nullptr && (place.out != nullptr || !gets) && call.root >= 0 &&
+                             call.root < comm.size && call.count > 0;
+    return add(comm, stream, well_formed, [this, &comm, call, place] {
+        return [this, &comm, call, place, number = ++comm.collectives] {
+            FakeCollective& collective =
+                collectives_.try_emplace({comm.id, number}, FakeCollective{.call = call}).first->second;
+            collective.places.insert({comm.rank, place});
+            collective.torn = collective.torn || collective.call != call;
+            const bool all_here = static_cast<int>(collective.places.size()) == comm.size;
+            if (collective.done || collective.torn || !all_here) return collective.done;
+            collective.compute();
+            return collective.done = true;
+        };
+    });
 }
 
-cudaStream_t FakeGpu::make_stream() {
+ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, bool sends, int peer, const FakeMessage::Side& side) {
     const std::lock_guard lock(mutex_);
-    own_streams_.push_back(std::make_unique<FakeStream>());
-    return reinterpret_cast<cudaStream_t>(own_streams_.back().get());
+    if (peer == comm.rank) group_of_thread().own_messages += sends ? 1 : -1;
+    const bool well_formed = side.data != nullptr && peer >= 0 && peer < comm.size && side.count > 0;
+    return add(comm, stream, well_formed, [this, &comm, sends, peer, side] {
+        const auto way = sends ? std::pair(comm.rank, peer) : std::pair(peer, comm.rank);
+        const int number = ++comm.messages[{peer, sends}];
+        return [this, &comm, sends, way, number, side] {
+            FakeMessage& message = messages_[{comm.id, way.first, way.second, number}];
+            if (message.done) return true;
+            (sends ? message.sender : message.receiver) = side;
+            message.carry();
+            return message.done;
+        };
+    });
 }
 
-std::shared_ptr<std::atomic<bool>> FakeGpu::close_gate(cudaStream_t stream) {
-    const std::lock_guard lock(mutex_);
-    auto open = std::make_shared<std::atomic<bool>>(false);
-    put(stream, [open] { return open->load(); });
-    return open;
-}
-
-bool FakeGpu::advance(cudaStream_t stream) {
-    const std::lock_guard lock(mutex_);
-    const auto last = at(stream).last;
-    return last == nullptr || settle(*last);
-}
-
-FakeStream& FakeGpu::at(cudaStream_t stream) {
-    return stream == nullptr ? default_stream_ : *reinterpret_cast<FakeStream*>(stream);
-}
-
-std::shared_ptr<FakeTask> FakeGpu::put(cudaStream_t stream, std::function<bool()> run) {
-    auto task = std::make_shared<FakeTask>();
-    if (auto& last = at(stream).last; last) task->before.push_back(last);
-    task->run = std::move(run);
-    at(stream).last = task;
-    return task;
-}
-
-bool FakeGpu::settle(FakeTask& task) {
-    if (task.done) return true;
-    for (const auto& earlier : task.before) {
-        if (!settle(*earlier)) return false;
+/// One call, of a group of calls or by itself. Count 0 is legal in NCCL; the backend leaves such calls out, on all
+/// ranks alike, and here it is told if it does not.
+ncclResult_t FakeGpu::add(FakeComm& comm, cudaStream_t stream, bool well_formed, FakeCallToCome call) {
+    ncclResult_t refused = well_formed && !comm.accepted ? ncclSuccess : ncclInvalidArgument;
+    if (refuse_launch && good_calls-- <= 0) refused = *refuse_launch;
+    Group& group = group_of_thread();
+    if (refused != ncclSuccess) {
+        group.depth > 0 ? void(group.refused = refused) : void(group = {});
+        return refused;
     }
-    task.before.clear();
-    return task.done = !task.run || task.run();
+    group.comm = &comm;
+    group.stream = stream;
+    group.calls.push_back(std::move(call));
+    return group.depth > 0 ? ncclSuccess : launch(std::exchange(group, {}));
 }
 
-/// Takes a collective in. It reaches its stream at the next poll of the communicator, so that a caller who records an
-/// event without polling records it too early, and a test sees that.
-ncclResult_t FakeGpu::accept(FakeComm& comm, cudaStream_t stream, const FakeCollective& shape,
-                             FakeCollective::Place place) {
-    if (refuse_launch) return *refuse_launch;
-    const int number = ++comm.launched;
-    comm.accepted.push_back([this, &comm, stream, shape, place, number] {
-        put(stream, [this, &comm, shape, place, number] {
+ncclResult_t FakeGpu::end_group() {
+    Group& group = group_of_thread();
+    if (group.depth == 0) return ncclInvalidUsage;
+    --counts_.open_groups;
+    if (--group.depth > 0) return ncclSuccess;
+    return launch(std::exchange(group, {}));
+}
+
+/// All of the group's calls, or none. They reach the stream at the next poll of the communicator, so that a caller who
+/// records an event without polling records it too early, and a test sees that.
+ncclResult_t FakeGpu::launch(const Group& group) {
+    if (group.refused != ncclSuccess) return group.refused;
+    if (group.own_messages != 0) return ncclInvalidUsage;
+    if (group.calls.empty()) return ncclSuccess;
+    FakeComm& comm = *group.comm;
+    ++comm.launched;
+    ++counts_.launches;
+    std::vector<FakeStep> steps;
+    for (const FakeCallToCome& call : group.calls) steps.push_back(call());
+    comm.accepted = [this, &comm, stream = group.stream, steps] {
+        put(stream, [this, &comm, steps] {
             if (frozen_ranks.contains(comm.rank)) return false;
             if (comm.aborted) return true;
-            const auto [found, is_new] = collectives_.try_emplace({comm.id, number}, shape);
-            FakeCollective& collective = found->second;
-            collective.places.insert({comm.rank, place});
-            if (!collective.done && static_cast<int>(collective.places.size()) == comm.size) {
-                collective.compute(comm.size);
-                collective.done = true;
-            }
-            return collective.done;
+            bool all = true;
+            for (const FakeStep& step : steps) all = step() && all;
+            return all;
         });
-    });
-    return ncclInProgress;
+    };
+    if (!comm.blocking) return ncclInProgress;
+    std::exchange(comm.accepted, nullptr)();
+    return ncclSuccess;
 }
 
-/// Takes the rank's buffers out of all collectives that still run: their owner may free them now.
+/// Takes the rank's buffers out of all that still runs: their owner may free them now.
 void FakeGpu::leave(FakeComm& comm) {
     comm.aborted = true;
     for (auto& [key, collective] : collectives_) {
         if (key.first == comm.id && !collective.done) collective.places.erase(comm.rank);
     }
+    for (auto& [key, message] : messages_) {
+        const auto& [id, sender, receiver, number] = key;
+        if (id != comm.id || message.done) continue;
+        if (sender == comm.rank) message.sender.here = false;
+        if (receiver == comm.rank) message.receiver.here = false;
+    }
 }
 
 ncclResult_t FakeGpu::state_of(FakeComm& comm) {
     if (init_never_completes || static_cast<int>(joined_[comm.id].size()) < comm.size) return ncclInProgress;
-    const auto launches = std::exchange(comm.accepted, {});
-    for (const auto& launch : launches) launch();
-    if (!launches.empty()) return ncclSuccess;  // taken in; errors come later
+    if (comm.accepted) {
+        std::exchange(comm.accepted, nullptr)();
+        return ncclSuccess;  // taken in; errors come later
+    }
     if (async_error && async_error->rank == comm.rank && comm.launched >= async_error->operation)
         return async_error->error;
     return ncclSuccess;

@@ -1,8 +1,11 @@
 #pragma once
 // FakeGpu: NCCL and the CUDA runtime over plain host memory, in one process, with threads as ranks. "Device" memory is
 // malloc's; streams and events form a graph of tasks that runs when somebody queries an event, so that nothing happens
-// by itself and a test decides what is late. Faults are scripted before they happen; what was asked is counted. One
-// FakeGpu lives at a time.
+// by itself and a test decides what is late. NCCL's part keeps to what nccl.h says: calls between ncclGroupStart and
+// ncclGroupEnd begin and end together, or not at all if one of them is refused; a send or a receive takes its turn on
+// the stream, and stays until its counterpart has come; what a non-blocking communicator is still at, ncclInProgress,
+// is on no stream, and no other call may come before. Faults are scripted before they happen; what was asked is
+// counted. One FakeGpu lives at a time.
 
 #include <atomic>
 #include <condition_variable>
@@ -13,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/unit/worker_lib/fake_collective.hpp"
@@ -38,11 +42,18 @@ struct FakeComm {
     std::string id;
     int rank = 0;
     int size = 0;
-    int launched = 0;
+    bool blocking = false;
     bool aborted = false;
-    std::vector<std::function<void()>>
-        accepted;  // calls that a later poll puts on their streams, as non-blocking NCCL does
+    int launched = 0;                                   ///< a group of calls is one
+    int collectives = 0;                                ///< the n-th meets the n-th of the other ranks
+    std::map<std::pair<int, bool>, int> messages = {};  ///< how many there were, by peer and whether it gets them
+    std::function<void()> accepted = nullptr;  ///< what a later poll puts on its stream, as non-blocking NCCL does
 };
+
+/// One call of a group: asked until it returns true, when its rank's stream has come to the group.
+using FakeStep = std::function<bool()>;
+/// A call whose group has not ended: gets its number among those of its kind when that is launched.
+using FakeCallToCome = std::function<FakeStep()>;
 
 class FakeGpu {
 public:
@@ -64,13 +75,16 @@ public:
         ncclResult_t error;
     };
     std::optional<AsyncError> async_error;      ///< met by `rank` after it has launched that many operations
-    std::optional<ncclResult_t> refuse_launch;  ///< what every collective answers
+    std::optional<ncclResult_t> refuse_launch;  ///< what every collective, send and receive answers
+    int good_calls = 0;                         ///< after so many more of them
     std::set<int> frozen_ranks;                 ///< their collectives never end, not even by an abort
 
     // What was asked.
     struct Counts {
         int unique_ids = 0, aborts = 0, destroys = 0, blocking_inits = 0;
         int streams = 0, events = 0, blocks = 0;  ///< alive, without a test's own streams
+        int open_groups = 0;                      ///< of calls, on all threads
+        int launches = 0;                         ///< a group of calls is one
     };
     [[nodiscard]] Counts counts();
 
@@ -81,12 +95,25 @@ public:
     /// Runs what can run on the stream. True: all of it is done.
     [[nodiscard]] bool advance(cudaStream_t stream);
 
+    /// The one that lives: plain function pointers carry no context.
+    [[nodiscard]] static FakeGpu& current();
+
 private:
-    friend struct FakeCalls;
+    friend struct FakeNcclCalls;
+    friend struct FakeCudaCalls;
+    struct Group;  // of calls
+    static void fill(detail::CudaApi& cuda);
+    static void fill(detail::NcclApi& nccl);
+    static Group& group_of_thread();
+
     FakeStream& at(cudaStream_t stream);
     std::shared_ptr<FakeTask> put(cudaStream_t stream, std::function<bool()> run);
     static bool settle(FakeTask& task);
-    ncclResult_t accept(FakeComm& comm, cudaStream_t stream, const FakeCollective& shape, FakeCollective::Place place);
+    ncclResult_t call(FakeComm& comm, cudaStream_t stream, const FakeCall& call, FakeCollective::Place place);
+    ncclResult_t call(FakeComm& comm, cudaStream_t stream, bool sends, int peer, const FakeMessage::Side& side);
+    ncclResult_t add(FakeComm& comm, cudaStream_t stream, bool well_formed, FakeCallToCome call);
+    ncclResult_t end_group();
+    ncclResult_t launch(const Group& group);
     ncclResult_t state_of(FakeComm& comm);
     void leave(FakeComm& comm);
 
@@ -94,9 +121,10 @@ private:
     std::condition_variable changed_;
     FakeStream default_stream_;
     std::vector<std::unique_ptr<FakeStream>> own_streams_;
-    std::vector<std::unique_ptr<FakeComm>> comms_;                       // for good: tasks hold on to them
-    std::map<std::string, std::set<int>> joined_;                        // ranks, by unique id
-    std::map<std::pair<std::string, int>, FakeCollective> collectives_;  // by unique id and number
+    std::vector<std::unique_ptr<FakeComm>> comms_;                            // for good: tasks hold on to them
+    std::map<std::string, std::set<int>> joined_;                             // ranks, by unique id
+    std::map<std::pair<std::string, int>, FakeCollective> collectives_;       // by unique id and number
+    std::map<std::tuple<std::string, int, int, int>, FakeMessage> messages_;  // by unique id, sender, receiver, number
     Counts counts_;
     int blocked_ = 0;
     bool leaving_ = false;

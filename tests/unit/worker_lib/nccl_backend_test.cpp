@@ -206,22 +206,3 @@ TEST_CASE("nccl: communicators do not block, except in NCCL 2.26, which hangs so
         group.run([](int, BackendImpl& backend) { backend.submit(operation(OpKind::kBarrier, 1))->wait(); }));
     CHECK(group.gpu.counts().blocking_inits == (version == 22602 ? 2 : 0));
 }
-
-TEST_CASE("nccl: send and recv are refused, and the group goes on", "[nccl]") {
-    FakeGroup group(2);
-    std::vector<float> values(4, 1);
-    const auto outcomes = group.run([&](int rank, BackendImpl& backend) {
-        detail::TransferBatch batch;
-        batch.transfers.push_back({.sends = true, .buffer = device_buffer(values), .peer = 1 - rank, .tag = 0});
-        batch.seq = 1;
-        const auto refused = outcome_of([&] { (void)backend.transfer(batch); });
-        std::vector<float> own(4, 1);
-        wait_host(*backend.submit(all_reduce(own, ReduceOp::Sum)));
-        throw Error(refused.code, refused.text);
-    });
-    for (const Outcome& outcome : outcomes) {
-        CHECK(outcome.code == ErrorCode::Unavailable);
-        CHECK_THAT(outcome.text, Catch::Contains("p2p #1 send f32[4] to rank") &&
-                                     Catch::Contains("the nccl backend has no send and recv so far"));
-    }
-}

@@ -224,27 +224,65 @@ TEST_CASE("nccl: an abort that never returns hangs neither the work nor the dest
 
 TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[nccl]") {
     FakeGroup group(1);
-    const auto backend = group.backend(0);
+    ProcessGroup world = group.world(0);
     std::vector<std::int32_t> values(3, 1);
+    const Buffer buffer = device_buffer(values);
 
-    auto host = all_reduce(values, ReduceOp::Sum);
-    host.buffer.device = Device::Cpu;
-    CHECK_THAT(outcome_of([&] { (void)backend->submit(ddp::detail::Operation(host)); }).text,
-               Contains("the NCCL backend takes device buffers"));
-    const Outcome bitwise = outcome_of([&] { (void)backend->submit(all_reduce(values, ReduceOp::BOr)); });
+    const Outcome host = outcome_of([&] { (void)world.all_gather(ddp::buffer(std::span(values)), buffer); });
+    CHECK(host.code == ErrorCode::InvalidArgument);
+    CHECK_THAT(host.text, Contains("#1 all_gather i32[3]: the input is host memory, and the NCCL backend takes CUDA "
+                                   "memory only: copy it to the device (Device::Cuda), or use Backend::Native"));
+    const Outcome bitwise = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::BOr); });
     CHECK(bitwise.code == ErrorCode::InvalidArgument);
-    CHECK_THAT(bitwise.text, Contains("#1 all_reduce bor i32[3]: NCCL has no reduction 'bor'"));
-    auto rootless = operation(OpKind::kBroadcast, 1);
-    rootless.buffer = device_buffer(values);
-    rootless.root = 1;
-    CHECK(outcome_of([&] { (void)backend->submit(ddp::detail::Operation(rootless)); }).code ==
-          ErrorCode::InvalidArgument);
-    auto missing = operation(OpKind::kReduceScatter, 1);
-    missing.buffer = device_buffer(values);
-    const Outcome unavailable = outcome_of([&] { (void)backend->submit(ddp::detail::Operation(missing)); });
-    CHECK(unavailable.code == ErrorCode::Unavailable);
-    CHECK_THAT(unavailable.text, Contains("#1 reduce_scatter sum i32[3]: the NCCL backend has no reduce_scatter yet"));
+    CHECK_THAT(bitwise.text, Contains("#1 all_reduce bor i32[3]: NCCL has no band, bor and bxor"));
+    const Outcome rootless = outcome_of([&] { (void)world.broadcast(buffer, 1); });
+    CHECK(rootless.code == ErrorCode::InvalidArgument);
+    CHECK_THAT(rootless.text, Contains("there is no rank 1 in a group of 1"));
+    const std::vector<std::size_t> wrong{4};
+    CHECK_THAT(outcome_of([&] { (void)world.gather_v(buffer, buffer, wrong, 0); }).text,
+               Contains("the input has 3 elements and needs 4"));
 
-    wait_host(*backend->submit(all_reduce(values, ReduceOp::Sum)));
+    world.all_reduce(buffer, ReduceOp::Sum).wait_host();
     CHECK(group.gpu.counts().aborts == 0);
+    CHECK(group.gpu.counts().launches == 1);
+}
+
+TEST_CASE("nccl: one of several calls that NCCL refuses ends their group, and none of them has begun", "[nccl]") {
+    const int good_calls = GENERATE(0, 1, 2, 3);  // of two sends and two receives
+    FakeGroup group(2);
+    std::atomic<int> refused = 0;
+    const auto outcomes = group.run({0}, [&](int) {  // the other one only connects
+        auto peer = std::async(std::launch::async, [&] { return group.world(1); });
+        ProcessGroup world = group.world(0);
+        const ProcessGroup other = peer.get();
+        std::vector<float> in(2, 1.0f), out(2, 0.0f);
+        group.gpu.good_calls = good_calls;
+        group.gpu.refuse_launch = ncclInvalidArgument;
+        refused += outcome_of([&] { (void)world.all_to_all(device_buffer(in), device_buffer(out)); }).code ==
+                   ErrorCode::InvalidArgument;
+        group.gpu.refuse_launch.reset();
+        group.gpu.good_calls = good_calls;
+        group.gpu.refuse_launch = ncclSystemError;
+        Work work = world.all_to_all(device_buffer(in), device_buffer(out));
+        group.gpu.refuse_launch.reset();
+        work.wait_host();
+    });
+    CHECK(refused == 1);
+    CHECK(outcomes[0].code == ErrorCode::System);
+    CHECK_THAT(outcomes[0].text, Contains("#1 all_to_all f32[2]") && Contains("NCCL could not launch it"));
+    CHECK(group.gpu.counts().open_groups == 0);
+    CHECK(group.gpu.counts().launches == 0);
+}
+
+TEST_CASE("nccl: ranks whose counts do not fit together fail at the deadline, on both sides", "[nccl]") {
+    FakeGroup group(2);
+    const auto outcomes = group.run_worlds([&](ProcessGroup& world) {
+        std::vector<float> in(5, 1.0f), out(5, 0.0f);
+        const std::vector<std::size_t> counts{2, 3};  // rank 1 sends 2 to rank 0, which expects 3
+        world.all_to_all_v(device_buffer(in), counts, device_buffer(out), counts, {}, {.timeout = 300ms}).wait_host();
+    });
+    for (const Outcome& outcome : outcomes) {
+        CHECK(outcome.code == ErrorCode::Timeout);
+        CHECK_THAT(outcome.text, Contains("#1 all_to_all_v f32: rank "));
+    }
 }

@@ -13,6 +13,7 @@
 
 #include "ddp/error.hpp"
 #include "tests/unit/worker_lib/fake_nccl.hpp"
+#include "worker_lib/src/group.hpp"
 #include "worker_lib/src/local_store.hpp"
 #include "worker_lib/src/nccl/nccl_backend.hpp"
 
@@ -64,6 +65,11 @@ struct FakeGroup {
         return detail::make_nccl_backend(spec(rank), gpu.api(nccl_version), limits);
     }
 
+    /// The same as programs see it.
+    [[nodiscard]] ProcessGroup world(int rank) {
+        return ProcessGroup(std::make_unique<detail::GroupImpl>(spec(rank), backend(rank)));
+    }
+
     /// Runs `body` once per rank, each on its own thread, and collects how they ended.
     std::vector<Outcome> run(const std::vector<int>& ranks, const std::function<void(int)>& body) {
         std::vector<std::future<Outcome>> threads;
@@ -76,12 +82,26 @@ struct FakeGroup {
         return outcomes;
     }
     std::vector<Outcome> run(const std::function<void(int rank, detail::BackendImpl&)>& body) {
-        std::vector<int> all(static_cast<std::size_t>(size));
-        std::iota(all.begin(), all.end(), 0);
-        return run(all, [&](int rank) {
+        return run(spec(0).members, [&](int rank) {
             const auto made = backend(rank);
             body(rank, *made);
         });
+    }
+    std::vector<Outcome> run_worlds(const std::function<void(ProcessGroup&)>& body) {
+        return run(spec(0).members, [&](int rank) {
+            ProcessGroup made = world(rank);
+            body(made);
+        });
+    }
+    /// What `check` finds wrong on each rank, and errors, as one text.
+    std::string complaints(const std::function<std::string(ProcessGroup&)>& check) {
+        std::vector<std::string> found(static_cast<std::size_t>(size));
+        std::string all;
+        for (const Outcome& outcome :
+             run_worlds([&](ProcessGroup& group) { found[static_cast<std::size_t>(group.rank())] = check(group); }))
+            all += outcome.text;
+        for (const std::string& text : found) all += text;
+        return all;
     }
 };
 

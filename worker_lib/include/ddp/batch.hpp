@@ -31,8 +31,7 @@ public:
     Batch& recv(Buffer buffer, int source, int tag = 0);
 
     /// Starts all of them; the Work is done when all are. The batch is empty afterwards. An empty one is done at once.
-    /// Throws Error{InvalidArgument} that says which of them is wrong, Error{Unavailable} with NCCL: then none has
-    /// started.
+    /// Throws Error{InvalidArgument} that says which of them is wrong: then none has started.
     Work start(Stream stream = {}, OpOptions options = {});
 
 private:

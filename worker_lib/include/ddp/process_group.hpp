@@ -4,9 +4,9 @@
 // Every rank of a group makes the same calls in the same order, from one thread at a time; the operations run in that
 // order, one after another, while the callers go on. Buffers belong to the library until the Work is done. Count 0 is
 // legal. Sizes, types and operations are compared across ranks on every call of the native backend: a mismatch is an
-// error that names both sides, never a hang. Every wait has a deadline. Results are the same bits on all ranks, and
-// from run to run. Counts are in elements. A call with wrong arguments throws Error{InvalidArgument} at once, and the
-// group stays usable; with NCCL, all_reduce, broadcast and barrier exist so far, others throw Error{Unavailable}.
+// error that names both sides, never a hang. NCCL compares nothing: there it ends at the operation's deadline, if not
+// in wrong values. Every wait has a deadline. Results are the same bits on all ranks, and from run to run. Counts are
+// in elements. A call with wrong arguments throws Error{InvalidArgument} at once, and the group stays usable.
 
 #include <chrono>
 #include <cstddef>
@@ -108,8 +108,14 @@ public:
     // ranks less, but up to 500 always one message). Any other one may wait for it: never is more than kEagerWindow
     // stored. So a program in which two ranks both wait in send before either calls recv is wrong; use batch(). A
     // transfer that fails fails the group, as any operation does; one that has all come before is received even if its
-    // sender is gone. What it would have filled in the arena may change until all ranks know of the failure. With NCCL
-    // all of them throw Error{Unavailable}. A callback of Work::then may start others.
+    // sender is gone. What it would have filled in the arena may change until all ranks know of the failure. A callback
+    // of Work::then may start others.
+    //
+    // With NCCL a transfer takes its turn among the group's operations, as they do, and no send is done before its
+    // receive has come: what ranks have to do at the same time, such as to send and to receive, is one batch, and
+    // collectives before it and after it are so on both sides. There are no tags: messages between two ranks meet in
+    // the order of the calls. A batch with two tags to one rank, or from one, is Error{InvalidArgument}; so is one in
+    // which a rank sends itself what it does not receive.
 
     static constexpr std::size_t kEagerBytes = std::size_t{16} << 10;
     static constexpr std::size_t kEagerWindow = std::size_t{256} << 10;

@@ -1,7 +1,5 @@
 #include "worker_lib/src/native/p2p.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -20,12 +18,7 @@ constexpr int kPauses = 20;
 
 const Participant& P2pWork::owner() const { return p2p_->self(); }
 
-/// Of several the first.
-std::string P2pWork::text() const {
-    const std::string first = describe(batch, batch.transfers.front());
-    const std::size_t others = batch.transfers.size() - 1;
-    return others == 0 ? first : fmt::format("{} and {} more", first, others);
-}
+std::string P2pWork::text() const { return describe(batch); }
 
 void P2pWork::start() {
     if (!p2p_->is_elsewhere()) p2p_->start();

@@ -70,6 +70,13 @@ Result<NcclApi> load_nccl() {
     library.bind(api.comm_destroy, "ncclCommDestroy");
     library.bind(api.all_reduce, "ncclAllReduce");
     library.bind(api.broadcast, "ncclBroadcast");
+    library.bind(api.reduce, "ncclReduce");
+    library.bind(api.all_gather, "ncclAllGather");
+    library.bind(api.reduce_scatter, "ncclReduceScatter");
+    library.bind(api.send, "ncclSend");
+    library.bind(api.recv, "ncclRecv");
+    library.bind(api.group_start, "ncclGroupStart");
+    library.bind(api.group_end, "ncclGroupEnd");
     library.bind(api.get_error_string, "ncclGetErrorString");
     library.bind(api.get_last_error, "ncclGetLastError");
     if (!library.problem().empty()) {

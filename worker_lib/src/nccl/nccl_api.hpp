@@ -27,6 +27,18 @@ struct NcclApi {
                                ncclComm_t comm, cudaStream_t stream) = nullptr;
     ncclResult_t (*broadcast)(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
                               ncclComm_t comm, cudaStream_t stream) = nullptr;
+    ncclResult_t (*reduce)(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                           ncclComm_t comm, cudaStream_t stream) = nullptr;
+    ncclResult_t (*all_gather)(const void* in, void* out, std::size_t in_count, ncclDataType_t type, ncclComm_t comm,
+                               cudaStream_t stream) = nullptr;
+    ncclResult_t (*reduce_scatter)(const void* in, void* out, std::size_t out_count, ncclDataType_t type,
+                                   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) = nullptr;
+    ncclResult_t (*send)(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                         cudaStream_t stream) = nullptr;
+    ncclResult_t (*recv)(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                         cudaStream_t stream) = nullptr;
+    ncclResult_t (*group_start)() = nullptr;
+    ncclResult_t (*group_end)() = nullptr;
     const char* (*get_error_string)(ncclResult_t result) = nullptr;
     const char* (*get_last_error)(ncclComm_t comm) = nullptr;
 };

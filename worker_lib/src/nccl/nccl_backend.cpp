@@ -1,5 +1,5 @@
-// Runs the collectives of one group on its CUDA device. A call to submit() puts three things on streams and returns:
-// the group's stream waits for what the caller's stream has done so far, runs the collective, and marks its end with an
+// Runs what one group does on its CUDA device. submit() and transfer() put three things on streams and return: the
+// group's stream waits for what the caller's stream has done so far, runs the operation, and marks its end with an
 // event. The watchdog follows those events; NcclWork::wait makes the caller's stream wait for them.
 
 #include "worker_lib/src/nccl/nccl_backend.hpp"
@@ -10,7 +10,7 @@
 
 #include "worker_lib/src/nccl/device_arena.hpp"
 #include "worker_lib/src/nccl/meeting.hpp"
-#include "worker_lib/src/nccl/nccl_types.hpp"
+#include "worker_lib/src/nccl/nccl_operations.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
 #include "worker_lib/src/nccl/watchdog.hpp"
 
@@ -23,23 +23,28 @@ public:
     ~NcclBackend() override;
 
     [[nodiscard]] Backend kind() const override { return Backend::Nccl; }
-    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override;
+    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override {
+        return enqueue(std::move(operation));
+    }
+    [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override {
+        return enqueue(std::move(batch));
+    }
     [[nodiscard]] Arena& arena() override { return *arena_; }
     void abort(std::string_view reason) override;
     [[nodiscard]] int global_rank(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
 
 private:
-    void check(const Operation& operation) const;
+    [[nodiscard]] std::shared_ptr<NcclWork> enqueue(NcclTask task);
     void launch(NcclWork& work);
-    void fail(const Operation& operation, ErrorCode code, const std::string& text);
-    void wait_for_caller(const Operation& operation);
-    [[nodiscard]] ncclResult_t start(const Operation& operation, ncclComm_t comm);
+    void fail(const NcclWork& work, ErrorCode code, const std::string& text);
+    void wait_for_caller(const NcclWork& work);
+    [[nodiscard]] ncclResult_t start(const NcclTask& task, ncclComm_t comm) const;
 
     const GpuApi api_;
     const std::string place_;
     const std::shared_ptr<const Participant> owner_;
     const std::vector<int> members_;  ///< ranks in the job
-    const int ranks_;
+    const int rank_;
     const NcclLimits limits_;
     std::shared_ptr<GroupDevice> device_;
     std::shared_ptr<DeviceArena> arena_;  // shared with the thread that frees it
@@ -56,7 +61,7 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
       place_(place_of(spec)),
       owner_(std::make_shared<Participant>(Participant{spec.name, name_self(spec)})),
       members_(spec.members),
-      ranks_(static_cast<int>(spec.members.size())),
+      rank_(spec.rank),
       limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
     bool met = false;
@@ -85,9 +90,8 @@ NcclBackend::~NcclBackend() {
                       ddprun::Clock::now() + limits_.abort_patience);
 }
 
-std::shared_ptr<WorkState> NcclBackend::submit(Operation&& operation) {
-    check(operation);
-    const auto work = std::make_shared<NcclWork>(std::move(operation), device_, owner_);
+std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
+    auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_);
     const std::lock_guard lock(order_);
     if (!watchdog_->failed()) launch(*work);
     watchdog_->watch(work);  // after a failure it only fails the work
@@ -97,84 +101,53 @@ std::shared_ptr<WorkState> NcclBackend::submit(Operation&& operation) {
 /// Puts the operation on the group's stream. An error of the call itself is thrown; any other one fails the group, and
 /// the work with it.
 void NcclBackend::launch(NcclWork& work) {
-    const Operation& operation = work.operation();
     const DeviceScope scope(api_.cuda, device_->index());
     std::optional<ncclResult_t> result;
     try {
-        wait_for_caller(operation);
-        result = communicator_->call([&](ncclComm_t comm) { return start(operation, comm); }, operation.deadline);
+        wait_for_caller(work);
+        result = communicator_->call([&](ncclComm_t comm) { return start(work.task(), comm); }, work.deadline());
         if (result == ncclInvalidArgument) {
             // The one error after which NCCL lets the communicator live.
             throw Error(ErrorCode::InvalidArgument,
-                        fmt::format("{}: {}: {}", describe(operation), place_, communicator_->error_text(*result)));
+                        fmt::format("{}: {}: {}", work.text(), place_, communicator_->error_text(*result)));
         }
         const cudaError_t recorded = work.record_end(result == ncclSuccess);
         if (result == ncclSuccess) check_cuda(api_.cuda, recorded, "cudaEventRecord");
     } catch (const Error& error) {
         if (error.code() == ErrorCode::InvalidArgument) throw;
-        return fail(operation, error.code(), error.what());  // CUDA refused
+        return fail(work, error.code(), error.what());  // CUDA refused
     }
     if (!result || result == ncclSuccess) return;  // nothing: aborted meanwhile, and the watchdog has the reason
-    if (result == ncclInProgress)
-        return fail(operation, ErrorCode::Timeout, "NCCL had not launched it at its deadline");
-    fail(operation, *result == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
+    if (result == ncclInProgress) return fail(work, ErrorCode::Timeout, "NCCL had not launched it at its deadline");
+    fail(work, *result == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
          "NCCL could not launch it: " + communicator_->error_text(*result));
 }
 
-void NcclBackend::fail(const Operation& operation, ErrorCode code, const std::string& text) {
-    watchdog_->fail({code, fmt::format("{}: {}", place_, text), operation.seq, describe(operation), {}});
+void NcclBackend::fail(const NcclWork& work, ErrorCode code, const std::string& text) {
+    watchdog_->fail({code, fmt::format("{}: {}", place_, text), work.text(), {}});
 }
 
 /// The buffer is ready when the caller's stream has come as far as it is filled now.
-void NcclBackend::wait_for_caller(const Operation& operation) {
-    if (operation.kind == OpKind::kBarrier) return;  // has no buffer
-    const auto stream = static_cast<cudaStream_t>(operation.stream.handle);
-    check_cuda(api_.cuda, api_.cuda.event_record(caller_done_, stream), "cudaEventRecord on the caller's stream");
+void NcclBackend::wait_for_caller(const NcclWork& work) {
+    if (work.is_barrier()) return;  // has no buffer
+    check_cuda(api_.cuda, api_.cuda.event_record(caller_done_, work.caller()),
+               "cudaEventRecord on the caller's stream");
     check_cuda(api_.cuda, api_.cuda.stream_wait_event(device_->stream(), caller_done_, 0), "cudaStreamWaitEvent");
 }
 
-ncclResult_t NcclBackend::start(const Operation& operation, ncclComm_t comm) {
-    const Buffer& buffer = operation.buffer;
-    switch (operation.kind) {
-        case OpKind::kAllReduce:
-            if (buffer.count == 0) return ncclSuccess;
-            return api_.nccl.all_reduce(buffer.data, operation.result().data, buffer.count, to_nccl(buffer.dtype),
-                                        *to_nccl(operation.reduce_op, ranks_), comm, device_->stream());
-        case OpKind::kBroadcast:
-            if (buffer.count == 0) return ncclSuccess;
-            return api_.nccl.broadcast(buffer.data, buffer.data, buffer.count, to_nccl(buffer.dtype), operation.root,
-                                       comm, device_->stream());
-        case OpKind::kBarrier:
-            return api_.nccl.all_reduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm, device_->stream());
-        default: break;  // refused by check()
-    }
-    return ncclInvalidArgument;
-}
-
-void NcclBackend::check(const Operation& operation) const {
-    const OpKind kind = operation.kind;
-    if (kind != OpKind::kAllReduce && kind != OpKind::kBroadcast && kind != OpKind::kBarrier) {
-        throw Error(ErrorCode::Unavailable,
-                    fmt::format("{}: the NCCL backend has no {} yet. The native backend has, for host memory: "
-                                "Backend::Native",
-                                describe(operation), to_string(kind)));
-    }
-    std::string wrong;
-    if (operation.kind != OpKind::kBarrier && operation.buffer.device != Device::Cuda) {
-        wrong =
-            "the NCCL backend takes device buffers (Device::Cuda), and this is host memory: copy it to the device, or "
-            "use "
-            "Backend::Native";
-    } else if (operation.kind == OpKind::kAllReduce && !to_nccl(operation.reduce_op, ranks_)) {
-        wrong = fmt::format("NCCL has no reduction '{}'; the native backend has", ddp::to_string(operation.reduce_op));
-    } else if (operation.kind == OpKind::kBroadcast && (operation.root < 0 || operation.root >= ranks_)) {
-        wrong = fmt::format("there is no root rank {} among {}", operation.root, ranks_);
-    }
-    if (!wrong.empty()) throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", describe(operation), wrong));
+ncclResult_t NcclBackend::start(const NcclTask& task, ncclComm_t comm) const {
+    const NcclQueue queue{.nccl = api_.nccl,
+                          .stream = device_->stream(),
+                          .rank = rank_,
+                          .ranks = static_cast<int>(members_.size()),
+                          .barrier_word = barrier_word_};
+    const auto* const operation = std::get_if<Operation>(&task);
+    return operation != nullptr ? detail::start(*operation, queue, comm)
+                                : detail::start(std::get<TransferBatch>(task).transfers, queue, comm);
 }
 
 void NcclBackend::abort(std::string_view reason) {
-    watchdog_->fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, reason), 0, {}, {}});
+    watchdog_->fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, reason), {}, {}});
 }
 
 /// spec.device if it exists here, the current device for -1.

@@ -4,15 +4,52 @@
 
 namespace ddp::detail {
 
-NcclWork::NcclWork(Operation operation, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner)
-    : WorkState(operation.seq, operation.deadline, operation.ticket),
-      operation_(std::move(operation)),
+namespace {
+
+BoardTicket ticket_of(const NcclTask& task) {
+    const auto* const operation = std::get_if<Operation>(&task);
+    return operation != nullptr ? operation->ticket : BoardTicket();
+}
+
+}  // namespace
+
+NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner)
+    : WorkState(std::visit([](const auto& one) { return one.seq; }, task),
+                std::visit([](const auto& one) { return one.deadline; }, task), ticket_of(task)),
+      task_(std::move(task)),
       device_(std::move(device)),
       owner_(std::move(owner)) {
     end_ = device_->acquire_event();
 }
 
 NcclWork::~NcclWork() { device_->release(end_); }
+
+bool NcclWork::is_barrier() const {
+    const auto* const operation = std::get_if<Operation>(&task_);
+    return operation != nullptr && operation->kind == OpKind::kBarrier;
+}
+
+cudaStream_t NcclWork::caller() const {
+    return static_cast<cudaStream_t>(std::visit([](const auto& one) { return one.stream.handle; }, task_));
+}
+
+std::string NcclWork::text() const {
+    return std::visit([](const auto& one) { return describe(one); }, task_);
+}
+
+void NcclWork::note_waiter(bool blocked) const {
+    WorkState::note_waiter(blocked);
+    if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
+        for (const BoardTicket& ticket : batch->tickets) ticket.waited(blocked);
+    }
+}
+
+void NcclWork::note_end(bool well, bool timed_out) const {
+    WorkState::note_end(well, timed_out);
+    if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
+        for (const BoardTicket& ticket : batch->tickets) ticket.ended(well, timed_out);
+    }
+}
 
 cudaError_t NcclWork::record_end(bool launched) {
     const cudaError_t error = device_->cuda().event_record(end_, device_->stream());
@@ -29,8 +66,7 @@ void NcclWork::its_turn() {
 
 void NcclWork::wait() {
     if (blocks_host() || done()) return WorkState::wait();  // when done: throws its error, or returns at once
-    const auto stream = static_cast<cudaStream_t>(operation_.stream.handle);
-    check_cuda(device_->cuda(), device_->cuda().stream_wait_event(stream, end_, 0), "cudaStreamWaitEvent");
+    check_cuda(device_->cuda(), device_->cuda().stream_wait_event(caller(), end_, 0), "cudaStreamWaitEvent");
 }
 
 }  // namespace ddp::detail

@@ -1,22 +1,29 @@
 #pragma once
-// NcclWork: one collective on the group's stream, and the event recorded behind it. The watchdog completes it; what
-// waiting means depends on who waits: a stream (wait) or the host (wait_host, and wait on a barrier).
+// NcclWork: one step on the group's stream, and the event recorded behind it. The watchdog completes it; what waiting
+// means depends on who waits: a stream (wait) or the host (wait_host, and wait on a barrier).
 
 #include <memory>
+#include <variant>
 
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/nccl/group_device.hpp"
 
 namespace ddp::detail {
 
+/// An operation of all ranks, or sends and receives of this one.
+using NcclTask = std::variant<Operation, TransferBatch>;
+
 class NcclWork final : public WorkState {
 public:
-    NcclWork(Operation operation, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner);
+    NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner);
     ~NcclWork() override;
 
-    [[nodiscard]] const Operation& operation() const { return operation_; }
+    [[nodiscard]] const NcclTask& task() const { return task_; }
+    [[nodiscard]] bool is_barrier() const;
+    /// Of who called: what is on it now comes before.
+    [[nodiscard]] cudaStream_t caller() const;
     [[nodiscard]] const Participant& owner() const override { return *owner_; }
-    [[nodiscard]] std::string text() const override { return describe(operation_); }
+    [[nodiscard]] std::string text() const override;
 
     /// Records the end event behind what is on the group's stream now. `launched`: the operation is among it, as far as
     /// NCCL says; if not, the event only tells when the stream is empty.
@@ -30,13 +37,16 @@ public:
     /// Makes the stream given at submit wait for the result; the host goes on. A barrier, or an operation that never
     /// reached the device, blocks the host instead.
     void wait() override;
-    [[nodiscard]] bool blocks_host() const override { return operation_.kind == OpKind::kBarrier || !launched_; }
+    [[nodiscard]] bool blocks_host() const override { return is_barrier() || !launched_; }
+    // Each message stands on the board by itself.
+    void note_waiter(bool blocked) const override;
+    void note_end(bool well, bool timed_out) const override;
 
     /// Nothing of the group is before it on the device any more: it begins. The watchdog's thread.
     void its_turn();
 
 private:
-    const Operation operation_;
+    const NcclTask task_;
     const std::shared_ptr<GroupDevice> device_;
     const std::shared_ptr<const Participant> owner_;
     cudaEvent_t end_ = nullptr;  // of device_'s pool

@@ -10,8 +10,8 @@ namespace {
 
 using ddprun::Clock;
 
-Failure failure_of(const Operation& operation, ErrorCode code, std::string text) {
-    return {code, std::move(text), operation.seq, describe(operation), {}};
+Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
+    return {code, std::move(text), work.text(), {}};
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ Watchdog::~Watchdog() {
         const std::lock_guard lock(mutex_);
         stop_ = true;
         if (!pending_.empty() && !failure_) {
-            failure_ = Failure{ErrorCode::Aborted, place_ + ": the group was destroyed", 0, {}, {}};
+            failure_ = Failure{ErrorCode::Aborted, place_ + ": the group was destroyed", {}, {}};
         }
     }
     changed_.notify_all();
@@ -108,12 +108,12 @@ void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
 /// Whether the device or NCCL has met an error while `first` was running.
 std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t state) {
     if (state != cudaErrorNotReady) {
-        return failure_of(first.operation(), ErrorCode::System,
+        return failure_of(first, ErrorCode::System,
                           fmt::format("{}: CUDA failed: {}", place_, device_->cuda().get_error_string(state)));
     }
     const ncclResult_t error = communicator_.async_error();
     if (error == ncclSuccess) return std::nullopt;
-    return failure_of(first.operation(), error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
+    return failure_of(first, error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
                       fmt::format("{}: NCCL failed: {}", place_, communicator_.error_text(error)));
 }
 
@@ -123,8 +123,8 @@ std::optional<Failure> Watchdog::missed_deadline() const {
     for (const auto& work : pending_) {
         if (now < work->deadline()) continue;
         std::string text = fmt::format("{}: not done on the device at its deadline", place_);
-        if (work != pending_.front()) text += "; still running is " + describe(pending_.front()->operation());
-        return failure_of(work->operation(), ErrorCode::Timeout, std::move(text));
+        if (work != pending_.front()) text += "; still running is " + pending_.front()->text();
+        return failure_of(*work, ErrorCode::Timeout, std::move(text));
     }
     return std::nullopt;
 }
@@ -134,7 +134,7 @@ void Watchdog::give_up(Lock& lock) {
     if (!aborted_) abort_communicator(lock);
     const auto works = std::exchange(pending_, {});
     std::vector<std::exception_ptr> errors;
-    for (const auto& work : works) errors.push_back(error_for(work->operation()));
+    for (const auto& work : works) errors.push_back(error_for(*work));
     lock.unlock();
     for (std::size_t i = 0; i < works.size(); ++i) works[i]->complete(errors[i]);
     lock.lock();
@@ -159,9 +159,9 @@ void Watchdog::abort_communicator(Lock& lock) {
 }
 
 /// Each work's error names its own operation, then the one that failed. Called with the lock.
-std::exception_ptr Watchdog::error_for(const Operation& operation) const {
-    const std::string own = describe(operation);
-    const bool other = failure_->seq != 0 && failure_->seq != operation.seq;
+std::exception_ptr Watchdog::error_for(const NcclWork& work) const {
+    const std::string own = work.text();
+    const bool other = !failure_->operation.empty() && failure_->operation != own;
     const std::string text = other ? fmt::format("{}: given up after {}: {}", own, failure_->operation, failure_->text)
                                    : fmt::format("{}: {}", own, failure_->text);
     return std::make_exception_ptr(Error(failure_->code, text, failure_->culprits));

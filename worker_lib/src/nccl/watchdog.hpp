@@ -21,8 +21,7 @@ namespace ddp::detail {
 struct Failure {
     ErrorCode code = ErrorCode::System;
     std::string text;           ///< names the group, not the operation
-    std::uint64_t seq = 0;      ///< of the operation that met it; 0: none in particular
-    std::string operation;      ///< the same, described
+    std::string operation;      ///< the one that met it, described; empty: none in particular
     std::vector<int> culprits;  ///< ranks of the group, when known
 };
 
@@ -47,7 +46,7 @@ private:
     void abort_communicator(Lock& lock);
     [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, cudaError_t state);
     [[nodiscard]] std::optional<Failure> missed_deadline() const;
-    [[nodiscard]] std::exception_ptr error_for(const Operation& operation) const;
+    [[nodiscard]] std::exception_ptr error_for(const NcclWork& work) const;
 
     const std::string place_;  // as place_of() names it
     const std::shared_ptr<GroupDevice> device_;
