@@ -2,7 +2,9 @@
 // What the GPU tests share: device memory, copies, and the clean way out where there is no device.
 
 #include <chrono>
+#include <future>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,8 +27,8 @@ namespace ddp::test {
 /// The CUDA runtime as the backend loads it, and a stream of the test's own.
 class Gpu {
 public:
-    Gpu() : api_(detail::load_gpu_api().value().cuda) {
-        detail::check_cuda(api_, api_.set_device(0), "cudaSetDevice");
+    explicit Gpu(int device = 0) : api_(detail::load_gpu_api().value().cuda) {
+        detail::check_cuda(api_, api_.set_device(device), "cudaSetDevice");
         detail::check_cuda(api_, api_.stream_create_with_flags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
         detail::check_cuda(api_, api_.event_create_with_flags(&event_, cudaEventDisableTiming), "cudaEventCreate");
     }
@@ -83,13 +85,42 @@ private:
     std::vector<void*> blocks_;
 };
 
-/// A world of this process alone.
-inline Context lone_context(Backend backend) {
+inline InitOptions options_of(Backend backend) {
     InitOptions options;
     options.backend = backend;
     options.init_timeout = std::chrono::seconds(60);
     options.timeout = std::chrono::seconds(60);
-    return {Environment{}, detail::make_local_store(), options};
+    return options;
+}
+
+/// A world of this process alone.
+inline Context lone_context(Backend backend) {
+    return {Environment{}, detail::make_local_store(), options_of(backend)};
+}
+
+/// Runs `body(Context&)` on a rank for each device of this machine, each on a thread of its own. What they returned or
+/// threw, as one text: only a test's own thread may assert.
+template <typename Body>
+std::string complaints_of_all_devices(Body body) {
+    const int devices = detail::count_devices(detail::load_gpu_api().value().cuda).value();
+    const auto store = detail::make_local_store();
+    std::vector<std::future<std::string>> ranks;
+    for (int rank = 0; rank < devices; ++rank) {
+        ranks.push_back(std::async(std::launch::async, [&, rank]() -> std::string {
+            try {
+                Environment place;
+                place.rank = place.local_rank = rank;
+                place.world_size = place.local_world_size = devices;
+                Context context(place, store, options_of(Backend::Nccl));
+                return body(context);
+            } catch (const std::exception& error) {
+                return error.what();
+            }
+        }));
+    }
+    std::string all;
+    for (auto& rank : ranks) all += rank.get();
+    return all;
 }
 
 }  // namespace ddp::test

@@ -1,8 +1,10 @@
-// The NCCL backend on a real device, a world of one rank; the native backend is the oracle. Without a device each case
-// says so and counts as skipped.
+// The NCCL backend on real devices: a world of one rank, with the native backend as the oracle, and one of a rank for
+// each device that there is. Without a device each case says so and counts as skipped.
 
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
+#include "worker_lib/bench/report.hpp"
+#include "worker_lib/bench/run.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -83,6 +85,57 @@ TEST_CASE("gpu: arena memory is device memory, zeroed, and can be reduced", "[gp
     CHECK(reinterpret_cast<std::uintptr_t>(buffer.data) % 128 == 0);
     context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()).wait();
     CHECK(gpu.to_host<float>(buffer) == std::vector<float>(1024, 0.0f));
+}
+
+TEST_CASE("gpu: every collective gives what it should, on as many devices as there are", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    const DType dtype = GENERATE(DType::i8, DType::u8, DType::i32, DType::u32, DType::i64, DType::u64, DType::f16,
+                                 DType::bf16, DType::f32, DType::f64);
+    const ReduceOp op = GENERATE(ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product);
+    if (op == ReduceOp::Avg && !is_float(dtype)) return;
+    CAPTURE(to_string(dtype), to_string(op));
+    CHECK(complaints_of_all_devices([&](Context& context) {
+              bench::Options options;
+              options.collectives.assign(bench::kAllCollectives.begin(), bench::kAllCollectives.end());
+              options.min_bytes = 0;
+              options.max_bytes = 300'007;
+              options.factor = 997;
+              options.iterations = 2;
+              options.warm_up = 1;
+              options.dtype = dtype;
+              options.reduce_op = op;
+              options.root = context.world_size() - 1;
+              const auto device = detail::open_device(context.local_rank());
+              std::vector<bench::Row> rows;
+              std::string wrong;
+              bench::run(context.world(), options, device.get(), rows, [&](const bench::Row& row, bool) {
+                  if (bench::wrong_values({row}) > 0) wrong += bench::table_row(row);
+              });
+              return wrong;
+          }) == "");
+}
+
+TEST_CASE("gpu: messages go around, several between two ranks in the order of the calls", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    CHECK(complaints_of_all_devices([](Context& context) -> std::string {
+              Gpu gpu(context.local_rank());
+              const int size = context.world_size();
+              const int previous = (context.rank() + size - 1) % size;
+              const auto values = [](int rank, std::int32_t plus) {
+                  return std::vector<std::int32_t>(1001, rank + plus);
+              };
+              const auto first_sent = values(context.rank(), 0), second_sent = values(context.rank(), 100);
+              const auto nothing = values(-1, 0);
+              const Buffer first = gpu.to_device(first_sent), second = gpu.to_device(second_sent);
+              const Buffer in = gpu.to_device(nothing), later = gpu.to_device(nothing);
+              Batch batch = context.world().batch();
+              const int next = (context.rank() + 1) % size;
+              batch.send(first, next, 7).send(second, next, 7).recv(in, previous, 7).recv(later, previous, 7);
+              batch.start(gpu.stream()).wait();
+              const bool right = gpu.to_host<std::int32_t>(in) == values(previous, 0) &&
+                                 gpu.to_host<std::int32_t>(later) == values(previous, 100);
+              return right ? "" : "something else has come; ";
+          }) == "");
 }
 
 TEST_CASE("gpu: a split group has a communicator of its own", "[gpu]") {

@@ -72,14 +72,14 @@ std::vector<std::size_t> parts(const Call& call) {
 }
 
 /// Each rank sends part k to the k-th one after it, so that all send as much as they receive.
-Work start_all_to_all_v(ProcessGroup& group, const Call& call, const Buffers& buffers) {
+Work start_all_to_all_v(ProcessGroup& group, const Call& call, const Buffers& buffers, Stream stream) {
     std::vector<std::size_t> send(static_cast<std::size_t>(call.ranks));
     std::vector<std::size_t> receive(send.size());
     for (int r = 0; r < call.ranks; ++r) {
         send[static_cast<std::size_t>(r)] = call.part((r - call.rank + call.ranks) % call.ranks);
         receive[static_cast<std::size_t>(r)] = call.part((call.rank - r + call.ranks) % call.ranks);
     }
-    return group.all_to_all_v(buffers.in, send, buffers.out, receive);
+    return group.all_to_all_v(buffers.in, send, buffers.out, receive, stream);
 }
 
 }  // namespace
@@ -94,27 +94,27 @@ Buffers place(const Call& call, void* input, void* output, Device device) {
             at(output, splits(call.collective) && in > 0 ? own : 0, out, call, device)};
 }
 
-Work start(ProcessGroup& group, const Call& call, const Buffers& buffers) {
+Work start(ProcessGroup& group, const Call& call, const Buffers& buffers, Stream stream) {
     const auto& [in, out] = buffers;
     switch (call.collective) {
         case Collective::kAllReduce:
-            return call.in_place ? group.all_reduce(in, call.op) : group.all_reduce(in, out, call.op);
-        case Collective::kBroadcast: return group.broadcast(in, call.root);
-        case Collective::kReduce: return group.reduce(in, out, call.root, call.op);
-        case Collective::kAllGather: return group.all_gather(in, out);
-        case Collective::kReduceScatter: return group.reduce_scatter(in, out, call.op);
-        case Collective::kGather: return group.gather(in, out, call.root);
-        case Collective::kScatter: return group.scatter(in, out, call.root);
-        case Collective::kAllToAll: return group.all_to_all(in, out);
+            return call.in_place ? group.all_reduce(in, call.op, stream) : group.all_reduce(in, out, call.op, stream);
+        case Collective::kBroadcast: return group.broadcast(in, call.root, stream);
+        case Collective::kReduce: return group.reduce(in, out, call.root, call.op, stream);
+        case Collective::kAllGather: return group.all_gather(in, out, stream);
+        case Collective::kReduceScatter: return group.reduce_scatter(in, out, call.op, stream);
+        case Collective::kGather: return group.gather(in, out, call.root, stream);
+        case Collective::kScatter: return group.scatter(in, out, call.root, stream);
+        case Collective::kAllToAll: return group.all_to_all(in, out, stream);
         case Collective::kSendRecv: {
             Batch batch = group.batch();
             batch.send(in, call.next()).recv(out, call.previous());
-            return batch.start();
+            return batch.start(stream);
         }
-        case Collective::kAllGatherV: return group.all_gather_v(in, out, parts(call));
-        case Collective::kGatherV: return group.gather_v(in, out, parts(call), call.root);
-        case Collective::kScatterV: return group.scatter_v(in, out, parts(call), call.root);
-        case Collective::kAllToAllV: return start_all_to_all_v(group, call, buffers);
+        case Collective::kAllGatherV: return group.all_gather_v(in, out, parts(call), stream);
+        case Collective::kGatherV: return group.gather_v(in, out, parts(call), call.root, stream);
+        case Collective::kScatterV: return group.scatter_v(in, out, parts(call), call.root, stream);
+        case Collective::kAllToAllV: return start_all_to_all_v(group, call, buffers, stream);
         case Collective::kBarrier: return group.barrier();
     }
     return {};

@@ -100,6 +100,6 @@ struct Buffers {
 };
 /// `input` has room for in_count(), `output` for the larger of both. In place only `output` is used.
 [[nodiscard]] Buffers place(const Call& call, void* input, void* output, Device device);
-[[nodiscard]] Work start(ProcessGroup& group, const Call& call, const Buffers& buffers);
+[[nodiscard]] Work start(ProcessGroup& group, const Call& call, const Buffers& buffers, Stream stream = {});
 
 }  // namespace ddp::bench

@@ -33,19 +33,20 @@ bool is_rank_0() {
 
 std::string describe(const Options& options, const ddp::ProcessGroup& group) {
     const bool host = group.backend() != ddp::Backend::Nccl;
-    const bool own = host && options.foreign;
+    const char* const place = !host ? "on the device" : options.foreign ? "of our own" : "in the arena";
     return fmt::format("{} rank{}, {} backend, buffers {}{}, {} calls after {}{}", group.size(),
-                       group.size() == 1 ? "" : "s", to_string(group.backend()), own ? "of our own" : "in the arena",
-                       host && options.rewrite ? ", rewritten" : "", options.iterations, options.warm_up,
-                       host ? "" : "; times are rank 0's own, results are not looked at");
+                       group.size() == 1 ? "" : "s", to_string(group.backend()), place,
+                       options.rewrite ? ", rewritten" : "", options.iterations, options.warm_up,
+                       host || options.rewrite ? "" : ", queued and waited for together");
 }
 
 /// The table, as far as it comes, and what ended it early.
-std::string run_and_print(ddp::ProcessGroup& group, const Options& options, std::vector<Row>& rows, Output& output) {
+std::string run_and_print(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* device, const Options& options,
+                          std::vector<Row>& rows, Output& output) {
     const bool prints = group.rank() == 0 && options.json_file != "-";
     std::string problem;
     try {
-        run(group, options, rows, [&](const Row& row, bool first) {
+        run(group, options, device, rows, [&](const Row& row, bool first) {
             if (prints && first) output.write(table_head(row.call.collective, describe(options, group)));
             if (prints) output.write(table_row(row));
         });
@@ -85,9 +86,10 @@ bool write_json(const std::string& json, const Options& options, Output& output,
 }
 
 /// The exit code. After an error rank 0 writes down what there is before the launcher hears of anybody's end.
-int measure_and_report(ddp::ProcessGroup& group, const Options& options, Output& output, JsonFile& file) {
+int measure_and_report(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* device, const Options& options,
+                       Output& output, JsonFile& file) {
     std::vector<Row> rows;
-    const std::string error = run_and_print(group, options, rows, output);
+    const std::string error = run_and_print(group, device, options, rows, output);
     const bool speaks = group.rank() == 0;
     const bool written =
         !speaks || write_json(to_json(rows, describe(options, group), group.size(), error), options, output, file);
@@ -122,7 +124,9 @@ int main(int argc, char** argv) {
         ddp::Context context = ddp::init_from_env({.backend = options.backend});
         ddp::ProcessGroup& group = context.world();
         if (options.root >= group.size()) refuse_root(group, options.root);
-        return measure_and_report(group, options, output, json_file);
+        const auto device =
+            group.backend() == ddp::Backend::Nccl ? ddp::detail::open_device(context.local_rank()) : nullptr;
+        return measure_and_report(group, device.get(), options, output, json_file);
     } catch (const std::exception& error) {
         fmt::print(stderr, "ddp-bench: {}\n", error.what());
         return EXIT_FAILURE;

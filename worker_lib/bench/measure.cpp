@@ -4,98 +4,106 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-#include <span>
+#include <thread>
 #include <vector>
-
-#include "worker_lib/bench/pattern.hpp"
 
 namespace ddp::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kAlignBytes = 128;
-constexpr int kJunk = 0x5a;  // so that a call that does nothing cannot pass on what the one before it left
 
-void call_once(ProcessGroup& group, const Call& call, const Buffers& buffers) {
-    start(group, call, buffers).wait_host();
+double microseconds_since(Clock::time_point began) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - began).count();
 }
 
-/// In place an all_reduce adds up again and again what it wrote: only the first call after filling can be checked.
-std::size_t count_wrong_of_all(ProcessGroup& group, const Call& call, const Buffers& buffers) {
-    fill_input(call, buffers.in);
-    if (!call.in_place && buffers.out.count > 0) std::memset(buffers.out.data, kJunk, buffers.out.bytes());
-    call_once(group, call, buffers);
-    std::uint64_t wrong = count_wrong(call, call.collective == Collective::kBroadcast ? buffers.in : buffers.out);
-    group.all_reduce(buffer(wrong), ReduceOp::Sum).wait();
-    return wrong;
-}
+/// One row's calls.
+class Calls {
+public:
+    Calls(ProcessGroup& group, const Call& call, Memory& memory)
+        : group_(group), call_(call), memory_(memory), buffers_(memory.place(call)) {}
+
+    void write_input() { memory_.fill_input(call_, buffers_.in); }
+    void call_once() { start(group_, call_, buffers_, memory_.stream()).wait_host(); }
+    void meet() { group_.barrier().wait(); }
+
+    double timed_call() {
+        const auto began = Clock::now();
+        call_once();
+        return microseconds_since(began);
+    }
+
+    /// All queued, then one wait. By our own stream, which we ask without a pause: the threads that end Works for us
+    /// look less often.
+    double timed_calls(std::size_t count) {
+        const auto began = Clock::now();
+        Work last;
+        for (std::size_t i = 0; i < count; ++i) last = start(group_, call_, buffers_, memory_.stream());
+        last.wait();
+        memory_.device()->mark();
+        while (!memory_.device()->passed() && !last.done()) std::this_thread::yield();
+        const double us = microseconds_since(began);
+        last.wait_host();  // throws what went wrong
+        return us;
+    }
+
+    /// In place an all_reduce adds up again and again what it wrote: only the first call after filling can be checked.
+    std::size_t count_wrong_of_all() {
+        write_input();
+        if (!call_.in_place) memory_.fill_with_junk(buffers_.out);
+        call_once();
+        const bool one_buffer = call_.collective == Collective::kBroadcast;
+        return memory_.sum(memory_.count_wrong(call_, one_buffer ? buffers_.in : buffers_.out));
+    }
+
+private:
+    ProcessGroup& group_;
+    const Call& call_;
+    Memory& memory_;
+    const Buffers buffers_;
+};
 
 Times summarise(std::vector<double> us) {
     std::ranges::sort(us);
-    Times times;
+    Times times{.median = us[us.size() / 2], .p99 = us[std::min(us.size() - 1, us.size() * 99 / 100)]};
     for (const double time : us) times.mean += time / static_cast<double>(us.size());
-    times.median = us[us.size() / 2];
-    times.p99 = us[std::min(us.size() - 1, us.size() * 99 / 100)];
     return times;
+}
+
+Times own_times(Calls& calls, const Memory& memory, const Options& options) {
+    if (!memory.on_host() && !options.rewrite) {
+        calls.meet();
+        return {.mean = calls.timed_calls(options.iterations) / static_cast<double>(options.iterations)};
+    }
+    std::vector<double> us(options.iterations);
+    if (!options.rewrite) calls.meet();
+    for (double& time : us) {
+        if (options.rewrite) {  // ranks finish writing at different times: they start together
+            calls.write_input();
+            calls.meet();
+        }
+        time = calls.timed_call();
+    }
+    return summarise(std::move(us));
 }
 
 }  // namespace
 
-Memory::Memory(ProcessGroup& group, std::size_t bytes, bool foreign) {
-    const std::size_t padded = (bytes / kAlignBytes + 1) * kAlignBytes;
-    device = group.backend() == Backend::Nccl ? Device::Cuda : Device::Cpu;
-    if (foreign && device == Device::Cpu) {
-        owned_ = true;
-        input = std::aligned_alloc(kAlignBytes, padded);
-        output = std::aligned_alloc(kAlignBytes, padded);
-        if (input == nullptr || output == nullptr) throw std::bad_alloc();
-    } else {
-        input = group.arena().allocate(padded);
-        output = group.arena().allocate(padded);
-    }
-}
-
-Memory::~Memory() {
-    if (!owned_) return;
-    std::free(input);
-    std::free(output);
-}
-
-Measured measure(ProcessGroup& group, const Call& call, const Memory& memory, const Options& options) {
-    const Buffers buffers = place(call, memory.input, memory.output, memory.device);
-    const bool host = memory.device == Device::Cpu;
+Measured measure(ProcessGroup& group, const Call& call, Memory& memory, const Options& options) {
+    Calls calls(group, call, memory);
     Measured measured;
-    if (host) fill_input(call, buffers.in);
-    for (std::size_t i = 0; i < options.warm_up; ++i) call_once(group, call, buffers);
-
-    std::vector<double> us(options.iterations);
-    if (host && options.rewrite) {  // ranks finish writing at different times: they start together
-        for (double& time : us) {
-            fill_input(call, buffers.in);
-            group.barrier().wait();
-            const auto began = Clock::now();
-            call_once(group, call, buffers);
-            time = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
-        }
-    } else {
-        group.barrier().wait();
-        for (double& time : us) {
-            const auto began = Clock::now();
-            call_once(group, call, buffers);
-            time = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
-        }
-    }
-    const Times own = summarise(std::move(us));
-    if (host && options.check && call.collective != Collective::kBarrier) {
-        measured.wrong = count_wrong_of_all(group, call, buffers);
+    calls.write_input();
+    for (std::size_t i = 0; i < options.warm_up; ++i) calls.call_once();
+    measured.us = own_times(calls, memory, options);
+    if (options.check && call.collective != Collective::kBarrier) {
+        measured.wrong = calls.count_wrong_of_all();
         measured.checked = true;
     }
-    std::array<double, 3> slowest{own.mean, own.median, own.p99};
-    if (host) group.all_reduce(buffer(std::span<double>(slowest)), ReduceOp::Max).wait();
-    measured.us = {slowest[0], slowest[1], slowest[2]};
+    auto& [mean, median, p99] = measured.us;
+    std::array<double, 3> slowest{mean, median.value_or(0), p99.value_or(0)};
+    memory.take_largest(slowest);
+    mean = slowest[0];
+    if (median) median = slowest[1];
+    if (p99) p99 = slowest[2];
     return measured;
 }
 

@@ -2,19 +2,20 @@
 // One row of the table.
 
 #include <cstddef>
+#include <optional>
 
-#include "ddp/context.hpp"
 #include "worker_lib/bench/collective.hpp"
+#include "worker_lib/bench/memory.hpp"
 #include "worker_lib/bench/options.hpp"
 
 namespace ddp::bench {
 
-/// Of the slowest rank, in microseconds: the same on all ranks. On device buffers this rank's own: nothing on the host
-/// connects the ranks there.
+/// Of the slowest rank, in microseconds: the same on all ranks. On a device the calls are not timed one by one but
+/// queued, and waited for together, as nccl-tests do: then there is only the mean.
 struct Times {
     double mean = 0;
-    double median = 0;
-    double p99 = 0;
+    std::optional<double> median = std::nullopt;
+    std::optional<double> p99 = std::nullopt;
 };
 
 struct Measured {
@@ -23,24 +24,7 @@ struct Measured {
     bool checked = false;
 };
 
-/// Memory for all calls: an input, and an output that in-place calls use alone.
-class Memory {
-public:
-    /// `bytes` of the largest buffer. In the group's arena, or of this process's own if options.foreign.
-    Memory(ProcessGroup& group, std::size_t bytes, bool foreign);
-    ~Memory();
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-
-    void* input = nullptr;
-    void* output = nullptr;
-    Device device = Device::Cpu;
-
-private:
-    bool owned_ = false;
-};
-
 /// Collective. Every rank makes the same call.
-[[nodiscard]] Measured measure(ProcessGroup& group, const Call& call, const Memory& memory, const Options& options);
+[[nodiscard]] Measured measure(ProcessGroup& group, const Call& call, Memory& memory, const Options& options);
 
 }  // namespace ddp::bench

@@ -25,11 +25,15 @@ std::string cells(const Row& row, const std::optional<Measured>& measured) {
 std::string redop_of(const Call& call) { return reduces(call.collective) ? std::string(to_string(call.op)) : "none"; }
 int root_of(const Call& call) { return has_root(call.collective) ? call.root : -1; }
 
+boost::json::value number_or_null(const std::optional<double>& value) {
+    return value ? boost::json::value(*value) : boost::json::value();
+}
+
 boost::json::value json_of(const Row& row, const std::optional<Measured>& measured) {
     if (!measured) return nullptr;
     boost::json::object fields{{"time_us", measured->us.mean},
-                               {"median_us", measured->us.median},
-                               {"p99_us", measured->us.p99},
+                               {"median_us", number_or_null(measured->us.median)},
+                               {"p99_us", number_or_null(measured->us.p99)},
                                {"algbw_gb_s", algorithm_bandwidth(row, *measured)},
                                {"busbw_gb_s", bus_bandwidth(row, *measured)},
                                {"wrong", nullptr}};
@@ -72,10 +76,9 @@ std::string table_head(Collective collective, const std::string& about) {
 }
 
 std::string table_row(const Row& row) {
-    const std::string figures = row.unavailable.empty() ? cells(row, row.out_of_place) + "  " + cells(row, row.in_place)
-                                                        : "not on this backend";
-    return fmt::format("  {:>10} {:>12} {:>5} {:>5} {:>4}  {}\n", row.bytes, row.call.count, to_string(row.call.dtype),
-                       redop_of(row.call), root_of(row.call), figures);
+    return fmt::format("  {:>10} {:>12} {:>5} {:>5} {:>4}  {}  {}\n", row.bytes, row.call.count,
+                       to_string(row.call.dtype), redop_of(row.call), root_of(row.call), cells(row, row.out_of_place),
+                       cells(row, row.in_place));
 }
 
 std::size_t wrong_values(const std::vector<Row>& rows) {
@@ -109,8 +112,7 @@ std::string to_json(const std::vector<Row>& rows, const std::string& about, int 
                         {"redop", redop_of(row.call)},
                         {"root", root_of(row.call)},
                         {"out_of_place", json_of(row, row.out_of_place)},
-                        {"in_place", json_of(row, row.in_place)},
-                        {"unavailable", text_or_null(row.unavailable)}});
+                        {"in_place", json_of(row, row.in_place)}});
     }
     return boost::json::serialize(boost::json::object{{"version", kJsonVersion},
                                                       {"about", about},

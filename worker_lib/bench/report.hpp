@@ -15,7 +15,6 @@ struct Row {
     std::size_t bytes = 0;
     std::optional<Measured> out_of_place = std::nullopt;
     std::optional<Measured> in_place = std::nullopt;
-    std::string unavailable = {};  ///< why this backend does not have it; then nothing was measured
 };
 
 /// Bytes per nanosecond: 1e9 bytes per second.
@@ -28,7 +27,7 @@ struct Row {
 [[nodiscard]] std::string table_foot(const std::vector<Row>& rows);
 
 /// {"version", "about", "ranks", "error", "rows": [{"collective", "bytes", …, "out_of_place": {"time_us", …},
-/// "in_place": …, "unavailable"}]}. `error`: what ended the run before all was measured; null there if it is empty.
+/// "in_place": …}]}. `error`: what ended the run before all was measured; null there if it is empty.
 [[nodiscard]] std::string to_json(const std::vector<Row>& rows, const std::string& about, int ranks,
                                   const std::string& error);
 

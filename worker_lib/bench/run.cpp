@@ -2,22 +2,16 @@
 
 #include <algorithm>
 
-#include "ddp/error.hpp"
 #include "worker_lib/bench/measure.hpp"
 
 namespace ddp::bench {
 namespace {
 
-Row measure_row(ProcessGroup& group, const Memory& memory, const Options& options, Call call) {
+Row measure_row(ProcessGroup& group, Memory& memory, const Options& options, Call call) {
     Row row{.call = call, .bytes = call.count * size_of(call.dtype)};
-    try {
-        if (has_out_of_place(call.collective)) row.out_of_place = measure(group, call, memory, options);
-        call.in_place = true;
-        if (has_in_place(call.collective)) row.in_place = measure(group, call, memory, options);
-    } catch (const Error& error) {  // at the call, on all ranks alike: the group goes on
-        if (error.code() != ErrorCode::Unavailable) throw;
-        row.unavailable = error.what();
-    }
+    if (has_out_of_place(call.collective)) row.out_of_place = measure(group, call, memory, options);
+    call.in_place = true;
+    if (has_in_place(call.collective)) row.in_place = measure(group, call, memory, options);
     return row;
 }
 
@@ -36,9 +30,9 @@ std::vector<std::size_t> counts(Collective collective, const Options& options, i
     return counts;
 }
 
-void run(ProcessGroup& group, const Options& options, std::vector<Row>& rows,
+void run(ProcessGroup& group, const Options& options, detail::DeviceAccess* device, std::vector<Row>& rows,
          const std::function<void(const Row& row, bool first_of_collective)>& show) {
-    const Memory memory(group, options.max_bytes, options.foreign);
+    Memory memory(group, options.max_bytes, options.foreign, device);
     for (const Collective collective : options.collectives) {
         bool first = true;
         for (const std::size_t count : counts(collective, options, group.size())) {
@@ -53,7 +47,6 @@ void run(ProcessGroup& group, const Options& options, std::vector<Row>& rows,
             rows.push_back(measure_row(group, memory, options, call));
             show(rows.back(), first);
             first = false;
-            if (!rows.back().unavailable.empty()) break;
         }
     }
 }

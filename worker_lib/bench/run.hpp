@@ -14,9 +14,10 @@ namespace ddp::bench {
 /// whole number of elements, and of parts where all ranks have equal ones (as nccl-tests does). {0} for barrier.
 [[nodiscard]] std::vector<std::size_t> counts(Collective collective, const Options& options, int ranks);
 
-/// Collective. Appends to `rows` and calls `show` with each new one. A collective that the group's backend does not
-/// have gets one row that says so. Throws ddp::Error; `rows` has what was measured before.
-void run(ProcessGroup& group, const Options& options, std::vector<Row>& rows,
+/// Collective. Appends to `rows` and calls `show` with each new one. Throws ddp::Error; `rows` has what was measured
+/// before.
+/// device   where the group's buffers are; null: on the host
+void run(ProcessGroup& group, const Options& options, detail::DeviceAccess* device, std::vector<Row>& rows,
          const std::function<void(const Row& row, bool first_of_collective)>& show);
 
 }  // namespace ddp::bench

@@ -1,6 +1,7 @@
 // The NCCL backend of a build without CUDA or nccl.h: absent, and says so.
 
 #include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/device_access.hpp"
 
 namespace ddp::detail {
 
@@ -10,6 +11,10 @@ NcclAvailability probe_nccl(int) {
 
 std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec&) {
     throw Error(ErrorCode::Unavailable, "no NCCL backend: " + probe_nccl().reason);
+}
+
+std::unique_ptr<DeviceAccess> open_device(int) {
+    throw Error(ErrorCode::Unavailable, "no CUDA device: " + probe_nccl().reason);
 }
 
 }  // namespace ddp::detail
