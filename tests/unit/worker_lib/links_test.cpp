@@ -1,30 +1,25 @@
-// An exchange of many messages, none of which ever has to wait: it looks after its node all the same. And messages that
-// are spread over several sockets.
+// An exchange of many messages, none of which ever has to wait: it looks after its node all the same.
 
 #include "worker_lib/src/native/links.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <map>
-#include <numeric>
-#include <optional>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "tests/unit/worker_lib/links_rank.hpp"
 #include "worker_lib/src/native/deadlines.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
+using namespace ddp::testing;
 
 namespace {
 
@@ -65,95 +60,6 @@ public:
 
     std::atomic<bool> begun{false};
 };
-
-using Ends = std::array<ddprun::UniqueFd, 2>;
-
-Ends pair_of_ends() {
-    std::array<int, 2> ends{-1, -1};
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-    return {ddprun::UniqueFd(ends[0]), ddprun::UniqueFd(ends[1])};
-}
-
-/// A rank alone on its node, with connections to others.
-struct Rank {
-    explicit Rank(int others = 1) {
-        std::map<int, Link> map;
-        for (int other = 1; other <= others; ++other) {
-            auto ends = pair_of_ends();
-            peers.push_back(std::move(ends[1]));
-            Link link;
-            link.socket = std::move(ends[0]);
-            link.name = "rank " + std::to_string(other);
-            map.emplace(other, std::move(link));
-        }
-        links.emplace("world", 0, std::move(map), node);
-    }
-    Rank(int rank, Link link) : node("world", alone(rank), 0) {
-        std::map<int, Link> map;
-        link.name = "its peer";
-        map.emplace(1 - rank, std::move(link));
-        links.emplace("world", 0, std::move(map), node);
-    }
-    static std::vector<LocalRank> alone(int rank) {
-        std::vector<LocalRank> ranks(1);
-        ranks[0].rank = rank;
-        ranks[0].segment = Segment::create();
-        return ranks;
-    }
-    void exchange(detail::Stream& messages, ddprun::TimePoint deadline) {
-        Operation operation;
-        operation.deadline = deadline;
-        node.begin(operation);
-        std::vector<int> ranks(peers.size());
-        std::iota(ranks.begin(), ranks.end(), 1);
-        links->exchange(operation, ranks, messages);
-    }
-
-    std::vector<ddprun::UniqueFd> peers;
-    Node node{"world", alone(0), 0};
-    std::optional<Links> links;
-};
-
-/// Ranks 0 and 1, with several sockets between them.
-struct Two {
-    explicit Two(std::size_t sockets) {
-        std::array<Link, 2> ends;
-        for (std::size_t i = 0; i < sockets; ++i) {
-            auto pair = pair_of_ends();
-            for (std::size_t rank = 0; rank < 2; ++rank) {
-                numbers[rank].push_back(pair[rank].get());
-                (i == 0 ? ends[rank].socket : ends[rank].more.emplace_back()) = std::move(pair[rank]);
-            }
-        }
-        for (int rank = 0; rank < 2; ++rank) {
-            ranks[static_cast<std::size_t>(rank)].emplace(rank, std::move(ends[static_cast<std::size_t>(rank)]));
-        }
-    }
-
-    /// Rank `self` sends `out` and receives `bytes` bytes.
-    std::vector<std::byte> exchange(std::size_t self, std::span<const std::byte> out, std::size_t bytes) {
-        std::vector<std::byte> in(bytes);
-        Operation operation;
-        operation.deadline = ddprun::Clock::now() + std::chrono::seconds(20);
-        ranks[self]->node.begin(operation);
-        const int peer = 1 - static_cast<int>(self);
-        const OutMessage to{peer, out};
-        const InMessage from{peer, in};
-        ranks[self]->links->exchange(operation, 0, std::span(&to, 1), std::span(&from, 1));
-        return in;
-    }
-
-    std::array<std::vector<int>, 2> numbers;  ///< descriptors by rank
-    std::array<std::optional<Rank>, 2> ranks;
-};
-
-std::vector<std::byte> some_bytes(std::size_t count, unsigned first) {
-    std::vector<std::byte> bytes(count);
-    for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(first + i + (i >> 16) * 7);
-    return bytes;
-}
-
-constexpr std::size_t kStripe = Stripes::kBytes;
 
 }  // namespace
 
@@ -205,101 +111,6 @@ TEST_CASE("who began later is waited for as much longer before it is accused of 
     CHECK_THROWS_WITH(rank.exchange(messages, deadline), Catch::Contains("rank 2"));
     CHECK(ddprun::Clock::now() >= deadline + kTelling + 2 * kDoubt + kLate);
     CHECK(late.get());
-}
-
-TEST_CASE("every byte of a payload passes over one socket, once and in order", "[native][unit]") {
-    const std::size_t sockets = GENERATE(1u, 2u, 3u, 4u, 8u);
-    const std::size_t bytes = GENERATE(0u, 1u, kStripe - 1, kStripe, kStripe + 1, 4 * kStripe, 9 * kStripe + 5);
-    const std::size_t step = GENERATE(10'000u, kStripe, 100'000u);  // what a socket takes at a time
-    CAPTURE(sockets, bytes, step);
-    const Stripes stripes{.payload_bytes = bytes, .sockets = sockets};
-    std::vector<int> passed(bytes);
-    std::size_t sum = 0;
-    for (std::size_t socket = 0; socket < sockets; ++socket) {
-        sum += stripes.share(socket);
-        std::size_t last = 0;
-        for (std::size_t done = 0; done < stripes.share(socket);) {
-            const Range next = stripes.next(socket, done);
-            REQUIRE((!next.empty() && next.begin >= last && next.end <= bytes));
-            last = std::min(next.end, next.begin + step);
-            for (std::size_t i = next.begin; i < last; ++i) ++passed[i];
-            done += last - next.begin;
-        }
-        CHECK(stripes.next(socket, stripes.share(socket)).empty());
-    }
-    CHECK(sum == bytes);
-    CHECK(std::ranges::count(passed, 1) == std::ssize(passed));
-    if (bytes <= kStripe) CHECK(stripes.share(0) == bytes);
-}
-
-TEST_CASE("messages in both directions are whole again, however many sockets there are", "[native][unit]") {
-    const std::size_t sockets = GENERATE(1u, 2u, 4u, kMostSocketsPerPeer);
-    CAPTURE(sockets);
-    Two two(sockets);
-    for (const std::size_t count :
-         {std::size_t{0}, std::size_t{8}, kStripe, kStripe + 1, 5 * kStripe + 77, 30 * kStripe}) {
-        const auto to_second = some_bytes(count, 1);
-        const auto to_first = some_bytes(2 * count + 3, 99);
-        auto second = std::async(std::launch::async, [&] { return two.exchange(1, to_first, count); });
-        CHECK(two.exchange(0, to_second, to_first.size()) == to_first);
-        CHECK(second.get() == to_second);
-    }
-}
-
-TEST_CASE("what is small passes over the first socket alone", "[native][unit]") {
-    Two two(4);
-    for (std::size_t i = 1; i < 4; ++i) ::shutdown(two.numbers[0][i], SHUT_RDWR);
-    auto second = std::async(std::launch::async, [&] { return two.exchange(1, {}, kStripe); });
-    const auto bytes = some_bytes(kStripe, 5);
-    CHECK(two.exchange(0, bytes, 0).empty());
-    CHECK(second.get() == bytes);
-}
-
-TEST_CASE("a socket that breaks, whichever it is, is its peer's loss", "[native][unit]") {
-    const std::size_t broken = GENERATE(0u, 1u, 3u);
-    CAPTURE(broken);
-    Two two(4);
-    ::shutdown(two.numbers[1][broken], SHUT_RDWR);
-    const auto bytes = some_bytes(40 * kStripe, 5);
-    const auto text_of = [&](std::size_t self) -> std::string {
-        try {
-            (void)two.exchange(self, bytes, bytes.size());
-        } catch (const Error& error) {
-            const bool right =
-                error.code() == ErrorCode::PeerLost && error.culprits() == std::vector<int>{1 - static_cast<int>(self)};
-            return (right ? "" : "wrong: ") + std::string(error.what());
-        }
-        return "nothing was lost";
-    };
-    auto second = std::async(std::launch::async, [&] { return text_of(1); });
-    CHECK_THAT(text_of(0), Catch::StartsWith("group 'world': rank 0 lost its peer"));
-    CHECK_THAT(second.get(), Catch::StartsWith("group 'world': rank 1 lost its peer"));
-}
-
-TEST_CASE("who waits for the rest of a message on another socket hears the last words on the first", "[native][unit]") {
-    Two two(4);
-    const int little = static_cast<int>(kStripe);
-    for (const int socket : two.numbers[0]) ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
-    const auto bytes = some_bytes(40 * kStripe, 5);  // more than the sockets hold
-    two.ranks[0]->node.poison(Error(ErrorCode::Aborted, "enough", {}));
-    try {
-        (void)two.exchange(0, bytes, 0);
-        FAIL("it sent all");
-    } catch (const Error& error) {
-        auto second = std::async(std::launch::async, [&]() -> std::string {
-            try {
-                (void)two.exchange(1, {}, bytes.size());
-            } catch (const Error& failure) {
-                return failure.what();
-            }
-            return "all has come";
-        });
-        // What is left is sent within a moment, if the peer reads: let it begin.
-        REQUIRE(wait_for(two.numbers[0][0], POLLOUT, ddprun::Clock::now() + std::chrono::seconds(20)));
-        two.ranks[0]->links->finish_messages();
-        two.ranks[0]->links->say_goodbye(error);
-        CHECK_THAT(second.get(), Catch::Contains("its peer reported") && Catch::Contains("enough"));
-    }
 }
 
 TEST_CASE("what has been sent arrives, though its sender goes with input that it has not read", "[native][unit]") {

@@ -49,6 +49,21 @@ TEST_CASE("the first entry about a round of a shrink counts", "[shrink][unit]") 
     CHECK_FALSE(journal.is_dead(3));
 }
 
+TEST_CASE("who was taken in again is not left behind, even if that group could not be formed", "[shrink][unit]") {
+    using Journal = detail::ShrinkJournal;
+    Journal journal;
+    const auto gone_on = [&](const detail::ShrinkWishes& wishes) {
+        return detail::gone_on_without(2, {0, 1}, journal, wishes);
+    };
+    journal.read(Journal::met(1, {2}), {});
+    CHECK(gone_on({}) == std::vector<int>{0, 1});
+    CHECK(gone_on({{0, {2, detail::ShrinkWish::State::kStands, {}}}}) == std::vector<int>{1});  // it has called again
+    journal.read(Journal::met(1, {}), {});
+    CHECK(gone_on({}).empty());
+    journal.read(Journal::failed(1, "nobody", 0), {});
+    CHECK(gone_on({}).empty());
+}
+
 TEST_CASE("who is said to be gone and denies it is in the way of those who exclude it", "[shrink][unit]") {
     using detail::Presence;
     detail::ShrinkJournal journal;
