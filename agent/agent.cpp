@@ -74,7 +74,7 @@ private:
     void take_name(const coordinator::Welcome& welcome);
 
     void start_some();
-    [[nodiscard]] BoardsHere boards_here();
+    [[nodiscard]] BoardsHere boards_here() const;
 
     // The actions.
     void perform(const StartWorkers& action);
@@ -246,9 +246,8 @@ void Agent::perform(const ReportFailure& action) {
 }
 
 /// Asked for every second, and whenever somebody wants to know.
-BoardsHere Agent::boards_here() {
+BoardsHere Agent::boards_here() const {
     if (!assignment_ || !workers_) return {};
-    workers_->forget_old_kills();
     const bool running = state_.phase == Phase::kRunning;
     return {&*assignment_, &*workers_, running ? state_.running : std::set<LocalRank>(), config_.node_name,
             config_.slots};

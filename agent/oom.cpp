@@ -125,7 +125,6 @@ OomKill OomWatch::one_was_killed() {
 /// A kill is counted before its victim's end is told, which comes when all its memory has been taken back: seconds
 /// later where that is tens of gigabytes, or where a GPU's driver lets go of it.
 void OomWatch::forget_old_kills(TimePoint now) {
-    constexpr std::chrono::seconds kNews{30};
     if (now - looked_at_ < kNews) return;
     looked_at_ = now;
     before_ = std::exchange(latest_, read_oom_counts(root_, membership_));

@@ -2,6 +2,7 @@
 // Whether a worker's SIGKILL was the kernel's, for memory had run out. The kernel counts such kills per control group,
 // before it sends the signal, whether the limit was the group's own or the machine's.
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -31,12 +32,14 @@ struct OomCounts {
 /// it has ended: version 1 forgets it.
 class OomWatch {
 public:
+    static constexpr std::chrono::seconds kNews{30};
+
     explicit OomWatch(std::filesystem::path root = "/");
     /// A worker was killed by SIGKILL, or exited as a shell does whose program was. To be asked once of each, for each
     /// kill that the kernel has counted is of one process.
     [[nodiscard]] coordinator::OomKill one_was_killed();
-    /// To be called now and then while nobody has just been killed: kills of more than half a minute ago, of a data
-    /// loader on the first day, say little about one of today. They make it kMaybe, once each.
+    /// To be called every kNews, or more often, for as long as workers run: kills of longer ago, of a data loader on
+    /// the first day, say little about one of today. They make it kMaybe, once each.
     void forget_old_kills(TimePoint now);
 
 private:

@@ -47,8 +47,14 @@ Result<Pipe> make_pipe() {
 void adopt_strays() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks)
-    : io_(io), callbacks_(std::move(callbacks)), child_changed_(io, SIGCHLD), sweep_timer_(io), spared_timer_(io) {
+    : io_(io),
+      callbacks_(std::move(callbacks)),
+      child_changed_(io, SIGCHLD),
+      sweep_timer_(io),
+      spared_timer_(io),
+      news_timer_(io) {
     watch_children();
+    forget_old_kills();
 }
 
 WorkerProcesses::~WorkerProcesses() = default;
@@ -189,6 +195,15 @@ void WorkerProcesses::watch_children() {
     });
 }
 
+/// Again and again, until nothing is left.
+void WorkerProcesses::forget_old_kills() {
+    oom_watch_.forget_old_kills(Clock::now());
+    news_timer_.expires_after(OomWatch::kNews);
+    news_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+        if (!error && !alive.expired()) forget_old_kills();
+    });
+}
+
 /// Nothing is left when every worker has ended and the kernel says that we have no child at all: a list from /proc may
 /// miss one. Workers are reaped only here, for until then their groups may have living members that must be reached by
 /// signals.
@@ -209,6 +224,7 @@ void WorkerProcesses::check_gone() {
     child_changed_.cancel();
     sweep_timer_.cancel();
     spared_timer_.cancel();
+    news_timer_.cancel();
     callbacks_.gone();
 }
 

@@ -68,8 +68,6 @@ public:
     [[nodiscard]] std::optional<TimePoint> failing_since(LocalRank rank);
     /// Whether the kernel killed it, for memory had run out.
     [[nodiscard]] coordinator::OomKill oom(LocalRank rank) const { return worker(rank).oom; }
-    /// As OomWatch's.
-    void forget_old_kills() { oom_watch_.forget_old_kills(Clock::now()); }
     /// What a worker left in its error file; empty when it left nothing that can be read.
     [[nodiscard]] std::string error_message(LocalRank rank) const;
 
@@ -109,6 +107,7 @@ private:
     void tell_the_spared();
     void on_exit(LocalRank rank);
     void watch_children();
+    void forget_old_kills();
     void sweep();
     void check_gone();
 
@@ -123,6 +122,7 @@ private:
     boost::asio::signal_set child_changed_;
     boost::asio::steady_timer sweep_timer_;
     boost::asio::steady_timer spared_timer_;
+    boost::asio::steady_timer news_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
 };
 

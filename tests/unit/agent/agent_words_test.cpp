@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/agent/agent_job.hpp"
 
 using namespace agent_test;
@@ -84,8 +85,8 @@ TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
 }
 
 TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
-    const auto folder =
-        std::filesystem::temp_directory_path() / ("ddprun-agent-log-test-" + std::to_string(::getpid()));
+    const TemporaryDirectory directory;
+    const auto& folder = directory.path();
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
     c.output = {folder.string(), true, true, false};
@@ -100,12 +101,11 @@ TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     std::ifstream file(folder / "run" / "gen-1" / "rank-3.err");
     CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "problem\n");
     CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
-    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a signal while the last log lines are written changes no exit code and cuts no file", "[agent]") {
-    const auto folder =
-        std::filesystem::temp_directory_path() / ("ddprun-agent-flush-test-" + std::to_string(::getpid()));
+    const TemporaryDirectory directory;
+    const auto& folder = directory.path();
     std::filesystem::create_directories(folder / "run" / "gen-1");
     // A slow file system: a pipe with a name, which takes 64 KiB and then nothing until the test reads.
     const std::string slow = folder / "run" / "gen-1" / "rank-2.out";
@@ -127,7 +127,6 @@ TEST_CASE("a signal while the last log lines are written changes no exit code an
     const ExitStatus status = agent.end();
     CAPTURE(to_string(status));
     CHECK(status.success());
-    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("log files that cannot be written cost one warning", "[agent]") {

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/agent/processes.hpp"
 
 using namespace ddprun;
@@ -43,13 +44,6 @@ struct Child {
         return process->status().value();
     }
 };
-
-std::filesystem::path write_file(const std::string& text, std::filesystem::perms permissions) {
-    const auto path = std::filesystem::temp_directory_path() / ("ddprun-agent-test-" + std::to_string(::getpid()));
-    std::ofstream(path) << text;
-    std::filesystem::permissions(path, permissions);
-    return path;
-}
 
 }  // namespace
 
@@ -114,7 +108,6 @@ TEST_CASE("swapped output descriptors arrive where they were sent", "[agent]") {
 }
 
 TEST_CASE("what cannot be executed is an error with the reason, and leaves no process", "[agent]") {
-    using std::filesystem::perms;
     boost::asio::io_context io;
     const auto failure = [&](const std::string& path) {
         auto started = ChildProcess::start(io, {{path}, {}, 1, 2});
@@ -127,16 +120,14 @@ TEST_CASE("what cannot be executed is an error with the reason, and leaves no pr
     CHECK(failure("/nonexistent/program") == ENOENT);
     CHECK(failure("/etc/passwd/program") == ENOTDIR);
     CHECK(failure("/etc") == EACCES);
-    const auto plain = write_file("#!/bin/sh\n", perms::owner_read);
+    const TemporaryDirectory directory;
+    const auto plain = directory.file("plain", "#!/bin/sh\n", 0400);
     CHECK(failure(plain.string()) == EACCES);
-    std::filesystem::remove(plain);
-    const auto garbage = write_file(std::string("\x01\x02\x03 garbage", 11), perms::owner_read | perms::owner_exec);
+    const auto garbage = directory.file("garbage", std::string("\x01\x02\x03 garbage", 11), 0500);
     CHECK(failure(garbage.string()) == ENOEXEC);
-    std::filesystem::remove(garbage);
-    const auto script = write_file("#!/nonexistent/interpreter\n", perms::owner_read | perms::owner_exec);
+    const auto script = directory.file("script", "#!/nonexistent/interpreter\n", 0500);
     CHECK(failure(script.string()) == ENOENT);
     CHECK_THAT(ChildProcess::start(io, {{script.string()}, {}, 1, 2}).error().message, Catch::Contains("interpreter"));
-    std::filesystem::remove(script);
 }
 
 TEST_CASE("a failed start prints nothing twice", "[agent]") {

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 
 #include "agent/output/worker_stream.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/agent/processes.hpp"
 
 using namespace ddprun;
@@ -183,10 +183,9 @@ TEST_CASE("output that is lost at the end is known, unless its reader has gone",
 }
 
 TEST_CASE("a disk without room costs the output of that time, which is said when there is room again", "[agent]") {
-    char path[] = "/tmp/ddprun-console-test-XXXXXX";
-    const UniqueFd file(::mkostemp(path, O_APPEND | O_CLOEXEC));
+    const TemporaryDirectory directory;
+    const UniqueFd file(::open((directory.path() / "console").c_str(), O_CREAT | O_RDWR | O_APPEND | O_CLOEXEC, 0600));
     REQUIRE(file);
-    ::unlink(path);
     const auto before = ::signal(SIGXFSZ, SIG_IGN);
     rlimit usual{};
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &usual) == 0);

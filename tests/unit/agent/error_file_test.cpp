@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -42,7 +43,8 @@ TEST_CASE("an error file in memory takes what another process would write throug
 }
 
 TEST_CASE("an error file on disk replaces an older one and is never read beyond its limit", "[agent]") {
-    const auto path = std::filesystem::temp_directory_path() / ("ddprun-error-file-test-" + std::to_string(::getpid()));
+    const TemporaryDirectory directory;
+    const auto path = directory.path() / "error.json";
     std::ofstream(path) << "old";
     {
         const ErrorFile file = ErrorFile::at(path.string()).value();
@@ -52,6 +54,5 @@ TEST_CASE("an error file on disk replaces an older one and is never read beyond 
         std::ofstream(path) << std::string(kMaxErrorFileBytes + 1, 'x');
         CHECK(file.read().error().code == Errc::kLimit);
     }
-    std::filesystem::remove(path);
     CHECK_FALSE(ErrorFile::at("/nonexistent/folder/error.json").has_value());
 }

@@ -15,6 +15,7 @@
 #include "agent/board/process_state.hpp"
 #include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/agent/processes.hpp"
 
 using namespace ddprun;
@@ -260,7 +261,8 @@ TEST_CASE("all output has been passed on when a group is gone, the unfinished li
 }
 
 TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never shortened", "[agent]") {
-    const auto folder = std::filesystem::temp_directory_path() / ("ddprun-log-test-" + std::to_string(::getpid()));
+    const TemporaryDirectory directory;
+    const auto& folder = directory.path();
     const auto path = log_folder((folder / "new").string(), "a/../run", Generation{2}) / log_file_name(Rank{3}, "out");
     CHECK(path == folder / "new" / "a_.._run" / "gen-2" / "rank-3.out");
     for (int round = 0; round < 2; ++round) {
@@ -284,7 +286,6 @@ TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never 
     CHECK(contents(path) == "a\rb\nca\rb\nc");
     CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0600));
     CHECK(std::filesystem::status(path.parent_path()).permissions() == std::filesystem::perms(0700));
-    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") {
