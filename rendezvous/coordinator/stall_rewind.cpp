@@ -30,7 +30,8 @@ bool turn_back(BoardOperation& operation, BoardGroup* group, nanoseconds by) {
     turn_back(operation.waited_ago, by);
     turn_back(operation.ended_ago, by);
     if (!operation.ended_ago) operation.failed = operation.timed_out = false;
-    if (group != nullptr && was_called && !operation.ended_ago) group->live = true;  // it may have gone with the process
+    if (group != nullptr && was_called && !operation.ended_ago)
+        group->live = true;  // it may have gone with the process
     if (group != nullptr && operation.p2p_seq == 0) {
         if (!was_called) lower(group->queued, operation.seq);
         if (!operation.started_ago) lower(group->started, operation.seq);
@@ -61,11 +62,11 @@ struct Timeout {
 };
 
 /// The first one: what failed later failed of that.
-Timeout first_timeout(std::vector<RankBoard>& boards) {
+Timeout first_timeout(std::vector<RankBoard>& boards, nanoseconds recent) {
     Timeout first;
     for (RankBoard& board : boards) {
         for (BoardOperation& operation : board.view.operations) {
-            if (!operation.timed_out || !operation.ended_ago || *operation.ended_ago > kRecentTimeout) continue;
+            if (!operation.timed_out || !operation.ended_ago || *operation.ended_ago > recent) continue;
             if (first.operation != nullptr && *operation.ended_ago <= first.ended_ago) continue;
             const nanoseconds began = operation.started_ago.value_or(operation.queued_ago);
             first = {&operation, *operation.ended_ago, began - *operation.ended_ago};
@@ -88,8 +89,8 @@ std::vector<RankBoard> rewind(std::vector<RankBoard> boards, nanoseconds by) {
     return boards;
 }
 
-StallVerdict judge_timeout(std::vector<RankBoard> boards) {
-    const Timeout timeout = first_timeout(boards);
+StallVerdict judge_timeout(std::vector<RankBoard> boards, nanoseconds recent) {
+    const Timeout timeout = first_timeout(boards, std::min<nanoseconds>(recent, kRecentTimeout));
     if (timeout.operation == nullptr || timeout.lasted <= nanoseconds(0)) return {};
     // Whether somebody waited or not: that it failed is enough to ask why.
     BoardOperation& operation = *timeout.operation;

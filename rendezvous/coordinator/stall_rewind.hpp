@@ -13,8 +13,10 @@ namespace ddprun::coordinator {
 /// is in hand again. What a board has forgotten stays forgotten.
 [[nodiscard]] std::vector<RankBoard> rewind(std::vector<RankBoard> boards, std::chrono::nanoseconds by);
 
-/// Who kept those waiting who were the first to fail by a deadline, in the last kRecentTimeout. `boards`: as in
-/// judge(), read at about the same time. kNone when nobody has failed so, or the boards do not tell.
-[[nodiscard]] StallVerdict judge_timeout(std::vector<RankBoard> boards);
+/// Who kept those waiting who were the first to fail by a deadline, in the last `recent`, or kRecentTimeout if that is
+/// less. `boards`: as in judge(), read at about the same time. kNone when nobody has failed so, or the boards do not
+/// tell.
+[[nodiscard]] StallVerdict judge_timeout(std::vector<RankBoard> boards,
+                                         std::chrono::nanoseconds recent = kRecentTimeout);
 
 }  // namespace ddprun::coordinator

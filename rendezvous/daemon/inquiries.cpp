@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "rendezvous/coordinator/stall_death.hpp"
@@ -17,6 +18,8 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::size_t kMaxTold = 1'000;  // of different culprits
+
+void append(InquiryActions& actions, InquiryActions more) { std::ranges::move(more, std::back_inserter(actions)); }
 
 bool answers(const State& state, const NodeId& id) {
     const auto node = state.nodes.find(id);
@@ -44,9 +47,8 @@ InquiryActions Inquiries::stalled(const State& state, const NodeId& from, const 
         return {};
     forget_older_generations(report.generation);
     if (report.timed_out) {
-        if (now < timeouts_quiet_until_) return {};
-        timeouts_quiet_until_ = now + kPause;
-        return ask_about_failure(state, now);
+        timeout_waits_ = true;
+        return ask_about_timeouts(state, now);
     }
     // Its peers began to wait at other times, and their clocks are not compared.
     const nanoseconds patience = report.waited / 2;
@@ -72,23 +74,32 @@ InquiryActions Inquiries::failed(const State& state, TimePoint now) {
     if (state.phase != Phase::kStopping || !state.cause.failure || !may_be_judged(*state.cause.failure)) return {};
     forget_older_generations(state.group.generation);
     if (std::exchange(failed_, state.cause.failure->rank) == state.cause.failure->rank) return {};
-    return ask_about_failure(state, now);
+    return ask_about_failure(state, kRecentTimeout, now);
 }
 
-InquiryActions Inquiries::ask_about_failure(const State& state, TimePoint now) {
-    // One that is open will look at deadlines, and at what is the cause by then.
-    if (std::ranges::any_of(open_, [](const auto& entry) { return entry.second.after_failure; })) return {};
+/// One inquiry looks at everything: what fails soon after is asked about when the peers have failed, too.
+InquiryActions Inquiries::ask_about_timeouts(const State& state, TimePoint now) {
+    if (!timeout_waits_ || failure_is_open() || now < timeouts_asked_at_ + kPause) return {};
+    timeout_waits_ = false;
+    return ask_about_failure(state, now - std::exchange(timeouts_asked_at_, now), now);
+}
+
+bool Inquiries::failure_is_open() const {
+    return std::ranges::any_of(open_, [](const auto& entry) { return entry.second.after_failure; });
+}
+
+InquiryActions Inquiries::ask_about_failure(const State& state, nanoseconds recent, TimePoint now) {
+    if (failure_is_open()) return {};  // it will look at deadlines, and at what is the cause by then
     InquiryActions actions{JudgingFailure{state.group.generation}};
-    for (InquiryAction& action : ask(state,
-                                     {.generation = state.group.generation,
-                                     .inspector = {},
-                                     .deadline = now + kFailurePatience,
-                                     .missing = {},
-                                     .boards = {},
-                                     .after_failure = true},
-                                     std::nullopt, kOperationsShownOfAll, now)) {
-        actions.push_back(std::move(action));
-    }
+    append(actions, ask(state,
+                        {.generation = state.group.generation,
+                         .inspector = {},
+                         .deadline = now + kFailurePatience,
+                         .missing = {},
+                         .boards = {},
+                         .after_failure = true,
+                         .recent = recent},
+                        std::nullopt, kOperationsShownOfAll, now));
     return actions;
 }
 
@@ -103,7 +114,9 @@ void Inquiries::forget_older_generations(Generation now) {
     if (std::exchange(generation_, now) == now) return;
     told_.clear();
     reminder_.reset();
-    quiet_until_ = timeouts_quiet_until_ = {};
+    quiet_until_ = timeouts_asked_at_ = {};
+    timeout_waits_ = false;
+    told_timeout_.reset();
     failed_.reset();
     pause_ = kPause;
 }
@@ -172,10 +185,12 @@ InquiryActions Inquiries::tick(const State& state, TimePoint now) {
         if (over) conclude(state, inquiry, now, actions);
         return over;
     });
+    if (state.phase == Phase::kRunning && generation_ == state.group.generation) {
+        append(actions, ask_about_timeouts(state, now));
+    }
     if (!reminder_ || stall_is_open_ || now < std::max(reminder_->when, quiet_until_)) return actions;
     if (workers_run(state) && generation_ == state.group.generation) {
-        for (InquiryAction& action : ask_about_stall(state, reminder_->patience, now))
-            actions.push_back(std::move(action));
+        append(actions, ask_about_stall(state, reminder_->patience, now));
     }
     reminder_.reset();
     return actions;
@@ -225,7 +240,7 @@ std::vector<RankBoard> Inquiries::boards_of(const State& state, const Inquiry& i
 }
 
 /// A job that ends of it has the line in its verdict, one that goes on is told by a notice.
-void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, InquiryActions& actions) const {
+void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, InquiryActions& actions) {
     const bool current = inquiry.generation == state.group.generation;
     const std::vector<RankBoard> boards = boards_of(state, inquiry);
     if (current && state.phase == Phase::kStopping && state.cause.failure) {
@@ -236,9 +251,14 @@ void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, Inq
             return;
         }
     }
-    const StallVerdict verdict = judge_timeout(boards);
+    StallVerdict verdict = judge_timeout(boards, inquiry.recent);
+    const bool goes_on = current && state.phase == Phase::kRunning;
+    const std::pair subject{Culprit{verdict.kind, verdict.group, verdict.ranks},
+                            Occasion{verdict.seq, verdict.p2p_seq, verdict.waiter}};
+    if (goes_on && told_timeout_ == subject) verdict = {};  // a peer whose deadline came later
     actions.push_back(JudgedFailure{inquiry.generation, verdict.text});
-    if (!current || state.phase != Phase::kRunning || verdict.kind == StallKind::kNone) return;
+    if (!goes_on || verdict.kind == StallKind::kNone) return;
+    told_timeout_ = subject;
     for (const auto& [id, member] : state.group.members) {
         if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
     }

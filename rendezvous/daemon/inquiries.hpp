@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -91,16 +92,19 @@ private:
         int world_size = 0;
         std::set<coordinator::NodeId> missing;
         std::vector<coordinator::RankBoard> boards;
-        bool whole = true;           ///< of all ranks
-        bool after_failure = false;  ///< about a worker that has failed
+        bool whole = true;                   ///< of all ranks
+        bool after_failure = false;          ///< about a worker that has failed
+        std::chrono::nanoseconds recent{0};  ///< the same: deadlines of longer ago have been asked about
     };
 
     InquiryActions ask(const coordinator::State& state, Inquiry inquiry, std::optional<Rank> rank, int operations,
                        TimePoint now);
     InquiryActions ask_about_stall(const coordinator::State& state, std::chrono::nanoseconds patience, TimePoint now);
-    InquiryActions ask_about_failure(const coordinator::State& state, TimePoint now);
+    InquiryActions ask_about_timeouts(const coordinator::State& state, TimePoint now);
+    InquiryActions ask_about_failure(const coordinator::State& state, std::chrono::nanoseconds recent, TimePoint now);
+    [[nodiscard]] bool failure_is_open() const;
     void conclude(const coordinator::State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions);
-    void conclude_failure(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions) const;
+    void conclude_failure(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions);
     void answer(const coordinator::State& state, const Inquiry& inquiry, coordinator::StallVerdict verdict,
                 InquiryActions& actions) const;
     [[nodiscard]] bool is_news(const coordinator::StallVerdict& verdict, std::chrono::nanoseconds patience,
@@ -131,9 +135,11 @@ private:
     Generation generation_{-1};  ///< of what follows
     bool stall_is_open_ = false;
     std::optional<Reminder> reminder_;
-    TimePoint quiet_until_{};           ///< no inquiry about a stall before
-    TimePoint timeouts_quiet_until_{};  ///< nor one about a deadline: peers fail of it, too
-    std::optional<Rank> failed_;        ///< whose end was asked about last
+    TimePoint quiet_until_{};        ///< no inquiry about a stall before
+    bool timeout_waits_ = false;     ///< one that is to be asked about …
+    TimePoint timeouts_asked_at_{};  ///< … a while after this: peers fail of the same deadline, too
+    std::optional<std::pair<Culprit, Occasion>> told_timeout_;  ///< the last
+    std::optional<Rank> failed_;                                ///< whose end was asked about last
     std::chrono::nanoseconds pause_ = kPause;
     std::map<Culprit, Told> told_;
 };

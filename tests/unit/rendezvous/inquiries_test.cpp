@@ -159,6 +159,50 @@ TEST_CASE("a failure by a deadline is judged at once and once, whatever else is 
     CHECK(to_agents<Notice>(end).size() == (goes_on ? 2 : 0));  // else it stands in the verdict
 }
 
+TEST_CASE("a deadline that passes soon after another is told, too, and once", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    Stalled over = stall();
+    over.timed_out = true;
+    // What all but rank 3 have failed of, and when: the barrier of the world first, one of their other group later.
+    const auto answer_at = [&](TimePoint now, const InquiryActions& asked, auto... failed_ago) {
+        const auto question = to_agents<ShowBoards>(asked);
+        REQUIRE(question.size() == 2);
+        InquiryActions end;
+        for (int rank = 0; rank < 4; ++rank) {
+            ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
+            one.board.view.groups.push_back(one.board.view.groups[0]);
+            one.board.view.groups[1].name = "other";
+            std::vector<std::chrono::seconds> ago{failed_ago...};
+            for (std::size_t group = 0; rank != 3 && group < ago.size(); ++group) {
+                if (group == 1) one.board.view.operations.push_back(one.board.view.operations[0]);
+                BoardOperation& operation = one.board.view.operations[group];
+                operation.id = group + 1;
+                operation.group = static_cast<int>(group);
+                operation.queued_ago = ago[group] + 30s;
+                operation.started_ago = operation.waited_ago = operation.queued_ago;
+                operation.ended_ago = ago[group];
+                operation.failed = operation.timed_out = true;
+            }
+            end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+        }
+        REQUIRE_FALSE(end.empty());
+        CHECK(to_agents<Notice>(end).empty() == std::get<JudgedFailure>(end[0]).text.empty());
+        return std::get<JudgedFailure>(end[0]).text;
+    };
+    const auto first = inquiries.stalled(state, "a", over, kStart);
+    CHECK_THAT(answer_at(kStart, first, 1s), Catch::StartsWith("LAGGING rank 3") && Catch::Contains("group 'world'"));
+    CHECK(inquiries.stalled(state, "b", over, kStart + 2s).empty());
+    CHECK(inquiries.tick(state, kStart + 4s).empty());
+    const bool another = GENERATE(true, false);
+    const auto second = inquiries.tick(state, kStart + 6s);
+    if (!another) CHECK(answer_at(kStart + 6s, second, 4s).empty());  // a peer that began later
+    if (another)
+        CHECK_THAT(answer_at(kStart + 6s, second, 7s, 4s),
+                   Catch::StartsWith("LAGGING rank 3") && Catch::Contains("group 'other'"));
+    CHECK(inquiries.tick(state, kStart + 30s).empty());
+}
+
 TEST_CASE("who does not show its boards does not keep a failure by a deadline from being concluded", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
