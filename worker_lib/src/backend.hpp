@@ -116,6 +116,8 @@ class BackendImpl {
 public:
     virtual ~BackendImpl() = default;
     [[nodiscard]] virtual Backend kind() const = 0;
+    /// Of the same kind, for another group. Collective over spec.members; throws as make_native_backend.
+    [[nodiscard]] virtual std::unique_ptr<BackendImpl> make_another(const GroupSpec& spec) const;
     /// Before submit() of the same operation, by the same thread: peers may already get what they need of this rank, so
     /// that they need not wait while the operation is written down. submit() has to follow, whatever happens.
     virtual void open(const Operation& /*operation*/) {}

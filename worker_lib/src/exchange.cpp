@@ -25,14 +25,6 @@ std::string rank_key(const GroupSpec& spec, std::string_view topic, int rank) {
     return group_key(spec, fmt::format("{}/{}", topic, rank));
 }
 
-/// With their places, unless nobody knows them.
-std::string absent_in_words(const GroupSpec& spec, const std::vector<int>& ranks) {
-    if (spec.places.empty()) return name_ranks(ranks);
-    std::vector<std::string> names;
-    for (const int rank : ranks) names.push_back(name_rank(spec, rank));
-    return list_of(std::move(names));
-}
-
 /// Each rank's n-th Context meets the others' n-th.
 std::string again_in_words(const GroupSpec& spec) {
     return fmt::format(
@@ -128,11 +120,10 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
     const std::string wanted = call.empty() ? "join. Did they start, and do they reach the store?"
                                             : fmt::format("call {}, too. All ranks of the group call it", call);
-    throw Error(
-        ErrorCode::Timeout,
-        fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_rank(spec, spec.rank), seconds,
-                    absent_in_words(spec, absent), size, wanted, spec.init > 1 ? again_in_words(spec) : ""),
-        absent);
+    throw Error(ErrorCode::Timeout,
+                fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_rank(spec, spec.rank),
+                            seconds, name_ranks(spec, absent), size, wanted, spec.init > 1 ? again_in_words(spec) : ""),
+                absent);
 }
 
 void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call) {
@@ -142,6 +133,13 @@ void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::s
         ErrorCode::Aborted,
         fmt::format("{} of group '{}' cannot run, for the group has failed: {}", call, spec.name, failure->what()),
         failure->culprits());
+}
+
+std::string name_ranks(const GroupSpec& spec, const std::vector<int>& ranks) {
+    if (spec.places.empty()) return name_ranks(ranks);
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(name_rank(spec, rank));
+    return list_of(std::move(names));
 }
 
 std::string name_ranks(const std::vector<int>& ranks) {

@@ -27,6 +27,8 @@ void publish(const GroupSpec& spec, std::string_view topic, std::string_view val
 /// Throws Error{Aborted} if the group has been aborted, here or by a peer. `call` cannot run then.
 void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call);
 
+/// With their places, unless nobody knows them: "ranks 1 and 3", "rank 1 (host a, pid 71) and rank 3 (host b, pid 5)".
+[[nodiscard]] std::string name_ranks(const GroupSpec& spec, const std::vector<int>& ranks);
 /// "rank 3", "ranks 1, 2 and 7".
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
 

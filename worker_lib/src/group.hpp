@@ -68,9 +68,10 @@ private:
     std::uint64_t store_steps_ = 0;
 };
 
-/// Collective over spec.members. `kind` is Native or Nccl. `forming`: the same as `spec`, with the times that hold
-/// until all are connected.
-[[nodiscard]] std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind, const GroupSpec& forming);
+/// Collective over spec.members. `kind` is Native or Nccl.
 [[nodiscard]] std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind);
+/// Of another group's kind. `forming`: the same as `spec`, with the times that hold until all are connected.
+[[nodiscard]] std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, const BackendImpl& like,
+                                                       const GroupSpec& forming);
 
 }  // namespace ddp::detail

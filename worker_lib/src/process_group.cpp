@@ -172,7 +172,8 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         spec.members.push_back(spec_.members[static_cast<std::size_t>(rank)]);
         spec.places.push_back(spec_.places[static_cast<std::size_t>(rank)]);
     }
-    return make_group(std::move(spec), backend_->kind());
+    const GroupSpec forming = spec;
+    return make_group(std::move(spec), *backend_, forming);
 }
 
 std::vector<std::string> GroupImpl::tell_all(std::string_view topic, std::string_view value, std::string_view call) {
@@ -208,14 +209,29 @@ int BackendImpl::global_rank(int /*rank*/) const { return -1; }
 RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
 std::optional<Error> BackendImpl::failure() const { return std::nullopt; }
 
-std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind, const GroupSpec& forming) {
-    auto backend = kind == Backend::Nccl ? make_nccl_backend(forming) : make_native_backend(forming);
+namespace {
+
+std::unique_ptr<BackendImpl> make_backend(const GroupSpec& spec, Backend kind) {
+    return kind == Backend::Nccl ? make_nccl_backend(spec) : make_native_backend(spec);
+}
+
+std::unique_ptr<ProcessGroup> with_backend(GroupSpec spec, std::unique_ptr<BackendImpl> backend) {
     return std::make_unique<ProcessGroup>(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
 }
 
+}  // namespace
+
+std::unique_ptr<BackendImpl> BackendImpl::make_another(const GroupSpec& spec) const {
+    return make_backend(spec, kind());
+}
+
 std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, Backend kind) {
-    const GroupSpec forming = spec;
-    return make_group(std::move(spec), kind, forming);
+    auto backend = make_backend(spec, kind);
+    return with_backend(std::move(spec), std::move(backend));
+}
+
+std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, const BackendImpl& like, const GroupSpec& forming) {
+    return with_backend(std::move(spec), like.make_another(forming));
 }
 
 }  // namespace ddp::detail

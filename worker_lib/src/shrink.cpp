@@ -55,7 +55,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
     forming.init_timeout /= 2;
     try {
         agreement.check_alive();  // it may have been decided a moment too late
-        return make_group(std::move(spec), backend_->kind(), forming);
+        return make_group(std::move(spec), *backend_, forming);
     } catch (...) {
         agreement.take_back(round);
         throw;

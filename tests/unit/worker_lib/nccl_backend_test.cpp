@@ -30,7 +30,7 @@ TEST_CASE("nccl: all ranks get the unique id that rank 0 made", "[nccl]") {
     std::vector<std::string> ids(4);
     require_success(group.run({3, 1, 0, 2}, [&](int rank) {
         ids[static_cast<std::size_t>(rank)] =
-            detail::meet(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 20s).internal;
+            detail::meet(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 20s).id.internal;
     }));
     CHECK(ids == std::vector<std::string>(4, "id 1"));
     CHECK(group.gpu.counts().unique_ids == 1);

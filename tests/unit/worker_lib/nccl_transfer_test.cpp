@@ -121,7 +121,7 @@ TEST_CASE("nccl: a receive that nobody sends to fails at its deadline, and the g
         throw Error(result.code, result.text + " | " + later.text);
     });
     CHECK(outcomes[0].code == ErrorCode::Timeout);
-    CHECK_THAT(outcomes[0].text, Contains("p2p #1 recv f32[3] from rank 1, tag 2 'border': rank 0") &&
+    CHECK_THAT(outcomes[0].text, Contains("p2p #1 recv f32[3] from rank 1, tag 2 'border': rank 0 (host ") &&
                                      Contains("not done on the device at its deadline") &&
                                      Contains("#1 barrier: given up after p2p #1 recv f32[3]"));
     CHECK(outcomes[1].text == "");

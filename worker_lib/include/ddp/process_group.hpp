@@ -48,8 +48,8 @@ public:
     [[nodiscard]] int size() const;
     [[nodiscard]] const std::string& name() const;
     [[nodiscard]] Backend backend() const;
-    /// A rank as errors name it: "rank 3 (host a, pid 71)", after a split "rank 1 (global rank 3, host …)", on NCCL
-    /// without host. Any thread, also after a failure. Throws Error{InvalidArgument} when there is no such rank.
+    /// A rank as errors name it: "rank 3 (host a, pid 71)", after a split "rank 1 (global rank 3, host …)". Any thread,
+    /// also after a failure. Throws Error{InvalidArgument} when there is no such rank.
     [[nodiscard]] std::string name_of(int rank) const;
 
     // Where there are two buffers they may not overlap, unless in the one way that is called "in place" below. A buffer
@@ -156,8 +156,8 @@ public:
     /// Buffers that this group reduces without a copy. Memory stays valid as long as the group lives.
     [[nodiscard]] Arena& arena();
 
-    /// Fails all work in flight and to come with Error{Aborted}, here at once; on the native backend split() and
-    /// monitored_barrier(), too. Only shrink() goes on working. Peers of the native backend hear of it within a moment,
+    /// Fails all work in flight and to come with Error{Aborted}, here at once; split() and monitored_barrier(), too.
+    /// Only shrink() goes on working. Peers of the native backend hear of it within a moment,
     /// with the reason and this rank as culprit; with NCCL, when they notice. Any thread.
     void abort(std::string_view reason);
 

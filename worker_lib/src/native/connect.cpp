@@ -1,11 +1,6 @@
 // How the members of a group find and reach each other: publish, read, then open connections and share memory.
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <fmt/format.h>
-
-#include <cerrno>
 
 #include "worker_lib/src/environment.hpp"
 #include "worker_lib/src/exchange.hpp"
@@ -14,7 +9,7 @@
 #include "worker_lib/src/native/native_backend.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 #include "worker_lib/src/native/sockets_per_peer.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/process_watch.hpp"
 
 namespace ddp::detail {
 
@@ -25,20 +20,6 @@ using ddprun::UniqueFd;
 UniqueFd succeed(ddprun::Result<UniqueFd> result) {
     if (!result) throw Error(ErrorCode::System, result.error().message);
     return std::move(*result);
-}
-
-/// Becomes readable when the process ends. None for our own process, for one in another pid namespace, or where pidfd
-/// does not exist or is forbidden: then only deadlines tell.
-UniqueFd watch(pid_t pid, const LocalRank& rank) {
-    if (pid == 0 || pid == ::getpid()) return UniqueFd();
-    UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (!process && errno == ESRCH) {
-        throw Error(ErrorCode::PeerLost, fmt::format("{} ended while the group was forming", rank.name), {rank.rank});
-    }
-    if (!process && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-        throw_errno(fmt::format("cannot watch the process of {} (ulimit -n?)", rank.name), errno);
-    }
-    return process;
 }
 
 std::vector<int> without(std::vector<int> ranks, int rank) {
@@ -60,7 +41,7 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
         } else {
             const Connection& connection = met.at(rank);
             local.segment = Segment::attach(connection.passed);
-            local.process = watch(connection.pid, local);
+            local.process = watch_process(connection.pid, local.name, rank);
         }
         ranks.push_back(std::move(local));
     }

@@ -1,24 +1,13 @@
 // What Node does when a rank of it fails, leaves or dies: who tells whom, and what each then says.
 
-#include <poll.h>
-
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/process_watch.hpp"
 
 namespace ddp::detail {
-
-namespace {
-
-bool has_ended(const ddprun::UniqueFd& process) {
-    if (!process) return false;
-    pollfd one{.fd = process.get(), .events = POLLIN, .revents = 0};
-    return ::poll(&one, 1, 0) > 0 && (one.revents & POLLIN) != 0;
-}
-
-}  // namespace
 
 void Node::poison(const Error& failure) {
     if (!note(failure, Wording::kOwnView)) return;

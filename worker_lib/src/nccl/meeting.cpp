@@ -1,4 +1,5 @@
 // Keys in the store, all below "<group>/nccl/":
+//   place/<rank>            where that rank is, for errors
 //   signed-in/<rank>        counter, above 0 once that rank is here; a counter because it can be read without waiting
 //   unique-id               'I' and the 128 bytes of the id, or 'E' and why rank 0 could not make one
 // and, so that a start that is tried again does not count those who came to one before, for each id by its hash:
@@ -10,9 +11,9 @@
 
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/nccl/peers.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -76,6 +77,14 @@ ncclUniqueId read_id(const GroupSpec& spec, ddprun::TimePoint deadline) {
     return id;
 }
 
+/// Who has signed in has published it before.
+std::vector<std::string> read_records(const GroupSpec& spec, ddprun::TimePoint deadline) {
+    std::vector<std::string> keys;
+    for (std::size_t rank = 0; rank < spec.members.size(); ++rank)
+        keys.push_back(key(spec, fmt::format("place/{}", rank)));
+    return spec.store->get_all(keys, left_until(deadline));
+}
+
 std::vector<int> absent_ranks(const GroupSpec& spec, std::string_view of) {
     std::vector<int> absent;
     for (int rank = 0; rank < static_cast<int>(spec.members.size()); ++rank) {
@@ -88,31 +97,32 @@ std::vector<int> absent_ranks(const GroupSpec& spec, std::string_view of) {
 }  // namespace
 
 std::string place_of(const GroupSpec& spec) {
-    return fmt::format("{} of {} in group '{}'", name_self(spec), spec.members.size(), spec.name);
+    const std::string own = name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], place_here());
+    return fmt::format("{} of {} in group '{}'", own, spec.members.size(), spec.name);
 }
 
-ncclUniqueId meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
+Met meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
     const auto start = ddprun::Clock::now();
     std::string of;
+    publish(spec, "nccl/place", Peers::own_record(spec));
     (void)spec.store->add(sign_in_key(spec, of, spec.rank), 1);
     if (spec.rank == 0) publish_id(nccl, spec);
     try {
         const ncclUniqueId id = read_id(spec, deadline);
         of = prefix_of(id);
         wait_for_all(spec, of, deadline);
-        return id;
+        return {id, read_records(spec, deadline)};
     } catch (const Error& error) {
         if (error.code() != ErrorCode::Timeout) throw;
     }
     const std::vector<int> absent = absent_ranks(spec, of);
     const double waited = std::chrono::duration<double>(ddprun::Clock::now() - start).count();
-    throw Error(
-        ErrorCode::Timeout,
-        absent.empty()
-            ? fmt::format("{}: waited {:.1f} s to start NCCL; the last rank came too late", place_of(spec), waited)
-            : fmt::format("{}: waited {:.1f} s to start NCCL, but rank{} {} never came", place_of(spec), waited,
-                          absent.size() > 1 ? "s" : "", fmt::join(absent, ", ")),
-        absent);
+    throw Error(ErrorCode::Timeout,
+                absent.empty() ? fmt::format("{}: waited {:.1f} s to start NCCL; the last rank came too late",
+                                             place_of(spec), waited)
+                               : fmt::format("{}: waited {:.1f} s to start NCCL, but {} never came", place_of(spec),
+                                             waited, name_ranks(spec, absent)),
+                absent);
 }
 
 void withdraw_id(const GroupSpec& spec) {

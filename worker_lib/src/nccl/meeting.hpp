@@ -3,6 +3,7 @@
 // and leaving it half-way needs an abort; so everybody signs in at the store first, and rank 0 publishes the unique id
 // there.
 
+#include <string>
 #include <vector>
 
 #include "worker_lib/src/backend.hpp"
@@ -10,15 +11,20 @@
 
 namespace ddp::detail {
 
-/// Collective over spec.members: returns rank 0's unique id once all have signed in.
+struct Met {
+    ncclUniqueId id;                   ///< rank 0's
+    std::vector<std::string> records;  ///< everybody's Peers::own_record(), by rank
+};
+
+/// Collective over spec.members: returns once all have signed in.
 /// Throws Error{Timeout} naming the absent ranks when `deadline` passes, Error{System} when rank 0 could not make an
 /// id.
-[[nodiscard]] ncclUniqueId meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline);
+[[nodiscard]] Met meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline);
 
 /// After a start that has failed, of rank 0: nobody is to come to that id any more. Others do nothing.
 void withdraw_id(const GroupSpec& spec);
 
-/// "rank 1 of 4 in group 'world'": how errors of this backend name the place where they happened.
+/// "rank 1 (host a, pid 71) of 4 in group 'world'": how errors of this backend name the place where they happened.
 [[nodiscard]] std::string place_of(const GroupSpec& spec);
 
 }  // namespace ddp::detail

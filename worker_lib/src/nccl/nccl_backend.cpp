@@ -11,6 +11,7 @@
 #include "worker_lib/src/nccl/device_arena.hpp"
 #include "worker_lib/src/nccl/meeting.hpp"
 #include "worker_lib/src/nccl/nccl_operations.hpp"
+#include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
 #include "worker_lib/src/nccl/watchdog.hpp"
 
@@ -23,6 +24,9 @@ public:
     ~NcclBackend() override;
 
     [[nodiscard]] Backend kind() const override { return Backend::Nccl; }
+    [[nodiscard]] std::unique_ptr<BackendImpl> make_another(const GroupSpec& spec) const override {
+        return make_nccl_backend(spec, api_, limits_);
+    }
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override {
         return enqueue(std::move(operation));
     }
@@ -31,7 +35,10 @@ public:
     }
     [[nodiscard]] Arena& arena() override { return *arena_; }
     void abort(std::string_view reason) override;
-    [[nodiscard]] int global_rank(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] std::optional<Error> failure() const override;
+    [[nodiscard]] std::string where_is(int rank) const override { return peers_->where_is(rank); }
+    [[nodiscard]] int global_rank(int rank) const override { return peers_->global_rank(rank); }
+    [[nodiscard]] RankState state_of(int rank) const override;
 
 private:
     [[nodiscard]] std::shared_ptr<NcclWork> enqueue(NcclTask task);
@@ -43,8 +50,8 @@ private:
     const GpuApi api_;
     const std::string place_;
     const std::shared_ptr<const Participant> owner_;
-    const std::vector<int> members_;  ///< ranks in the job
     const int rank_;
+    const int ranks_;
     const NcclLimits limits_;
     std::shared_ptr<GroupDevice> device_;
     std::shared_ptr<DeviceArena> arena_;  // shared with the thread that frees it
@@ -52,6 +59,7 @@ private:
     cudaEvent_t caller_done_ =
         nullptr;        // recorded on the caller's stream; a wait for it sees the record before, so one will do
     std::mutex order_;  // held during a launch: the order of calls is the order on the stream
+    std::optional<Peers> peers_;
     std::unique_ptr<Communicator> communicator_;
     std::unique_ptr<Watchdog> watchdog_;  // after the communicator that it follows
 };
@@ -59,16 +67,18 @@ private:
 NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits)
     : api_(api),
       place_(place_of(spec)),
-      owner_(std::make_shared<Participant>(Participant{spec.name, name_self(spec)})),
-      members_(spec.members),
+      owner_(std::make_shared<Participant>(Participant{
+          spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], place_here())})),
       rank_(spec.rank),
+      ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
     bool met = false;
     try {
-        const ncclUniqueId id = meet(api_.nccl, spec, deadline);
+        const Met found = meet(api_.nccl, spec, deadline);
         met = true;
-        communicator_ = std::make_unique<Communicator>(api_, spec, device, id, deadline, limits_);
+        peers_.emplace(spec, found.records);
+        communicator_ = std::make_unique<Communicator>(api_, spec, device, found.id, deadline, limits_);
     } catch (const Error& error) {
         // So that who tries again waits for a new one. Errors before that lie there themselves, for all to read.
         if (met || error.code() == ErrorCode::Timeout) withdraw_id(spec);
@@ -78,7 +88,7 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
     arena_ = std::make_shared<DeviceArena>(device_);
     barrier_word_ = arena_->allocate(sizeof(std::int32_t));
     caller_done_ = device_->acquire_event();
-    watchdog_ = std::make_unique<Watchdog>(place_, device_, *communicator_, limits_);
+    watchdog_ = std::make_unique<Watchdog>(place_, *peers_, device_, *communicator_, limits_);
 }
 
 NcclBackend::~NcclBackend() {
@@ -93,7 +103,7 @@ NcclBackend::~NcclBackend() {
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
     auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_);
     const std::lock_guard lock(order_);
-    if (!watchdog_->failed()) launch(*work);
+    if (!watchdog_->failure()) launch(*work);
     watchdog_->watch(work);  // after a failure it only fails the work
     return work;
 }
@@ -136,11 +146,8 @@ void NcclBackend::wait_for_caller(const NcclWork& work) {
 }
 
 ncclResult_t NcclBackend::start(const NcclTask& task, ncclComm_t comm) const {
-    const NcclQueue queue{.nccl = api_.nccl,
-                          .stream = device_->stream(),
-                          .rank = rank_,
-                          .ranks = static_cast<int>(members_.size()),
-                          .barrier_word = barrier_word_};
+    const NcclQueue queue{
+        .nccl = api_.nccl, .stream = device_->stream(), .rank = rank_, .ranks = ranks_, .barrier_word = barrier_word_};
     const auto* const operation = std::get_if<Operation>(&task);
     return operation != nullptr ? detail::start(*operation, queue, comm)
                                 : detail::start(std::get<TransferBatch>(task).transfers, queue, comm);
@@ -148,6 +155,19 @@ ncclResult_t NcclBackend::start(const NcclTask& task, ncclComm_t comm) const {
 
 void NcclBackend::abort(std::string_view reason) {
     watchdog_->fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, reason), {}, {}});
+}
+
+std::optional<Error> NcclBackend::failure() const {
+    const auto failure = watchdog_->failure();
+    if (!failure) return std::nullopt;
+    return Error(failure->code, failure->text, failure->culprits);
+}
+
+/// Of the ranks of this machine only whether they have ended; of others nothing.
+RankState NcclBackend::state_of(int rank) const {
+    const auto absence = peers_->absence_of(rank);
+    if (!absence) return {};
+    return {.gone = true, .text = absence->what(), .ended = true};
 }
 
 /// spec.device if it exists here, the current device for -1.

@@ -14,11 +14,22 @@ Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
     return {code, std::move(text), work.text(), {}};
 }
 
+/// Adds who is known to be gone: then that is the cause, whatever the device or NCCL has noticed of it.
+Failure explained(Failure failure, const Peers& peers) {
+    const auto absence = peers.absence();
+    if (!absence) return failure;
+    failure.code = ErrorCode::PeerLost;
+    failure.text += fmt::format("; {}", absence->what());
+    failure.culprits = absence->culprits();
+    return failure;
+}
+
 }  // namespace
 
-Watchdog::Watchdog(std::string place, std::shared_ptr<GroupDevice> device, Communicator& communicator,
-                   const NcclLimits& limits)
+Watchdog::Watchdog(std::string place, const Peers& peers, std::shared_ptr<GroupDevice> device,
+                   Communicator& communicator, const NcclLimits& limits)
     : place_(std::move(place)),
+      peers_(peers),
       device_(std::move(device)),
       communicator_(communicator),
       limits_(limits),
@@ -52,9 +63,9 @@ void Watchdog::fail(Failure failure) {
     changed_.notify_all();
 }
 
-bool Watchdog::failed() const {
+std::optional<Failure> Watchdog::failure() const {
     const std::lock_guard lock(mutex_);
-    return failure_.has_value();
+    return failure_;
 }
 
 void Watchdog::run() {
@@ -113,8 +124,9 @@ std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t stat
     }
     const ncclResult_t error = communicator_.async_error();
     if (error == ncclSuccess) return std::nullopt;
-    return failure_of(first, error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
-                      fmt::format("{}: NCCL failed: {}", place_, communicator_.error_text(error)));
+    return explained(failure_of(first, error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
+                                fmt::format("{}: NCCL failed: {}", place_, communicator_.error_text(error))),
+                     peers_);
 }
 
 /// Looks at all, since a later operation may have the earlier deadline. Called with the lock.
@@ -124,7 +136,7 @@ std::optional<Failure> Watchdog::missed_deadline() const {
         if (now < work->deadline()) continue;
         std::string text = fmt::format("{}: not done on the device at its deadline", place_);
         if (work != pending_.front()) text += "; still running is " + pending_.front()->text();
-        return failure_of(*work, ErrorCode::Timeout, std::move(text));
+        return explained(failure_of(*work, ErrorCode::Timeout, std::move(text)), peers_);
     }
     return std::nullopt;
 }

@@ -13,6 +13,7 @@
 
 #include "worker_lib/src/nccl/communicator.hpp"
 #include "worker_lib/src/nccl/nccl_work.hpp"
+#include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
 
 namespace ddp::detail {
@@ -27,7 +28,7 @@ struct Failure {
 
 class Watchdog {
 public:
-    Watchdog(std::string place, std::shared_ptr<GroupDevice> device, Communicator& communicator,
+    Watchdog(std::string place, const Peers& peers, std::shared_ptr<GroupDevice> device, Communicator& communicator,
              const NcclLimits& limits);
     /// What is still in flight fails with Aborted; bounded by the limits.
     ~Watchdog();
@@ -36,7 +37,8 @@ public:
     void watch(std::shared_ptr<NcclWork> work);
     /// Fails everything in flight and to come. Only the first failure counts. Returns at once.
     void fail(Failure failure);
-    [[nodiscard]] bool failed() const;
+    /// Of a group that does no more work. Any thread.
+    [[nodiscard]] std::optional<Failure> failure() const;
 
 private:
     using Lock = std::unique_lock<std::mutex>;
@@ -49,6 +51,7 @@ private:
     [[nodiscard]] std::exception_ptr error_for(const NcclWork& work) const;
 
     const std::string place_;  // as place_of() names it
+    const Peers& peers_;
     const std::shared_ptr<GroupDevice> device_;
     Communicator& communicator_;
     const NcclLimits limits_;

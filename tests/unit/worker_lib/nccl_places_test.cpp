@@ -1,0 +1,210 @@
+// Who is where in a group on NCCL, and who is gone: names in errors, and what store-based calls learn of a death.
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/nccl_group.hpp"
+#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/nccl/peers.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using Catch::Matchers::Contains;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// A process that does nothing until it is killed.
+class Bystander {
+public:
+    Bystander() {
+        char name[] = "sleep", time[] = "1000";
+        char* const arguments[] = {name, time, nullptr};
+        char* const environment[] = {nullptr};
+        if (::posix_spawnp(&pid_, name, nullptr, nullptr, arguments, environment) != 0) pid_ = -1;
+    }
+    ~Bystander() { kill(); }
+    Bystander(const Bystander&) = delete;
+    Bystander& operator=(const Bystander&) = delete;
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    void kill() {
+        if (pid_ <= 0) return;
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+        pid_ = -1;
+    }
+
+private:
+    pid_t pid_ = -1;
+};
+
+/// `record` as another process of this machine would have written it.
+std::string with_pid(const std::string& record, pid_t pid) {
+    const auto first = record.find(' ');
+    const auto second = record.find(' ', first + 1);
+    return record.substr(0, first + 1) + std::to_string(pid) + record.substr(second);
+}
+
+/// A store in which rank 1 of 'world' appears to be another process.
+class DisguisingStore final : public Store {
+public:
+    explicit DisguisingStore(pid_t pid) : pid_(pid) {}
+    void set(std::string_view key, std::string_view value) override {
+        store_->set(key, key.ends_with("nccl/place/1") ? with_pid(std::string(value), pid_) : std::string(value));
+    }
+    std::string get(std::string_view key, milliseconds timeout) override { return store_->get(key, timeout); }
+    std::string set_once(std::string_view key, std::string_view value) override { return store_->set_once(key, value); }
+    void erase(std::string_view key) override { store_->erase(key); }
+    std::int64_t add(std::string_view key, std::int64_t amount) override { return store_->add(key, amount); }
+    std::string local_address() const override { return store_->local_address(); }
+
+private:
+    const pid_t pid_;
+    const std::shared_ptr<Store> store_ = detail::make_local_store();
+};
+
+/// Two ranks of which the second seems to be `process`; what becomes of the first, that calls `act` when all are
+/// connected. `act` may end the process.
+Outcome beside(Bystander& process, const std::function<void(ProcessGroup&)>& act) {
+    FakeGroup ranks(2);
+    ranks.store = std::make_shared<DisguisingStore>(process.pid());
+    ranks.init_timeout = 10s;
+    std::promise<void> ended;
+    const auto ending = ended.get_future().share();
+    const auto outcomes = ranks.run_worlds([&](ProcessGroup& group) {
+        if (group.rank() == 1) return ending.wait();
+        const Outcome outcome = outcome_of([&] { act(group); });
+        ended.set_value();
+        if (outcome.failed) throw Error(outcome.code, outcome.text, outcome.culprits);
+    });
+    CHECK(outcomes[1].text == "");
+    return outcomes[0];
+}
+
+}  // namespace
+
+TEST_CASE("nccl: errors name host and process, after a split the rank in the job too", "[nccl]") {
+    FakeGroup ranks(3);
+    const std::string here = detail::place_here();
+    CHECK_THAT(here, Contains(", pid " + std::to_string(::getpid())));
+    const auto outcomes = ranks.run_worlds([&](ProcessGroup& group) {
+        if (group.name_of(2) != "rank 2 (" + here + ")") throw Error(ErrorCode::System, group.name_of(2));
+        group.abort("enough");
+        group.barrier().wait();
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+        const std::string name =
+            "rank " + std::to_string(rank) + " (" + here + ") of 3 in group 'world': aborted: enough";
+        CHECK_THAT(outcomes[static_cast<std::size_t>(rank)].text, Contains(name));
+    }
+    detail::GroupSpec part = ranks.spec(0);
+    part.name = "part";
+    part.members = {5};
+    part.store = detail::make_local_store();
+    const auto backend = detail::make_nccl_backend(part, ranks.gpu.api(), ranks.limits);
+    CHECK(backend->name_of(0) == "rank 0 (global rank 5, " + here + ")");
+    backend->abort("enough");
+    REQUIRE(backend->failure().has_value());
+    CHECK(backend->failure()->code() == ErrorCode::Aborted);
+    CHECK_THAT(backend->failure()->what(), Contains("rank 0 (global rank 5, " + here + ") of 1 in group 'part'"));
+}
+
+TEST_CASE("nccl: split makes groups with communicators of their own, which know their ranks in the job", "[nccl]") {
+    FakeGroup ranks(4);
+    CHECK(ranks.complaints([](ProcessGroup& world) -> std::string {
+        const auto part = world.split(world.rank() % 2, -world.rank(), "half");  // the higher rank first
+        std::vector<std::int32_t> sum(1, world.rank());
+        part->all_reduce(device_buffer(sum), ReduceOp::Sum).wait_host();
+        world.monitored_barrier(20'000ms);
+        const int last = world.rank() % 2;  // of this half: the lower rank
+        if (sum[0] != 2 * last + 2 || part->size() != 2) return "the sum is another group's\n";
+        const std::string name = part->name_of(0);
+        return name.starts_with("rank 0 (global rank " + std::to_string(last + 2) + ", host ") ? "" : name + "\n";
+    }) == "");
+}
+
+TEST_CASE("nccl: survivors shrink the group, and go on", "[nccl]") {
+    FakeGroup ranks(3);
+    const auto outcomes = ranks.run_worlds([](ProcessGroup& world) {
+        if (world.rank() == 1) return world.abort("broken");  // and takes no part any more
+        std::vector<std::int32_t> sum(1, world.rank());
+        const Outcome failed = outcome_of(
+            [&] { world.all_reduce(device_buffer(sum), ReduceOp::Sum, {}, {.timeout = 300ms}).wait_host(); });
+        if (failed.code != ErrorCode::Timeout) throw Error(ErrorCode::System, "no timeout: " + failed.text);
+        const std::vector<int> broken{1};
+        const auto rest = world.shrink(broken);
+        sum[0] = world.rank();
+        rest->all_reduce(device_buffer(sum), ReduceOp::Sum).wait_host();
+        if (sum[0] != 2 || rest->size() != 2) throw Error(ErrorCode::System, "another sum");
+        if (rest->name_of(1).find("rank 1 (global rank 2, host ") != 0)
+            throw Error(ErrorCode::System, rest->name_of(1));
+    });
+    for (const Outcome& outcome : outcomes) CHECK(outcome.text == "");
+}
+
+TEST_CASE("nccl: after abort split and monitored_barrier fail at once, with its reason", "[nccl]") {
+    FakeGroup ranks(2);
+    for (const Outcome& outcome : ranks.run_worlds([](ProcessGroup& group) {
+             group.abort("enough");
+             const Outcome split = outcome_of([&] { (void)group.split(0, 0, "part"); });
+             const Outcome barrier = outcome_of([&] { group.monitored_barrier(20'000ms); });
+             if (split.code != ErrorCode::Aborted || barrier.code != ErrorCode::Aborted)
+                 throw Error(ErrorCode::System, "not refused");
+             throw Error(ErrorCode::Aborted, split.text + " | " + barrier.text);
+         })) {
+        CHECK(outcome.code == ErrorCode::Aborted);
+        CHECK_THAT(outcome.text, Contains("split 'part' of group 'world' cannot run, for the group has failed") &&
+                                     Contains("monitored_barrier of group 'world' cannot run") &&
+                                     Contains("aborted: enough"));
+    }
+}
+
+TEST_CASE("nccl: who has ended is named by what waits at the store, and at an operation's deadline", "[nccl]") {
+    Bystander process;
+    REQUIRE(process.pid() > 0);
+    const int way = GENERATE(0, 1, 2);
+    CAPTURE(way);
+    const Outcome outcome = beside(process, [&](ProcessGroup& group) {
+        process.kill();
+        std::vector<float> values(3);
+        if (way == 0) (void)group.split(0, 0, "part");
+        if (way == 1) group.monitored_barrier(20'000ms);
+        if (way == 2) group.all_reduce(device_buffer(values), ReduceOp::Sum, {}, {.timeout = 200ms}).wait_host();
+    });
+    CHECK(outcome.code == ErrorCode::PeerLost);
+    CHECK(outcome.culprits == std::vector{1});
+    CHECK_THAT(outcome.text, Contains("rank 1 (host ") && Contains(") is gone: its process ended"));
+}
+
+TEST_CASE("nccl: who lives is not blamed for a deadline", "[nccl]") {
+    Bystander process;
+    const Outcome outcome = beside(process, [&](ProcessGroup& group) {
+        std::vector<float> values(3);
+        group.all_reduce(device_buffer(values), ReduceOp::Sum, {}, {.timeout = 200ms}).wait_host();
+    });
+    CHECK(outcome.code == ErrorCode::Timeout);
+    CHECK(outcome.culprits.empty());
+    CHECK_THAT(outcome.text, !Contains("is gone"));
+}
+
+TEST_CASE("nccl: a rank that ends while the group forms is named", "[nccl]") {
+    Bystander process;
+    detail::GroupSpec spec = FakeGroup(2).spec(0);
+    const std::string own = detail::Peers::own_record(spec);
+    const std::string other = with_pid(own, process.pid());
+    CHECK_FALSE(detail::Peers(spec, {own, other}).absence().has_value());
+    process.kill();
+    const Outcome outcome = outcome_of([&] { const detail::Peers peers(spec, {own, other}); });
+    CHECK(outcome.code == ErrorCode::PeerLost);
+    CHECK_THAT(outcome.text, Contains("rank 1 (host ") && Contains("ended while the group was forming"));
+    CHECK_THAT(outcome_of([&] {
+                   const detail::Peers peers(spec, {own, "host"});
+               }).text,
+               Contains("is no place of a rank"));
+    // Elsewhere the same pid is somebody else's.
+    const std::string elsewhere = other + "-of-another-boot";
+    CHECK_FALSE(detail::Peers(spec, {own, elsewhere}).absence().has_value());
+}

@@ -1,0 +1,33 @@
+#include "worker_lib/src/process_watch.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "ddp/error.hpp"
+#include "worker_lib/src/native/system_error.hpp"
+
+namespace ddp::detail {
+
+using ddprun::UniqueFd;
+
+UniqueFd watch_process(pid_t pid, std::string_view name, int rank) {
+    if (pid == 0 || pid == ::getpid()) return UniqueFd();
+    UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!process && errno == ESRCH)
+        throw Error(ErrorCode::PeerLost, fmt::format("{} ended while the group was forming", name), {rank});
+    if (!process && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+        throw_errno(fmt::format("cannot watch the process of {} (ulimit -n?)", name), errno);
+    return process;
+}
+
+bool has_ended(const UniqueFd& process) {
+    if (!process) return false;
+    pollfd one{.fd = process.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&one, 1, 0) > 0 && (one.revents & POLLIN) != 0;
+}
+
+}  // namespace ddp::detail
