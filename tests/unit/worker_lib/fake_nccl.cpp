@@ -170,6 +170,8 @@ ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, bool sends, int 
 ncclResult_t FakeGpu::add(FakeComm& comm, cudaStream_t stream, bool well_formed, FakeCallToCome call) {
     ncclResult_t refused = well_formed && !comm.accepted ? ncclSuccess : ncclInvalidArgument;
     if (refuse_launch && good_calls-- <= 0) refused = *refuse_launch;
+    if (comm.error != ncclSuccess) refused = comm.error;
+    if (!comm.blocking) comm.error = refused;
     Group& group = group_of_thread();
     if (refused != ncclSuccess) {
         group.depth > 0 ? void(group.refused = refused) : void(group = {});
@@ -230,6 +232,8 @@ void FakeGpu::leave(FakeComm& comm) {
 
 ncclResult_t FakeGpu::state_of(FakeComm& comm) {
     if (init_never_completes || static_cast<int>(joined_[comm.id].size()) < comm.size) return ncclInProgress;
+    if (comm.error != ncclSuccess) return comm.error;
+    if (comm.accepted && never_takes_in) return ncclInProgress;
     if (comm.accepted) {
         std::exchange(comm.accepted, nullptr)();
         return ncclSuccess;  // taken in; errors come later

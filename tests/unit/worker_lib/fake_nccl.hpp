@@ -4,8 +4,8 @@
 // by itself and a test decides what is late. NCCL's part keeps to what nccl.h says: calls between ncclGroupStart and
 // ncclGroupEnd begin and end together, or not at all if one of them is refused; a send or a receive takes its turn on
 // the stream, and stays until its counterpart has come; what a non-blocking communicator is still at, ncclInProgress,
-// is on no stream, and no other call may come before. Faults are scripted before they happen; what was asked is
-// counted. One FakeGpu lives at a time.
+// is on no stream, and no other call may come before; it keeps the first error of a call. Faults are scripted before
+// they happen; what was asked is counted. One FakeGpu lives at a time.
 
 #include <atomic>
 #include <condition_variable>
@@ -44,8 +44,9 @@ struct FakeComm {
     int size = 0;
     bool blocking = false;
     bool aborted = false;
-    int launched = 0;                                   ///< a group of calls is one
-    int collectives = 0;                                ///< the n-th meets the n-th of the other ranks
+    ncclResult_t error = ncclSuccess;  ///< what a non-blocking one has answered once, it answers for ever
+    int launched = 0;                  ///< a group of calls is one
+    int collectives = 0;               ///< the n-th meets the n-th of the other ranks
     std::map<std::pair<int, bool>, int> messages = {};  ///< how many there were, by peer and whether it gets them
     std::function<void()> accepted = nullptr;  ///< what a later poll puts on its stream, as non-blocking NCCL does
 };
@@ -77,6 +78,7 @@ public:
     std::optional<AsyncError> async_error;      ///< met by `rank` after it has launched that many operations
     std::optional<ncclResult_t> refuse_launch;  ///< what every collective, send and receive answers
     int good_calls = 0;                         ///< after so many more of them
+    std::atomic<bool> never_takes_in = false;   ///< calls stay in progress, as a first message whose peer does not come
     std::set<int> frozen_ranks;                 ///< their collectives never end, not even by an abort
 
     // What was asked.

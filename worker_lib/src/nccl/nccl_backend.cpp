@@ -108,23 +108,17 @@ std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
     return work;
 }
 
-/// Puts the operation on the group's stream. An error of the call itself is thrown; any other one fails the group, and
-/// the work with it.
+/// Puts the operation on the group's stream. An error fails the group, and the work with it, one of the arguments too:
+/// a non-blocking communicator keeps it, and refuses all that comes after.
 void NcclBackend::launch(NcclWork& work) {
     const DeviceScope scope(api_.cuda, device_->index());
     std::optional<ncclResult_t> result;
     try {
         wait_for_caller(work);
         result = communicator_->call([&](ncclComm_t comm) { return start(work.task(), comm); }, work.deadline());
-        if (result == ncclInvalidArgument) {
-            // The one error after which NCCL lets the communicator live.
-            throw Error(ErrorCode::InvalidArgument,
-                        fmt::format("{}: {}: {}", work.text(), place_, communicator_->error_text(*result)));
-        }
         const cudaError_t recorded = work.record_end(result == ncclSuccess);
         if (result == ncclSuccess) check_cuda(api_.cuda, recorded, "cudaEventRecord");
     } catch (const Error& error) {
-        if (error.code() == ErrorCode::InvalidArgument) throw;
         return fail(work, error.code(), error.what());  // CUDA refused
     }
     if (!result || result == ncclSuccess) return;  // nothing: aborted meanwhile, and the watchdog has the reason

@@ -1,4 +1,5 @@
-// Sends and receives of the NCCL backend over the fake GPU.
+// What is sends and receives to NCCL, over the fake GPU: transfers, and the failures of collectives that it has no call
+// for.
 
 #include "common/board_layout.hpp"
 #include "tests/catch.hpp"
@@ -143,31 +144,19 @@ TEST_CASE("nccl: a message whose count differs from the receiver's fails at the 
 }
 
 TEST_CASE("nccl: one of several messages that NCCL refuses costs all of them, and no open group of calls", "[nccl]") {
-    const int good_calls = GENERATE(0, 1, 2);
     FakeGroup ranks(1);
     ProcessGroup group = ranks.world(0);
     std::vector<float> a(3, 1.0f), b(3), c(3), d(3);
-    const auto start = [&] {
-        Batch batch = group.batch();
-        batch.send(device_buffer(a), 0).recv(device_buffer(b), 0).send(device_buffer(c), 0).recv(device_buffer(d), 0);
-        return batch.start();
-    };
-    ranks.gpu.good_calls = good_calls;
-    ranks.gpu.refuse_launch = ncclInvalidArgument;
-    const Outcome refused = outcome_of([&] { (void)start(); });
-    ranks.gpu.refuse_launch.reset();
-    CHECK(refused.code == ErrorCode::InvalidArgument);
-    CHECK_THAT(refused.text, Contains("p2p #1 send f32[3] to rank 0, tag 0 and 3 more"));
+    Batch batch = group.batch();
+    batch.send(device_buffer(a), 0).recv(device_buffer(b), 0).send(device_buffer(c), 0).recv(device_buffer(d), 0);
+    ranks.gpu.good_calls = GENERATE(0, 1, 2, 3);
+    ranks.gpu.refuse_launch = GENERATE(ncclSystemError, ncclInvalidArgument);
+    const Outcome failed = outcome_of([&] { batch.start().wait_host(); });
+    CHECK(failed.code == ErrorCode::System);
+    CHECK_THAT(failed.text, Contains("p2p #1 send f32[3] to rank 0, tag 0 and 3 more: rank 0 (host ") &&
+                                Contains("NCCL could not launch it"));
     CHECK(ranks.gpu.counts().launches == 0);
     CHECK(ranks.gpu.counts().open_groups == 0);
-    start().wait_host();
-    CHECK(b == a);
-
-    ranks.gpu.good_calls = good_calls;
-    ranks.gpu.refuse_launch = ncclSystemError;
-    const Outcome failed = outcome_of([&] { start().wait_host(); });
-    CHECK(failed.code == ErrorCode::System);
-    CHECK_THAT(failed.text, Contains("p2p #2 send") && Contains("NCCL could not launch it"));
 }
 
 TEST_CASE("nccl: each message of a batch stands on the board until the batch has ended", "[nccl]") {
@@ -194,4 +183,54 @@ TEST_CASE("nccl: each message of a batch stands on the board until the batch has
     gate->store(true);
     wait_host(*work);
     CHECK((ended(1) && ended(2)));
+}
+
+TEST_CASE("nccl: one of several calls that NCCL refuses ends their group, and none of them has begun", "[nccl]") {
+    const int good_calls = GENERATE(0, 1, 2, 3);  // of two sends and two receives
+    FakeGroup group(2);
+    auto peer = std::async(std::launch::async, [&] { return group.world(1); });  // it only connects
+    ProcessGroup world = group.world(0);
+    const ProcessGroup other = peer.get();
+    std::vector<float> in(2, 1.0f), out(2, 0.0f);
+    group.gpu.good_calls = good_calls;
+    group.gpu.refuse_launch = ncclSystemError;
+    const Outcome outcome = outcome_of([&] { world.all_to_all(device_buffer(in), device_buffer(out)).wait_host(); });
+    CHECK(outcome.code == ErrorCode::System);
+    CHECK_THAT(outcome.text, Contains("#1 all_to_all f32[2]") && Contains("NCCL could not launch it"));
+    CHECK(group.gpu.counts().open_groups == 0);
+    CHECK(group.gpu.counts().launches == 0);
+}
+
+TEST_CASE("nccl: calls that NCCL never takes in end at the operation's deadline, or by an abort", "[nccl]") {
+    const bool aborts = GENERATE(false, true);
+    FakeGroup group(1);
+    ProcessGroup world = group.world(0);
+    std::vector<float> in(2, 1.0f), out(2, 0.0f);
+    group.gpu.never_takes_in = true;
+    auto other = std::async(std::launch::async, [&] {
+        if (aborts && eventually([&] { return group.gpu.counts().launches == 1; })) world.abort("enough");
+    });
+    const OpOptions options{.timeout = aborts ? 60s : 200ms};
+    const auto start = ddprun::Clock::now();
+    const Outcome outcome =
+        outcome_of([&] { world.all_to_all(device_buffer(in), device_buffer(out), {}, options).wait_host(); });
+    other.get();
+    CHECK(ddprun::Clock::now() - start < 30s);
+    CHECK(outcome.code == (aborts ? ErrorCode::Aborted : ErrorCode::Timeout));
+    CHECK_THAT(outcome.text, Contains("#1 all_to_all f32[2]") &&
+                                 Contains(aborts ? "aborted: enough" : "NCCL had not launched it at its deadline"));
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: ranks whose counts do not fit together fail at the deadline, on both sides", "[nccl]") {
+    FakeGroup group(2);
+    const auto outcomes = group.run_worlds([&](ProcessGroup& world) {
+        std::vector<float> in(5, 1.0f), out(5, 0.0f);
+        const std::vector<std::size_t> counts{2, 3};  // rank 1 sends 2 to rank 0, which expects 3
+        world.all_to_all_v(device_buffer(in), counts, device_buffer(out), counts, {}, {.timeout = 300ms}).wait_host();
+    });
+    for (const Outcome& outcome : outcomes) {
+        CHECK(outcome.code == ErrorCode::Timeout);
+        CHECK_THAT(outcome.text, Contains("#1 all_to_all_v f32: rank "));
+    }
 }
