@@ -123,9 +123,9 @@ public:
     virtual void open(const Operation& /*operation*/) {}
     /// Null: it is done already, and well.
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation) = 0;
-    /// Queues sends and receives, which run beside the operations from the start() of what it returns. The default
-    /// throws Error{Unavailable}.
-    [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch);
+    /// Queues sends and receives. On the native backend they run beside the operations from the start() of what it
+    /// returns, with NCCL among them.
+    [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch) = 0;
     [[nodiscard]] virtual Arena& arena() = 0;
     virtual void abort(std::string_view reason) = 0;
     /// Why nothing runs any more, as far as it is known here. Any thread.

@@ -183,11 +183,6 @@ std::vector<std::string> GroupImpl::tell_all(std::string_view topic, std::string
     return exchange(spec_, topic, value, backend_.get(), call);
 }
 
-std::shared_ptr<WorkState> BackendImpl::transfer(TransferBatch batch) {
-    throw Error(ErrorCode::Unavailable, fmt::format("{}: the {} backend has no send and recv so far",
-                                                    describe(batch, batch.transfers.front()), to_string(kind())));
-}
-
 std::string name_rank(int rank, int global_rank, std::string_view place) {
     std::string about = global_rank < 0 || global_rank == rank ? "" : fmt::format("global rank {}", global_rank);
     if (!about.empty() && !place.empty()) about += ", ";

@@ -8,6 +8,16 @@
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/nccl/nccl_api.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+// NCCL 2.28 leaves 160 bytes behind when a group of calls ends with an error.
+extern "C" {
+const char* __lsan_default_suppressions();
+__attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
+    return "leak:ncclGroupEndInternal\n";
+}
+}
+#endif
+
 using namespace ddp;
 using Catch::Matchers::Contains;
 
@@ -63,4 +73,20 @@ TEST_CASE("nccl: without a device the probe says which NCCL is here, and no back
     } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::Unavailable);
     }
+}
+
+TEST_CASE("nccl: the library here treats a group of calls as the fake does", "[nccl]") {
+    const auto api = detail::load_gpu_api();
+    if (!api) {
+        WARN("SKIPPED: " << api.error().message);
+        return;
+    }
+    const detail::NcclApi& nccl = api->nccl;
+    char byte = 0;
+    CHECK(nccl.group_start() == ncclSuccess);
+    CHECK(nccl.send(&byte, 1, ncclInt8, 0, nullptr, nullptr) == ncclInvalidArgument);  // there is no communicator
+    CHECK(nccl.group_end() == ncclInvalidArgument);
+    CHECK(nccl.group_start() == ncclSuccess);  // nothing is left of it
+    CHECK(nccl.group_end() == ncclSuccess);
+    CHECK(nccl.group_end() == ncclInvalidUsage);
 }
