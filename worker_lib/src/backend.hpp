@@ -87,7 +87,7 @@ struct GroupSpec {
     int node_rank = 0;                ///< of this process; peers publish theirs through the store
     std::int64_t generation = 0;
     int world_size = 1;     ///< worlds of different sizes may follow each other in one generation: see group_key()
-    std::int64_t init = 1;  ///< how often this rank has made a Context in this generation: each has keys of its own
+    std::int64_t init = 1;  ///< the round in which the world has met (init_rounds.hpp): each has keys of its own
     std::shared_ptr<Store> store;
     ddprun::Duration default_timeout{};
     ddprun::Duration init_timeout{};

@@ -13,6 +13,7 @@
 #include "worker_lib/src/environment.hpp"
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
+#include "worker_lib/src/init_rounds.hpp"
 #include "worker_lib/src/local_store.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/standard_streams.hpp"
@@ -30,10 +31,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10);
 constexpr milliseconds kNativeTimeout = std::chrono::minutes(30);
 
-GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> store, const InitOptions& options,
-                     std::int64_t init) {
+GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> store, const InitOptions& options) {
     GroupSpec spec;
-    spec.init = init;
     spec.name = "world";
     spec.rank = environment.rank;
     spec.members.resize(static_cast<std::size_t>(environment.world_size));
@@ -62,45 +61,6 @@ Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     return choice.backend;
 }
 
-/// How many Contexts a rank has made that have not failed, and whether any rank has come to its n-th.
-class InitCounters {
-public:
-    InitCounters(Store& store, const Environment& place)
-        : store_(store),
-          prefix_(fmt::format("ddp/{}/of-{}/inits", place.generation, place.world_size)),
-          own_(fmt::format("{}/{}", prefix_, place.rank)) {}
-
-    /// The number of this rank's next one. Others may be past ours: they had made one that failed here.
-    [[nodiscard]] std::int64_t next() {
-        std::int64_t number = store_.add(own_, 1);
-        while (store_.add(reached(number + 1), 0) > 0) number = store_.add(own_, 1);
-        (void)store_.add(reached(number), 1);
-        return number;
-    }
-    /// Whoever tries again is to meet those who come late, or try again, too: their number is the same then.
-    void take_back() {
-        try {
-            (void)store_.add(own_, -1);
-        } catch (const Error&) {
-            // The store is gone: so is the counter.
-        }
-    }
-
-private:
-    [[nodiscard]] std::string reached(std::int64_t number) const {
-        return fmt::format("{}/reached-{}", prefix_, number);
-    }
-
-    Store& store_;
-    const std::string prefix_;
-    const std::string own_;
-};
-
-/// What ranks find out by comparing what all have said, all find out: who tries again does so together with the others.
-bool fails_alike(const Error& error) {
-    return error.code() == ErrorCode::Mismatch || error.code() == ErrorCode::Unavailable;
-}
-
 void check(const InitOptions& options) {
     if (options.timeout.count() < 0) {
         throw Error(ErrorCode::InvalidArgument,
@@ -122,17 +82,12 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     : environment_(std::move(environment)), store_(std::move(store)) {
     check(options);
     detail::check(environment_);
-    InitCounters counters(*store_, environment_);
-    GroupSpec spec = world_spec(environment_, store_, options, counters.next());
-    try {
-        const Backend backend = agree_on_backend(spec, options.backend);
-        const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
-        spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
-        world_ = detail::make_group(std::move(spec), backend);
-    } catch (const Error& error) {
-        if (!fails_alike(error)) counters.take_back();
-        throw;
-    }
+    GroupSpec spec = world_spec(environment_, store_, options);
+    spec.init = detail::meet_in_round(spec);
+    const Backend backend = agree_on_backend(spec, options.backend);
+    const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
+    spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
+    world_ = detail::make_group(std::move(spec), backend);
 }
 
 Context::Context(Context&&) noexcept = default;

@@ -25,7 +25,7 @@ std::string rank_key(const GroupSpec& spec, std::string_view topic, int rank) {
     return group_key(spec, fmt::format("{}/{}", topic, rank));
 }
 
-/// Each rank's n-th Context meets the others' n-th.
+/// Ranks meet in rounds: init_rounds.hpp.
 std::string again_in_words(const GroupSpec& spec) {
     return fmt::format(
         " This is initialisation number {} as rank {}: have the others made as many, has another process "
@@ -117,13 +117,18 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
         }
     }
     if (absent.empty()) return values;
+    report_absent(spec, absent, call);
+}
+
+void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view call) {
     const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
     const std::string wanted = call.empty() ? "join. Did they start, and do they reach the store?"
                                             : fmt::format("call {}, too. All ranks of the group call it", call);
-    throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_rank(spec, spec.rank),
-                            seconds, name_ranks(spec, absent), size, wanted, spec.init > 1 ? again_in_words(spec) : ""),
-                absent);
+    throw Error(
+        ErrorCode::Timeout,
+        fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_rank(spec, spec.rank), seconds,
+                    name_ranks(spec, absent), spec.members.size(), wanted, spec.init > 1 ? again_in_words(spec) : ""),
+        absent);
 }
 
 void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call) {

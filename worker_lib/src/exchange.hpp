@@ -24,6 +24,9 @@ void publish(const GroupSpec& spec, std::string_view topic, std::string_view val
 [[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value,
                                                 const BackendImpl* backend = nullptr, std::string_view call = {});
 
+/// What exchange() throws when its time is over.
+[[noreturn]] void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view call = {});
+
 /// Throws Error{Aborted} if the group has been aborted, here or by a peer. `call` cannot run then.
 void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call);
 

@@ -27,10 +27,18 @@ namespace {
 
 ddprun::TimePoint soon() { return ddprun::Clock::now() + seconds(20); }
 
+/// A store at which ranks 0 and 1 have met, for all that it says: who comes goes on to tell where it is.
+std::shared_ptr<Store> store_of_two_who_met() {
+    auto store = detail::make_local_store();
+    store->set("ddp/0/of-2/rounds/1/full", "yes");
+    store->set("ddp/0/of-2/rounds/1/outcome", "met");
+    return store;
+}
+
 /// Rank 0 of two nodes waits for rank 1 at the address that it published.
 struct WaitingRank {
     LocalWorld world{.ranks_per_node = {1, 1}};
-    std::shared_ptr<Store> store = detail::make_local_store();
+    std::shared_ptr<Store> store = store_of_two_who_met();
     std::future<int> first = start(0);
     detail::Member member = detail::decode_member(store->get("ddp/0/of-2/world/member/0", seconds(20)));
 
@@ -217,7 +225,7 @@ TEST_CASE("who is right in all but one thing is a stranger, too", "[native][unit
 
 TEST_CASE("ranks with different settings do not begin, and are told both", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {1, 1}};
-    const auto store = detail::make_local_store();
+    const auto store = store_of_two_who_met();
     detail::Member other;  // a record of rank 1, which waits for nothing
     other.node = "another/0";
     other.hostname = "far";
@@ -247,7 +255,7 @@ TEST_CASE("ranks with different settings do not begin, and are told both", "[nat
 
 TEST_CASE("ranks of different versions do not begin, and are told both", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {1, 1}};
-    const auto store = detail::make_local_store();
+    const auto store = store_of_two_who_met();
     store->set("ddp/0/of-2/world/member/1", "ddp/0.0.9/7 far 71 ...");
     try {
         Context context(world.environment(0), store, world.options());
@@ -271,7 +279,7 @@ TEST_CASE("a member that has joined but does not connect is named", "[native][un
     detail::Member absent = waiting.member;
     absent.node = "another/0";
     auto first = std::async(std::launch::async, [&]() -> std::string {
-        const auto store = detail::make_local_store();
+        const auto store = store_of_two_who_met();
         store->set("ddp/0/of-2/world/member/1", detail::encode(absent));
         try {
             Context context(hasty.environment(0), store, hasty.options());

@@ -1,13 +1,17 @@
 // Contexts that are made again: after one that failed, and in a world of another size over the same store.
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/watched_store.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -41,33 +45,103 @@ std::vector<std::string> start_all(const LocalWorld& world, const std::shared_pt
 
 }  // namespace
 
-TEST_CASE("a rank that comes when another has just given up meets it when both try again", "[context][unit]") {
+TEST_CASE("a rank that comes when another has just given up waits for it, and they meet when both try again",
+          "[context][unit]") {
     const std::vector<int> shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const std::shared_ptr<Store> store = detail::make_local_store();
-    const LocalWorld hasty{.ranks_per_node = shape, .init_timeout = milliseconds(1'500)};
+    const LocalWorld hasty{.ranks_per_node = shape, .init_timeout = milliseconds(300)};
     for (int round = 0; round < 2; ++round) {
-        CHECK_THAT(start(hasty, store, 0), Catch::StartsWith("late: "));
-        CHECK_THAT(start(hasty, store, 1), Catch::StartsWith("failed: "));  // what rank 0 said is there, and nobody
+        for (const int rank : {0, 1})
+            CHECK_THAT(start(hasty, store, rank), Catch::StartsWith("late: ") && Catch::Contains(" to join"));
     }
     const LocalWorld patient{.ranks_per_node = shape};
-    auto first = begin(patient, store, 0);
-    std::string second;
-    do {  // until rank 0 has said where it is now
-        second = start(patient, store, 1);
-    } while (second.starts_with("failed: ") && first.wait_for(milliseconds(1)) != std::future_status::ready);
-    CHECK(first.get() == "1");
-    CHECK(second == "1");
+    CHECK(start_all(patient, store) == std::vector<std::string>{"1", "1"});
 }
 
-TEST_CASE("a rank whose Context failed while the others' did not meets them at their next one", "[context][unit]") {
+TEST_CASE("who tries again waits for those who have not seen yet that the attempt has failed", "[context][unit]") {
+    const std::vector<int> shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const auto store = std::make_shared<WatchedStore>();
+    std::atomic<bool> held{false};
+    store->after = [&](std::string_view key, std::string_view) {  // rank 1 has told where it is, and stands still
+        if (key.ends_with("/world/member/1") && !held.exchange(true)) (void)store->get("go on", kPatience);
+    };
+    const LocalWorld hasty{.ranks_per_node = shape, .init_timeout = milliseconds(1'500)};
+    const LocalWorld patient{.ranks_per_node = shape};
+    auto second = begin(patient, store, 1);
+    (void)store->get("ddp/0/of-2/rounds/1/came/1", kPatience);
+    CHECK_THAT(start(hasty, store, 0), !Catch::Equals("1"));
+    auto first = begin(patient, store, 0);
+    (void)store->get("ddp/0/of-2/rounds/2/came/0", kPatience);
+    store->set("go on", "yes");
+    CHECK_THAT(second.get(), Catch::StartsWith("failed: "));
+    CHECK(start(patient, store, 1) == "1");
+    CHECK(first.get() == "1");
+}
+
+TEST_CASE("ranks that have not made equally many Contexts meet at their next one", "[context][unit]") {
+    const auto store = std::make_shared<WatchedStore>();
+    std::atomic<int> late_words{0};  // about the first round: nobody looks at all that there have been
+    const LocalWorld hasty{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(1)};
     const LocalWorld world{.ranks_per_node = {1, 1}};
+    for (int round = 0; round < 3; ++round) {
+        CHECK(start_all(world, store) == std::vector<std::string>{"1", "1"});
+        CHECK_THAT(start(hasty, store, round % 2), Catch::StartsWith("late: "));
+        store->before = [&](std::string_view key, std::string_view) {
+            if (key.find("/rounds/1/") != std::string_view::npos) ++late_words;
+        };
+    }
+    CHECK(late_words == 0);
+}
+
+TEST_CASE("who never came is named, not who gave up before", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
-    CHECK(start_all(world, store) == std::vector<std::string>{"1", "1"});
-    store->add("ddp/0/of-2/inits/1", -1);  // as rank 1 does when its one fails
+    const LocalWorld hasty{.ranks_per_node = {3}, .init_timeout = milliseconds(200)};
+    const LocalWorld patient{.ranks_per_node = {3}, .init_timeout = milliseconds(1'500)};
+    auto slow = begin(patient, store, 1);
+    (void)store->get("ddp/0/of-3/rounds/1/came/1", kPatience);
+    const std::string text = start(hasty, store, 0);
+    CHECK_THAT(text, Catch::Contains("waited 0.2 s for rank 2 of 3 to join"));
+    CHECK_THAT(slow.get(), Catch::Contains("waited 1.5 s for rank 2 of 3 to join"));
+}
+
+TEST_CASE("who gives up when all have come, but not all have said that they are there, takes nobody along",
+          "[context][unit]") {
+    const auto store = std::make_shared<WatchedStore>();
+    store->before = [&](std::string_view key, std::string_view) {
+        if (key.ends_with("/rounds/1/ready/1")) (void)store->get("given up", kPatience);
+    };
+    const LocalWorld hasty{.ranks_per_node = {2}, .init_timeout = milliseconds(500)};
+    const LocalWorld patient{.ranks_per_node = {2}, .init_timeout = milliseconds(10'000)};
+    auto second = begin(patient, store, 1);
+    CHECK_THAT(start(hasty, store, 0), Catch::Contains("waited 0.5 s for rank 1 of 2 to join"));
+    store->set("given up", "yes");
+    CHECK(start(patient, store, 0) == "1");
+    CHECK(second.get() == "1");
+}
+
+TEST_CASE("a rank whose process was ended while it waited is not counted for the one in its place", "[context][unit]") {
+    const std::shared_ptr<Store> store = detail::make_local_store();
+    const LocalWorld world{.ranks_per_node = {1, 1}};
+    (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 host a, pid 71");
+    const bool counted = GENERATE(true, false);
+    if (counted) store->add("ddp/0/of-2/rounds/1/count", 1);
     auto first = begin(world, store, 0);
-    (void)store->get("ddp/0/of-2/init-2/world/member/0", milliseconds(20'000));
+    (void)store->get("ddp/0/of-2/rounds/1/" + std::string(counted ? "ready/0" : "came/0"), kPatience);
     CHECK(start(world, store, 1) == "1");
     CHECK(first.get() == "1");
+}
+
+TEST_CASE("of two processes with the same RANK one is told so at once", "[context][unit]") {
+    const std::shared_ptr<Store> store = detail::make_local_store();
+    const LocalWorld world{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(2'000)};
+    auto one = begin(world, store, 1);
+    auto other = begin(world, store, 1);
+    const std::vector<std::string> texts{one.get(), other.get()};
+    const auto is_told = [](const std::string& text) {
+        return text.find("two processes have the same RANK") != std::string::npos;
+    };
+    CHECK(std::ranges::count_if(texts, is_told) == 1);
+    for (const std::string& text : texts) CHECK_THAT(text, Catch::StartsWith(is_told(text) ? "failed: " : "late: "));
 }
 
 TEST_CASE("worlds of other sizes follow each other over one store, though some ranks are new", "[context][unit]") {

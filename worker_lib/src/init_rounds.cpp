@@ -1,0 +1,146 @@
+// Keys in the store, all below "ddp/GENERATION/of-SIZE/rounds/":
+//   decided            a number of a round that is over; those before it are, too. It may lag behind
+//   ROUND/came/RANK    who came first as that rank: a word of its own, and its place
+//   ROUND/count        how many have come
+//   ROUND/full         exists when all have come, or it is closed
+//   ROUND/ready/RANK   exists once that rank has seen that it is full
+//   ROUND/ready        how many have
+//   ROUND/outcome      "met" or "closed", and by whom: written once
+
+#include "worker_lib/src/init_rounds.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "common/ids.hpp"
+#include "worker_lib/src/environment.hpp"
+#include "worker_lib/src/exchange.hpp"
+
+namespace ddp::detail {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::string_view kMet = "met";
+constexpr std::string_view kClosed = "closed";
+
+std::vector<int> others(const GroupSpec& world) {
+    std::vector<int> ranks = world.members;
+    std::erase(ranks, world.rank);
+    return ranks;
+}
+
+class Rounds {
+public:
+    explicit Rounds(const GroupSpec& world)
+        : world_(world),
+          self_(fmt::format("{} host {}, pid {}", ddprun::random_id(), hostname(), ::getpid())),
+          deadline_(ddprun::Clock::now() + world.init_timeout),
+          absent_(others(world)) {}
+
+    [[nodiscard]] std::int64_t meet() {
+        const auto decided = world_.store->try_get(key("decided"), milliseconds(0));
+        for (std::int64_t round = decided ? std::stoll(*decided) + 1 : 1;; ++round) {
+            if (!come(round)) continue;
+            if (outcome_of(round).starts_with(kMet)) return round;
+            note_absent(round);
+            if (ddprun::Clock::now() >= deadline_) report(round);
+        }
+    }
+
+private:
+    [[nodiscard]] std::string key(std::string_view name) const {
+        return fmt::format("ddp/{}/of-{}/rounds/{}", world_.generation, world_.world_size, name);
+    }
+    [[nodiscard]] std::string key(std::int64_t round, std::string_view name) const {
+        return key(fmt::format("{}/{}", round, name));
+    }
+    [[nodiscard]] milliseconds left() const {
+        return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(deadline_ - ddprun::Clock::now()));
+    }
+
+    /// Counted once for a rank. False: not by us. A process that was ended, or an attempt that lost the store, may or
+    /// may not have been counted, and will not say that it is ready: who comes in its place closes the round.
+    [[nodiscard]] bool come(std::int64_t round) {
+        const std::string first = world_.store->set_once(key(round, fmt::format("came/{}", world_.rank)), self_);
+        if (first == self_) return true;
+        const bool was_open = settle(round, kClosed).ends_with(self_);
+        if (!was_open || ++doubles_ == 1) return false;
+        throw Error(ErrorCode::Environment,
+                    fmt::format("group '{}': {} ({}) finds {} in its place, again and again: two processes have the "
+                                "same RANK. Give each its own",
+                                world_.name, name_self(world_), place_in(self_), place_in(first)));
+    }
+
+    /// Waits for it. Whoever is late closes the round, unless all have met by then.
+    [[nodiscard]] std::string outcome_of(std::int64_t round) {
+        if (world_.store->add(key(round, "count"), 1) == world_.world_size)
+            world_.store->set(key(round, "full"), "yes");
+        std::optional<std::string> outcome;
+        if (world_.store->came_by({key(round, "full")}, left())) {
+            world_.store->set(key(round, fmt::format("ready/{}", world_.rank)), "yes");
+            if (world_.store->add(key(round, "ready"), 1) == world_.world_size) return settle(round, kMet);
+            outcome = world_.store->try_get(key(round, "outcome"), left());
+        }
+        return outcome ? *outcome : settle(round, kClosed);
+    }
+
+    /// What stands there first counts.
+    [[nodiscard]] std::string settle(std::int64_t round, std::string_view what) {
+        std::string outcome = world_.store->set_once(key(round, "outcome"), fmt::format("{} {}", what, self_));
+        if (!outcome.ends_with(self_)) return outcome;
+        world_.store->set(key(round, "full"), "yes");
+        world_.store->set(key("decided"), std::to_string(round));
+        return outcome;
+    }
+
+    /// Who gave up before we did has come to an earlier round, and is not the one for whom all waited.
+    void note_absent(std::int64_t round) {
+        std::vector<int> now = without(round, "came");
+        if (now.empty()) now = without(round, "ready");
+        std::vector<int> still;
+        std::ranges::set_intersection(absent_, now, std::back_inserter(still));
+        if (!now.empty()) absent_ = still.empty() ? now : still;
+    }
+
+    /// The other ranks of which there is no such key.
+    [[nodiscard]] std::vector<int> without(std::int64_t round, std::string_view what) const {
+        const auto key_of = [&](int rank) { return key(round, fmt::format("{}/{}", what, rank)); };
+        std::vector<int> ranks = others(world_);
+        std::vector<std::string> keys;
+        for (const int rank : ranks) keys.push_back(key_of(rank));
+        const auto missing = world_.store->missing(keys);
+        std::erase_if(ranks, [&](int rank) { return std::ranges::find(missing, key_of(rank)) == missing.end(); });
+        return ranks;
+    }
+
+    [[noreturn]] void report(std::int64_t round) const {
+        GroupSpec spec = world_;
+        spec.init = round;
+        report_absent(spec, absent_);
+    }
+
+    [[nodiscard]] static std::string_view place_in(std::string_view self) { return self.substr(self.find(' ') + 1); }
+
+    const GroupSpec& world_;
+    const std::string self_;
+    const ddprun::TimePoint deadline_;
+    std::vector<int> absent_;  ///< from all rounds so far, or from the last
+    int doubles_ = 0;          ///< rounds in which somebody else stood in our place
+};
+
+}  // namespace
+
+std::int64_t meet_in_round(const GroupSpec& world) { return Rounds(world).meet(); }
+
+}  // namespace ddp::detail
