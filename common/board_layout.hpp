@@ -25,23 +25,24 @@ class Guarded {
     using Words = std::array<std::uint64_t, sizeof(T) / sizeof(std::uint64_t)>;
 
 public:
-    /// False, and nothing has happened, when another thread is at it. `also` is called while no reader takes the value.
-    template <typename Also>
-    bool try_store(const T& value, Also also) {
-        const auto words = std::bit_cast<Words>(value);
+    /// From here to finish_store() no reader takes the value. False, and nothing has happened, when another thread is
+    /// at it.
+    [[nodiscard]] bool begin_store() {
         std::uint64_t even = version_.load(std::memory_order_relaxed);
         if (even % 2 != 0 || !version_.compare_exchange_strong(even, even + 1, std::memory_order_acquire)) return false;
         std::atomic_thread_fence(std::memory_order_release);
-        also();
-        for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
-        version_.store(even + 2, std::memory_order_release);
         return true;
+    }
+    void finish_store(const T& value) {
+        const auto words = std::bit_cast<Words>(value);
+        for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
+        version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
     /// For values that one thread at a time stores: a store that never came to its end is none that is going on.
     void store(const T& value) {
         if (const std::uint64_t odd = version_.load(std::memory_order_relaxed); odd % 2 != 0)
             version_.store(odd + 1, std::memory_order_relaxed);
-        (void)try_store(value, [] {});
+        if (begin_store()) finish_store(value);
     }
     /// As if nothing was ever stored; no reader takes half of what was.
     void clear() {

@@ -120,7 +120,8 @@ public:
     [[nodiscard]] virtual std::unique_ptr<BackendImpl> make_another(const GroupSpec& spec) const;
     /// Before submit() of the same operation, by the same thread: peers may already get what they need of this rank, so
     /// that they need not wait while the operation is written down. submit() has to follow, whatever happens.
-    virtual void open(const Operation& /*operation*/) {}
+    /// Whether they do.
+    virtual bool open(const Operation& /*operation*/) noexcept { return false; }
     /// Null: it is done already, and well.
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation) = 0;
     /// Queues sends and receives. On the native backend they run beside the operations from the start() of what it

@@ -32,6 +32,38 @@ void copy(std::array<char, Size>& to, std::string_view text) {
     std::memcpy(to.data(), text.data(), std::min(text.size(), Size));
 }
 
+template <std::size_t Size>
+std::array<char, Size> padded(std::string_view text) {
+    std::array<char, Size> result{};
+    copy(result, text);
+    return result;
+}
+
+/// What operations are called, as it stands on the board: as words to copy, for a small one takes little longer than
+/// copying four texts.
+class Names {
+public:
+    Names() {
+        for (std::size_t i = 0; i < kinds_.size(); ++i) kinds_[i] = padded<24>(to_string(static_cast<OpKind>(i)));
+        for (std::size_t i = 0; i < dtypes_.size(); ++i) dtypes_[i] = padded<8>(ddp::to_string(static_cast<DType>(i)));
+        for (std::size_t i = 0; i < reduces_.size(); ++i)
+            reduces_[i] = padded<8>(ddp::to_string(static_cast<ReduceOp>(i)));
+    }
+    [[nodiscard]] const auto& of(OpKind kind) const { return kinds_[static_cast<std::size_t>(kind)]; }
+    [[nodiscard]] const auto& of(DType type) const { return dtypes_[static_cast<std::size_t>(type)]; }
+    [[nodiscard]] const auto& of(ReduceOp op) const { return reduces_[static_cast<std::size_t>(op)]; }
+
+private:
+    std::array<std::array<char, 24>, static_cast<std::size_t>(OpKind::kAllToAllV) + 1> kinds_{};
+    std::array<std::array<char, 8>, static_cast<std::size_t>(DType::f64) + 1> dtypes_{};
+    std::array<std::array<char, 8>, static_cast<std::size_t>(ReduceOp::BXor) + 1> reduces_{};
+};
+
+const Names& names() {
+    static const Names all;
+    return all;
+}
+
 /// False: they do not fit.
 bool describe_members(const std::vector<int>& members, layout::Group& group) {
     for (std::size_t i = 0; i < members.size(); ++group.run_count) {
@@ -117,41 +149,47 @@ void Board::remove(const BoardGroup& place) {
     place.slot->group.store(group);
 }
 
-/// Null when a thread that was interrupted for a whole turn of the ring is still writing there: then the operation is
-/// not on the board.
-layout::OperationSlot* Board::write(layout::Operation& entry) {
-    entry.id = memory_.last_operation.fetch_add(1, std::memory_order_relaxed) + 1;
-    layout::OperationSlot& slot = memory_.operations[entry.id % layout::kOperations];
-    const bool written = slot.operation.try_store(entry, [&] {
-        slot.id.store(entry.id, std::memory_order_relaxed);
-        slot.started.store(0, std::memory_order_release);
-        slot.ended.store(0, std::memory_order_release);
-        slot.waited.store(0, std::memory_order_release);
-        slot.timed_out.store(0, std::memory_order_release);
-    });
-    return written ? &slot : nullptr;
+/// No slot when a thread that was interrupted for a whole turn of the ring is still writing there: then the operation
+/// is not on the board.
+BoardClaim Board::claim() {
+    const std::uint64_t id = memory_.last_operation.fetch_add(1, std::memory_order_relaxed) + 1;
+    layout::OperationSlot& slot = memory_.operations[id % layout::kOperations];
+    return {slot.operation.begin_store() ? &slot : nullptr, id};
 }
 
-BoardTicket Board::queue(const Operation& operation, const BoardGroup& group, ddprun::TimePoint now) {
+void Board::write(const BoardClaim& claim, layout::Operation& entry) {
+    if (claim.slot == nullptr) return;
+    entry.id = claim.id;
+    layout::OperationSlot& slot = *claim.slot;
+    slot.id.store(entry.id, std::memory_order_relaxed);
+    slot.started.store(0, std::memory_order_release);
+    slot.ended.store(0, std::memory_order_release);
+    slot.waited.store(0, std::memory_order_release);
+    slot.timed_out.store(0, std::memory_order_release);
+    slot.operation.finish_store(entry);
+}
+
+BoardTicket Board::queue(const Operation& operation, const BoardClaim& claim, const BoardGroup& group,
+                         ddprun::TimePoint now) {
     if (group.slot == nullptr) return {};
     layout::Operation entry;
     entry.group = group.id;
     entry.seq = operation.seq;
     entry.fingerprint = operation.counts_hash;
     entry.queued = nanoseconds(now);
-    copy(entry.op, to_string(operation.kind));
-    copy(entry.tag, operation.tag);
+    entry.op = names().of(operation.kind);
+    if (!operation.tag.empty()) copy(entry.tag, operation.tag);
     if (has_root(operation.kind)) entry.peer = operation.root;
-    if (reduces(operation.kind)) copy(entry.reduce, ddp::to_string(operation.reduce_op));
+    if (reduces(operation.kind)) entry.reduce = names().of(operation.reduce_op);
     if (operation.kind != OpKind::kBarrier) {
         entry.count = operation.compared_count();
         entry.input_count = operation.buffer.count;
         entry.output_count = operation.result().count;
-        copy(entry.dtype, ddp::to_string(operation.part().dtype));
+        entry.dtype = names().of(operation.part().dtype);
     }
-    layout::OperationSlot* const slot = write(entry);
+    write(claim, entry);
     group.slot->queued.store(operation.seq, std::memory_order_relaxed);
-    return {slot, *group.slot, entry.id, operation.seq};
+    return {claim.slot, *group.slot, claim.id, operation.seq};
 }
 
 std::vector<BoardTicket> Board::queue(const TransferBatch& batch, const BoardGroup& group, ddprun::TimePoint now) {
@@ -169,8 +207,9 @@ std::vector<BoardTicket> Board::queue(const TransferBatch& batch, const BoardGro
         copy(entry.dtype, ddp::to_string(transfer.buffer.dtype));
         entry.transfer_tag = transfer.tag;
         copy(entry.tag, batch.tag);
-        layout::OperationSlot* const slot = write(entry);
-        tickets.emplace_back(slot, *group.slot, entry.id, 0).started();
+        const BoardClaim place = claim();
+        write(place, entry);
+        tickets.emplace_back(place.slot, *group.slot, place.id, 0).started();
     }
     return tickets;
 }
@@ -183,9 +222,10 @@ BoardTicket Board::queue(const StoreStep& step, const BoardGroup& group, ddprun:
     entry.queued = nanoseconds(now);
     copy(entry.op, step.what);
     copy(entry.tag, step.tag);
-    layout::OperationSlot* const slot = write(entry);
+    const BoardClaim place = claim();
+    write(place, entry);
     group.slot->queued.store(step.seq, std::memory_order_relaxed);
-    return {slot, *group.slot, entry.id, step.seq};
+    return {place.slot, *group.slot, place.id, step.seq};
 }
 
 void Board::set_phase(std::string_view text) {
@@ -239,8 +279,8 @@ BoardPlace::~BoardPlace() {
 
 bool BoardPlace::may_write() const { return board_ != nullptr && !is_fork.load(std::memory_order_relaxed); }
 
-BoardTicket BoardPlace::queue(const Operation& operation, ddprun::TimePoint now) {
-    return may_write() ? board_->queue(operation, group_, now) : BoardTicket();
+BoardTicket BoardPlace::queue(const Operation& operation, const BoardClaim& claim, ddprun::TimePoint now) {
+    return claim.id != 0 ? board_->queue(operation, claim, group_, now) : BoardTicket();
 }
 
 std::vector<BoardTicket> BoardPlace::queue(const TransferBatch& batch, ddprun::TimePoint now) {

@@ -66,6 +66,13 @@ private:
     std::uint64_t seq_ = 0;  ///< 0: a send or receive, which is no step of the group's
 };
 
+/// A place for an operation that is about to be written down. What follows needs no locked instruction: those wait for
+/// all stores before them, also for what peers are to see first.
+struct BoardClaim {
+    ddprun::board::OperationSlot* slot = nullptr;  ///< null: there is none for it
+    std::uint64_t id = 0;
+};
+
 /// Where a group stands. Empty: nowhere.
 struct BoardGroup {
     ddprun::board::GroupSlot* slot = nullptr;
@@ -82,7 +89,10 @@ public:
     [[nodiscard]] BoardGroup add(const GroupSpec& spec, std::string_view name = {});
     /// The group is gone; its place is taken when others need it.
     void remove(const BoardGroup& group);
-    [[nodiscard]] BoardTicket queue(const Operation& operation, const BoardGroup& group, ddprun::TimePoint now);
+    /// Until queue() with it, readers see what is not there yet as missing.
+    [[nodiscard]] BoardClaim claim();
+    [[nodiscard]] BoardTicket queue(const Operation& operation, const BoardClaim& claim, const BoardGroup& group,
+                                    ddprun::TimePoint now);
     /// Sends and receives begin at once.
     [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, const BoardGroup& group,
                                                  ddprun::TimePoint now);
@@ -91,7 +101,7 @@ public:
     void set_phase(std::string_view text);
 
 private:
-    [[nodiscard]] ddprun::board::OperationSlot* write(ddprun::board::Operation& entry);
+    static void write(const BoardClaim& claim, ddprun::board::Operation& entry);
 
     ddprun::board::Board& memory_;
     std::mutex mutex_;  ///< of groups and phase
@@ -116,7 +126,9 @@ public:
 
     /// Whether there is a board at all, so that somebody will read the times.
     [[nodiscard]] bool is_written() const { return board_ != nullptr; }
-    [[nodiscard]] BoardTicket queue(const Operation& operation, ddprun::TimePoint now);
+    /// Empty where nothing is written. queue() has to follow.
+    [[nodiscard]] BoardClaim claim() { return may_write() && group_.slot != nullptr ? board_->claim() : BoardClaim(); }
+    [[nodiscard]] BoardTicket queue(const Operation& operation, const BoardClaim& claim, ddprun::TimePoint now);
     [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, ddprun::TimePoint now);
     [[nodiscard]] BoardTicket queue(const StoreStep& step, ddprun::TimePoint now);
 

@@ -14,6 +14,7 @@
 
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/forks.hpp"
+#include "worker_lib/src/light_mutex.hpp"
 #include "worker_lib/src/shrink_agreement.hpp"
 
 namespace ddp::detail {
@@ -56,7 +57,7 @@ private:
     BoardPlace place_;  ///< before the backend, which ends what is in flight
     std::unique_ptr<BackendImpl> backend_;
     const ProcessMark home_;
-    std::mutex mutex_;  ///< numbering and queueing are one step
+    LightMutex mutex_;  ///< numbering and queueing are one step
     std::uint64_t last_seq_ = 0;
     std::uint64_t step_ = 0;
     std::uint64_t last_transfer_ = 0;

@@ -79,10 +79,12 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     }
     // Nobody sets a short timeout and asks for speed.
     const bool own_timeout = options.timeout.count() > 0;
-    operation.deadline = deadline_of(options, own_timeout ? ddprun::Clock::now() : ddprun::roughly_now());
-    backend_->open(operation);
-    const ddprun::TimePoint now = place_.is_written() ? ddprun::Clock::now() : ddprun::TimePoint();
-    const BoardTicket ticket = operation.ticket = place_.queue(operation, now);
+    const ddprun::TimePoint tick = ddprun::last_tick();
+    operation.deadline = deadline_of(options, own_timeout ? ddprun::Clock::now() : tick + ddprun::tick_length());
+    const BoardClaim claim = place_.claim();
+    const bool opened = backend_->open(operation);
+    const ddprun::TimePoint now = opened || !place_.is_written() ? tick : ddprun::Clock::now();
+    const BoardTicket ticket = operation.ticket = place_.queue(operation, claim, now);
     try {
         auto state = backend_->submit(std::move(operation));
         ++last_seq_;

@@ -40,7 +40,7 @@ struct Rig {
         operation.buffer.count = 4 + seq;
         operation.seq = seq;
         operation.tag = std::move(tag);
-        return writer->queue(operation, group, Clock::now());
+        return writer->queue(operation, writer->claim(), group, Clock::now());
     }
 
     WorkerBoard agent;

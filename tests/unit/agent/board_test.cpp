@@ -235,7 +235,7 @@ TEST_CASE("the second program of a worker takes the board that the first has lef
         spec.members = {0};
         ddp::detail::Operation operation;
         operation.seq = 7;
-        first.queue(operation, first.add(spec), Clock::now()).started();
+        first.queue(operation, first.claim(), first.add(spec), Clock::now()).started();
         ::_exit(0);
     }
     int status = 0;

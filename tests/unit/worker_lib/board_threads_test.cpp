@@ -49,7 +49,7 @@ TEST_CASE("an operation on the board is whole or not there, while others are wri
                 operation.seq = seq;
                 operation.buffer.count = seq;
                 operation.counts_hash = seq;
-                const BoardTicket ticket = board.queue(operation, group, ddprun::Clock::now());
+                const BoardTicket ticket = board.queue(operation, board.claim(), group, ddprun::Clock::now());
                 ticket.started();
                 ticket.ended(true);
             }
@@ -84,7 +84,7 @@ TEST_CASE(
         Operation operation;
         operation.seq = ++seq;
         const auto now = ddprun::Clock::now();
-        return std::make_shared<SomeWork>(seq, now + 60s, board.queue(operation, group, now));
+        return std::make_shared<SomeWork>(seq, now + 60s, board.queue(operation, board.claim(), group, now));
     };
     const auto mark_of = [&](const WorkState& state) { return memory->operations[state.seq()].waited.load(); };
 
@@ -118,7 +118,7 @@ TEST_CASE("an operation that ends late does not take back what the group has don
     const auto queue = [&](std::uint64_t seq) {
         Operation operation;
         operation.seq = seq;
-        return board.queue(operation, group, ddprun::Clock::now());
+        return board.queue(operation, board.claim(), group, ddprun::Clock::now());
     };
     const BoardTicket first = queue(1);
     const BoardTicket second = queue(2);

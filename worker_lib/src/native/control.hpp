@@ -43,6 +43,7 @@ inline constexpr std::size_t kInlineBytes = 8u << 10;
 /// One cache line holds all that peers look at of a small operation whose data is a number or two; what is only for
 /// large ones and for errors lies before it.
 struct Meeting {
+    static constexpr std::size_t kBesideNumber = 16;  ///< bytes of `data` in that line
     alignas(kSeparation) Announcement announcement;
     /// Which meeting of its owner lies here: with this word it becomes visible to the peers.
     alignas(64) std::atomic<std::uint64_t> number{0};
@@ -84,7 +85,7 @@ struct Control {
     /// On which the owner may run. Owner writes, before peers see this page.
     CoreSet cores{};
 };
-static_assert(offsetof(Meeting, data) + 2 * sizeof(double) <= offsetof(Meeting, number) + 64);
+static_assert(offsetof(Meeting, data) + Meeting::kBesideNumber <= offsetof(Meeting, number) + 64);
 // Peers of another build read this memory: whoever changes the layout counts up kProtocolVersion.
 static_assert(sizeof(Announcement) == 56 && sizeof(Meeting) == 8320 && offsetof(Control, meetings) == 640);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);

@@ -85,14 +85,16 @@ std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd liste
 
 /// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened.
 /// GroupImpl has one thread at a time call open() and submit(), so that nothing comes in between.
-void NativeBackend::open(const Operation& operation) {
-    if (!is_one_shot(topology_, operation)) return;
+bool NativeBackend::open(const Operation& operation) noexcept {
+    if (!is_one_shot(topology_, operation)) return false;
     std::unique_lock running(running_, std::try_to_lock);
-    if (!running || failure_) return;
+    if (!running || failure_) return false;
     // Nobody else queues now, nor takes away while we hold running_.
     opened_alone_ = idle_.load(std::memory_order_relaxed);
-    if (!opened_alone_ && !can_open_behind_others(operation)) return;
-    if (node_.try_open(operation, {}, one_shot_data(topology_, operation))) opening_ = std::move(running);
+    if (!opened_alone_ && !can_open_behind_others(operation)) return false;
+    if (!node_.try_open(operation, {}, one_shot_data(topology_, operation))) return false;
+    opening_ = std::move(running);
+    return true;
 }
 
 /// The rest of it, if all peers have come.

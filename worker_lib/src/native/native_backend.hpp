@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/light_mutex.hpp"
 #include "worker_lib/src/native/arena.hpp"
 #include "worker_lib/src/native/collectives.hpp"
 #include "worker_lib/src/native/links.hpp"
@@ -27,7 +28,6 @@
 #include "worker_lib/src/native/native_work.hpp"
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p.hpp"
-#include "worker_lib/src/native/running_lock.hpp"
 #include "worker_lib/src/native/wake_choice.hpp"
 #include "worker_lib/src/native/watch.hpp"
 
@@ -55,7 +55,7 @@ public:
     ~NativeBackend() override;
 
     [[nodiscard]] Backend kind() const override { return Backend::Native; }
-    void open(const Operation& operation) override;
+    bool open(const Operation& operation) noexcept override;
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override;
     [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override;
     [[nodiscard]] Arena& arena() override { return arena_; }
@@ -113,11 +113,11 @@ private:
     Node node_;
     std::optional<Links> links_;
     std::optional<Watch> watch_;
-    RunningLock running_;           ///< taken before mutex_
+    LightMutex running_;           ///< taken before mutex_
     OperationScratch scratch_;      ///< who holds running_ only, as node_'s and links_'s operations
     std::optional<Error> failure_;  ///< who holds running_ only
     /// Of running_, from open() to submit() of an operation that is opened.
-    std::unique_lock<RunningLock> opening_;
+    std::unique_lock<LightMutex> opening_;
     bool opened_alone_ = false;  ///< that one, with no other in the queue
 
     std::mutex mutex_;

@@ -174,6 +174,7 @@ private:
     const int own_index_;
     const Waiter waiter_;
     std::uint64_t opened_ = 0;     ///< meetings
+    Identity opened_identity_;     ///< in the last of those
     std::uint64_t joined_ = 0;     ///< meetings, of those
     std::uint64_t room_ = kAhead;  ///< up to this meeting there is room for us, as far as we know
     std::uint64_t barriers_ = 0;   ///< at which we have arrived

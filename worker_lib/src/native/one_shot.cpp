@@ -23,7 +23,10 @@ void reduce_all(const Team& team, const Operation& operation) {
     const Reduction& reduction = lookup(operation.buffer.dtype, operation.reduce_op);
     auto& sources = team.scratch.sources;
     sources.clear();
-    for (int i = 0; i < node.size(); ++i) sources.push_back(node.data(i));
+    // Not what we have announced ourselves: it may be on its way to the peers still, and reading it would wait for
+    // that.
+    for (int i = 0; i < node.size(); ++i)
+        sources.push_back(i == node.own_index() ? operation.buffer.data : node.data(i));
     const double scale = operation.reduce_op == ReduceOp::Avg ? 1.0 / node.size() : 1.0;
     void* const result = operation.result().data;
     reduction.reduce_into(sources.data(), sources.size(), count, scale, &result, 1);

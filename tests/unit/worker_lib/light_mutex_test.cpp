@@ -1,0 +1,79 @@
+#include "worker_lib/src/light_mutex.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/catch.hpp"
+
+using ddp::detail::LightMutex;
+
+namespace {
+
+/// Of a thread of this process: whether it sleeps.
+bool sleeps(pid_t thread) {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const auto end_of_name = text.rfind(')');
+    return end_of_name != std::string::npos && text.substr(end_of_name, 3) == ") S";
+}
+
+}  // namespace
+
+TEST_CASE("who sleeps until a light mutex is free is woken", "[native][unit]") {
+    LightMutex mutex;
+    for (int round = 0; round < 20; ++round) {
+        mutex.lock();
+        std::atomic<pid_t> waiter{0};
+        std::thread thread([&] {
+            waiter = ::gettid();
+            const std::lock_guard lock(mutex);
+        });
+        while (waiter == 0 || !sleeps(waiter)) std::this_thread::yield();
+        mutex.unlock();
+        thread.join();  // for ever, until ctest ends it, if nobody wakes it
+    }
+}
+
+TEST_CASE("one thread at a time holds a light mutex", "[native][unit]") {
+    LightMutex mutex;
+    constexpr int kThreads = 4;
+    constexpr int kRounds = 20'000;
+    int plain = 0;  // what two threads at once would lose counts of
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+        threads.emplace_back([&] {
+            for (int round = 0; round < kRounds; ++round) {
+                const std::lock_guard lock(mutex);
+                ++plain;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(plain == kThreads * kRounds);
+}
+
+TEST_CASE("who holds a light mutex fails to lock it once more, and others succeed only after", "[native][unit]") {
+    LightMutex mutex;
+    const auto others_try = [&] {
+        bool got = false;
+        std::thread([&] {
+            got = mutex.try_lock();
+            if (got) mutex.unlock();
+        }).join();
+        return got;
+    };
+    REQUIRE(mutex.try_lock());
+    CHECK_FALSE(mutex.try_lock());
+    CHECK_FALSE(others_try());
+    mutex.unlock();
+    CHECK(others_try());
+    CHECK(mutex.try_lock());
+    mutex.unlock();
+}

@@ -1,0 +1,37 @@
+#include "worker_lib/src/light_mutex.hpp"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace ddp::detail {
+
+namespace {
+
+long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
+
+}  // namespace
+
+bool LightMutex::waiters_fence_for_all() {
+    static const bool can = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+    return can;
+}
+
+void LightMutex::wait_and_lock() {
+    waiting_.fetch_add(1, std::memory_order_seq_cst);
+    if (fences_for_us_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    while (!try_lock()) {
+        const std::uintptr_t holder = holder_.load(std::memory_order_seq_cst);
+        if (holder != 0) holder_.wait(holder, std::memory_order_relaxed);
+    }
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void LightMutex::wake() {
+    // What notify_all() looks at is no word of ours: that a waiter has come, and has seen us hold it, must not be
+    // overlooked there either.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    holder_.notify_all();
+}
+
+}  // namespace ddp::detail
