@@ -55,6 +55,23 @@ TEST_CASE("an operation gives what those before it have left in its buffer, what
     for (const auto& values : results) CHECK(values == std::vector<float>(count, 10.0f));
 }
 
+TEST_CASE("whoever writes into the input of a small operation in flight gets what its peers get", "[native][unit]") {
+    std::promise<void> written;
+    const auto sums = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        float in = 1;
+        float out = 0;
+        if (context.rank() == 1) written.get_future().wait();
+        Work work = context.world().all_reduce(buffer(in), buffer(out), ReduceOp::Sum);
+        if (context.rank() == 0) {
+            in = 100;  // what peers get of it has been announced
+            written.set_value();
+        }
+        work.wait();
+        return out;
+    });
+    CHECK(sums == std::vector<float>{2, 2});
+}
+
 TEST_CASE("a dropped handle changes nothing", "[native][unit]") {
     const auto results = run_ranks({.ranks_per_node = {3}}, [](Context& context) {
         std::vector<int> values(10, 1);

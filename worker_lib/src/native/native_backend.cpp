@@ -102,7 +102,7 @@ bool NativeBackend::finish_opened(const Operation& operation) {
     if (!node_.try_join()) return false;
     node_.begin(operation);
     const UsualFloats floats;
-    finish_one_shot(team(), operation);
+    finish_one_shot(team(), operation, OwnData::kBuffer);
     node_.done(operation);
     return true;
 }
@@ -164,7 +164,7 @@ void NativeBackend::perform(const Job& job) {
             if (!job.opened) node_.open(operation, {}, one_shot_data(topology_, operation));
             node_.join(operation);
             const UsualFloats floats;
-            finish_one_shot(team(), operation);
+            finish_one_shot(team(), operation, OwnData::kAnnounced);
         } else {
             const UsualFloats floats;
             run_collective(team(), operation, own);

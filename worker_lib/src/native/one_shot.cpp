@@ -16,17 +16,15 @@ void copy(const Buffer& to, std::size_t offset, const std::byte* from, std::size
 }
 
 /// In rank order and rounded once, as large ones are: the same bits. Every rank adds up everything.
-void reduce_all(const Team& team, const Operation& operation) {
+void reduce_all(const Team& team, const Operation& operation, OwnData own) {
     const Node& node = team.node;
     const std::size_t count = operation.buffer.count;
     if (count == 0) return;
     const Reduction& reduction = lookup(operation.buffer.dtype, operation.reduce_op);
     auto& sources = team.scratch.sources;
     sources.clear();
-    // Not what we have announced ourselves: it may be on its way to the peers still, and reading it would wait for
-    // that.
-    for (int i = 0; i < node.size(); ++i)
-        sources.push_back(i == node.own_index() ? operation.buffer.data : node.data(i));
+    for (int i = 0; i < node.size(); ++i) sources.push_back(node.data(i));
+    if (own == OwnData::kBuffer) sources[static_cast<std::size_t>(node.own_index())] = operation.buffer.data;
     const double scale = operation.reduce_op == ReduceOp::Avg ? 1.0 / node.size() : 1.0;
     void* const result = operation.result().data;
     reduction.reduce_into(sources.data(), sources.size(), count, scale, &result, 1);
@@ -65,11 +63,11 @@ std::span<const std::byte> one_shot_data(const Topology& topology, const Operati
     return {static_cast<const std::byte*>(operation.buffer.data), operation.buffer.bytes()};
 }
 
-void finish_one_shot(const Team& team, const Operation& operation) {
+void finish_one_shot(const Team& team, const Operation& operation, OwnData own) {
     switch (operation.kind) {
-        case OpKind::kAllReduce: reduce_all(team, operation); break;
+        case OpKind::kAllReduce: reduce_all(team, operation, own); break;
         case OpKind::kReduce:
-            if (operation.root == own_rank(team.topology)) reduce_all(team, operation);
+            if (operation.root == own_rank(team.topology)) reduce_all(team, operation, own);
             break;
         case OpKind::kBroadcast: take_root_s(team, operation); break;
         case OpKind::kAllGather: gather_all(team, operation); break;

@@ -3,6 +3,7 @@
 // from the others' (after Node::join). One message each way and no barrier: whoever has opened need not be there any
 // more when the others finish. The first step waits for nobody, so the caller's thread takes it itself.
 
+#include <cstdint>
 #include <span>
 
 #include "worker_lib/src/native/collectives.hpp"
@@ -15,7 +16,11 @@ namespace ddp::detail {
 /// What this rank puts beside its announcement.
 [[nodiscard]] std::span<const std::byte> one_shot_data(const Topology& topology, const Operation& operation);
 
+/// What this rank adds up for itself. They are the same unless the caller has written into its buffer since; what the
+/// peers see may be on its way to them still in the call that announced it, and reading it would wait for that.
+enum class OwnData : std::uint8_t { kBuffer, kAnnounced };
+
 /// The rest, after Node::open() with that data and Node::join().
-void finish_one_shot(const Team& team, const Operation& operation);
+void finish_one_shot(const Team& team, const Operation& operation, OwnData own);
 
 }  // namespace ddp::detail
