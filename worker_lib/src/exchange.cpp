@@ -25,14 +25,6 @@ std::string rank_key(const GroupSpec& spec, std::string_view topic, int rank) {
     return group_key(spec, fmt::format("{}/{}", topic, rank));
 }
 
-/// Ranks meet in rounds: init_rounds.hpp.
-std::string again_in_words(const GroupSpec& spec) {
-    return fmt::format(
-        " This is initialisation number {} as rank {}: have the others made as many, has another process "
-        "the same RANK, or did a job before use this store?",
-        spec.init, spec.rank);
-}
-
 /// Throws what the group knows that the store does not. Who finds out that a rank is gone leaves word for the others:
 /// on its node, or as the leader of one, it alone may know.
 void look_for_trouble(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
@@ -117,18 +109,17 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
         }
     }
     if (absent.empty()) return values;
-    report_absent(spec, absent, call);
+    report_absent(spec, absent,
+                  call.empty() ? "say where they are. All had come before: have they ended, or lost the store?"
+                               : fmt::format("call {}, too. All ranks of the group call it", call));
 }
 
-void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view call) {
+void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view wanted) {
     const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
-    const std::string wanted = call.empty() ? "join. Did they start, and do they reach the store?"
-                                            : fmt::format("call {}, too. All ranks of the group call it", call);
-    throw Error(
-        ErrorCode::Timeout,
-        fmt::format("group '{}': {} waited {:g} s for {} of {} to {}{}", spec.name, name_rank(spec, spec.rank), seconds,
-                    name_ranks(spec, absent), spec.members.size(), wanted, spec.init > 1 ? again_in_words(spec) : ""),
-        absent);
+    throw Error(ErrorCode::Timeout,
+                fmt::format("group '{}': {} waited {:g} s for {} of {} to {}", spec.name, name_rank(spec, spec.rank),
+                            seconds, name_ranks(spec, absent), spec.members.size(), wanted),
+                absent);
 }
 
 void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call) {

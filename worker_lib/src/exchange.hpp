@@ -20,12 +20,13 @@ void publish(const GroupSpec& spec, std::string_view topic, std::string_view val
 /// at most. Throws Error{Timeout} that names all ranks that did not publish.
 /// backend   of a group that is connected already, whose ranks make a call together: then Error{PeerLost} as soon as
 ///           one of them knows of a rank that will never come, and Error{Aborted} when the group is aborted
-/// call      "split 'evaluation'": what errors say that the absent did not call; empty: they did not join
+/// call      "split 'evaluation'": what errors say that the absent did not call; empty: say where they are
 [[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value,
                                                 const BackendImpl* backend = nullptr, std::string_view call = {});
 
-/// What exchange() throws when its time is over.
-[[noreturn]] void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view call = {});
+/// Throws what exchange() does when its time is over.
+/// wanted   what the absent did not do: "join. Did they start?"
+[[noreturn]] void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view wanted);
 
 /// Throws Error{Aborted} if the group has been aborted, here or by a peer. `call` cannot run then.
 void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::string_view call);

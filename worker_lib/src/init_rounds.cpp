@@ -13,11 +13,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.hpp"
@@ -45,15 +47,13 @@ public:
     explicit Rounds(const GroupSpec& world)
         : world_(world),
           self_(fmt::format("{} host {}, pid {}", ddprun::random_id(), hostname(), ::getpid())),
-          deadline_(ddprun::Clock::now() + world.init_timeout),
-          absent_(others(world)) {}
+          deadline_(ddprun::Clock::now() + world.init_timeout) {}
 
     [[nodiscard]] std::int64_t meet() {
-        const auto decided = world_.store->try_get(key("decided"), milliseconds(0));
-        for (std::int64_t round = decided ? std::stoll(*decided) + 1 : 1;; ++round) {
+        for (std::int64_t round = first_open();; ++round) {
             if (!come(round)) continue;
+            if (first_ == 0) first_ = round;
             if (outcome_of(round).starts_with(kMet)) return round;
-            note_absent(round);
             if (ddprun::Clock::now() >= deadline_) report(round);
         }
     }
@@ -69,6 +69,20 @@ private:
         return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(deadline_ - ddprun::Clock::now()));
     }
 
+    /// About which nothing is decided, as far as is known.
+    [[nodiscard]] std::int64_t first_open() const {
+        const auto decided = world_.store->try_get(key("decided"), milliseconds(0));
+        if (!decided) return 1;
+        std::int64_t round = 0;
+        const char* const end = decided->data() + decided->size();
+        if (std::from_chars(decided->data(), end, round).ptr == end && round > 0) return round + 1;
+        throw Error(
+            ErrorCode::Environment,
+            fmt::format("group '{}': {} finds '{}' in the store under '{}', where only ddp writes numbers. Keep "
+                        "keys that begin with 'ddp/' for it",
+                        world_.name, name_self(world_), *decided, key("decided")));
+    }
+
     /// Counted once for a rank. False: not by us. A process that was ended, or an attempt that lost the store, may or
     /// may not have been counted, and will not say that it is ready: who comes in its place closes the round.
     [[nodiscard]] bool come(std::int64_t round) {
@@ -76,10 +90,13 @@ private:
         if (first == self_) return true;
         const bool was_open = settle(round, kClosed).ends_with(self_);
         if (!was_open || ++doubles_ == 1) return false;
+        const bool same_process = place_in(self_) == place_in(first);
         throw Error(ErrorCode::Environment,
-                    fmt::format("group '{}': {} ({}) finds {} in its place, again and again: two processes have the "
-                                "same RANK. Give each its own",
-                                world_.name, name_self(world_), place_in(self_), place_in(first)));
+                    fmt::format("group '{}': {} ({}) finds {} in its place, again and again: {}", world_.name,
+                                name_self(world_), place_in(self_), place_in(first),
+                                same_process ? "two threads of this process make a Context at once. Have them do so "
+                                               "one after the other"
+                                             : "two processes have the same RANK. Give each its own"));
     }
 
     /// Waits for it. Whoever is late closes the round, unless all have met by then.
@@ -95,22 +112,38 @@ private:
         return outcome ? *outcome : settle(round, kClosed);
     }
 
-    /// What stands there first counts.
+    /// What stands there first counts. Whoever closed it may have ended before it told those who wait.
     [[nodiscard]] std::string settle(std::int64_t round, std::string_view what) {
         std::string outcome = world_.store->set_once(key(round, "outcome"), fmt::format("{} {}", what, self_));
-        if (!outcome.ends_with(self_)) return outcome;
-        world_.store->set(key(round, "full"), "yes");
-        world_.store->set(key("decided"), std::to_string(round));
+        const bool ours = outcome.ends_with(self_);
+        if (ours || outcome.starts_with(kClosed)) world_.store->set(key(round, "full"), "yes");
+        if (ours) world_.store->set(key("decided"), std::to_string(round));
         return outcome;
     }
 
-    /// Who gave up before we did has come to an earlier round, and is not the one for whom all waited.
-    void note_absent(std::int64_t round) {
-        std::vector<int> now = without(round, "came");
-        if (now.empty()) now = without(round, "ready");
-        std::vector<int> still;
-        std::ranges::set_intersection(absent_, now, std::back_inserter(still));
-        if (!now.empty()) absent_ = still.empty() ? now : still;
+    /// Who gave up before we did has come to our first round or, if it began after us, is here still: ranks wait
+    /// equally long. So two looks are enough, and only for whoever gives up: a thousand ranks look at a thousand keys
+    /// each.
+    [[noreturn]] void report(std::int64_t last) const {
+        std::vector<int> absent = absent_from(last);
+        if (first_ != last) {
+            const std::vector<int> earlier = absent_from(first_);
+            std::vector<int> always;
+            std::ranges::set_intersection(absent, earlier, std::back_inserter(always));
+            if (!always.empty()) absent = std::move(always);
+        }
+        if (!absent.empty()) report_absent(world_, absent, "join. Did they start, and do they reach the store?");
+        throw Error(ErrorCode::Timeout,
+                    fmt::format("group '{}': {} waited {:g} s for all {} ranks to join, and the last of them came too "
+                                "late. Have all try again, or give InitOptions a longer init_timeout",
+                                world_.name, name_self(world_),
+                                std::chrono::duration<double>(world_.init_timeout).count(), world_.world_size));
+    }
+
+    /// Who has not come, or if all have, who has not seen that.
+    [[nodiscard]] std::vector<int> absent_from(std::int64_t round) const {
+        std::vector<int> ranks = without(round, "came");
+        return ranks.empty() ? without(round, "ready") : ranks;
     }
 
     /// The other ranks of which there is no such key.
@@ -124,19 +157,13 @@ private:
         return ranks;
     }
 
-    [[noreturn]] void report(std::int64_t round) const {
-        GroupSpec spec = world_;
-        spec.init = round;
-        report_absent(spec, absent_);
-    }
-
     [[nodiscard]] static std::string_view place_in(std::string_view self) { return self.substr(self.find(' ') + 1); }
 
     const GroupSpec& world_;
     const std::string self_;
     const ddprun::TimePoint deadline_;
-    std::vector<int> absent_;  ///< from all rounds so far, or from the last
-    int doubles_ = 0;          ///< rounds in which somebody else stood in our place
+    std::int64_t first_ = 0;  ///< round to which we have come
+    int doubles_ = 0;         ///< rounds in which somebody else stood in our place
 };
 
 }  // namespace

@@ -4,6 +4,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 namespace ddp::detail {
 
 namespace {
@@ -12,17 +15,23 @@ long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); 
 
 }  // namespace
 
-bool LightMutex::waiters_fence_for_all() {
+bool LightMutex::waiters_can_fence() {
     static const bool can = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
     return can;
 }
 
 void LightMutex::wait_and_lock() {
     waiting_.fetch_add(1, std::memory_order_seq_cst);
-    if (fences_for_us_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    // A trainer may have forbidden itself such calls since: then we might be overlooked, and only doze.
+    const bool seen = !fences_for_us_ || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
     while (!try_lock()) {
         const std::uintptr_t holder = holder_.load(std::memory_order_seq_cst);
-        if (holder != 0) holder_.wait(holder, std::memory_order_relaxed);
+        if (holder == 0) continue;
+        if (seen) {
+            holder_.wait(holder, std::memory_order_relaxed);
+        } else {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
     waiting_.fetch_sub(1, std::memory_order_relaxed);
 }

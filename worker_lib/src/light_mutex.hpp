@@ -14,7 +14,9 @@ namespace ddp::detail {
 
 class LightMutex {
 public:
-    LightMutex() : fences_for_us_(waiters_fence_for_all()) {}
+    LightMutex() : LightMutex(waiters_can_fence()) {}
+    /// waiters_fence   false: unlock() has a fence of its own
+    explicit LightMutex(bool waiters_fence) : fences_for_us_(waiters_fence && waiters_can_fence()) {}
     LightMutex(const LightMutex&) = delete;
     LightMutex& operator=(const LightMutex&) = delete;
 
@@ -42,7 +44,7 @@ private:
         return reinterpret_cast<std::uintptr_t>(&here);
     }
     /// Whether the kernel lets a thread carry out fences in the others of its process.
-    static bool waiters_fence_for_all();
+    static bool waiters_can_fence();
     void wait_and_lock();
     void wake();
 

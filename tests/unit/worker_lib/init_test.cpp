@@ -119,6 +119,23 @@ TEST_CASE("who gives up when all have come, but not all have said that they are 
     CHECK(second.get() == "1");
 }
 
+TEST_CASE("who gives up in the moment in which the last rank comes blames nobody", "[context][unit]") {
+    const auto store = std::make_shared<WatchedStore>();
+    store->before = [&](std::string_view key, std::string_view) {
+        if (key.ends_with("/rounds/1/ready/1")) (void)store->get("closed", kPatience);
+    };
+    store->after = [&](std::string_view key, std::string_view) {
+        if (!key.ends_with("/rounds/1/outcome")) return;
+        store->set("closed", "yes");
+        (void)store->get("ddp/0/of-2/rounds/1/ready/1", kPatience);
+    };
+    const LocalWorld hasty{.ranks_per_node = {2}, .init_timeout = milliseconds(500)};
+    auto second = begin({.ranks_per_node = {2}}, store, 1);
+    CHECK_THAT(start(hasty, store, 0), Catch::Contains("for all 2 ranks to join, and the last of them came too late"));
+    CHECK(start({.ranks_per_node = {2}}, store, 0) == "1");
+    CHECK(second.get() == "1");
+}
+
 TEST_CASE("a rank whose process was ended while it waited is not counted for the one in its place", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {1, 1}};
@@ -131,17 +148,46 @@ TEST_CASE("a rank whose process was ended while it waited is not counted for the
     CHECK(first.get() == "1");
 }
 
-TEST_CASE("of two processes with the same RANK one is told so at once", "[context][unit]") {
+TEST_CASE("a round whose closer was ended before it told the others keeps nobody", "[context][unit]") {
+    const std::shared_ptr<Store> store = detail::make_local_store();
+    const LocalWorld world{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(20'000)};
+    (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 host a, pid 71");
+    (void)store->set_once("ddp/0/of-2/rounds/1/outcome", "closed 0123 host a, pid 71");
+    auto first = begin(world, store, 0);
+    (void)store->get("ddp/0/of-2/rounds/1/came/0", kPatience);
+    const auto began = std::chrono::steady_clock::now();
+    CHECK(start(world, store, 1) == "1");
+    CHECK(first.get() == "1");
+    CHECK(std::chrono::steady_clock::now() - began < milliseconds(10'000));
+}
+
+TEST_CASE("what a stranger has written where the rounds are counted is told", "[context][unit]") {
+    const std::shared_ptr<Store> store = detail::make_local_store();
+    store->set("ddp/0/of-1/rounds/decided", "soon");
+    const std::string text = start(LocalWorld{.ranks_per_node = {1}}, store, 0);
+    CHECK_THAT(text, Catch::Contains("finds 'soon' in the store under 'ddp/0/of-1/rounds/decided'"));
+}
+
+TEST_CASE("of two who come as the same rank one is told so at once", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(2'000)};
     auto one = begin(world, store, 1);
     auto other = begin(world, store, 1);
     const std::vector<std::string> texts{one.get(), other.get()};
     const auto is_told = [](const std::string& text) {
-        return text.find("two processes have the same RANK") != std::string::npos;
+        return text.find("two threads of this process make a Context at once") != std::string::npos;
     };
     CHECK(std::ranges::count_if(texts, is_told) == 1);
     for (const std::string& text : texts) CHECK_THAT(text, Catch::StartsWith(is_told(text) ? "failed: " : "late: "));
+}
+
+TEST_CASE("of two processes with the same RANK each is named by its place", "[context][unit]") {
+    const std::shared_ptr<Store> store = detail::make_local_store();
+    for (const char* const round : {"1", "2"})
+        (void)store->set_once(std::string("ddp/0/of-2/rounds/") + round + "/came/1", "0123 host a, pid 71");
+    const std::string text = start(LocalWorld{.ranks_per_node = {1, 1}}, store, 1);
+    CHECK_THAT(text, Catch::Contains("finds host a, pid 71 in its place") &&
+                         Catch::Contains("two processes have the same RANK. Give each its own"));
 }
 
 TEST_CASE("worlds of other sizes follow each other over one store, though some ranks are new", "[context][unit]") {

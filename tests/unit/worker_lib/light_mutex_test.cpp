@@ -27,7 +27,7 @@ bool sleeps(pid_t thread) {
 }  // namespace
 
 TEST_CASE("who sleeps until a light mutex is free is woken", "[native][unit]") {
-    LightMutex mutex;
+    LightMutex mutex(GENERATE(true, false));  // whether waiters fence
     for (int round = 0; round < 20; ++round) {
         mutex.lock();
         std::atomic<pid_t> waiter{0};
@@ -42,7 +42,7 @@ TEST_CASE("who sleeps until a light mutex is free is woken", "[native][unit]") {
 }
 
 TEST_CASE("one thread at a time holds a light mutex", "[native][unit]") {
-    LightMutex mutex;
+    LightMutex mutex(GENERATE(true, false));  // whether waiters fence
     constexpr int kThreads = 4;
     constexpr int kRounds = 20'000;
     int plain = 0;  // what two threads at once would lose counts of
@@ -60,7 +60,7 @@ TEST_CASE("one thread at a time holds a light mutex", "[native][unit]") {
 }
 
 TEST_CASE("who holds a light mutex fails to lock it once more, and others succeed only after", "[native][unit]") {
-    LightMutex mutex;
+    LightMutex mutex(GENERATE(true, false));  // whether waiters fence
     const auto others_try = [&] {
         bool got = false;
         std::thread([&] {
