@@ -1,7 +1,13 @@
 #include "rendezvous/coordinator/stall_rewind.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace ddprun::coordinator {
@@ -11,6 +17,9 @@ using std::chrono::nanoseconds;
 
 /// So long before the deadline nothing that came of it has happened, although not all boards are read at one moment.
 constexpr nanoseconds kBefore = std::chrono::milliseconds(100);
+
+/// So many operations that failed by a deadline are judged, each on a copy of all boards.
+constexpr int kMaxJudged = 16;
 
 using Since = std::optional<nanoseconds>;
 
@@ -56,23 +65,46 @@ void turn_back(BoardView& view, nanoseconds by) {
 }
 
 struct Timeout {
-    BoardOperation* operation = nullptr;
+    std::size_t board = 0;      ///< its place in the list
+    std::size_t operation = 0;  ///< the same, on that board
     nanoseconds ended_ago{0};
     nanoseconds lasted{0};
 };
 
-/// The first one: what failed later failed of that.
-Timeout first_timeout(std::vector<RankBoard>& boards, nanoseconds recent) {
-    Timeout first;
-    for (RankBoard& board : boards) {
-        for (BoardOperation& operation : board.view.operations) {
+/// In the order in which they passed.
+std::vector<Timeout> timeouts(const std::vector<RankBoard>& boards, nanoseconds recent) {
+    std::vector<Timeout> found;
+    for (std::size_t board = 0; board < boards.size(); ++board) {
+        const std::vector<BoardOperation>& operations = boards[board].view.operations;
+        for (std::size_t i = 0; i < operations.size(); ++i) {
+            const BoardOperation& operation = operations[i];
             if (!operation.timed_out || !operation.ended_ago || *operation.ended_ago > recent) continue;
-            if (first.operation != nullptr && *operation.ended_ago <= first.ended_ago) continue;
             const nanoseconds began = operation.started_ago.value_or(operation.queued_ago);
-            first = {&operation, *operation.ended_ago, began - *operation.ended_ago};
+            if (began > *operation.ended_ago)
+                found.push_back({board, i, *operation.ended_ago, began - *operation.ended_ago});
         }
     }
-    return first;
+    std::ranges::stable_sort(found, std::greater(), &Timeout::ended_ago);
+    return found;
+}
+
+/// Group, number, and of a send or receive whose: each rank counts its own.
+using Subject = std::tuple<std::string_view, std::uint64_t, std::uint64_t, int>;
+
+Subject subject(const RankBoard& board, const BoardOperation& operation) {
+    const auto index = static_cast<std::size_t>(operation.group);
+    const bool known = operation.group >= 0 && index < board.view.groups.size();
+    const std::string_view group = known ? std::string_view(board.view.groups[index].name) : std::string_view();
+    return {group, operation.seq, operation.p2p_seq, operation.p2p_seq != 0 ? number(board.rank) : -1};
+}
+
+StallVerdict judge_one(std::vector<RankBoard> boards, const Timeout& timeout) {
+    // Whether somebody waited or not: that it failed is enough to ask why.
+    BoardOperation& operation = boards[timeout.board].view.operations[timeout.operation];
+    operation.waited_ago = timeout.ended_ago + timeout.lasted;
+    operation.polled = false;
+    const nanoseconds before = std::min(kBefore, timeout.lasted / 4);
+    return judge(rewind(std::move(boards), timeout.ended_ago + before), timeout.lasted / 2);
 }
 
 }  // namespace
@@ -89,15 +121,17 @@ std::vector<RankBoard> rewind(std::vector<RankBoard> boards, nanoseconds by) {
     return boards;
 }
 
-StallVerdict judge_timeout(std::vector<RankBoard> boards, nanoseconds recent) {
-    const Timeout timeout = first_timeout(boards, std::min<nanoseconds>(recent, kRecentTimeout));
-    if (timeout.operation == nullptr || timeout.lasted <= nanoseconds(0)) return {};
-    // Whether somebody waited or not: that it failed is enough to ask why.
-    BoardOperation& operation = *timeout.operation;
-    operation.waited_ago = timeout.ended_ago + timeout.lasted;
-    operation.polled = false;
-    const nanoseconds before = std::min(kBefore, timeout.lasted / 4);
-    return judge(rewind(std::move(boards), timeout.ended_ago + before), timeout.lasted / 2);
+/// The first one that is news: what failed later failed of that.
+StallVerdict judge_timeout(const std::vector<RankBoard>& boards, nanoseconds recent, const IsNews& is_news) {
+    std::set<Subject> judged;  // a late peer's deadline of the same operation is no other one
+    for (const Timeout& timeout : timeouts(boards, std::min<nanoseconds>(recent, kRecentTimeout))) {
+        const RankBoard& board = boards[timeout.board];
+        if (judged.size() == kMaxJudged) break;
+        if (!judged.insert(subject(board, board.view.operations[timeout.operation])).second) continue;
+        StallVerdict verdict = judge_one(boards, timeout);
+        if (verdict.kind != StallKind::kNone && (!is_news || is_news(verdict))) return verdict;
+    }
+    return {};
 }
 
 }  // namespace ddprun::coordinator

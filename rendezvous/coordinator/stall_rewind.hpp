@@ -3,6 +3,7 @@
 // were late have come, and processes have ended: so the boards are turned back to the moment before. Pure.
 
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include "rendezvous/coordinator/stall.hpp"
@@ -13,10 +14,13 @@ namespace ddprun::coordinator {
 /// is in hand again. What a board has forgotten stays forgotten.
 [[nodiscard]] std::vector<RankBoard> rewind(std::vector<RankBoard> boards, std::chrono::nanoseconds by);
 
+/// Whether people are to have this verdict; asked of each in turn until it says yes.
+using IsNews = std::function<bool(const StallVerdict&)>;
+
 /// Who kept those waiting who were the first to fail by a deadline, in the last `recent`, or kRecentTimeout if that is
-/// less. `boards`: as in judge(), read at about the same time. kNone when nobody has failed so, or the boards do not
-/// tell.
-[[nodiscard]] StallVerdict judge_timeout(std::vector<RankBoard> boards,
-                                         std::chrono::nanoseconds recent = kRecentTimeout);
+/// less. Of the deadlines that passed then, the first counts of which the boards tell something that is news.
+/// `boards`: as in judge(), read at about the same time. kNone when nobody has failed so, or the boards do not tell.
+[[nodiscard]] StallVerdict judge_timeout(const std::vector<RankBoard>& boards,
+                                         std::chrono::nanoseconds recent = kRecentTimeout, const IsNews& is_news = {});
 
 }  // namespace ddprun::coordinator

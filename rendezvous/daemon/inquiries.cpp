@@ -116,7 +116,7 @@ void Inquiries::forget_older_generations(Generation now) {
     reminder_.reset();
     quiet_until_ = timeouts_asked_at_ = {};
     timeout_waits_ = false;
-    told_timeout_.reset();
+    told_timeouts_.clear();
     failed_.reset();
     pause_ = kPause;
 }
@@ -205,7 +205,7 @@ bool Inquiries::is_open(InspectorId inspector) const {
 }
 
 void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions) {
-    if (inquiry.after_failure) return conclude_failure(state, inquiry, actions);
+    if (inquiry.after_failure) return conclude_failure(state, inquiry, now, actions);
     const bool current = inquiry.generation == state.group.generation;
     StallVerdict verdict;
     if (inquiry.whole && current) verdict = judge(boards_of(state, inquiry), inquiry.patience);
@@ -240,9 +240,10 @@ std::vector<RankBoard> Inquiries::boards_of(const State& state, const Inquiry& i
 }
 
 /// A job that ends of it has the line in its verdict, one that goes on is told by a notice.
-void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, InquiryActions& actions) {
+void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions) {
     const bool current = inquiry.generation == state.group.generation;
     const std::vector<RankBoard> boards = boards_of(state, inquiry);
+    if (current && state.phase == Phase::kRunning) return tell_timeout(state, inquiry, boards, now, actions);
     if (current && state.phase == Phase::kStopping && state.cause.failure) {
         DeathVerdict death = judge_death(boards, *state.cause.failure);
         if (!death.text.empty()) {
@@ -251,17 +252,31 @@ void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, Inq
             return;
         }
     }
-    StallVerdict verdict = judge_timeout(boards, inquiry.recent);
-    const bool goes_on = current && state.phase == Phase::kRunning;
-    const std::pair subject{Culprit{verdict.kind, verdict.group, verdict.ranks},
-                            Occasion{verdict.seq, verdict.p2p_seq, verdict.waiter}};
-    if (goes_on && told_timeout_ == subject) verdict = {};  // a peer whose deadline came later
+    actions.push_back(JudgedFailure{inquiry.generation, judge_timeout(boards, inquiry.recent).text});
+}
+
+/// The boards were read up to kFailurePatience after they were asked for, this time and the time before: a deadline
+/// that passed in between is as old by then.
+void Inquiries::tell_timeout(const State& state, const Inquiry& inquiry, const std::vector<RankBoard>& boards,
+                             TimePoint now, InquiryActions& actions) {
+    const StallVerdict verdict =
+        judge_timeout(boards, inquiry.recent + kFailurePatience,
+                      [&](const StallVerdict& candidate) { return timeout_is_news(candidate, now); });
     actions.push_back(JudgedFailure{inquiry.generation, verdict.text});
-    if (!goes_on || verdict.kind == StallKind::kNone) return;
-    told_timeout_ = subject;
+    if (verdict.kind == StallKind::kNone) return;
     for (const auto& [id, member] : state.group.members) {
         if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
     }
+}
+
+/// Remembers it. Of one operation people hear once, though peers fail of it later, too; but a group that was made again
+/// under its name counts from one again.
+bool Inquiries::timeout_is_news(const StallVerdict& verdict, TimePoint now) {
+    std::erase_if(told_timeouts_, [&](const auto& entry) { return now >= entry.second + kQuiet; });
+    if (told_timeouts_.size() >= kMaxTold) told_timeouts_.clear();
+    const Culprit culprit{verdict.kind, verdict.group, verdict.ranks};
+    const Occasion occasion{verdict.seq, verdict.p2p_seq, verdict.waiter};
+    return told_timeouts_.insert_or_assign({culprit, occasion}, now).second;
 }
 
 /// Ranks that are stuck in different operations may wait for the same ones, and ranks that are late in every step are

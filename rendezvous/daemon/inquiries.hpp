@@ -94,7 +94,7 @@ private:
         std::vector<coordinator::RankBoard> boards;
         bool whole = true;                   ///< of all ranks
         bool after_failure = false;          ///< about a worker that has failed
-        std::chrono::nanoseconds recent{0};  ///< the same: deadlines of longer ago have been asked about
+        std::chrono::nanoseconds recent{0};  ///< the same: since the inquiry before it was asked
     };
 
     InquiryActions ask(const coordinator::State& state, Inquiry inquiry, std::optional<Rank> rank, int operations,
@@ -104,7 +104,11 @@ private:
     InquiryActions ask_about_failure(const coordinator::State& state, std::chrono::nanoseconds recent, TimePoint now);
     [[nodiscard]] bool failure_is_open() const;
     void conclude(const coordinator::State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions);
-    void conclude_failure(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions);
+    void conclude_failure(const coordinator::State& state, const Inquiry& inquiry, TimePoint now,
+                          InquiryActions& actions);
+    void tell_timeout(const coordinator::State& state, const Inquiry& inquiry,
+                      const std::vector<coordinator::RankBoard>& boards, TimePoint now, InquiryActions& actions);
+    [[nodiscard]] bool timeout_is_news(const coordinator::StallVerdict& verdict, TimePoint now);
     void answer(const coordinator::State& state, const Inquiry& inquiry, coordinator::StallVerdict verdict,
                 InquiryActions& actions) const;
     [[nodiscard]] bool is_news(const coordinator::StallVerdict& verdict, std::chrono::nanoseconds patience,
@@ -138,8 +142,8 @@ private:
     TimePoint quiet_until_{};        ///< no inquiry about a stall before
     bool timeout_waits_ = false;     ///< one that is to be asked about …
     TimePoint timeouts_asked_at_{};  ///< … a while after this: peers fail of the same deadline, too
-    std::optional<std::pair<Culprit, Occasion>> told_timeout_;  ///< the last
-    std::optional<Rank> failed_;                                ///< whose end was asked about last
+    std::map<std::pair<Culprit, Occasion>, TimePoint> told_timeouts_;  ///< … and when they were last met with
+    std::optional<Rank> failed_;                                       ///< whose end was asked about last
     std::chrono::nanoseconds pause_ = kPause;
     std::map<Culprit, Told> told_;
 };

@@ -62,6 +62,29 @@ TEST_CASE("no deadline, or one of long ago, is no matter", "[coordinator]") {
     CHECK(judge_timeout({old, On(1).world(2)}).kind == StallKind::kNone);
 }
 
+TEST_CASE("what has been told is passed over, whoever failed of it; the next deadline counts", "[coordinator]") {
+    On two = On(0).group("first", {{0, 3, 1}}).in("all_reduce", 22s).group("second", {{0, 3, 1}}).in("barrier", 21s);
+    On one = On(1).group("first", {{0, 3, 1}}).in("all_reduce", 22s).group("second", {{0, 3, 1}});
+    for (On* const here : {&two, &one}) {
+        for (BoardOperation& operation : here->board.view.operations) {
+            operation.ended_ago = operation.op == "barrier" ? 1s : here == &two ? 3s : 2s;
+            operation.failed = operation.timed_out = true;
+        }
+    }
+    const std::vector<RankBoard> boards{two, one, On(2).group("first", {{0, 3, 1}}).group("second", {{0, 3, 1}})};
+    CHECK(judge_timeout(boards).group == "first");
+    std::vector<std::string> asked;
+    const auto tell = [&](const StallVerdict& verdict) {
+        asked.push_back(verdict.group);
+        return verdict.group != "first";
+    };
+    CHECK(judge_timeout(boards, kRecentTimeout, tell).group == "second");
+    CHECK(asked == std::vector<std::string>{"first", "second"});
+    CHECK(judge_timeout(boards, 2500ms).group == "first");
+    CHECK(judge_timeout(boards, 500ms).kind == StallKind::kNone);
+    CHECK(judge_timeout(boards, kRecentTimeout, [](const StallVerdict&) { return false; }).kind == StallKind::kNone);
+}
+
 TEST_CASE("a board that is turned back loses what came later, and its groups count as then", "[coordinator]") {
     On here = On(0).world(2).done().done();
     here.board.view.operations[1].queued_ago = 10s;

@@ -1,6 +1,7 @@
 // What the daemon asks when a worker is stuck, has failed or was killed.
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -159,56 +160,85 @@ TEST_CASE("a failure by a deadline is judged at once and once, whatever else is 
     CHECK(to_agents<Notice>(end).size() == (goes_on ? 2 : 0));  // else it stands in the verdict
 }
 
+namespace {
+
+constexpr std::chrono::milliseconds kNot{-1};
+
+/// All but rank 3 failed of a barrier of the world, and of one of their other group, so long ago.
+std::string answer_timeouts(Inquiries& inquiries, const InquiryActions& asked, TimePoint now,
+                            std::chrono::milliseconds world_ago, std::chrono::milliseconds other_ago) {
+    const auto question = to_agents<ShowBoards>(asked);
+    REQUIRE(question.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
+        BoardView& view = one.board.view;
+        view.groups.push_back(view.groups[0]);
+        view.groups[1].name = "other";
+        const std::vector<BoardOperation> barrier = std::exchange(view.operations, {});
+        for (const auto& [group, ago] : {std::pair(0, world_ago), std::pair(1, other_ago)}) {
+            if (rank == 3 || ago == kNot) continue;
+            BoardOperation& operation = view.operations.emplace_back(barrier[0]);
+            operation.id = static_cast<std::uint64_t>(group) + 1;
+            operation.group = group;
+            operation.started_ago = operation.waited_ago = operation.queued_ago = ago + 30s;
+            operation.ended_ago = ago;
+            operation.failed = operation.timed_out = true;
+        }
+        end = show(inquiries, running(), rank < 2 ? "a" : "b", one, now);
+    }
+    REQUIRE_FALSE(end.empty());
+    CHECK(to_agents<Notice>(end).empty() == std::get<JudgedFailure>(end[0]).text.empty());
+    return std::get<JudgedFailure>(end[0]).text;
+}
+
+Stalled over() {
+    Stalled over = stall();
+    over.timed_out = true;
+    return over;
+}
+
+}  // namespace
+
 TEST_CASE("a deadline that passes soon after another is told, too, and once", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
-    Stalled over = stall();
-    over.timed_out = true;
-    // What all but rank 3 have failed of, and when: the barrier of the world first, one of their other group later.
-    const auto answer_at = [&](TimePoint now, const InquiryActions& asked, auto... failed_ago) {
-        const auto question = to_agents<ShowBoards>(asked);
-        REQUIRE(question.size() == 2);
-        InquiryActions end;
-        for (int rank = 0; rank < 4; ++rank) {
-            ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
-            one.board.view.groups.push_back(one.board.view.groups[0]);
-            one.board.view.groups[1].name = "other";
-            std::vector<std::chrono::seconds> ago{failed_ago...};
-            for (std::size_t group = 0; rank != 3 && group < ago.size(); ++group) {
-                if (group == 1) one.board.view.operations.push_back(one.board.view.operations[0]);
-                BoardOperation& operation = one.board.view.operations[group];
-                operation.id = group + 1;
-                operation.group = static_cast<int>(group);
-                operation.queued_ago = ago[group] + 30s;
-                operation.started_ago = operation.waited_ago = operation.queued_ago;
-                operation.ended_ago = ago[group];
-                operation.failed = operation.timed_out = true;
-            }
-            end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
-        }
-        REQUIRE_FALSE(end.empty());
-        CHECK(to_agents<Notice>(end).empty() == std::get<JudgedFailure>(end[0]).text.empty());
-        return std::get<JudgedFailure>(end[0]).text;
-    };
-    const auto first = inquiries.stalled(state, "a", over, kStart);
-    CHECK_THAT(answer_at(kStart, first, 1s), Catch::StartsWith("LAGGING rank 3") && Catch::Contains("group 'world'"));
-    CHECK(inquiries.stalled(state, "b", over, kStart + 2s).empty());
+    const auto first = inquiries.stalled(state, "a", over(), kStart);
+    CHECK_THAT(answer_timeouts(inquiries, first, kStart, 1s, kNot),
+               Catch::StartsWith("LAGGING rank 3") && Contains("group 'world'"));
+    CHECK(inquiries.stalled(state, "b", over(), kStart + 2s).empty());
     CHECK(inquiries.tick(state, kStart + 4s).empty());
-    const bool another = GENERATE(true, false);
     const auto second = inquiries.tick(state, kStart + 6s);
-    if (!another) CHECK(answer_at(kStart + 6s, second, 4s).empty());  // a peer that began later
-    if (another)
-        CHECK_THAT(answer_at(kStart + 6s, second, 7s, 4s),
-                   Catch::StartsWith("LAGGING rank 3") && Catch::Contains("group 'other'"));
+    const auto [world_ago, other_ago] = GENERATE(table<std::chrono::milliseconds, std::chrono::milliseconds>({
+        {4s, kNot},     // a peer that began later
+        {7s, 4s},       // another operation …
+        {5s, 4s},       // … after a peer that began later has failed of the first
+        {kNot, 6500ms}  // … just after the boards were read
+    }));
+    CAPTURE(world_ago.count(), other_ago.count());
+    const std::string told = answer_timeouts(inquiries, second, kStart + 6s, world_ago, other_ago);
+    if (other_ago == kNot) CHECK(told.empty());
+    if (other_ago != kNot) CHECK_THAT(told, Catch::StartsWith("LAGGING rank 3") && Contains("group 'other'"));
     CHECK(inquiries.tick(state, kStart + 30s).empty());
+}
+
+TEST_CASE("however many deadlines pass, none is told twice", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto first = inquiries.stalled(state, "a", over(), kStart);
+    CHECK_FALSE(answer_timeouts(inquiries, first, kStart, 1s, kNot).empty());
+    const auto second = inquiries.stalled(state, "a", over(), kStart + 5s);
+    CHECK_FALSE(answer_timeouts(inquiries, second, kStart + 5s, 500ms, 200ms).empty());
+    const auto third = inquiries.stalled(state, "b", over(), kStart + 10s);
+    CHECK(answer_timeouts(inquiries, third, kStart + 10s, 5500ms, 5200ms).empty());
+    const auto again = inquiries.stalled(state, "a", over(), kStart + 5min);  // of a group that was made again
+    CHECK_THAT(answer_timeouts(inquiries, again, kStart + 5min, 1s, kNot), Contains("group 'world'"));
 }
 
 TEST_CASE("who does not show its boards does not keep a failure by a deadline from being concluded", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
-    Stalled over = stall();
-    over.timed_out = true;
-    (void)inquiries.stalled(state, "a", over, kStart);
+    (void)inquiries.stalled(state, "a", over(), kStart);
     CHECK(inquiries.tick(state, kStart + 900ms).empty());
     const InquiryActions end = inquiries.tick(state, kStart + 1s);
     REQUIRE(end.size() == 1);
