@@ -101,8 +101,9 @@ OomKill judge_oom(const OomCounts& before, const OomCounts& after) {
     return both(before.group, after.group) || both(before.machine, after.machine) ? OomKill::kNo : OomKill::kUnknown;
 }
 
-OomWatch::OomWatch(std::filesystem::path root)
+OomWatch::OomWatch(std::filesystem::path root, std::chrono::nanoseconds news)
     : root_(std::move(root)),
+      news_(news),
       membership_(text_of(root_ / "proc/self/cgroup")),
       at_start_(read_oom_counts(root_, membership_)),
       before_(at_start_),
@@ -125,7 +126,7 @@ OomKill OomWatch::one_was_killed() {
 /// A kill is counted before its victim's end is told, which comes when all its memory has been taken back: seconds
 /// later where that is tens of gigabytes, or where a GPU's driver lets go of it.
 void OomWatch::forget_old_kills(TimePoint now) {
-    if (now - looked_at_ < kNews) return;
+    if (now - looked_at_ < news_) return;
     looked_at_ = now;
     before_ = std::exchange(latest_, read_oom_counts(root_, membership_));
 }

@@ -32,18 +32,21 @@ struct OomCounts {
 /// it has ended: version 1 forgets it.
 class OomWatch {
 public:
+    /// A kill that was counted is news for so long, and for twice as long at most.
     static constexpr std::chrono::seconds kNews{30};
 
-    explicit OomWatch(std::filesystem::path root = "/");
+    explicit OomWatch(std::filesystem::path root = "/", std::chrono::nanoseconds news = kNews);
     /// A worker was killed by SIGKILL, or exited as a shell does whose program was. To be asked once of each, for each
     /// kill that the kernel has counted is of one process.
     [[nodiscard]] coordinator::OomKill one_was_killed();
-    /// To be called every kNews, or more often, for as long as workers run: kills of longer ago, of a data loader on
+    [[nodiscard]] std::chrono::nanoseconds news() const { return news_; }
+    /// To be called every news(), or more often, for as long as workers run: kills of longer ago, of a data loader on
     /// the first day, say little about one of today. They make it kMaybe, once each.
     void forget_old_kills(TimePoint now);
 
 private:
     std::filesystem::path root_;
+    std::chrono::nanoseconds news_;
     std::string membership_;
     OomCounts at_start_;  ///< what was known then, and the kills since of which we have told
     OomCounts before_;    ///< what is known of all kills that are no news

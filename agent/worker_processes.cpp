@@ -46,9 +46,10 @@ Result<Pipe> make_pipe() {
 
 void adopt_strays() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks)
+WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch)
     : io_(io),
       callbacks_(std::move(callbacks)),
+      oom_watch_(std::move(oom_watch)),
       child_changed_(io, SIGCHLD),
       sweep_timer_(io),
       spared_timer_(io),
@@ -198,9 +199,9 @@ void WorkerProcesses::watch_children() {
 /// Again and again, until nothing is left.
 void WorkerProcesses::forget_old_kills() {
     oom_watch_.forget_old_kills(Clock::now());
-    news_timer_.expires_after(OomWatch::kNews);
+    news_timer_.expires_after(oom_watch_.news());
     news_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
-        if (!error && !alive.expired()) forget_old_kills();
+        if (!error && !alive.expired() && !gone_) forget_old_kills();  // it may be queued already
     });
 }
 

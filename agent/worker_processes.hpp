@@ -44,7 +44,7 @@ public:
         std::function<void()> gone;  ///< once, after every `exited`: nothing is left
     };
 
-    WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks);
+    WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch = OomWatch());
     /// Kills what is left of the workers' groups; strays with a session of their own are for the guard then.
     ~WorkerProcesses();
     WorkerProcesses(const WorkerProcesses&) = delete;

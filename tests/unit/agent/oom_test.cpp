@@ -1,11 +1,19 @@
 // Whether the kernel killed a worker, from what a tree of files like its own says before and after.
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "agent/oom.hpp"
+#include "agent/worker_processes.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
+#include "tests/unit/agent/processes.hpp"
 
 using namespace ddprun::agent;
 using ddprun::coordinator::OomKill;
@@ -109,4 +117,46 @@ TEST_CASE("a kill elsewhere of long ago says nothing about one of today", "[agen
     root.write("proc/vmstat", "oom_kill 8\n");
     for (int minute = 0; minute < 3; ++minute) watch.forget_old_kills(start + minute * 1min);
     CHECK(watch.one_was_killed() == OomKill::kNo);
+}
+
+TEST_CASE("while workers run the kills of long ago are forgotten", "[agent]") {
+    using namespace std::chrono_literals;
+    const FakeRoot root;
+    root.write("proc/self/cgroup", kOwn);
+    root.write(kOwnEvents, events(1));
+    const bool short_period = GENERATE(true, false);
+    boost::asio::io_context io{1};
+    bool gone = false;
+    const agent_test::Mark mark;
+    WorkerProcesses processes(io, {[](auto...) {}, [&] { gone = true; }},
+                              OomWatch(root.path(), short_period ? 5ms : 1h));
+    WorkerSpec spec;
+    spec.argv = {agent_test::shapes(), "wait"};
+    spec.environment = {mark.assignment()};
+    REQUIRE(processes.start(std::move(spec)).has_value());
+    processes.all_started();
+    root.write(kOwnEvents, events(2));
+    constexpr int kHandlers = 20;  // most are the timer's, and two of those are enough
+    for (int i = 0; short_period && i < kHandlers; ++i) REQUIRE(io.run_one_for(20s) == 1);
+    ::kill(processes.pid(ddprun::LocalRank{0}), SIGKILL);
+    REQUIRE(agent_test::eventually([&] {
+        io.restart();
+        io.run_for(5ms);
+        return gone;
+    }));
+    CHECK(processes.oom(ddprun::LocalRank{0}) == (short_period ? OomKill::kMaybe : OomKill::kYes));
+}
+
+TEST_CASE("nothing is read for workers that are gone, though the timer had expired by then", "[agent]") {
+    using namespace std::chrono_literals;
+    const FakeRoot root;
+    boost::asio::io_context io{1};
+    bool gone = false;
+    boost::asio::steady_timer end(io, ddprun::Clock::now());  // it expires first, so its handler is called first
+    WorkerProcesses processes(io, {[](auto...) {}, [&] { gone = true; }}, OomWatch(root.path(), 1ms));
+    end.async_wait([&](const boost::system::error_code&) { processes.all_started(); });  // of none
+    std::this_thread::sleep_until(ddprun::Clock::now() + 10ms);  // both have expired when the loop first looks
+    for (int i = 0; i < 100 && !io.stopped(); ++i) io.run_one_for(50ms);
+    CHECK(gone);
+    CHECK(io.stopped());  // there is nothing to wait for
 }
