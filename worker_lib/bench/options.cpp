@@ -170,7 +170,8 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& op
         "  ddprun --nproc_per_node 4 ddp-bench --collective all\n"
         "Times are those of the slowest rank; algbw is size / time, busbw what the busiest link has carried. In the\n"
         "forms that end in _v rank r has r + 1 shares of the whole; their busbw is counted as that of equal parts.\n"
-        "With the NCCL backend times are rank 0's own, and results, which are in device memory, are not looked at.",
+        "With NCCL the calls of a row are queued and waited for together, as nccl-tests do, unless --rewrite is given;\n"
+        "else each is waited for.",
         "ddp-bench");
     Texts texts;
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
