@@ -3,8 +3,10 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl_group.hpp"
 #include "worker_lib/bench/measure.hpp"
+#include "worker_lib/bench/pattern.hpp"
 #include "worker_lib/bench/report.hpp"
 #include "worker_lib/bench/run.hpp"
+#include "worker_lib/src/native/half.hpp"
 #include "worker_lib/src/nccl/cuda_access.hpp"
 
 using namespace ddp;
@@ -113,4 +115,43 @@ TEST_CASE("ddp-bench counts what is wrong on any device", "[nccl][bench]") {
         return "";
     }) == "");
     CHECK(wrong == std::vector<std::size_t>{1, 1});
+}
+
+TEST_CASE("ddp-bench finds a call in place that does nothing, after one that did the same apart", "[nccl][bench]") {
+    FakeGroup ranks(3);
+    const auto collective =
+        GENERATE(Collective::kAllGather, Collective::kGather, Collective::kScatter, Collective::kAllGatherV,
+                 Collective::kGatherV, Collective::kScatterV, Collective::kReduceScatter, Collective::kBroadcast);
+    CAPTURE(name_of(collective));
+    std::atomic<std::size_t> wrong = 0;
+    CHECK(ranks.complaints([&](ProcessGroup& group) -> std::string {
+        Spy device(ranks, group.rank());
+        Memory memory(group, 256, false, &device);
+        Call call = some_call(group);
+        call.collective = collective;
+        call.count = 48;
+        if (has_out_of_place(collective) && measure(group, call, memory, quick()).wrong != 0) return "already apart";
+        group.barrier().wait();
+        ranks.gpu.loses_data = true;
+        call.in_place = true;
+        wrong += measure(group, call, memory, quick()).wrong;
+        return "";
+    }) == "");
+    CHECK(wrong > 0);
+}
+
+TEST_CASE("ddp-bench allows an average the rounding of each rank's share, and a sum none of that", "[nccl][bench]") {
+    const Call call{.count = 1, .dtype = DType::f16, .op = ReduceOp::Avg, .ranks = 8};
+    Call sum = call;
+    sum.op = ReduceOp::Sum;
+    // Element 0 of the ranks: 0 7 3 10 6 2 9 5.
+    const auto wrong = [](const Call& of, float value) {
+        detail::Half element = detail::to_half(value);
+        return count_wrong(of, {&element, 1, DType::f16, Device::Cpu});
+    };
+    CHECK(wrong(call, 5.25f) == 0);
+    CHECK(wrong(call, 5.25f + 4 * 0x1p-8f) == 0);  // units in the last place
+    CHECK(wrong(call, 5.25f + 12 * 0x1p-8f) == 1);
+    CHECK(wrong(sum, 42.0f) == 0);
+    CHECK(wrong(sum, 42.0f + 4 * 0x1p-5f) == 1);
 }

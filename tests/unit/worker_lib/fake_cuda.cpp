@@ -12,6 +12,13 @@ namespace {
 
 FakeGpu* the_fake = nullptr;
 thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+/// As the CUDA runtime does, "not yet" included.
+cudaError_t remembered(cudaError_t error) {
+    if (error != cudaSuccess) last_error = error;
+    return error;
+}
 
 }  // namespace
 
@@ -41,6 +48,7 @@ struct FakeCudaCalls {
     }
     static cudaError_t event_create(cudaEvent_t* event, unsigned) {
         const Lock lock(fake().mutex_);
+        if (fake().refuses_events) return remembered(cudaErrorMemoryAllocation);
         ++fake().counts_.events;
         *event = reinterpret_cast<cudaEvent_t>(new FakeEvent);
         return cudaSuccess;
@@ -53,7 +61,7 @@ struct FakeCudaCalls {
     static cudaError_t event_query(cudaEvent_t event) {
         const Lock lock(fake().mutex_);
         const auto task = real(event).recorded;
-        return task == nullptr || FakeGpu::settle(*task) ? cudaSuccess : cudaErrorNotReady;
+        return task == nullptr || FakeGpu::settle(*task) ? cudaSuccess : remembered(cudaErrorNotReady);
     }
     static cudaError_t event_destroy(cudaEvent_t event) {
         const Lock lock(fake().mutex_);
@@ -65,12 +73,14 @@ struct FakeCudaCalls {
         const Lock lock(fake().mutex_);
         ++fake().counts_.blocks;
         *memory = std::malloc(bytes);
+        fake().devices_of_blocks_[*memory] = current_device;
         std::memset(*memory, 0xAB, bytes);  // device memory starts as anything
         return cudaSuccess;
     }
     static cudaError_t free(void* memory) {
         const Lock lock(fake().mutex_);
         --fake().counts_.blocks;
+        if (fake().devices_of_blocks_[memory] != current_device) ++fake().counts_.frees_elsewhere;
         std::free(memory);
         return cudaSuccess;
     }
@@ -87,7 +97,13 @@ struct FakeCudaCalls {
     }
     static cudaError_t get_device_count(int* count) {
         *count = fake().devices;
-        return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+        return remembered(*count == 0 ? cudaErrorNoDevice : cudaSuccess);
+    }
+    static cudaError_t set_device(int device) {
+        const Lock lock(fake().mutex_);
+        if (fake().lost_devices.contains(device)) return remembered(cudaErrorDevicesUnavailable);
+        current_device = device;
+        return cudaSuccess;
     }
 };
 
@@ -117,7 +133,7 @@ detail::GpuApi FakeGpu::api(int nccl_version) const {
 void FakeGpu::fill(detail::CudaApi& cuda) {
     cuda.get_device_count = FakeCudaCalls::get_device_count;
     cuda.get_device = [](int* device) { return *device = current_device, cudaSuccess; };
-    cuda.set_device = [](int device) { return current_device = device, cudaSuccess; };
+    cuda.set_device = FakeCudaCalls::set_device;
     cuda.stream_create_with_flags = FakeCudaCalls::stream_create;
     cuda.stream_destroy = FakeCudaCalls::stream_destroy;
     cuda.stream_wait_event = FakeCudaCalls::stream_wait_event;
@@ -129,6 +145,7 @@ void FakeGpu::fill(detail::CudaApi& cuda) {
     cuda.free = FakeCudaCalls::free;
     cuda.memset_async = FakeCudaCalls::memset_async;
     cuda.memcpy_async = FakeCudaCalls::memcpy_async;
+    cuda.get_last_error = [] { return std::exchange(last_error, cudaSuccess); };
     cuda.get_error_string = [](cudaError_t error) {
         return error == cudaErrorNoDevice ? "none is installed" : "as scripted";
     };
@@ -159,7 +176,7 @@ bool FakeGpu::advance(cudaStream_t stream) {
 }
 
 FakeStream& FakeGpu::at(cudaStream_t stream) {
-    return stream == nullptr ? default_stream_ : *reinterpret_cast<FakeStream*>(stream);
+    return stream == nullptr ? default_streams_[current_device] : *reinterpret_cast<FakeStream*>(stream);
 }
 
 std::shared_ptr<FakeTask> FakeGpu::put(cudaStream_t stream, std::function<bool()> run) {

@@ -80,6 +80,9 @@ public:
     int good_calls = 0;                         ///< after so many more of them
     std::atomic<bool> never_takes_in = false;   ///< calls stay in progress, as a first message whose peer does not come
     std::set<int> frozen_ranks;                 ///< their collectives never end, not even by an abort
+    std::atomic<bool> loses_data = false;       ///< operations end, and write nothing
+    std::atomic<bool> refuses_events = false;   ///< there are no new ones
+    std::set<int> lost_devices;                 ///< which cannot be made current
 
     // What was asked.
     struct Counts {
@@ -87,6 +90,7 @@ public:
         int streams = 0, events = 0, blocks = 0;  ///< alive, without a test's own streams
         int open_groups = 0;                      ///< of calls, on all threads
         int launches = 0;                         ///< a group of calls is one
+        int frees_elsewhere = 0;                  ///< on a thread whose current device was another one
     };
     [[nodiscard]] Counts counts();
 
@@ -108,7 +112,7 @@ private:
     static void fill(detail::NcclApi& nccl);
     static Group& group_of_thread();
 
-    FakeStream& at(cudaStream_t stream);
+    FakeStream& at(cudaStream_t stream);  ///< null: the default stream of the calling thread's current device
     std::shared_ptr<FakeTask> put(cudaStream_t stream, std::function<bool()> run);
     static bool settle(FakeTask& task);
     ncclResult_t call(FakeComm& comm, cudaStream_t stream, const FakeCall& call, FakeCollective::Place place);
@@ -121,7 +125,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    FakeStream default_stream_;
+    std::map<int, FakeStream> default_streams_;  // by device
+    std::map<void*, int> devices_of_blocks_;
     std::vector<std::unique_ptr<FakeStream>> own_streams_;
     std::vector<std::unique_ptr<FakeComm>> comms_;                            // for good: tasks hold on to them
     std::map<std::string, std::set<int>> joined_;                             // ranks, by unique id

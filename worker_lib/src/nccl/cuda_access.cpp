@@ -38,7 +38,7 @@ public:
     }
 
     [[nodiscard]] bool passed() override {
-        const cudaError_t state = device_.cuda().event_query(mark_);
+        const cudaError_t state = query_event(device_.cuda(), mark_);
         if (state != cudaErrorNotReady) check_cuda(device_.cuda(), state, "cudaEventQuery");
         return state == cudaSuccess;
     }

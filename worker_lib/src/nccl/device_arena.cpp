@@ -62,7 +62,7 @@ void DeviceArena::fill_with_zeros(void* memory, std::size_t bytes) {
     if (state == cudaSuccess) state = cudaErrorNotReady;
     const auto limit = ddprun::Clock::now() + kPatience;
     for (Pauses pauses; state == cudaErrorNotReady && ddprun::Clock::now() < limit; pauses.pause()) {
-        state = cuda.event_query(filled);
+        state = query_event(cuda, filled);
     }
     device_->release(filled);
     check_cuda(cuda, state, fmt::format("zeroing {} bytes on CUDA device {}", bytes, device_->index()));

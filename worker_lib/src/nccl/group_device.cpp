@@ -10,6 +10,12 @@ void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what) {
     if (error != cudaSuccess) throw Error(ErrorCode::System, fmt::format("{}: {}", what, cuda.get_error_string(error)));
 }
 
+cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event) {
+    const cudaError_t state = cuda.event_query(event);
+    if (state == cudaErrorNotReady) (void)cuda.get_last_error();
+    return state;
+}
+
 DeviceScope::DeviceScope(const CudaApi& cuda, int device) : cuda_(cuda), device_(device), previous_(device) {
     check_cuda(cuda_, cuda_.get_device(&previous_), "cudaGetDevice");
     if (previous_ != device_) check_cuda(cuda_, cuda_.set_device(device_), fmt::format("cudaSetDevice({})", device_));

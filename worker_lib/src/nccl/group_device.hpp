@@ -13,6 +13,10 @@ namespace ddp::detail {
 /// Throws Error{System}: "what: CUDA's words".
 void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what);
 
+/// cudaEventQuery, without its "not yet" as this thread's last error: programs look for errors of their own kernels
+/// there.
+[[nodiscard]] cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event);
+
 /// Makes `device` the calling thread's current one for a while: the caller's choice is not ours to change.
 class DeviceScope {
 public:

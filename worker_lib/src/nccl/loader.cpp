@@ -102,6 +102,7 @@ CudaApi bind_cuda(Library& library) {
     library.bind(api.free, "cudaFree");
     library.bind(api.memset_async, "cudaMemsetAsync");
     library.bind(api.memcpy_async, "cudaMemcpyAsync");
+    library.bind(api.get_last_error, "cudaGetLastError");
     library.bind(api.get_error_string, "cudaGetErrorString");
     return api;
 }
@@ -118,7 +119,9 @@ Result<CudaApi> load_cuda() {
             continue;
         }
         int devices = 0;
-        if (api.get_device_count(&devices) != cudaErrorInsufficientDriver) return api;
+        const cudaError_t error = api.get_device_count(&devices);
+        if (error != cudaSuccess) (void)api.get_last_error();  // see count_devices()
+        if (error != cudaErrorInsufficientDriver) return api;
         if (!best) best = api;
     }
     if (best) return best;
@@ -154,8 +157,10 @@ Result<GpuApi> load_gpu_api() {
 Result<int> count_devices(const CudaApi& cuda) {
     int count = 0;
     const cudaError_t error = cuda.get_device_count(&count);
-    if (error != cudaSuccess)
+    if (error != cudaSuccess) {
+        (void)cuda.get_last_error();
         return Error{Errc::kNotFound, fmt::format("no CUDA device ({})", cuda.get_error_string(error))};
+    }
     if (count == 0) return Error{Errc::kNotFound, "no CUDA device"};
     return count;
 }

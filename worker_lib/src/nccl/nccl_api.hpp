@@ -60,6 +60,7 @@ struct CudaApi {
     cudaError_t (*memset_async)(void* memory, int value, std::size_t bytes, cudaStream_t stream) = nullptr;
     cudaError_t (*memcpy_async)(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                 cudaStream_t stream) = nullptr;
+    cudaError_t (*get_last_error)() = nullptr;
     const char* (*get_error_string)(cudaError_t error) = nullptr;
 };
 
@@ -80,7 +81,8 @@ inline constexpr int kOldestNccl = 21800;
 /// is too old.
 [[nodiscard]] ddprun::Result<GpuApi> load_gpu_api();
 
-/// CUDA devices here; an error with CUDA's own words when there is none.
+/// CUDA devices here; an error with CUDA's own words when there is none, of which the CUDA runtime forgets then: a
+/// program without GPUs has not asked.
 [[nodiscard]] ddprun::Result<int> count_devices(const CudaApi& cuda);
 
 }  // namespace ddp::detail
