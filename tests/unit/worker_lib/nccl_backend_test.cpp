@@ -2,6 +2,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl_group.hpp"
+#include "worker_lib/src/nccl/cuda_access.hpp"
 #include "worker_lib/src/nccl/meeting.hpp"
 #include "worker_lib/src/nccl/nccl_types.hpp"
 
@@ -21,6 +22,7 @@ void require_nothing_left(FakeGroup& group) {
     CHECK(counts.streams == 0);
     CHECK(counts.events == 0);
     CHECK(counts.blocks == 0);
+    CHECK(counts.frees_elsewhere == 0);
 }
 
 }  // namespace
@@ -205,4 +207,39 @@ TEST_CASE("nccl: communicators do not block, except in NCCL 2.26, which hangs so
     require_success(
         group.run([](int, BackendImpl& backend) { backend.submit(operation(OpKind::kBarrier, 1))->wait(); }));
     CHECK(group.gpu.counts().blocking_inits == (version == 22602 ? 2 : 0));
+}
+
+TEST_CASE("nccl: the default stream that waits is that of the group's device, whatever the caller's current one",
+          "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    group.gpu.frozen_ranks = {0};
+    const auto cuda = group.gpu.api().cuda;
+    REQUIRE(cuda.set_device(3) == cudaSuccess);
+    std::vector<float> values(3);
+    backend->submit(all_reduce(values, ReduceOp::Sum))->wait();
+    CHECK(group.gpu.advance(nullptr));
+    REQUIRE(cuda.set_device(0) == cudaSuccess);
+    CHECK_FALSE(group.gpu.advance(nullptr));
+}
+
+TEST_CASE("nccl: a group's memory is freed with its device as the current one", "[nccl]") {
+    FakeGroup group(2);
+    require_success(group.run([](int, BackendImpl& backend) { (void)backend.arena().allocate(10); }));
+    require_nothing_left(group);
+}
+
+TEST_CASE("nccl: what we ask CUDA leaves no error for the program to find", "[nccl]") {
+    FakeGroup group(1);
+    const auto cuda = group.gpu.api().cuda;
+    {
+        const auto device = detail::open_device(cuda, 0);
+        const auto gate = group.gpu.close_gate(static_cast<cudaStream_t>(device->stream().handle));
+        device->mark();
+        CHECK_FALSE(device->passed());
+        CHECK(cuda.get_last_error() == cudaSuccess);
+    }
+    group.gpu.devices = 0;
+    CHECK_FALSE(detail::count_devices(cuda).has_value());
+    CHECK(cuda.get_last_error() == cudaSuccess);
 }

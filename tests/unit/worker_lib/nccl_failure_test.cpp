@@ -132,6 +132,25 @@ TEST_CASE("nccl: an operation that NCCL will not launch fails, and the group wit
     CHECK(group.gpu.counts().aborts == 1);
 }
 
+TEST_CASE("nccl: what CUDA refuses before a launch fails the group, too: the peers have the operation", "[nccl]") {
+    const bool device_is_lost = GENERATE(false, true);
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    const auto cuda = group.gpu.api().cuda;
+    group.gpu.frozen_ranks = {0};
+    const auto first = backend->submit(operation(OpKind::kBarrier, 1, 1h));  // has the pool's last event
+    REQUIRE(cuda.set_device(3) == cudaSuccess);
+    device_is_lost ? void(group.gpu.lost_devices = {0}) : void(group.gpu.refuses_events = true);
+    const auto work = backend->submit(operation(OpKind::kBarrier, 2, 1h));
+    const Outcome outcome = outcome_of([&] { work->wait(); });
+    group.gpu.lost_devices.clear();
+    REQUIRE(cuda.set_device(0) == cudaSuccess);
+    CHECK(outcome.code == ErrorCode::System);
+    CHECK_THAT(outcome.text,
+               Contains("#2 barrier") && Contains(device_is_lost ? "cudaSetDevice(0): as" : "cudaEventCreate: as"));
+    CHECK(backend->failure().has_value());
+}
+
 TEST_CASE("nccl: an operation that a peer never calls fails at its deadline", "[nccl]") {
     FakeGroup group(2);
     std::promise<void> ended;
@@ -176,6 +195,33 @@ TEST_CASE("nccl: abort fails what is in flight, says why, and returns at once", 
     CHECK_THAT(outcome.text, Contains("#1 barrier") && Contains("node 3 is gone"));
     CHECK(outcome_of([&] { backend->submit(operation(OpKind::kBarrier, 2))->wait(); }).code == ErrorCode::Aborted);
     CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: abort ends a call that waits for its peers, though a callback waits for that call", "[nccl]") {
+    FakeGroup group(1);
+    const auto backend = group.backend(0);
+    const cudaStream_t stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(3);
+    auto wanted = all_reduce(values, ReduceOp::Sum, 1, 1h);
+    wanted.stream.handle = stream;
+    const auto first = backend->submit(ddp::detail::Operation(wanted));
+    std::atomic<bool> called_back = false;
+    std::promise<void> came_back;
+    first->then([&](const std::exception_ptr&) {
+        called_back = true;
+        (void)backend->submit(operation(OpKind::kBarrier, 3, 1h));
+        came_back.set_value();
+    });
+    group.gpu.never_takes_in = true;
+    auto second = std::async(std::launch::async, [&] { return backend->submit(operation(OpKind::kBarrier, 2, 40s)); });
+    REQUIRE(eventually([&] { return group.gpu.counts().launches == 2; }));
+    gate->store(true);
+    REQUIRE(eventually([&] { return called_back.load(); }));
+    backend->abort("enough");
+    CHECK(second.wait_for(10s) == std::future_status::ready);
+    came_back.get_future().wait();
+    CHECK(outcome_of([&] { second.get()->wait(); }).code == ErrorCode::Aborted);
 }
 
 TEST_CASE("nccl: abort without work in flight aborts the communicator too", "[nccl]") {

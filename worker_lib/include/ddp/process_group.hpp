@@ -61,6 +61,9 @@ public:
     // (its deadline has passed; the culprits are those who are late), PeerLost (a rank has ended, or its host is out of
     // reach), Aborted (abort(), or this group's end) or System. Then the group has failed, on all ranks; what is still
     // in flight ends with the same error, and the buffers of what failed hold no defined values.
+    //
+    // With NCCL a call may itself wait for its peers to make it too, until its deadline or abort(): the first one
+    // between two ranks connects them.
 
     /// Every rank ends with the reduction of all ranks' `inout`: those of each node in rank order, then the nodes in
     /// the order of their first ranks; f16 and bf16 are rounded once.

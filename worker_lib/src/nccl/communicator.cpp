@@ -79,7 +79,7 @@ std::optional<ncclResult_t> Communicator::call(const Call& function, TimePoint d
     {
         const std::lock_guard lock(inside_);
         const ncclComm_t comm = comm_;
-        if (comm == nullptr) return std::nullopt;
+        if (comm == nullptr || given_up_) return std::nullopt;
         result = function(comm);
     }
     return settle(result, deadline);
@@ -90,7 +90,7 @@ std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint 
     for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
         const std::lock_guard lock(inside_);
         const ncclComm_t comm = comm_;
-        if (comm == nullptr) return std::nullopt;
+        if (comm == nullptr || given_up_) return std::nullopt;
         if (const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &result); asked != ncclSuccess)
             return asked;
     }

@@ -36,10 +36,13 @@ public:
     Communicator& operator=(const Communicator&) = delete;
 
     /// Makes one call on the communicator and waits until NCCL has taken it in, that is: until its kernel is on the
-    /// stream. ncclInProgress: `deadline` passed first. Nothing: the communicator has been aborted, before or
-    /// meanwhile.
+    /// stream. ncclInProgress: `deadline` passed first. Nothing: the communicator has been given up or aborted, before
+    /// or meanwhile.
     using Call = std::function<ncclResult_t(ncclComm_t)>;
     [[nodiscard]] std::optional<ncclResult_t> call(const Call& function, ddprun::TimePoint deadline);
+
+    /// Lets call() come back at once, now and later: the communicator is to be aborted. Does not wait.
+    void give_up() { given_up_ = true; }
 
     /// An error that NCCL met in the background; ncclSuccess when there is none, or no communicator any more.
     [[nodiscard]] ncclResult_t async_error();
@@ -63,6 +66,7 @@ private:
     const NcclLimits limits_;
     std::mutex inside_;                       // held while a thread is in an NCCL call on comm_
     std::atomic<ncclComm_t> comm_ = nullptr;  // null from abort() or finish() on
+    std::atomic<bool> given_up_ = false;
 };
 
 }  // namespace ddp::detail

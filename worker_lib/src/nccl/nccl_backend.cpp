@@ -96,8 +96,11 @@ NcclBackend::~NcclBackend() {
     (void)communicator_->finish();  // does nothing after an abort
     device_->release(caller_done_);
     // cudaFree waits for all kernels of the device. If one never ends, the memory stays with the thread that tries.
-    (void)run_bounded([arena = std::move(arena_)]() mutable { arena.reset(); },
-                      ddprun::Clock::now() + limits_.abort_patience);
+    auto free = [arena = std::move(arena_), cuda = api_.cuda, device = device_->index()]() mutable {
+        (void)cuda.set_device(device);  // or cudaFree makes a context on device 0, the current one of a new thread
+        arena.reset();
+    };
+    (void)run_bounded(std::move(free), ddprun::Clock::now() + limits_.abort_patience);
 }
 
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
@@ -111,9 +114,10 @@ std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
 /// Puts the operation on the group's stream. An error fails the group, and the work with it, one of the arguments too:
 /// a non-blocking communicator keeps it, and refuses all that comes after.
 void NcclBackend::launch(NcclWork& work) {
-    const DeviceScope scope(api_.cuda, device_->index());
     std::optional<ncclResult_t> result;
     try {
+        const DeviceScope scope(api_.cuda, device_->index());
+        work.prepare();
         wait_for_caller(work);
         result = communicator_->call([&](ncclComm_t comm) { return start(work.task(), comm); }, work.deadline());
         const cudaError_t recorded = work.record_end(result == ncclSuccess);
@@ -122,7 +126,10 @@ void NcclBackend::launch(NcclWork& work) {
         return fail(work, error.code(), error.what());  // CUDA refused
     }
     if (!result || result == ncclSuccess) return;  // nothing: aborted meanwhile, and the watchdog has the reason
-    if (result == ncclInProgress) return fail(work, ErrorCode::Timeout, "NCCL had not launched it at its deadline");
+    if (result == ncclInProgress) {
+        return fail(work, ErrorCode::Timeout,
+                    "NCCL was still connecting to its peers at its deadline: have all ranks made this call?");
+    }
     fail(work, *result == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
          "NCCL could not launch it: " + communicator_->error_text(*result));
 }

@@ -18,11 +18,13 @@ NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shar
                 std::visit([](const auto& one) { return one.deadline; }, task), ticket_of(task)),
       task_(std::move(task)),
       device_(std::move(device)),
-      owner_(std::move(owner)) {
-    end_ = device_->acquire_event();
+      owner_(std::move(owner)) {}
+
+NcclWork::~NcclWork() {
+    if (end_ != nullptr) device_->release(end_);
 }
 
-NcclWork::~NcclWork() { device_->release(end_); }
+void NcclWork::prepare() { end_ = device_->acquire_event(); }
 
 bool NcclWork::is_barrier() const {
     const auto* const operation = std::get_if<Operation>(&task_);
@@ -58,14 +60,15 @@ cudaError_t NcclWork::record_end(bool launched) {
     return error;
 }
 
-cudaError_t NcclWork::query() const { return recorded_ ? device_->cuda().event_query(end_) : cudaErrorNotReady; }
+cudaError_t NcclWork::query() const { return recorded_ ? query_event(device_->cuda(), end_) : cudaErrorNotReady; }
 
 void NcclWork::its_turn() {
     if (launched_ && !std::exchange(begun_, true)) begin();
 }
 
 void NcclWork::wait() {
-    if (blocks_host() || done()) return WorkState::wait();  // when done: throws its error, or returns at once
+    if (blocks_host() || done()) return WorkState::wait();       // when done: throws its error, or returns at once
+    const DeviceScope scope(device_->cuda(), device_->index());  // Stream{} is that device's default stream
     check_cuda(device_->cuda(), device_->cuda().stream_wait_event(caller(), end_, 0), "cudaStreamWaitEvent");
 }
 

@@ -25,6 +25,8 @@ public:
     [[nodiscard]] const Participant& owner() const override { return *owner_; }
     [[nodiscard]] std::string text() const override;
 
+    /// Before record_end(). Throws Error{System} when CUDA has no event for it.
+    void prepare();
     /// Records the end event behind what is on the group's stream now. `launched`: the operation is among it, as far as
     /// NCCL says; if not, the event only tells when the stream is empty.
     [[nodiscard]] cudaError_t record_end(bool launched);
@@ -49,7 +51,7 @@ private:
     const NcclTask task_;
     const std::shared_ptr<GroupDevice> device_;
     const std::shared_ptr<const Participant> owner_;
-    cudaEvent_t end_ = nullptr;  // of device_'s pool
+    cudaEvent_t end_ = nullptr;  // of device_'s pool, from prepare() on
     bool recorded_ = false;      // this and the next are set before anybody else sees this object
     bool launched_ = false;
     bool begun_ = false;  // its_turn() only

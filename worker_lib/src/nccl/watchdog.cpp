@@ -39,9 +39,7 @@ Watchdog::~Watchdog() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;
-        if (!pending_.empty() && !failure_) {
-            failure_ = Failure{ErrorCode::Aborted, place_ + ": the group was destroyed", {}, {}};
-        }
+        if (!pending_.empty()) note({ErrorCode::Aborted, place_ + ": the group was destroyed", {}, {}});
     }
     changed_.notify_all();
     thread_.join();
@@ -58,9 +56,19 @@ void Watchdog::watch(std::shared_ptr<NcclWork> work) {
 void Watchdog::fail(Failure failure) {
     {
         const std::lock_guard lock(mutex_);
-        if (!failure_) failure_ = std::move(failure);
+        note(std::move(failure));
     }
     changed_.notify_all();
+}
+
+/// The first failure, with its cause if that is known. Called with the lock.
+void Watchdog::note(Failure failure) {
+    if (failure_) return;
+    const bool decided = failure.code == ErrorCode::Aborted;  // somebody said why
+    failure_ = decided ? std::move(failure) : explained(std::move(failure), peers_);
+    // run()'s thread, which aborts the communicator, may be in a callback that waits for a call to come back. Not
+    // before failure_ is set: what that call has not launched must not pass for done.
+    communicator_.give_up();
 }
 
 std::optional<Failure> Watchdog::failure() const {
@@ -104,7 +112,7 @@ void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
     }
     if (!found) found = missed_deadline();
     if (found) {
-        if (!failure_) failure_ = std::move(found);
+        note(std::move(*found));
         return;
     }
     if (const auto pause = pauses.next(); pause > pause.zero()) {
@@ -124,9 +132,8 @@ std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t stat
     }
     const ncclResult_t error = communicator_.async_error();
     if (error == ncclSuccess) return std::nullopt;
-    return explained(failure_of(first, error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
-                                fmt::format("{}: NCCL failed: {}", place_, communicator_.error_text(error))),
-                     peers_);
+    return failure_of(first, error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
+                      fmt::format("{}: NCCL failed: {}", place_, communicator_.error_text(error)));
 }
 
 /// Looks at all, since a later operation may have the earlier deadline. Called with the lock.
@@ -136,7 +143,7 @@ std::optional<Failure> Watchdog::missed_deadline() const {
         if (now < work->deadline()) continue;
         std::string text = fmt::format("{}: not done on the device at its deadline", place_);
         if (work != pending_.front()) text += "; still running is " + pending_.front()->text();
-        return explained(failure_of(*work, ErrorCode::Timeout, std::move(text)), peers_);
+        return failure_of(*work, ErrorCode::Timeout, std::move(text));
     }
     return std::nullopt;
 }

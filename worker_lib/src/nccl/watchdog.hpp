@@ -43,6 +43,7 @@ public:
 private:
     using Lock = std::unique_lock<std::mutex>;
     void run();
+    void note(Failure failure);
     void follow_first(Lock& lock, Pauses& pauses);
     void give_up(Lock& lock);
     void abort_communicator(Lock& lock);
