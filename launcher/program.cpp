@@ -80,6 +80,8 @@ Result<std::string> program_at(const std::string& path) {
 }
 
 std::string hint_for_missing(const std::string& name, const SearchPath& search) {
+    if (name.find_first_not_of("0123456789") == std::string::npos)
+        return " --local-nodes and --standalone take no number: the number of nodes is --nnodes.";
     std::error_code ignored;
     if (is_executable_file(name)) return fmt::format(" There is one in this directory: write ./{}.", name);
     if (fs::is_regular_file(name, ignored)) {

@@ -179,8 +179,9 @@ private:
                                                    "came that could tell more"
                                              : word);
         }
-        text += gone.empty() ? ". The group stays usable: who still comes gets this error at once"
-                             : ". Without " + name_ranks(gone) + " the group is of no use: shrink() it";
+        if (!text.ends_with('?')) text += '.';
+        text += gone.empty() ? " The group stays usable: who still comes gets this error at once"
+                             : " Without " + name_ranks(gone) + " the group is of no use: shrink() it";
         const auto code = gone.empty() ? ErrorCode::Timeout : ErrorCode::PeerLost;
         return fmt::format("{} {}\n{}", static_cast<int>(code), fmt::join(gone.empty() ? missing : gone, " "), text);
     }

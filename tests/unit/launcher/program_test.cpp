@@ -64,6 +64,8 @@ TEST_CASE("an unknown program is answered with where it was looked for", "[launc
     CHECK(missing.error().code == Errc::kNotFound);
     CHECK(missing.error().message ==
           "no program 'trian': not found in the 2 directories of PATH. Check the spelling, or give its path.");
+    CHECK_THAT(worker_command(asked({"2"}), {}, folders.search).error().message,
+               Catch::EndsWith("--local-nodes and --standalone take no number: the number of nodes is --nnodes."));
     folders.program("own/train");
     const auto near = worker_command(asked({"trian"}), {}, folders.search);
     CHECK_THAT(near.error().message, Catch::EndsWith("PATH. Did you mean train?"));

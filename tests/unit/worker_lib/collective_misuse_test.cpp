@@ -179,5 +179,20 @@ TEST_CASE("ranks that call different things all hear of both", "[native][unit]")
         INFO(error->what());
         CHECK(error->code() == ErrorCode::Mismatch);
         for (const auto& side : one.sides) CHECK_THAT(error->what(), Catch::Contains(side));
+        // Who is odd is known to those who see all ranks; of two numbers that do not fit each other, none is.
+        const bool is_between_two = std::string(error->what()).find("which expects") != std::string::npos;
+        CHECK(error->culprits() == (shape.size() == 1 && !is_between_two ? std::vector<int>{2} : std::vector<int>{}));
+    }
+}
+
+TEST_CASE("of two ranks that call different things neither is the culprit", "[native][unit]") {
+    const auto errors = errors_of({.ranks_per_node = {2}}, [](Context& context) {
+        std::array<float, 2> memory{};
+        context.world().all_reduce({memory.data(), 1 + static_cast<std::size_t>(context.rank())}, ReduceOp::Sum).wait();
+    });
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        CHECK(error->code() == ErrorCode::Mismatch);
+        CHECK(error->culprits().empty());
     }
 }

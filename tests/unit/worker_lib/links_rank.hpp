@@ -38,7 +38,7 @@ struct Rank {
         }
         links.emplace("world", 0, std::move(map), node);
     }
-    Rank(int rank, detail::Link link) : node("world", alone(rank), 0) {
+    Rank(int rank, detail::Link link) : node("world", alone(rank), 0, false) {
         std::map<int, detail::Link> map;
         link.name = "its peer";
         map.emplace(1 - rank, std::move(link));
@@ -60,7 +60,7 @@ struct Rank {
     }
 
     std::vector<ddprun::UniqueFd> peers;
-    detail::Node node{"world", alone(0), 0};
+    detail::Node node{"world", alone(0), 0, false};
     std::optional<detail::Links> links;
 };
 

@@ -144,7 +144,7 @@ TEST_CASE("where ranks share cores each says on which it is", "[native][unit]") 
     std::vector<LocalRank> ranks(crowded ? cores + 1 : 1);
     for (LocalRank& rank : ranks) rank.segment = Segment::create();
     const auto segment = ranks[0].segment;
-    ddp::detail::Node node("world", std::move(ranks), 0);
+    ddp::detail::Node node("world", std::move(ranks), 0, true);
     node.open({}, {});
     CHECK((segment->control().core.load() > 0) == crowded);
 }
@@ -191,7 +191,7 @@ TEST_CASE("a node whose ranks are bound to a core each is not crowded", "[native
             bind_to(usable[same ? 0 : i]);
             ranks[i].segment = Segment::create();
         }
-        return ddp::detail::Node("world", std::move(ranks), 0).crowded();
+        return ddp::detail::Node("world", std::move(ranks), 0, true).crowded();
     });
     CHECK(crowded.get() == same);
 }

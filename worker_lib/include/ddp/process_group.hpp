@@ -146,6 +146,8 @@ public:
 
     /// Collective over those who stay, after a failure or without one: a new group of all ranks but `exclude`, in the
     /// same order, with memory and connections of its own. The excluded need not be alive, and this group not usable.
+    /// Under ddprun, as under torchrun, a worker that is killed or exits with an error ends all others, to start them
+    /// anew (--max-restarts): those who may be excluded there are stopped, cut off, or have exited with 0.
     /// Waits for the survivors as long as init_timeout, then as long until they are connected. Throws InvalidArgument
     /// if it excludes this rank; Mismatch if survivors exclude different ranks, PeerLost or Timeout if one of them does
     /// not come: then call it again. Ranks that exclude the same ones and wait at the same time belong together,

@@ -91,7 +91,9 @@ struct Stream {
 };
 
 struct OpOptions {
-    std::chrono::milliseconds timeout{};  ///< 0: the group's default; negative: Error{InvalidArgument}
+    /// 0: the group's default; negative: Error{InvalidArgument}. Who waits for a rank that does nothing gives up then;
+    /// who waits for one that waits itself, up to 2 s later, so that the first to tell is who knows the culprit.
+    std::chrono::milliseconds timeout{};
     std::string_view tag{};               ///< names the operation in errors and dumps: "bucket 3"
 };
 

@@ -19,7 +19,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
       members_(std::move(connected.members)),
       rules_(std::move(connected.rules)),
       arena_(std::move(connected.segment)),
-      node_(spec.name, std::move(connected.local), topology_.own_index),
+      node_(spec.name, std::move(connected.local), topology_.own_index, topology_.nodes.size() == 1),
       handle_(std::make_shared<BackendHandle>(*this, Participant{name_, name_of(rank_)})) {
     if (!connected.links.empty()) links_.emplace(spec.name, spec.generation, std::move(connected.links), node_);
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));

@@ -33,10 +33,11 @@ bool have_to_share(const std::vector<LocalRank>& ranks) {
 
 }  // namespace
 
-Node::Node(std::string group, std::vector<LocalRank> ranks, int own_index)
+Node::Node(std::string group, std::vector<LocalRank> ranks, int own_index, bool is_whole_group)
     : group_(std::move(group)),
       ranks_(std::move(ranks)),
       own_index_(own_index),
+      is_whole_group_(is_whole_group),
       waiter_(own(), have_to_share(ranks_), waker_fence(ranks_)) {}
 
 bool Node::any_foreign(Side side) const {
@@ -255,8 +256,22 @@ void Node::compare(const Operation& operation) const {
     int first = 0;
     while (first < size() && meeting(first).identity == own_identity) ++first;
     if (first == size()) return;
-    throw mismatch(group_, at(own_index_).name, signature_of(operation), at(first).name,
-                   Signature{meeting(first).identity, announced(first).tag});
+    const Error error = mismatch(group_, at(own_index_).name, signature_of(operation), at(first).name,
+                                 Signature{meeting(first).identity, announced(first).tag});
+    throw Error(error.code(), error.what(), contradicted());
+}
+
+/// The ranks that have called something else than more than half of the group; nobody where ranks of other nodes might
+/// see that otherwise.
+std::vector<int> Node::contradicted() const {
+    for (int i = 0; is_whole_group_ && i < size(); ++i) {
+        std::vector<int> others;
+        for (int j = 0; j < size(); ++j) {
+            if (meeting(j).identity != meeting(i).identity) others.push_back(rank_at(j));
+        }
+        if (2 * others.size() < ranks_.size()) return others;
+    }
+    return {};
 }
 
 void Node::wake_all() const {

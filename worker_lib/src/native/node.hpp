@@ -45,8 +45,8 @@ struct Absence {
 
 class Node {
 public:
-    /// `ranks` by local index; the own one is at `own_index`.
-    Node(std::string group, std::vector<LocalRank> ranks, int own_index);
+    /// `ranks` by local index; the own one is at `own_index`. is_whole_group: the group has no others.
+    Node(std::string group, std::vector<LocalRank> ranks, int own_index, bool is_whole_group);
 
     [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
     [[nodiscard]] int own_index() const { return own_index_; }
@@ -163,6 +163,7 @@ private:
     template <typename HasCome>
     void check_progress(const Operation& operation, Silence& silence, HasCome has_come) const;
     void compare(const Operation& operation) const;
+    [[nodiscard]] std::vector<int> contradicted() const;
     [[nodiscard]] std::string names_of(const std::vector<int>& ranks) const;
     void wake_all() const;
     [[nodiscard]] bool note(const Error& failure, Wording wording);
@@ -172,6 +173,7 @@ private:
     const std::string group_;
     const std::vector<LocalRank> ranks_;
     const int own_index_;
+    const bool is_whole_group_;
     const Waiter waiter_;
     std::uint64_t opened_ = 0;     ///< meetings
     Identity opened_identity_;     ///< in the last of those
