@@ -68,6 +68,7 @@ inline constexpr std::array kAllCollectives{Collective::kAllReduce,  Collective:
 [[nodiscard]] constexpr bool has_out_of_place(Collective c) { return c != Collective::kBroadcast; }
 
 /// One row of the table for one rank. `count` is that of the larger side: the whole where a rank has only a part.
+/// (nccl-tests print the part's for all_gather, reduce_scatter, gather, scatter and alltoall.)
 struct Call {
     Collective collective = Collective::kAllReduce;
     std::size_t count = 0;
