@@ -3,6 +3,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl_group.hpp"
 #include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/init_rounds.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -35,34 +36,20 @@ TEST_CASE("nccl: a start that NCCL never finishes ends at its timeout, and is ab
     CHECK(group.gpu.counts().aborts == 2);
 }
 
-TEST_CASE("nccl: a start that is tried again waits for those who came to the one before, and names them", "[nccl]") {
-    FakeGroup group(3);
-    group.init_timeout = 1500ms;
-    const auto start = [&](int rank) { (void)group.backend(rank); };
-    for (const std::vector<int>& present : {std::vector{0, 1}, std::vector{0, 1}, std::vector{0, 2}}) {
-        const int absent = present.back() == 1 ? 2 : 1;
-        for (const Outcome& outcome : group.run(present, start)) {
-            CHECK(outcome.code == ErrorCode::Timeout);
-            CHECK(outcome.culprits == std::vector{absent});
-            CHECK_THAT(outcome.text, Contains("rank " + std::to_string(absent) + " never came"));
-        }
-    }
-    CHECK_THAT(outcome_of([&] { start(1); }).text, Contains("rank 0 never came") || Contains("came too late"));
-    group.init_timeout = 20s;
-    for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) CHECK_FALSE(outcome.failed);
-}
-
-TEST_CASE("nccl: a start that NCCL has failed is tried again with another unique id", "[nccl]") {
+TEST_CASE("nccl: a start that NCCL has failed is tried again with another unique id, by ranks that meet in rounds",
+          "[nccl]") {
     FakeGroup group(2);
+    const auto start = [&](int rank) {
+        detail::GroupSpec spec = group.spec(rank);
+        spec.world_size = group.size;
+        spec.init = detail::meet_in_round(spec);
+        (void)detail::make_nccl_backend(spec, group.gpu.api(), group.limits);
+    };
     group.gpu.async_error = FakeGpu::AsyncError{0, 0, ncclSystemError};
-    CHECK(group.run([](int, BackendImpl&) {}).at(0).code == ErrorCode::System);
+    CHECK(group.run({0, 1}, start).at(0).code == ErrorCode::System);
     group.gpu.async_error.reset();
-    group.init_timeout = 300ms;  // it comes first, and finds no id: that of the failed start is none any more
-    const Outcome early = outcome_of([&] { (void)group.backend(1); });
-    CHECK(early.code == ErrorCode::Timeout);
-    CHECK_THAT(early.text, Contains("rank 0 never came"));
-    group.init_timeout = 20s;
-    for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) CHECK_FALSE(outcome.failed);
+    for (const Outcome& outcome : group.run({0, 1}, start)) CHECK(outcome.text == "");
+    CHECK(group.gpu.counts().unique_ids == 2);
 }
 
 TEST_CASE("nccl: when rank 0 cannot make a unique id, every rank learns why at once", "[nccl]") {

@@ -1,7 +1,7 @@
 #pragma once
 // How the members of a group meet in the store before NCCL starts. NCCL's own meeting place cannot say who is missing,
-// and leaving it half-way needs an abort; so everybody signs in at the store first, and rank 0 publishes the unique id
-// there.
+// and leaving it half-way needs an abort; so everybody says where it is in the store first, and rank 0 publishes the
+// unique id there.
 
 #include <string>
 #include <vector>
@@ -16,13 +16,10 @@ struct Met {
     std::vector<std::string> records;  ///< everybody's Peers::own_record(), by rank
 };
 
-/// Collective over spec.members: returns once all have signed in.
+/// Collective over spec.members: returns once all have come. Once per group_key().
 /// Throws Error{Timeout} naming the absent ranks when `deadline` passes, Error{System} when rank 0 could not make an
 /// id.
 [[nodiscard]] Met meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline);
-
-/// After a start that has failed, of rank 0: nobody is to come to that id any more. Others do nothing.
-void withdraw_id(const GroupSpec& spec);
 
 /// "rank 1 (host a, pid 71) of 4 in group 'world'": how errors of this backend name the place where they happened.
 [[nodiscard]] std::string place_of(const GroupSpec& spec);

@@ -73,17 +73,9 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
       ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
-    bool met = false;
-    try {
-        const Met found = meet(api_.nccl, spec, deadline);
-        met = true;
-        peers_.emplace(spec, found.records);
-        communicator_ = std::make_unique<Communicator>(api_, spec, device, found.id, deadline, limits_);
-    } catch (const Error& error) {
-        // So that who tries again waits for a new one. Errors before that lie there themselves, for all to read.
-        if (met || error.code() == ErrorCode::Timeout) withdraw_id(spec);
-        throw;
-    }
+    const Met found = meet(api_.nccl, spec, deadline);
+    peers_.emplace(spec, found.records);
+    communicator_ = std::make_unique<Communicator>(api_, spec, device, found.id, deadline, limits_);
     device_ = std::make_shared<GroupDevice>(api_.cuda, device);
     arena_ = std::make_shared<DeviceArena>(device_);
     barrier_word_ = arena_->allocate(sizeof(std::int32_t));
