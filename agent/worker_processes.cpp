@@ -141,8 +141,18 @@ void WorkerProcesses::signal_group(int number) {
 
 bool WorkerProcesses::has_ended(const Worker& worker) { return worker.withheld || worker.process->status(); }
 
+/// A verdict on why the group is being stopped comes later, and must still know who was stopped.
+void WorkerProcesses::remember_process(Worker& worker) {
+    worker.told_trainer = trainer_of(worker);
+    std::string state = process_state(worker.told_trainer);
+    if (state != "ended") worker.process_before = std::move(state);
+}
+
 void WorkerProcesses::tell(Worker& worker) const {
-    if (!has_ended(worker)) worker.told = true;
+    if (!has_ended(worker)) {
+        if (!worker.told) remember_process(worker);
+        worker.told = true;
+    }
     worker.process->signal_group(stop_signal_);
     worker.process->signal_group(SIGCONT);  // one that is stopped (SIGSTOP, a debugger) could not obey
 }
@@ -278,6 +288,8 @@ coordinator::RankBoard WorkerProcesses::rank_board(LocalRank rank, std::size_t m
     }
     const Worker& worker = *workers_[index];
     shown.pid = worker.status ? worker.pid : trainer_of(worker);
+    shown.process_before = worker.process_before;
+    if (worker.status && !worker.process_before.empty()) shown.pid = worker.told_trainer;
     shown.ended = worker.status.has_value();
     if (shown.ended) shown.ended_ago = Clock::now() - worker.ended_at;
     shown.process = worker.status

@@ -88,8 +88,10 @@ private:
         std::optional<ExitStatus> status;
         TimePoint ended_at;
         coordinator::OomKill oom = coordinator::OomKill::kUnknown;
-        bool told = false;      ///< it got the group's signal while it ran
-        bool withheld = false;  ///< it has ended, but a process that traces it has not let us see how
+        bool told = false;           ///< it got the group's signal while it ran
+        pid_t told_trainer = -1;     ///< the trainer's process then
+        std::string process_before;  ///< and its state before that, for the signal makes a stopped one go on
+        bool withheld = false;       ///< it has ended, but a process that traces it has not let us see how
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
         std::optional<ErrorFile> error_file;
@@ -103,6 +105,7 @@ private:
     [[nodiscard]] static bool has_ended(const Worker& worker);
     [[nodiscard]] static bool ends_by_itself(Worker& worker);
     [[nodiscard]] static pid_t trainer_of(const Worker& worker);
+    static void remember_process(Worker& worker);
     void tell(Worker& worker) const;
     void tell_the_spared();
     void on_exit(LocalRank rank);

@@ -21,6 +21,8 @@ struct RankBoard {
     std::string process;  ///< "running", "stopped", "in the kernel", or how it ended: "exited with code 0"
     bool ended = false;
     std::optional<std::chrono::nanoseconds> ended_ago = {};
+    /// What `process` was when its agent told it to end, and so to go on; empty: it has not.
+    std::string process_before = {};
     std::int64_t wall_clock_ns = 0;  ///< of that host when the board was read, since 1970; to show, not to compare
     BoardView view;
     friend bool operator==(const RankBoard&, const RankBoard&) = default;

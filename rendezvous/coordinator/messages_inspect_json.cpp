@@ -88,6 +88,7 @@ json::object fields(const RankBoard& board) {
                         {"operations", std::move(operations)}};
     if (board.view.hidden_groups > 0) result["hidden_groups"] = board.view.hidden_groups;
     if (board.ended_ago) result["ended_ago_ns"] = board.ended_ago->count();
+    if (!board.process_before.empty()) result["process_before"] = text(board.process_before);
     return result;
 }
 
@@ -167,6 +168,7 @@ RankBoard read_board(Fields in) {
     board.process = in.text("process");
     board.ended = in.boolean("ended");
     if (in.has("ended_ago_ns")) board.ended_ago = duration(in, "ended_ago_ns");
+    if (in.has("process_before")) board.process_before = in.text("process_before");
     board.wall_clock_ns = in.integer("wall_clock_ns", 0, INT64_MAX);
     board.view.written = in.boolean("written");
     board.view.phase = in.text("phase");

@@ -64,6 +64,26 @@ void turn_back(BoardView& view, nanoseconds by) {
         view.phase.clear();  // it was another one
 }
 
+/// Index of its newest group of that name; -1: it has none.
+int newest_group(const BoardView& view, const std::string& name) {
+    const auto found = std::ranges::find(view.groups.rbegin(), view.groups.rend(), name, &BoardGroup::name);
+    return static_cast<int>(view.groups.rend() - found) - 1;
+}
+
+/// Whether members had failed in that collective before `own` called it: then it failed of that, and they are no
+/// culprits, wherever they are by now.
+bool had_failed(const std::vector<RankBoard>& boards, const BoardView& own, const BoardOperation& operation) {
+    const auto index = static_cast<std::size_t>(operation.group);
+    if (operation.p2p_seq != 0 || operation.group < 0 || index >= own.groups.size()) return false;
+    return std::ranges::any_of(boards, [&](const RankBoard& board) {
+        const int group = newest_group(board.view, own.groups[index].name);
+        return std::ranges::any_of(board.view.operations, [&](const BoardOperation& theirs) {
+            return group >= 0 && theirs.group == group && theirs.p2p_seq == 0 && theirs.seq == operation.seq &&
+                   theirs.failed && theirs.ended_ago && *theirs.ended_ago > operation.queued_ago;
+        });
+    });
+}
+
 struct Timeout {
     std::size_t board = 0;      ///< its place in the list
     std::size_t operation = 0;  ///< the same, on that board
@@ -116,6 +136,7 @@ std::vector<RankBoard> rewind(std::vector<RankBoard> boards, nanoseconds by) {
             board.ended = false;
             board.process = "running";
         }
+        if (!board.ended && !board.process_before.empty()) board.process = board.process_before;
         turn_back(board.view, by);
     }
     return boards;
@@ -128,6 +149,7 @@ StallVerdict judge_timeout(const std::vector<RankBoard>& boards, nanoseconds rec
         const RankBoard& board = boards[timeout.board];
         if (judged.size() == kMaxJudged) break;
         if (!judged.insert(subject(board, board.view.operations[timeout.operation])).second) continue;
+        if (had_failed(boards, board.view, board.view.operations[timeout.operation])) continue;
         StallVerdict verdict = judge_one(boards, timeout);
         if (verdict.kind != StallKind::kNone && (!is_news || is_news(verdict))) return verdict;
     }

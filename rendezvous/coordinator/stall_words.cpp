@@ -91,7 +91,9 @@ std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
                         what(finding));
     if (board == all.end()) return text;
     const RankBoard& who = *board->second;
-    if (who.process == "stopped")
+    if (who.process == "stopped" && !who.process_before.empty())  // nothing is left to go on
+        text += fmt::format("; its process {} was stopped (a signal, a debugger)", who.pid);
+    else if (who.process == "stopped")
         text += fmt::format("; its process {} is stopped (a signal, a debugger): kill -CONT {}", who.pid, who.pid);
     else if (who.process == "unknown")
         text += fmt::format("; what its process {} does cannot be seen", who.pid);

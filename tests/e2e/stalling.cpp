@@ -1,15 +1,17 @@
 // A worker for tests of verdicts: runs into a stall of the kind that it is told, and stays there until it is killed.
 //
-// usage: stalling tags|circle|posted|finisher|meeting|stopped|loop|deadline|caught|quit|eat
+// usage: stalling tags|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat
 //
 // posted    rank 1 has an operation under way and computes; the others wait for it
 // finisher  the same through a gradient reducer whose own thread waits for the buckets
 // meeting   rank 1 does not come to a monitored barrier
 // stopped   rank 1's process stops itself
+// halted    the same, and the others give up after two seconds
 // loop      all-reduces until the network ends it
 // deadline  as posted, but the others give up after a second
 // caught    the same, and they catch the error and compute, too
 // quit      the same, and they end as if nothing had happened
+// behind    rank 1 comes four seconds late to what the others have given up after one, whose error they catch
 // eat       rank 1 takes memory until it is killed, while the others wait for it
 
 #include <fmt/format.h>
@@ -78,13 +80,13 @@ void meeting(ddp::Context& context) {
     context.world().monitored_barrier(10min, "save");
 }
 
-void stopped(ddp::Context& context) {
+void stopped(ddp::Context& context, std::chrono::milliseconds timeout) {
     if (context.rank() == 1) {
         fmt::print("stopping {}\n", ::getpid());
         std::fflush(stdout);
         ::raise(SIGSTOP);
     }
-    context.world().barrier().wait();
+    context.world().barrier({.timeout = timeout, .tag = {}}).wait();
 }
 
 void loop(ddp::Context& context) {
@@ -116,6 +118,18 @@ void quit(ddp::Context& context) {
     }
 }
 
+void behind(ddp::Context& context) {
+    context.world().barrier().wait();
+    if (context.rank() == 1) std::this_thread::sleep_for(4s);
+    try {
+        context.world().barrier({.timeout = 1s, .tag = {}}).wait();
+    } catch (const ddp::Error&) {
+        fmt::print("rank {} caught\n", context.rank());
+        std::fflush(stdout);
+    }
+    if (context.rank() == 1) std::this_thread::sleep_for(4s);  // between two that are told lie 5 s
+}
+
 void eat(ddp::Context& context) {
     ddp::set_phase("eating");
     constexpr std::size_t kBite = 8 << 20;
@@ -130,11 +144,13 @@ int run(const std::string& what) {
     if (what == "posted") posted(context, {});
     if (what == "finisher") finisher(context);
     if (what == "meeting") meeting(context);
-    if (what == "stopped") stopped(context);
+    if (what == "stopped") stopped(context, {});
+    if (what == "halted") stopped(context, 2s);
     if (what == "loop") loop(context);
     if (what == "deadline") posted(context, 1s);
     if (what == "caught") caught(context);
     if (what == "quit") quit(context);
+    if (what == "behind") behind(context);
     if (what == "eat") eat(context);
     return EXIT_SUCCESS;
 }

@@ -168,6 +168,38 @@ TEST_CASE("an operation that fails by its deadline ends the job with the rank th
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("the box says that the rank that had not come was stopped", "[e2e]") {
+    const e2e::Sandbox sandbox("stall-halted");
+    const auto job =
+        e2e::run(sandbox, {.argv = line({"--nproc_per_node", "2", "--max-restarts", "0"}, {STALLING, "halted"})},
+                 e2e::Seconds(90));
+    INFO("stdout:\n" << job.out << "stderr:\n" << job.err);
+    CHECK(job.status.exit_code() == 1);
+    const auto box = job.err.find("FAILED\n");
+    REQUIRE(box != std::string::npos);
+    const auto at = job.out.find("stopping ");
+    REQUIRE(at != std::string::npos);
+    const std::string pid = job.out.substr(at + 9, job.out.find('\n', at) - at - 9);
+    CHECK_THAT(job.err.substr(box), Contains("\nLAGGING rank 1 (node ") &&
+                                        Contains("; its process " + pid + " was stopped (a signal, a debugger)\n"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("who comes to an operation that its peers have failed in blames none of them", "[e2e]") {
+    const e2e::Sandbox sandbox("stall-behind");
+    const auto job =
+        e2e::run(sandbox, {.argv = line({"--nproc_per_node", "3"}, {STALLING, "behind"})}, e2e::Seconds(90));
+    INFO("stdout:\n" << job.out << "stderr:\n" << job.err);
+    CHECK(job.status.success());
+    CHECK_THAT(job.out, Contains("rank 1 caught"));
+    const auto first = job.err.find("LAGGING rank 1 (node ");
+    REQUIRE(first != std::string::npos);
+    const auto told = job.err.find(" [all ranks: ", first);
+    REQUIRE(told != std::string::npos);
+    CHECK(job.err.find(" [all ranks: ", told + 1) == std::string::npos);
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a deadline whose error the program catches is told, also where nothing else is to be", "[e2e]") {
     const std::string then = GENERATE(as<std::string>{}, "caught", "quit");
     const e2e::Sandbox sandbox("stall-caught");

@@ -134,10 +134,16 @@ TEST_CASE("a stopped worker can still end in good order", "[agent]") {
     Group group;
     REQUIRE(group.start({"wait"}).has_value());
     group.processes.all_started();
-    ::kill(group.processes.pid(LocalRank{0}), SIGSTOP);
+    const pid_t pid = group.processes.pid(LocalRank{0});
+    ::kill(pid, SIGSTOP);
+    REQUIRE(group.until([&] { return process_state(pid) == "stopped"; }));
+    CHECK(group.processes.rank_board(LocalRank{0}, 0).process_before == "");
     group.processes.signal_group(SIGTERM);
+    group.processes.signal_group(SIGTERM);  // by now it goes on
     CHECK(group.all_gone());
     CHECK(group.exits[0].number == SIGTERM);
+    CHECK(group.processes.rank_board(LocalRank{0}, 0).process_before == "stopped");  // a verdict may come later
+    CHECK(group.processes.rank_board(LocalRank{0}, 0).pid == pid);
 }
 
 TEST_CASE("ends that the stop did not cause are told apart from those that it did", "[agent]") {

@@ -107,6 +107,7 @@ private:
         board.process = text();
         board.ended = number(0, 1) == 1;
         if (board.ended) board.ended_ago = duration();
+        if (number(0, 1)) board.process_before = text();
         board.wall_clock_ns = any();
         board.view.written = number(0, 1) == 1;
         board.view.phase = text();

@@ -5,6 +5,7 @@
 
 using namespace ddprun;
 using namespace ddprun::coordinator;
+using Catch::EndsWith;
 using Catch::StartsWith;
 
 namespace {
@@ -38,6 +39,33 @@ TEST_CASE("who came after the deadline had not come, and what the abort killed w
     operation.queued_ago = operation.ended_ago.emplace(1s);
     operation.failed = operation.timed_out = true;
     CHECK_THAT(judge_timeout({failed(0, 3), failed(1, 3, false), late}).text, StartsWith("LAGGING rank 2 (node n0): "));
+}
+
+TEST_CASE("who was stopped is told to have been, although the abort made it go on, and end", "[coordinator]") {
+    On late = On(1).world(2).done().process("killed by SIGTERM, 1.8 s ago", true);
+    late.board.ended_ago = 1800ms;
+    late.board.process_before = "stopped";
+    const std::string words = "; its process 1001 was stopped (a signal, a debugger)";
+    CHECK_THAT(judge_timeout({failed(0, 2), late}).text, StartsWith("LAGGING rank 1 (node n0): ") && EndsWith(words));
+    late.process("running").board.ended_ago.reset();  // it takes its time
+    CHECK_THAT(judge_timeout({failed(0, 2), late}).text, EndsWith(words));
+    On inside = On(1).world(2).done().in("all_reduce", 22s).process("running");  // stopped in the operation
+    inside.board.process_before = "stopped";
+    CHECK_THAT(judge_timeout({failed(0, 2), inside}).text, StartsWith("LAGGING rank 1 ") && EndsWith(words));
+}
+
+TEST_CASE("who comes to what its peers have failed in blames nobody", "[coordinator]") {
+    On late = On(1).world(2).done().in("all_reduce", 1s);
+    BoardOperation& operation = late.board.view.operations.back();
+    operation.queued_ago = 1s;
+    operation.ended_ago = 999ms;
+    operation.failed = operation.timed_out = true;
+    CHECK(judge_timeout({failed(0, 2), late}, 1500ms).kind == StallKind::kNone);
+    CHECK(judge_timeout({failed(0, 2), late}).ranks == std::vector<int>{1});  // for that it was late, as before
+    // A group of the same name that was made since is another one.
+    RankBoard again = failed(0, 2);
+    again.view.groups.push_back(again.view.groups.back());
+    CHECK(judge_timeout({again, late}, 1500ms).kind != StallKind::kNone);
 }
 
 TEST_CASE("who had ended before the deadline is dead; when all had come it was the transport", "[coordinator]") {
