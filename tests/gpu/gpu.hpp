@@ -1,6 +1,8 @@
 #pragma once
 // What the GPU tests share: device memory, copies, and the clean way out where there is no device.
 
+#include <dlfcn.h>
+
 #include <chrono>
 #include <future>
 #include <memory>
@@ -12,6 +14,7 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
 #include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/environment.hpp"
 #include "worker_lib/src/local_store.hpp"
 #include "worker_lib/src/nccl/group_device.hpp"
 
@@ -41,6 +44,17 @@ public:
     Gpu& operator=(const Gpu&) = delete;
 
     [[nodiscard]] Stream stream() const { return {stream_}; }
+
+    /// A function of the CUDA runtime that is loaded; null: it has none of that name.
+    template <typename Function>
+    static Function runtime(const char* name) {
+        for (const char* library : {"libcudart.so.13", "libcudart.so.12"}) {
+            if (void* const loaded = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD)) {
+                return reinterpret_cast<Function>(::dlsym(loaded, name));
+            }
+        }
+        return nullptr;
+    }
 
     void* allocate(std::size_t bytes) {
         void* block = nullptr;
@@ -98,10 +112,22 @@ inline Context lone_context(Backend backend) {
     return {Environment{}, detail::make_local_store(), options_of(backend)};
 }
 
-/// Runs `body(Context&)` on a rank for each device of this machine, each on a thread of its own. What they returned or
-/// threw, as one text: only a test's own thread may assert.
+/// Whether this process is one rank of a world: scripts/gpu-check starts several that share a device, for NCCL has no
+/// two ranks of a process on one.
+inline bool is_one_of_several() { return detail::read_environment(detail::process_variables()).world_size > 1; }
+
+/// Runs `body(Context&)` on this process's rank, if it is one of several; else on a rank for each device of this
+/// machine, each on a thread of its own. What they returned or threw, as one text: only a test's own thread may assert.
 template <typename Body>
-std::string complaints_of_all_devices(Body body) {
+std::string complaints_of_ranks(Body body) {
+    if (is_one_of_several()) {
+        try {
+            Context context = init_from_env(options_of(Backend::Nccl));
+            return body(context);
+        } catch (const std::exception& error) {
+            return error.what();
+        }
+    }
     const int devices = detail::count_devices(detail::load_gpu_api().value().cuda).value();
     const auto store = detail::make_local_store();
     std::vector<std::future<std::string>> ranks;

@@ -1,5 +1,6 @@
-// The NCCL backend on real devices: a world of one rank, with the native backend as the oracle, and one of a rank for
-// each device that there is. Without a device each case says so and counts as skipped.
+// The NCCL backend on real devices: a world of one rank, with the native backend as the oracle, and, in the cases of
+// [ranks], one of a rank for each device that there is, or of as many processes as were started (scripts/gpu-check).
+// Without a device each case says so and counts as skipped.
 
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
@@ -89,6 +90,8 @@ TEST_CASE("gpu: arena memory is device memory, zeroed, and can be reduced", "[gp
 
 namespace {
 
+const std::vector<float> kOnes(1000, 1.0f);
+
 /// Everything that reduces, by `op`; and once, with sums, everything else.
 bench::Options every_collective(DType dtype, ReduceOp op, int root) {
     bench::Options options;
@@ -96,11 +99,12 @@ bench::Options every_collective(DType dtype, ReduceOp op, int root) {
     for (const bench::Collective one : bench::kAllCollectives) {
         if (op == ReduceOp::Sum || bench::reduces(one)) options.collectives.push_back(one);
     }
-    options.min_bytes = 0;
+    const bool slow = is_one_of_several();  // some milliseconds for each call
+    options.min_bytes = slow ? 997 : 0;
     options.max_bytes = 1'000'000;
     options.factor = 997;
-    options.iterations = 2;
-    options.warm_up = 1;
+    options.iterations = slow ? 1 : 2;
+    options.warm_up = slow ? 0 : 1;
     options.dtype = dtype;
     options.reduce_op = op;
     options.root = root;
@@ -125,17 +129,9 @@ std::string wrong_rows(Context& context, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("gpu: every collective gives what it should, on as many devices as there are", "[gpu]") {
+TEST_CASE("gpu: messages go around, several between two ranks in the order of the calls", "[gpu][ranks]") {
     RETURN_IF_NO_GPU();
-    const DType dtype = GENERATE(DType::i8, DType::u8, DType::i32, DType::u32, DType::i64, DType::u64, DType::f16,
-                                 DType::bf16, DType::f32, DType::f64);
-    CAPTURE(to_string(dtype));
-    CHECK(complaints_of_all_devices([&](Context& context) { return wrong_rows(context, dtype); }) == "");
-}
-
-TEST_CASE("gpu: messages go around, several between two ranks in the order of the calls", "[gpu]") {
-    RETURN_IF_NO_GPU();
-    CHECK(complaints_of_all_devices([](Context& context) -> std::string {
+    CHECK(complaints_of_ranks([](Context& context) -> std::string {
               Gpu gpu(context.local_rank());
               const int size = context.world_size();
               const int previous = (context.rank() + size - 1) % size;
@@ -154,6 +150,126 @@ TEST_CASE("gpu: messages go around, several between two ranks in the order of th
                                  gpu.to_host<std::int32_t>(later) == values(previous, 100);
               return right ? "" : "something else has come; ";
           }) == "");
+}
+
+TEST_CASE("gpu: groups of every second rank work by themselves, and the world after them", "[gpu][ranks]") {
+    RETURN_IF_NO_GPU();
+    CHECK(complaints_of_ranks([](Context& context) -> std::string {
+              Gpu gpu(context.local_rank());
+              const auto sum_over = [&](ProcessGroup& group) {
+                  const Buffer ones = gpu.to_device(kOnes);
+                  group.all_reduce(ones, ReduceOp::Sum, gpu.stream()).wait();
+                  return static_cast<int>(gpu.to_host<float>(ones).back());
+              };
+              const int parity = context.rank() % 2;
+              const int members = (context.world_size() + 1 - parity) / 2;
+              const auto part = context.world().split(parity, context.rank(), "half");
+              const bool right = sum_over(*part) == members && sum_over(context.world()) == context.world_size();
+              return right ? "" : "a wrong sum; ";
+          }) == "");
+}
+
+TEST_CASE("gpu: a call that a peer never makes fails at its deadline, and leaves the device free", "[gpu][ranks]") {
+    RETURN_IF_NO_GPU();
+    CHECK(complaints_of_ranks([](Context& context) -> std::string {
+              if (context.world_size() == 1) return "";
+              Gpu gpu(context.local_rank());
+              const Buffer ones = gpu.to_device(kOnes);
+              context.world().all_reduce(ones, ReduceOp::Sum, gpu.stream()).wait_host();  // all are connected
+              if (context.rank() > 0) {
+                  (void)context.store().get("rank 0 has given up", std::chrono::seconds(60));
+                  return "";
+              }
+              std::string met = "no error; ";
+              try {
+                  context.world()
+                      .all_reduce(ones, ReduceOp::Sum, gpu.stream(), {.timeout = std::chrono::seconds(2)})
+                      .wait_host();
+              } catch (const Error& error) {
+                  met = error.code() == ErrorCode::Timeout ? "" : error.what();
+              }
+              context.store().set("rank 0 has given up", "");
+              const Buffer later = gpu.to_device(kOnes);
+              return gpu.to_host<float>(later) == kOnes ? met : met + "the device does not copy any more; ";
+          }) == "");
+}
+
+TEST_CASE("gpu: a first message waits for a peer that comes late", "[gpu][ranks]") {
+    RETURN_IF_NO_GPU();
+    CHECK(complaints_of_ranks([](Context& context) -> std::string {
+              if (context.world_size() == 1) return "";
+              Gpu gpu(context.local_rank());
+              const Buffer ones = gpu.to_device(kOnes);
+              const auto early = ddprun::Clock::now();
+              if (context.rank() == 0) {
+                  context.world().send(ones, 1, 0, gpu.stream()).wait_host();
+                  return ddprun::Clock::now() - early > std::chrono::seconds(1) ? "" : "sent before there was a peer; ";
+              }
+              std::this_thread::sleep_for(std::chrono::seconds(2));
+              if (context.rank() == 1) context.world().recv(ones, 0, 0, gpu.stream()).wait_host();
+              return "";
+          }) == "");
+}
+
+TEST_CASE("gpu: a rank that aborts leaves its peers an error, at their deadlines at the latest", "[gpu][ranks]") {
+    RETURN_IF_NO_GPU();
+    CHECK(complaints_of_ranks([](Context& context) -> std::string {
+              if (context.world_size() == 1) return "";
+              Gpu gpu(context.local_rank());
+              const Buffer ones = gpu.to_device(kOnes);
+              context.world().all_reduce(ones, ReduceOp::Sum, gpu.stream()).wait_host();
+              if (context.rank() == 0) context.world().abort("a test");
+              try {
+                  context.world()
+                      .all_reduce(ones, ReduceOp::Sum, gpu.stream(), {.timeout = std::chrono::seconds(5)})
+                      .wait_host();
+              } catch (const Error&) {
+                  return "";
+              }
+              return "no error; ";
+          }) == "");
+}
+
+TEST_CASE("gpu: a thread can be left without a device again, and takes one when it needs it", "[gpu]") {
+    RETURN_IF_NO_GPU();
+    const detail::CudaApi cuda = detail::load_gpu_api().value().cuda;
+    auto took_one = std::async(std::launch::async, [&] {  // what DeviceScope relies on
+        CUcontext chosen = nullptr, given_up = nullptr;
+        void* block = nullptr;
+        const bool changed = cuda.get_context(&given_up) == CUDA_SUCCESS && given_up == nullptr &&
+                             cuda.set_device(0) == cudaSuccess && cuda.get_context(&chosen) == CUDA_SUCCESS &&
+                             chosen != nullptr && cuda.set_context(nullptr) == CUDA_SUCCESS &&
+                             cuda.get_context(&given_up) == CUDA_SUCCESS && given_up == nullptr;
+        return changed && cuda.malloc(&block, 1) == cudaSuccess && cuda.free(block) == cudaSuccess;
+    });
+    CHECK(took_one.get());
+}
+
+TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call on a captured stream is refused",
+          "[gpu]") {
+    RETURN_IF_NO_GPU();
+    Gpu gpu;
+    Context context = lone_context(Backend::Nccl);
+    // Not in the backend's table.
+    const auto begin = gpu.runtime<cudaError_t (*)(cudaStream_t, cudaStreamCaptureMode)>("cudaStreamBeginCapture");
+    const auto end = gpu.runtime<cudaError_t (*)(cudaStream_t, cudaGraph_t*)>("cudaStreamEndCapture");
+    const auto destroy = gpu.runtime<cudaError_t (*)(cudaGraph_t)>("cudaGraphDestroy");
+    REQUIRE((begin != nullptr && end != nullptr && destroy != nullptr));
+    const std::vector<float> values(1 << 20, 1.0f);
+    const Buffer buffer = gpu.to_device(values);
+    gpu.finish();
+    Gpu other;
+    std::vector<Work> works;
+    for (int i = 0; i < 500; ++i) works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, other.stream()));
+    const auto stream = static_cast<cudaStream_t>(gpu.stream().handle);
+    REQUIRE(begin(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_THROWS_WITH(context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()),
+                      Catch::Matchers::Contains("being captured into a CUDA graph"));
+    works.back().wait_host();
+    cudaGraph_t graph = nullptr;
+    CHECK(end(stream, &graph) == cudaSuccess);
+    CHECK(destroy(graph) == cudaSuccess);
+    context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()).wait_host();
 }
 
 TEST_CASE("gpu: a split group has a communicator of its own", "[gpu]") {
@@ -182,5 +298,17 @@ TEST_CASE("gpu: host memory is refused, and the group stays usable", "[gpu]") {
     Context context = lone_context(Backend::Nccl);
     std::vector<float> values(3);
     CHECK_THROWS_AS(context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum), Error);
+    const Buffer mislabelled{values.data(), values.size(), DType::f32, Device::Cuda};
+    CHECK_THROWS_WITH(context.world().all_reduce(mislabelled, ReduceOp::Sum),
+                      Catch::Matchers::Contains("CUDA knows no memory there"));
     context.world().barrier().wait();
+}
+
+// The last one, for it takes longest.
+TEST_CASE("gpu: every collective gives what it should", "[gpu][ranks]") {
+    RETURN_IF_NO_GPU();
+    const DType dtype = GENERATE(DType::i8, DType::u8, DType::i32, DType::u32, DType::i64, DType::u64, DType::f16,
+                                 DType::bf16, DType::f32, DType::f64);
+    CAPTURE(to_string(dtype));
+    CHECK(complaints_of_ranks([&](Context& context) { return wrong_rows(context, dtype); }) == "");
 }

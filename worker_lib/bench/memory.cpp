@@ -62,7 +62,7 @@ void Memory::fill_with_junk(const Buffer& out) {
 std::size_t Memory::count_wrong(const Call& call, const Buffer& out) {
     const Buffer host = staged(out);
     if (!on_host()) device_->copy(host.data, out.data, out.bytes());
-    return bench::count_wrong(call, host);
+    return bench::count_wrong(call, host, group_.backend());
 }
 
 std::uint64_t Memory::sum(std::uint64_t value) {

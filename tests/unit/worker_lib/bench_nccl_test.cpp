@@ -140,18 +140,27 @@ TEST_CASE("ddp-bench finds a call in place that does nothing, after one that did
     CHECK(wrong > 0);
 }
 
-TEST_CASE("ddp-bench allows an average the rounding of each rank's share, and a sum none of that", "[nccl][bench]") {
+TEST_CASE("ddp-bench allows NCCL's averages more roundings than the native backend's, and a sum none",
+          "[nccl][bench]") {
     const Call call{.count = 1, .dtype = DType::f16, .op = ReduceOp::Avg, .ranks = 8};
     Call sum = call;
     sum.op = ReduceOp::Sum;
     // Element 0 of the ranks: 0 7 3 10 6 2 9 5.
-    const auto wrong = [](const Call& of, float value) {
+    const auto wrong = [](const Call& of, float value, Backend backend) {
         detail::Half element = detail::to_half(value);
-        return count_wrong(of, {&element, 1, DType::f16, Device::Cpu});
+        return count_wrong(of, {&element, 1, DType::f16, Device::Cpu}, backend);
     };
-    CHECK(wrong(call, 5.25f) == 0);
-    CHECK(wrong(call, 5.25f + 4 * 0x1p-8f) == 0);  // units in the last place
-    CHECK(wrong(call, 5.25f + 12 * 0x1p-8f) == 1);
-    CHECK(wrong(sum, 42.0f) == 0);
-    CHECK(wrong(sum, 42.0f + 4 * 0x1p-5f) == 1);
+    CHECK(wrong(call, 5.25f, Backend::Nccl) == 0);
+    CHECK(wrong(call, 5.25f + 4 * 0x1p-8f, Backend::Nccl) == 0);  // units in the last place
+    CHECK(wrong(call, 5.25f + 12 * 0x1p-8f, Backend::Nccl) == 1);
+    CHECK(wrong(call, 5.25f + 0x1p-8f, Backend::Native) == 0);
+    CHECK(wrong(call, 5.25f + 2 * 0x1p-8f, Backend::Native) == 1);
+    CHECK(wrong(sum, 42.0f, Backend::Nccl) == 0);
+    CHECK(wrong(sum, 42.0f + 4 * 0x1p-5f, Backend::Nccl) == 1);
+}
+
+TEST_CASE("however many ranks there are, ddp-bench takes no average of 0 for right", "[nccl][bench]") {
+    const Call call{.count = 1, .dtype = DType::bf16, .op = ReduceOp::Avg, .ranks = GENERATE(2, 128, 1024)};
+    detail::Bfloat16 element{};
+    CHECK(count_wrong(call, {&element, 1, DType::bf16, Device::Cpu}, Backend::Nccl) == 1);
 }

@@ -30,13 +30,15 @@ struct FakeNcclCalls {
         return ncclSuccess;
     }
     static ncclResult_t init(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
-        const Lock lock(fake().mutex_);
+        Lock lock(fake().mutex_);
         auto* made = new FakeComm{.id = id.internal, .rank = rank, .size = size, .blocking = config->blocking == 1};
         fake().comms_.emplace_back(made);
         fake().joined_[made->id].insert(rank);
-        if (made->blocking) ++fake().counts_.blocking_inits;
         *comm = reinterpret_cast<ncclComm_t>(made);
-        return ncclInProgress;
+        fake().changed_.notify_all();
+        if (!made->blocking) return ncclInProgress;
+        ++fake().counts_.blocking_inits;
+        return fake().block(lock, *made, [&] { return !fake().starting(*made); });
     }
     static ncclResult_t get_async_error(ncclComm_t comm, ncclResult_t* error) {
         const Lock lock(fake().mutex_);
@@ -100,6 +102,19 @@ struct FakeNcclCalls {
         return fake().end_group();
     }
 };
+
+/// How a blocking communicator waits: until `over`, or it is aborted.
+ncclResult_t FakeGpu::block(std::unique_lock<std::mutex>& lock, FakeComm& comm, const std::function<bool()>& over) {
+    ++blocked_;
+    changed_.wait(lock, [&] { return leaving_ || comm.aborted || over(); });
+    --blocked_;
+    changed_.notify_all();
+    return leaving_ || comm.aborted ? ncclInternalError : ncclSuccess;
+}
+
+bool FakeGpu::starting(const FakeComm& comm) {
+    return init_never_completes || static_cast<int>(joined_[comm.id].size()) < comm.size;
+}
 
 void FakeGpu::fill(detail::NcclApi& nccl) {
     nccl.get_version = [](int*) { return ncclSuccess; };
@@ -213,6 +228,10 @@ ncclResult_t FakeGpu::launch(const Group& group) {
         });
     };
     if (!comm.blocking) return ncclInProgress;
+    std::unique_lock lock(mutex_, std::adopt_lock);  // the caller's
+    const ncclResult_t result = block(lock, comm, [this] { return !never_takes_in; });
+    (void)lock.release();
+    if (result != ncclSuccess) return result;
     std::exchange(comm.accepted, nullptr)();
     return ncclSuccess;
 }
@@ -220,6 +239,7 @@ ncclResult_t FakeGpu::launch(const Group& group) {
 /// Takes the rank's buffers out of all that still runs: their owner may free them now.
 void FakeGpu::leave(FakeComm& comm) {
     comm.aborted = true;
+    changed_.notify_all();
     for (auto& [key, collective] : collectives_) {
         if (key.first == comm.id && !collective.done) collective.places.erase(comm.rank);
     }
@@ -232,7 +252,7 @@ void FakeGpu::leave(FakeComm& comm) {
 }
 
 ncclResult_t FakeGpu::state_of(FakeComm& comm) {
-    if (init_never_completes || static_cast<int>(joined_[comm.id].size()) < comm.size) return ncclInProgress;
+    if (starting(comm)) return ncclInProgress;
     if (comm.error != ncclSuccess) return comm.error;
     if (comm.accepted && never_takes_in) return ncclInProgress;
     if (comm.accepted) {

@@ -33,8 +33,12 @@ struct FakeTask {
 
 struct FakeStream {
     std::shared_ptr<FakeTask> last;
+    bool captured = false;  ///< into a graph
+    int device = -1;        ///< -1: any
+    bool blocking = false;  ///< waits for the default stream, as those of cudaStreamCreate do
 };
 struct FakeEvent {
+    int device = 0;
     std::shared_ptr<FakeTask> recorded;
 };
 
@@ -82,7 +86,11 @@ public:
     std::set<int> frozen_ranks;                 ///< their collectives never end, not even by an abort
     std::atomic<bool> loses_data = false;       ///< operations end, and write nothing
     std::atomic<bool> refuses_events = false;   ///< there are no new ones
-    std::set<int> lost_devices;                 ///< which cannot be made current
+    std::atomic<bool> refuses_memory = false;
+    std::atomic<bool> capturing = false;  ///< some thread captures, in CUDA's default mode
+    std::set<int> lost_devices;           ///< which cannot be made current
+    /// Memory that is not of the group's device, by whose it is; -1: CUDA does not know it.
+    std::map<const void*, int> other_memory;
 
     // What was asked.
     struct Counts {
@@ -91,11 +99,16 @@ public:
         int open_groups = 0;                      ///< of calls, on all threads
         int launches = 0;                         ///< a group of calls is one
         int frees_elsewhere = 0;                  ///< on a thread whose current device was another one
+        int broken_captures = 0;                  ///< calls that end what another thread captures
+        int queries = 0;                          ///< of events
     };
     [[nodiscard]] Counts counts();
+    /// Devices on which there is one: once made, for good, as primary contexts are.
+    [[nodiscard]] std::set<int> contexts();
 
     // A test's own streams.
-    [[nodiscard]] cudaStream_t make_stream();
+    [[nodiscard]] cudaStream_t make_stream(int device = -1, bool blocking = false);
+    void capture(cudaStream_t stream, bool captured);
     /// Nothing after this on the stream happens until the gate is opened.
     [[nodiscard]] std::shared_ptr<std::atomic<bool>> close_gate(cudaStream_t stream);
     /// Runs what can run on the stream. True: all of it is done.
@@ -112,6 +125,12 @@ private:
     static void fill(detail::NcclApi& nccl);
     static Group& group_of_thread();
 
+    /// As the CUDA runtime from version 12 on: a thread that has none gets that of device 0, which is made.
+    void need_context();
+    /// What CUDA does not allow beside a capture, on threads that have not said that they mean it.
+    bool ends_capture();
+    /// What CUDA says of the default stream while a blocking one is captured, and of all others: success.
+    cudaError_t usable(cudaStream_t stream) const;
     FakeStream& at(cudaStream_t stream);  ///< null: the default stream of the calling thread's current device
     std::shared_ptr<FakeTask> put(cudaStream_t stream, std::function<bool()> run);
     static bool settle(FakeTask& task);
@@ -121,12 +140,15 @@ private:
     ncclResult_t end_group();
     ncclResult_t launch(const Group& group);
     ncclResult_t state_of(FakeComm& comm);
+    ncclResult_t block(std::unique_lock<std::mutex>& lock, FakeComm& comm, const std::function<bool()>& over);
+    bool starting(const FakeComm& comm);
     void leave(FakeComm& comm);
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::map<int, FakeStream> default_streams_;  // by device
     std::map<void*, int> devices_of_blocks_;
+    std::set<int> contexts_;
     std::vector<std::unique_ptr<FakeStream>> own_streams_;
     std::vector<std::unique_ptr<FakeComm>> comms_;                            // for good: tasks hold on to them
     std::map<std::string, std::set<int>> joined_;                             // ranks, by unique id

@@ -2,7 +2,6 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl_group.hpp"
-#include "worker_lib/src/nccl/cuda_access.hpp"
 #include "worker_lib/src/nccl/meeting.hpp"
 #include "worker_lib/src/nccl/nccl_types.hpp"
 
@@ -10,22 +9,6 @@ using namespace ddp;
 using namespace ddp::test;
 using detail::BackendImpl;
 using detail::OpKind;
-
-namespace {
-
-void require_success(const std::vector<Outcome>& outcomes) {
-    for (const Outcome& outcome : outcomes) REQUIRE(outcome.text == "");
-}
-
-void require_nothing_left(FakeGroup& group) {
-    const auto counts = group.gpu.counts();
-    CHECK(counts.streams == 0);
-    CHECK(counts.events == 0);
-    CHECK(counts.blocks == 0);
-    CHECK(counts.frees_elsewhere == 0);
-}
-
-}  // namespace
 
 TEST_CASE("nccl: all ranks get the unique id that rank 0 made", "[nccl]") {
     FakeGroup group(4);
@@ -174,6 +157,53 @@ TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
     CHECK(calls == 1);
 }
 
+TEST_CASE("nccl: a callback's call that stays in NCCL ends at its deadline, by an abort, and with the group",
+          "[nccl]") {
+    const auto how = GENERATE(as<std::string>(), "deadline", "abort", "destruction");
+    FakeGroup group(1);
+    group.nccl_version = 22602;
+    std::promise<std::shared_ptr<detail::WorkState>> called;
+    auto second = called.get_future();
+    auto backend = group.backend(0);
+    const cudaStream_t stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(3);
+    auto wanted = all_reduce(values, ReduceOp::Sum);
+    wanted.stream.handle = stream;
+    backend->submit(ddp::detail::Operation(wanted))->then([&, &own = *backend](const std::exception_ptr&) {
+        called.set_value(own.submit(operation(OpKind::kBarrier, 2, how == "deadline" ? 100ms : 40s)));
+    });
+    group.gpu.never_takes_in = true;
+    gate->store(true);
+    REQUIRE(eventually([&] { return group.gpu.counts().launches == 2; }));
+    if (how == "abort") backend->abort("enough");
+    if (how == "destruction") backend.reset();
+    REQUIRE(second.wait_for(10s) == std::future_status::ready);
+    CHECK(outcome_of([&] { second.get()->wait(); }).code ==
+          (how == "deadline" ? ErrorCode::Timeout : ErrorCode::Aborted));
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: a call that ended by an exception of the program's side is nobody's deadline", "[nccl]") {
+    for (bool in_time = false; !in_time;) {
+        FakeGroup group(1);
+        auto api = group.gpu.api(22602);
+        api.nccl.broadcast = [](const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t,
+                                cudaStream_t) -> ncclResult_t { throw std::bad_alloc(); };
+        const auto backend = detail::make_nccl_backend(group.spec(0), api, group.limits);
+        std::vector<float> values(3);
+        auto wanted = operation(OpKind::kBroadcast, 1, 20ms);
+        wanted.buffer = device_buffer(values);
+        const auto deadline = wanted.deadline;
+        CHECK_THROWS_AS(backend->submit(std::move(wanted)), std::bad_alloc);
+        in_time = ddprun::Clock::now() < deadline;
+        if (!in_time) continue;                          // this machine was busy elsewhere: rightly it was too late
+        std::this_thread::sleep_until(deadline + 50ms);  // in which a watchdog that expects it would fail the group
+        CHECK_FALSE(backend->failure().has_value());
+        backend->submit(operation(OpKind::kBarrier, 2))->wait();
+    }
+}
+
 TEST_CASE("nccl: arena memory is zeroed and freed with the group", "[nccl]") {
     FakeGroup group(1);
     {
@@ -207,39 +237,6 @@ TEST_CASE("nccl: communicators do not block, except in NCCL 2.26, which hangs so
     require_success(
         group.run([](int, BackendImpl& backend) { backend.submit(operation(OpKind::kBarrier, 1))->wait(); }));
     CHECK(group.gpu.counts().blocking_inits == (version == 22602 ? 2 : 0));
-}
-
-TEST_CASE("nccl: the default stream that waits is that of the group's device, whatever the caller's current one",
-          "[nccl]") {
-    FakeGroup group(1);
-    const auto backend = group.backend(0);
-    group.gpu.frozen_ranks = {0};
-    const auto cuda = group.gpu.api().cuda;
-    REQUIRE(cuda.set_device(3) == cudaSuccess);
-    std::vector<float> values(3);
-    backend->submit(all_reduce(values, ReduceOp::Sum))->wait();
-    CHECK(group.gpu.advance(nullptr));
-    REQUIRE(cuda.set_device(0) == cudaSuccess);
-    CHECK_FALSE(group.gpu.advance(nullptr));
-}
-
-TEST_CASE("nccl: a group's memory is freed with its device as the current one", "[nccl]") {
-    FakeGroup group(2);
-    require_success(group.run([](int, BackendImpl& backend) { (void)backend.arena().allocate(10); }));
-    require_nothing_left(group);
-}
-
-TEST_CASE("nccl: what we ask CUDA leaves no error for the program to find", "[nccl]") {
-    FakeGroup group(1);
-    const auto cuda = group.gpu.api().cuda;
-    {
-        const auto device = detail::open_device(cuda, 0);
-        const auto gate = group.gpu.close_gate(static_cast<cudaStream_t>(device->stream().handle));
-        device->mark();
-        CHECK_FALSE(device->passed());
-        CHECK(cuda.get_last_error() == cudaSuccess);
-    }
-    group.gpu.devices = 0;
-    CHECK_FALSE(detail::count_devices(cuda).has_value());
-    CHECK(cuda.get_last_error() == cudaSuccess);
+    CHECK(detail::starts_nonblocking(22602, "0"));  // NCCL_COMM_BLOCKING
+    CHECK_FALSE(detail::starts_nonblocking(22809, "1"));
 }

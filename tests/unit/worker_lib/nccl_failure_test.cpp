@@ -138,6 +138,13 @@ TEST_CASE("nccl: what CUDA refuses before a launch fails the group, too: the pee
     CHECK(backend->failure().has_value());
 }
 
+TEST_CASE("nccl: a start to which a rank does not come leaves no unique id behind", "[nccl]") {
+    FakeGroup group(2);
+    group.init_timeout = 100ms;
+    CHECK(outcome_of([&] { (void)group.backend(0); }).code == ErrorCode::Timeout);
+    CHECK(group.gpu.counts().unique_ids == 0);
+}
+
 TEST_CASE("nccl: an operation that a peer never calls fails at its deadline", "[nccl]") {
     FakeGroup group(2);
     std::promise<void> ended;
@@ -186,6 +193,7 @@ TEST_CASE("nccl: abort fails what is in flight, says why, and returns at once", 
 
 TEST_CASE("nccl: abort ends a call that waits for its peers, though a callback waits for that call", "[nccl]") {
     FakeGroup group(1);
+    group.nccl_version = GENERATE(22602, 22809);  // the older one stays in the call
     const auto backend = group.backend(0);
     const cudaStream_t stream = group.gpu.make_stream();
     const auto gate = group.gpu.close_gate(stream);
@@ -247,6 +255,16 @@ TEST_CASE("nccl: an abort that never returns hangs neither the work nor the dest
     CHECK_THAT(outcome.text, Contains("ncclCommAbort did not return within 0.2 s, end this process"));
     CHECK(ddprun::Clock::now() - start < 5s);
     CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: who waits on the host hears of an abort that does not return from the watchdog", "[nccl]") {
+    FakeGroup group(1);
+    group.limits.abort_patience = 4500ms;  // longer than other backends' waiters have patience
+    group.gpu.abort_blocks = true;
+    group.gpu.frozen_ranks = {0};
+    const auto backend = group.backend(0);
+    const Outcome outcome = outcome_of([&] { backend->submit(operation(OpKind::kBarrier, 1, 50ms))->wait(); });
+    CHECK_THAT(outcome.text, Contains("ncclCommAbort did not return within 4.5 s, end this process"));
 }
 
 TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[nccl]") {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "tests/catch.hpp"
 #include "tests/unit/worker_lib/fake_nccl.hpp"
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/local_store.hpp"
@@ -47,6 +48,7 @@ struct FakeGroup {
     detail::NcclLimits limits{.abort_patience = 200ms, .finish_patience = 5s};
     ddprun::Duration init_timeout = 20s;
     int nccl_version = 22809;
+    int first_device = 0;
 
     [[nodiscard]] detail::GroupSpec spec(int rank) const {
         detail::GroupSpec spec;
@@ -57,7 +59,7 @@ struct FakeGroup {
         spec.store = store;
         spec.default_timeout = 20s;
         spec.init_timeout = init_timeout;
-        spec.device = rank;
+        spec.device = first_device + rank;
         return spec;
     }
 
@@ -104,6 +106,19 @@ struct FakeGroup {
         return all;
     }
 };
+
+inline void require_success(const std::vector<Outcome>& outcomes) {
+    for (const Outcome& outcome : outcomes) REQUIRE(outcome.text == "");
+}
+
+/// Of what the group took of its device.
+inline void require_nothing_left(FakeGroup& group) {
+    const auto counts = group.gpu.counts();
+    CHECK(counts.streams == 0);
+    CHECK(counts.events == 0);
+    CHECK(counts.blocks == 0);
+    CHECK(counts.frees_elsewhere == 0);
+}
 
 inline detail::Operation operation(detail::OpKind kind, std::uint64_t seq, ddprun::Duration timeout = 20s) {
     detail::Operation made;

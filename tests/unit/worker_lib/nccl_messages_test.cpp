@@ -173,7 +173,9 @@ TEST_CASE("nccl: each message of a batch stands on the board until the batch has
     const cudaStream_t stream = ranks.gpu.make_stream();
     const auto gate = ranks.gpu.close_gate(stream);
     batch.stream.handle = stream;
-    batch.tickets = board.queue(batch, board.add(ranks.spec(0)), ddprun::Clock::now());
+    const auto place = board.add(ranks.spec(0));
+    board.claim(batch, place);
+    detail::Board::queue(batch, place, ddprun::Clock::now());
     const auto work = backend->transfer(batch);
     const auto ended = [&](std::size_t i) { return memory->operations[i].ended.load() != 0; };
     CHECK((!ended(1) && !ended(2)));
@@ -204,11 +206,19 @@ TEST_CASE("nccl: one of several calls that NCCL refuses ends their group, and no
 TEST_CASE("nccl: calls that NCCL never takes in end at the operation's deadline, or by an abort", "[nccl]") {
     const bool aborts = GENERATE(false, true);
     FakeGroup group(1);
+    group.nccl_version = GENERATE(22602, 22809);  // the older one stays in the call
     ProcessGroup world = group.world(0);
     std::vector<float> in(2, 1.0f), out(2, 0.0f);
+    const bool after_another = GENERATE(false, true);
+    Work earlier;
+    if (after_another) {
+        group.gpu.frozen_ranks = {0};
+        earlier = world.barrier();
+    }
     group.gpu.never_takes_in = true;
     auto other = std::async(std::launch::async, [&] {
-        if (aborts && eventually([&] { return group.gpu.counts().launches == 1; })) world.abort("enough");
+        const auto entered = [&] { return group.gpu.counts().launches == (after_another ? 2 : 1); };
+        if (aborts && eventually(entered)) world.abort("enough");
     });
     const OpOptions options{.timeout = aborts ? 60s : 200ms};
     const auto start = ddprun::Clock::now();
@@ -218,7 +228,7 @@ TEST_CASE("nccl: calls that NCCL never takes in end at the operation's deadline,
     CHECK(ddprun::Clock::now() - start < 30s);
     CHECK(outcome.code == (aborts ? ErrorCode::Aborted : ErrorCode::Timeout));
     CHECK_THAT(outcome.text,
-               Contains("#1 all_to_all f32[2]") &&
+               Contains(after_another ? "#2 all_to_all f32[2]" : "#1 all_to_all f32[2]") &&
                    Contains(aborts ? "aborted: enough" : "NCCL was still connecting to its peers at its deadline"));
     CHECK(group.gpu.counts().aborts == 1);
 }

@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "worker_lib/src/environment.hpp"
+#include "worker_lib/src/nccl/group_device.hpp"
 #include "worker_lib/src/nccl/meeting.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
 
@@ -36,17 +38,22 @@ void finalize(const NcclApi& nccl, ncclComm_t comm, TimePoint deadline) {
 
 }  // namespace
 
-bool starts_nonblocking(int nccl_version) { return nccl_version / 100 != 226; }
+bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting) {
+    return setting ? *setting == "0" : nccl_version / 100 != 226;
+}
 
 Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, int device, const ncclUniqueId& id,
                            TimePoint deadline, const NcclLimits& limits)
-    : api_(api), device_(device), limits_(limits) {
+    : api_(api),
+      device_(device),
+      limits_(limits),
+      blocks_(!starts_nonblocking(api.nccl_version, process_variables()("NCCL_COMM_BLOCKING"))) {
     const int size = static_cast<int>(spec.members.size());
     const auto start = std::make_shared<Start>();
-    const auto work = [start, api, device, size, id, rank = spec.rank] {
+    const auto work = [start, api, device, size, id, rank = spec.rank, blocks = blocks_] {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = starts_nonblocking(api.nccl_version) ? 0 : 1;
-        if (api.cuda.set_device(device) != cudaSuccess) {
+        config.blocking = blocks ? 1 : 0;
+        if (begin_thread(api.cuda, device) != cudaSuccess) {
             start->result = ncclUnhandledCudaError;
             return;
         }
@@ -98,9 +105,9 @@ std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint 
 }
 
 ncclResult_t Communicator::async_error() {
-    const std::lock_guard lock(inside_);
+    const std::unique_lock lock(inside_, std::try_to_lock);
     const ncclComm_t comm = comm_;
-    if (comm == nullptr) return ncclSuccess;
+    if (!lock.owns_lock() || comm == nullptr) return ncclSuccess;
     ncclResult_t error = ncclSuccess;
     const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &error);
     if (asked != ncclSuccess) return asked;
@@ -121,7 +128,7 @@ bool Communicator::abort() {
     const ncclComm_t comm = take();
     if (comm == nullptr) return true;
     const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm] {
-        (void)cuda.set_device(device);  // if it fails, so does the abort, and neither can be helped
+        (void)begin_thread(cuda, device);  // if it fails, so does the abort, and neither can be helped
         (void)nccl.comm_abort(comm);
     };
     return run_bounded(work, Clock::now() + limits_.abort_patience);
@@ -132,7 +139,7 @@ bool Communicator::finish() {
     if (comm == nullptr) return true;
     const TimePoint deadline = Clock::now() + limits_.finish_patience;
     const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm, deadline] {
-        (void)cuda.set_device(device);
+        (void)begin_thread(cuda, device);
         finalize(nccl, comm, deadline);
     };
     return run_bounded(work, deadline + limits_.abort_patience);

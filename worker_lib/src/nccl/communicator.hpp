@@ -23,7 +23,9 @@ struct NcclLimits {
 /// Whether NCCL of this version can be trusted to start a communicator without blocking. 2.26 hangs in that mode
 /// (https://github.com/pytorch/pytorch/issues/153960): its communicators are made blocking, on a thread that we can
 /// leave behind.
-[[nodiscard]] bool starts_nonblocking(int nccl_version);
+/// NCCL_COMM_BLOCKING, which NCCL reads as well, has the last word.
+/// setting   its value, or nothing
+[[nodiscard]] bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting);
 
 class Communicator {
 public:
@@ -41,10 +43,14 @@ public:
     using Call = std::function<ncclResult_t(ncclComm_t)>;
     [[nodiscard]] std::optional<ncclResult_t> call(const Call& function, ddprun::TimePoint deadline);
 
+    /// Whether call() may stay in NCCL past its deadline, until the peers come or the communicator is aborted.
+    [[nodiscard]] bool may_block() const { return blocks_; }
+
     /// Lets call() come back at once, now and later: the communicator is to be aborted. Does not wait.
     void give_up() { given_up_ = true; }
 
-    /// An error that NCCL met in the background; ncclSuccess when there is none, or no communicator any more.
+    /// An error that NCCL met in the background; ncclSuccess when there is none, no communicator any more, or another
+    /// thread inside. Never waits.
     [[nodiscard]] ncclResult_t async_error();
 
     /// Ends all operations in flight and frees the communicator. False: that did not return in limits.abort_patience,
@@ -64,6 +70,7 @@ private:
     const GpuApi api_;
     const int device_;
     const NcclLimits limits_;
+    const bool blocks_;
     std::mutex inside_;                       // held while a thread is in an NCCL call on comm_
     std::atomic<ncclComm_t> comm_ = nullptr;  // null from abort() or finish() on
     std::atomic<bool> given_up_ = false;

@@ -39,10 +39,8 @@ void* DeviceArena::allocate(std::size_t bytes) {
     const DeviceScope scope(cuda, device_->index());
     const std::size_t room = std::max<std::size_t>(bytes, 1);  // cudaMalloc(0) gives null
     void* block = nullptr;
-    if (const cudaError_t error = cuda.malloc(&block, room); error != cudaSuccess) {  // aligned to 256
-        throw Error(ErrorCode::System, fmt::format("no room for {} bytes on CUDA device {}: {}", bytes,
-                                                   device_->index(), cuda.get_error_string(error)));
-    }
+    check_cuda(cuda, cuda.malloc(&block, room),  // aligned to 256
+               fmt::format("no room for {} bytes on CUDA device {}", bytes, device_->index()));
     {
         const std::lock_guard lock(mutex_);
         blocks_.push_back(block);  // from here on the arena frees it, also when the next line throws

@@ -7,7 +7,9 @@
 namespace ddp::detail {
 
 void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what) {
-    if (error != cudaSuccess) throw Error(ErrorCode::System, fmt::format("{}: {}", what, cuda.get_error_string(error)));
+    if (error == cudaSuccess) return;
+    (void)cuda.get_last_error();
+    throw Error(ErrorCode::System, fmt::format("{}: {}", what, cuda.get_error_string(error)));
 }
 
 cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event) {
@@ -16,14 +18,26 @@ cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event) {
     return state;
 }
 
-DeviceScope::DeviceScope(const CudaApi& cuda, int device) : cuda_(cuda), device_(device), previous_(device) {
-    check_cuda(cuda_, cuda_.get_device(&previous_), "cudaGetDevice");
-    if (previous_ != device_) check_cuda(cuda_, cuda_.set_device(device_), fmt::format("cudaSetDevice({})", device_));
+DeviceScope::DeviceScope(const CudaApi& cuda, int device) : cuda_(cuda) {
+    int current = device;
+    check_cuda(cuda_, cuda_.get_device(&current), "cudaGetDevice");
+    if (current == device) return;
+    if (const CUresult got = cuda_.get_context(&previous_); got != CUDA_SUCCESS)
+        throw Error(ErrorCode::System, fmt::format("cuCtxGetCurrent: error {}", static_cast<int>(got)));
+    check_cuda(cuda_, cuda_.set_device(device), fmt::format("cudaSetDevice({})", device));
+    switched_ = true;
 }
 
 DeviceScope::~DeviceScope() {
     // It was current a moment ago; if it no longer can be, the caller's next CUDA call says so.
-    if (previous_ != device_) (void)cuda_.set_device(previous_);
+    if (switched_) (void)cuda_.set_context(previous_);
+}
+
+cudaError_t begin_thread(const CudaApi& cuda, int device) {
+    const cudaError_t error = cuda.set_device(device);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (error == cudaSuccess) (void)cuda.exchange_capture_mode(&mode);  // after it: it would start device 0
+    return error;
 }
 
 GroupDevice::GroupDevice(const CudaApi& cuda, int index) : cuda_(cuda), index_(index) {
@@ -35,8 +49,12 @@ GroupDevice::GroupDevice(const CudaApi& cuda, int index) : cuda_(cuda), index_(i
 
 GroupDevice::~GroupDevice() {
     // Neither call waits for the device. Failures cannot matter: at exit the driver may have gone first.
-    for (cudaEvent_t event : idle_events_) (void)cuda_.event_destroy(event);
-    (void)cuda_.stream_destroy(stream_);
+    try {
+        const DeviceScope scope(cuda_, index_);  // the last owner may be a work on any thread
+        for (cudaEvent_t event : idle_events_) (void)cuda_.event_destroy(event);
+        (void)cuda_.stream_destroy(stream_);
+    } catch (const Error&) {
+    }
 }
 
 cudaEvent_t GroupDevice::acquire_event() {

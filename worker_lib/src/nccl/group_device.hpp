@@ -10,16 +10,19 @@
 
 namespace ddp::detail {
 
-/// Throws Error{System}: "what: CUDA's words".
+/// Throws Error{System}: "what: CUDA's words", of which the CUDA runtime forgets then: see query_event().
 void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what);
 
 /// cudaEventQuery, without its "not yet" as this thread's last error: programs look for errors of their own kernels
 /// there.
 [[nodiscard]] cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event);
 
-/// Makes `device` the calling thread's current one for a while: the caller's choice is not ours to change.
+/// Makes `device` the calling thread's current one for a while: the caller's choice is not ours to change. A thread
+/// that has made none is left without: cudaSetDevice(0) would start device 0, with some hundred MB of its memory, for a
+/// program that uses another one.
 class DeviceScope {
 public:
+    /// Throws Error{System} when the device cannot be made current.
     DeviceScope(const CudaApi& cuda, int device);
     ~DeviceScope();
     DeviceScope(const DeviceScope&) = delete;
@@ -27,9 +30,13 @@ public:
 
 private:
     const CudaApi& cuda_;
-    const int device_;
-    int previous_ = 0;
+    bool switched_ = false;
+    CUcontext previous_ = nullptr;  // of the thread, if switched_; null: none
 };
+
+/// The first call on a thread of ours: `device` is its current one from here on, and what it asks CUDA is no part of
+/// what other threads capture into graphs. By default an event query of any thread ends their captures.
+[[nodiscard]] cudaError_t begin_thread(const CudaApi& cuda, int device);
 
 class GroupDevice {
 public:

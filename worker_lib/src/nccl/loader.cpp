@@ -19,6 +19,7 @@ using ddprun::Result;
 
 constexpr const char* kNcclLibrary = "libnccl.so.2";
 constexpr std::array kCudaRuntimes{"libcudart.so.13", "libcudart.so.12"};
+constexpr const char* kCudaDriver = "libcuda.so.1";  // as the runtime itself opens it
 
 /// One library; remembers the first function that it lacks.
 class Library {
@@ -86,7 +87,8 @@ Result<NcclApi> load_nccl() {
     return api;
 }
 
-CudaApi bind_cuda(Library& library) {
+/// `driver`: may be absent, and counting devices says so.
+CudaApi bind_cuda(Library& library, Library& driver) {
     CudaApi api;
     library.bind(api.get_device_count, "cudaGetDeviceCount");
     library.bind(api.get_device, "cudaGetDevice");
@@ -102,18 +104,24 @@ CudaApi bind_cuda(Library& library) {
     library.bind(api.free, "cudaFree");
     library.bind(api.memset_async, "cudaMemsetAsync");
     library.bind(api.memcpy_async, "cudaMemcpyAsync");
+    library.bind(api.exchange_capture_mode, "cudaThreadExchangeStreamCaptureMode");
+    library.bind(api.stream_is_capturing, "cudaStreamIsCapturing");
     library.bind(api.get_last_error, "cudaGetLastError");
     library.bind(api.get_error_string, "cudaGetErrorString");
+    driver.bind(api.get_context, "cuCtxGetCurrent");
+    driver.bind(api.set_context, "cuCtxSetCurrent");
+    driver.bind(api.pointer_attribute, "cuPointerGetAttribute");
     return api;
 }
 
 /// The newest runtime that the driver here is new enough for. If that is none, the newest: its calls then say why.
 Result<CudaApi> load_cuda() {
+    Library driver(kCudaDriver);
     std::string problems;
     Result<CudaApi> best = Error{};
     for (const char* name : kCudaRuntimes) {
         Library library(name);
-        const CudaApi api = bind_cuda(library);
+        const CudaApi api = bind_cuda(library, driver);
         if (!library.problem().empty()) {
             problems += (problems.empty() ? "" : "; ") + library.problem();
             continue;
@@ -121,6 +129,7 @@ Result<CudaApi> load_cuda() {
         int devices = 0;
         const cudaError_t error = api.get_device_count(&devices);
         if (error != cudaSuccess) (void)api.get_last_error();  // see count_devices()
+        if (error == cudaSuccess && !driver.problem().empty()) return Error{Errc::kMismatch, driver.problem()};
         if (error != cudaErrorInsufficientDriver) return api;
         if (!best) best = api;
     }

@@ -78,10 +78,13 @@ std::string place_of(const GroupSpec& spec) {
 Met meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
     const auto start = ddprun::Clock::now();
     publish(spec, "nccl/place", Peers::own_record(spec));
-    if (spec.rank == 0) publish_id(nccl, spec);
+    const auto places = [&] { return spec.store->get_all(place_keys(spec), left_until(deadline)); };
     try {
-        const ncclUniqueId id = read_id(spec, deadline);  // first: who is absent does not keep rank 0's failure back
-        return {id, spec.store->get_all(place_keys(spec), left_until(deadline))};
+        // When all are there: behind an id NCCL waits for them on a thread and a socket that stay if they do not come.
+        if (spec.rank == 0) (void)places();
+        if (spec.rank == 0) publish_id(nccl, spec);
+        const ncclUniqueId id = read_id(spec, deadline);
+        return {id, places()};
     } catch (const Error& error) {
         if (error.code() != ErrorCode::Timeout) throw;
     }

@@ -3,6 +3,7 @@
 // binary runs with and without a GPU, or by a fake (tests/unit/worker_lib/fake_nccl.hpp). The headers are needed at
 // compile time only.
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -43,7 +44,9 @@ struct NcclApi {
     const char* (*get_last_error)(ncclComm_t comm) = nullptr;
 };
 
-/// The same for cuda_runtime_api.h. Their signatures are those of both CUDA 12 and 13.
+/// The same for cuda_runtime_api.h, and some of cuda.h: only the driver tells, and restores, that a thread has no
+/// device yet; and the runtime's words on a pointer differ between CUDA 12 and 13. Their signatures are those of both
+/// CUDA 12 and 13.
 struct CudaApi {
     cudaError_t (*get_device_count)(int* count) = nullptr;
     cudaError_t (*get_device)(int* device) = nullptr;
@@ -60,8 +63,14 @@ struct CudaApi {
     cudaError_t (*memset_async)(void* memory, int value, std::size_t bytes, cudaStream_t stream) = nullptr;
     cudaError_t (*memcpy_async)(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                 cudaStream_t stream) = nullptr;
+    cudaError_t (*exchange_capture_mode)(cudaStreamCaptureMode* mode) = nullptr;
+    cudaError_t (*stream_is_capturing)(cudaStream_t stream, cudaStreamCaptureStatus* status) = nullptr;
     cudaError_t (*get_last_error)() = nullptr;
     const char* (*get_error_string)(cudaError_t error) = nullptr;
+    // Of the driver; null where there is none, and no device then.
+    CUresult (*get_context)(CUcontext* context) = nullptr;
+    CUresult (*set_context)(CUcontext context) = nullptr;
+    CUresult (*pointer_attribute)(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) = nullptr;
 };
 
 struct GpuApi {

@@ -10,6 +10,7 @@
 
 #include "worker_lib/src/nccl/device_arena.hpp"
 #include "worker_lib/src/nccl/meeting.hpp"
+#include "worker_lib/src/nccl/nccl_arguments.hpp"
 #include "worker_lib/src/nccl/nccl_operations.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
@@ -42,7 +43,7 @@ public:
 
 private:
     [[nodiscard]] std::shared_ptr<NcclWork> enqueue(NcclTask task);
-    void launch(NcclWork& work);
+    void launch(const std::shared_ptr<NcclWork>& queued);
     void fail(const NcclWork& work, ErrorCode code, const std::string& text);
     void wait_for_caller(const NcclWork& work);
     [[nodiscard]] ncclResult_t start(const NcclTask& task, ncclComm_t comm) const;
@@ -84,44 +85,47 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
 }
 
 NcclBackend::~NcclBackend() {
-    watchdog_.reset();              // fails what is in flight, by an abort
+    watchdog_->end();               // fails what is in flight, by an abort
     (void)communicator_->finish();  // does nothing after an abort
     device_->release(caller_done_);
     // cudaFree waits for all kernels of the device. If one never ends, the memory stays with the thread that tries.
     auto free = [arena = std::move(arena_), cuda = api_.cuda, device = device_->index()]() mutable {
-        (void)cuda.set_device(device);  // or cudaFree makes a context on device 0, the current one of a new thread
+        (void)begin_thread(cuda, device);  // or cudaFree makes a context on device 0, the current one of a new thread
         arena.reset();
     };
     (void)run_bounded(std::move(free), ddprun::Clock::now() + limits_.abort_patience);
 }
 
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
-    auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_);
+    auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_, limits_.abort_patience);
     const std::lock_guard lock(order_);
-    if (!watchdog_->failure()) launch(*work);
+    if (!watchdog_->failure()) launch(work);
     watchdog_->watch(work);  // after a failure it only fails the work
     return work;
 }
 
-/// Puts the operation on the group's stream. An error fails the group, and the work with it, one of the arguments too:
-/// a non-blocking communicator keeps it, and refuses all that comes after.
-void NcclBackend::launch(NcclWork& work) {
+/// Puts the operation on the group's stream. An error fails the group, and the work with it, one that NCCL finds in the
+/// arguments too: a non-blocking communicator keeps it, and refuses all that comes after. Throws
+/// Error{InvalidArgument} for what is found before, and the group stays usable.
+void NcclBackend::launch(const std::shared_ptr<NcclWork>& queued) {
+    NcclWork& work = *queued;
     std::optional<ncclResult_t> result;
     try {
         const DeviceScope scope(api_.cuda, device_->index());
+        if (const auto wrong = argument_complaint(api_.cuda, work, device_->index()); !wrong.empty())
+            refuse(work, wrong);
         work.prepare();
         wait_for_caller(work);
+        const Watchdog::Expectation expectation(*watchdog_, queued);
         result = communicator_->call([&](ncclComm_t comm) { return start(work.task(), comm); }, work.deadline());
         const cudaError_t recorded = work.record_end(result == ncclSuccess);
         if (result == ncclSuccess) check_cuda(api_.cuda, recorded, "cudaEventRecord");
     } catch (const Error& error) {
+        if (error.code() == ErrorCode::InvalidArgument) throw;
         return fail(work, error.code(), error.what());  // CUDA refused
     }
     if (!result || result == ncclSuccess) return;  // nothing: aborted meanwhile, and the watchdog has the reason
-    if (result == ncclInProgress) {
-        return fail(work, ErrorCode::Timeout,
-                    "NCCL was still connecting to its peers at its deadline: have all ranks made this call?");
-    }
+    if (result == ncclInProgress) return fail(work, ErrorCode::Timeout, std::string(kStillConnecting));
     fail(work, *result == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
          "NCCL could not launch it: " + communicator_->error_text(*result));
 }
@@ -133,8 +137,7 @@ void NcclBackend::fail(const NcclWork& work, ErrorCode code, const std::string& 
 /// The buffer is ready when the caller's stream has come as far as it is filled now.
 void NcclBackend::wait_for_caller(const NcclWork& work) {
     if (work.is_barrier()) return;  // has no buffer
-    check_cuda(api_.cuda, api_.cuda.event_record(caller_done_, work.caller()),
-               "cudaEventRecord on the caller's stream");
+    record_on_callers_stream(api_.cuda, caller_done_, work, device_->index());
     check_cuda(api_.cuda, api_.cuda.stream_wait_event(device_->stream(), caller_done_, 0), "cudaStreamWaitEvent");
 }
 

@@ -51,6 +51,8 @@ ncclResult_t start(const Operation& operation, const NcclQueue& queue, ncclComm_
 
 ncclResult_t start(const std::vector<Transfer>& messages, const NcclQueue& queue, ncclComm_t comm) {
     if (std::ranges::all_of(messages, is_empty)) return ncclSuccess;
+    // A single one, too, is a group: outside of one NCCL may answer ncclSuccess before its kernel is on the stream
+    // (https://github.com/NVIDIA/nccl/issues/1495).
     if (const ncclResult_t result = queue.nccl.group_start(); result != ncclSuccess) return result;
     ncclResult_t refused = ncclSuccess;
     for (const Transfer& message : messages) {

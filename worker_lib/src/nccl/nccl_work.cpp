@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "worker_lib/src/nccl/nccl_arguments.hpp"
+
 namespace ddp::detail {
 
 namespace {
@@ -13,12 +15,14 @@ BoardTicket ticket_of(const NcclTask& task) {
 
 }  // namespace
 
-NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner)
+NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner,
+                   ddprun::Duration abort_patience)
     : WorkState(std::visit([](const auto& one) { return one.seq; }, task),
                 std::visit([](const auto& one) { return one.deadline; }, task), ticket_of(task)),
       task_(std::move(task)),
       device_(std::move(device)),
-      owner_(std::move(owner)) {}
+      owner_(std::move(owner)),
+      abort_patience_(abort_patience) {}
 
 NcclWork::~NcclWork() {
     if (end_ != nullptr) device_->release(end_);
@@ -69,6 +73,7 @@ void NcclWork::its_turn() {
 void NcclWork::wait() {
     if (blocks_host() || done()) return WorkState::wait();       // when done: throws its error, or returns at once
     const DeviceScope scope(device_->cuda(), device_->index());  // Stream{} is that device's default stream
+    if (const auto wrong = wait_complaint(device_->cuda(), caller()); !wrong.empty()) refuse(*this, wrong);
     check_cuda(device_->cuda(), device_->cuda().stream_wait_event(caller(), end_, 0), "cudaStreamWaitEvent");
 }
 

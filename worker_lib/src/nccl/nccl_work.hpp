@@ -15,7 +15,9 @@ using NcclTask = std::variant<Operation, TransferBatch>;
 
 class NcclWork final : public WorkState {
 public:
-    NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner);
+    /// abort_patience   how long an abort of its communicator may take, and then its kernels to leave
+    NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner,
+             ddprun::Duration abort_patience);
     ~NcclWork() override;
 
     [[nodiscard]] const NcclTask& task() const { return task_; }
@@ -37,9 +39,11 @@ public:
     [[nodiscard]] bool recorded() const { return recorded_; }
 
     /// Makes the stream given at submit wait for the result; the host goes on. A barrier, or an operation that never
-    /// reached the device, blocks the host instead.
+    /// reached the device, blocks the host instead. Throws Error{InvalidArgument} when that stream is in a capture.
     void wait() override;
     [[nodiscard]] bool blocks_host() const override { return is_barrier() || !launched_; }
+    /// The watchdog ends a work when its communicator has been aborted: before that the device may write to buffers.
+    [[nodiscard]] ddprun::Duration grace() const override { return 2 * abort_patience_ + std::chrono::seconds(2); }
     // Each message stands on the board by itself.
     void note_waiter(bool blocked) const override;
     void note_end(bool well, bool timed_out) const override;
@@ -51,6 +55,7 @@ private:
     const NcclTask task_;
     const std::shared_ptr<GroupDevice> device_;
     const std::shared_ptr<const Participant> owner_;
+    const ddprun::Duration abort_patience_;
     cudaEvent_t end_ = nullptr;  // of device_'s pool, from prepare() on
     bool recorded_ = false;      // this and the next are set before anybody else sees this object
     bool launched_ = false;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace ddp::detail {
@@ -32,17 +33,43 @@ Watchdog::Watchdog(std::string place, const Peers& peers, std::shared_ptr<GroupD
       peers_(peers),
       device_(std::move(device)),
       communicator_(communicator),
-      limits_(limits),
-      thread_([this] { run(); }) {}
+      limits_(limits) {
+    try {
+        thread_ = std::thread([this] { run(); });
+        if (communicator_.may_block()) callbacks_ = std::thread([this] { run_callbacks(); });
+    } catch (const std::system_error&) {
+        end();
+        throw;
+    }
+}
 
-Watchdog::~Watchdog() {
+void Watchdog::end() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;
-        if (!pending_.empty()) note({ErrorCode::Aborted, place_ + ": the group was destroyed", {}, {}});
+        if (!pending_.empty() || expected_) note({ErrorCode::Aborted, place_ + ": the group was destroyed", {}, {}});
     }
     changed_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    {
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+    }
+    changed_.notify_all();
+    if (callbacks_.joinable()) callbacks_.join();
+}
+
+Watchdog::Expectation::Expectation(Watchdog& watchdog, std::shared_ptr<NcclWork> work) : watchdog_(watchdog) {
+    watchdog_.expect(std::move(work));
+}
+
+void Watchdog::expect(std::shared_ptr<NcclWork> work) {
+    if (!communicator_.may_block()) return;  // then the call looks at its deadline itself
+    {
+        const std::lock_guard lock(mutex_);
+        expected_ = std::move(work);
+    }
+    changed_.notify_all();
 }
 
 void Watchdog::watch(std::shared_ptr<NcclWork> work) {
@@ -78,20 +105,51 @@ std::optional<Failure> Watchdog::failure() const {
 
 void Watchdog::run() {
     // Events of another device than the current one can be queried too; but the first call must not start device 0.
-    (void)device_->cuda().set_device(device_->index());
+    (void)begin_thread(device_->cuda(), device_->index());
     Pauses pauses;
     Lock lock(mutex_);
     for (;;) {
-        const auto has_work = [this] { return !pending_.empty() || (failure_ && !aborted_); };
-        changed_.wait(lock, [&] { return stop_ || has_work(); });
-        if (!has_work()) return;
-        if (failure_) {
+        await_work(lock);
+        if (failure_ && has_work()) {
             give_up(lock);
-        } else {
+        } else if (has_work()) {
             follow_first(lock, pauses);
+        } else if (is_expected_late()) {
+            note(*missed_deadline());
+        } else if (is_over()) {
+            return;
         }
     }
 }
+
+/// Completes works where a callback's call may stay in NCCL: only run() could let it out again.
+void Watchdog::run_callbacks() {
+    (void)begin_thread(device_->cuda(), device_->index());
+    Lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] { return over_ || !ended_.empty(); });
+        if (ended_.empty()) return;
+        Ended next = std::move(ended_.front());
+        ended_.pop_front();
+        in_callback_ = true;
+        lock.unlock();
+        next.work->complete(next.error);
+        next = {};  // the last owner of a work gives its event back
+        lock.lock();
+        in_callback_ = false;
+        changed_.notify_all();
+    }
+}
+
+/// Until there is something to do, an expected work is late, or the end.
+void Watchdog::await_work(Lock& lock) {
+    const auto awake = [this] { return is_over() || has_work(); };
+    changed_.wait(lock, [&] { return awake() || (expected_ && !failure_); });
+    if (awake()) return;
+    changed_.wait_until(lock, expected_->deadline(), [&] { return awake() || !expected_ || failure_; });
+}
+
+bool Watchdog::is_expected_late() const { return expected_ && !failure_ && Clock::now() >= expected_->deadline(); }
 
 /// Looks once at the oldest operation: completes it, fails the group, or waits a little.
 void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
@@ -105,9 +163,7 @@ void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
         // Out of the queue before its waiters wake: one of them may destroy the group, and nothing is in flight then.
         pending_.pop_front();
         pauses.restart();
-        lock.unlock();
-        first->complete(nullptr);  // without the lock: callbacks run here, and may call the group
-        lock.lock();
+        complete(lock, {first, nullptr});
         return;
     }
     if (!found) found = missed_deadline();
@@ -139,6 +195,8 @@ std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t stat
 /// Looks at all, since a later operation may have the earlier deadline. Called with the lock.
 std::optional<Failure> Watchdog::missed_deadline() const {
     const auto now = Clock::now();
+    if (is_expected_late())
+        return failure_of(*expected_, ErrorCode::Timeout, fmt::format("{}: {}", place_, kStillConnecting));
     for (const auto& work : pending_) {
         if (now < work->deadline()) continue;
         std::string text = fmt::format("{}: not done on the device at its deadline", place_);
@@ -148,15 +206,23 @@ std::optional<Failure> Watchdog::missed_deadline() const {
     return std::nullopt;
 }
 
+/// Without the lock: callbacks run here, and may call the group.
+void Watchdog::complete(Lock& lock, Ended ended) {
+    if (communicator_.may_block()) {
+        ended_.push_back(std::move(ended));
+        changed_.notify_all();
+        return;
+    }
+    lock.unlock();
+    ended.work->complete(ended.error);
+    lock.lock();
+}
+
 /// Ends the communicator first, since until then the device may write to the buffers, then fails all works.
 void Watchdog::give_up(Lock& lock) {
     if (!aborted_) abort_communicator(lock);
     const auto works = std::exchange(pending_, {});
-    std::vector<std::exception_ptr> errors;
-    for (const auto& work : works) errors.push_back(error_for(*work));
-    lock.unlock();
-    for (std::size_t i = 0; i < works.size(); ++i) works[i]->complete(errors[i]);
-    lock.lock();
+    for (const auto& work : works) complete(lock, {work, error_for(*work)});
 }
 
 void Watchdog::abort_communicator(Lock& lock) {

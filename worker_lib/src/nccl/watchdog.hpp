@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -17,6 +18,10 @@
 #include "worker_lib/src/nccl/waiting.hpp"
 
 namespace ddp::detail {
+
+/// What ends a call that waits in NCCL for the peers to make it too.
+inline constexpr std::string_view kStillConnecting =
+    "NCCL was still connecting to its peers at its deadline: have all ranks made this call?";
 
 /// Why a group can do no more work.
 struct Failure {
@@ -30,9 +35,25 @@ class Watchdog {
 public:
     Watchdog(std::string place, const Peers& peers, std::shared_ptr<GroupDevice> device, Communicator& communicator,
              const NcclLimits& limits);
-    /// What is still in flight fails with Aborted; bounded by the limits.
-    ~Watchdog();
+    ~Watchdog() { end(); }
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
+    /// What is still in flight fails with Aborted; bounded by the limits, and by what callbacks do. Not from one of
+    /// them.
+    void end();
 
+    /// While it lives its maker is in the call of that work. Where that may not come back by itself
+    /// (Communicator::may_block) the group fails if it has not at the work's deadline. One at a time.
+    class Expectation {
+    public:
+        Expectation(Watchdog& watchdog, std::shared_ptr<NcclWork> work);
+        ~Expectation() { watchdog_.expect(nullptr); }
+        Expectation(const Expectation&) = delete;
+        Expectation& operator=(const Expectation&) = delete;
+
+    private:
+        Watchdog& watchdog_;
+    };
     /// Takes an operation over. After a failure its work fails too.
     void watch(std::shared_ptr<NcclWork> work);
     /// Fails everything in flight and to come. Only the first failure counts. Returns at once.
@@ -42,9 +63,22 @@ public:
 
 private:
     using Lock = std::unique_lock<std::mutex>;
+    /// A work that is over, and its error or none.
+    struct Ended {
+        std::shared_ptr<NcclWork> work;
+        std::exception_ptr error;
+    };
     void run();
+    void run_callbacks();
+    void expect(std::shared_ptr<NcclWork> work);
+    /// Nothing to do is left, and no callback can bring more.
+    [[nodiscard]] bool is_over() const { return stop_ && ended_.empty() && !in_callback_; }
+    [[nodiscard]] bool has_work() const { return !pending_.empty() || (failure_ && !aborted_); }
+    void await_work(Lock& lock);
+    [[nodiscard]] bool is_expected_late() const;
     void note(Failure failure);
     void follow_first(Lock& lock, Pauses& pauses);
+    void complete(Lock& lock, Ended ended);
     void give_up(Lock& lock);
     void abort_communicator(Lock& lock);
     [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, cudaError_t state);
@@ -60,10 +94,15 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<NcclWork>> pending_;  // in the order of their launch; only run() removes
+    std::shared_ptr<NcclWork> expected_;
     std::optional<Failure> failure_;
     bool aborted_ = false;  // the communicator has been given up
     bool stop_ = false;
-    std::thread thread_;  // the last member: it uses all others
+    std::deque<Ended> ended_;  // to be completed by callbacks_
+    bool in_callback_ = false;
+    bool over_ = false;  // run() has ended
+    std::thread thread_;
+    std::thread callbacks_;  // none unless the communicator may block
 };
 
 }  // namespace ddp::detail
