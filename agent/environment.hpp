@@ -32,6 +32,18 @@ struct WorkerPlace {
 /// `command` with ${local_rank} and $local_rank replaced in the arguments; any other '$' is left alone.
 [[nodiscard]] std::vector<std::string> worker_command(std::vector<std::string> command, LocalRank local_rank);
 
+/// Who printed a line.
+struct LineSource {
+    std::string host;
+    std::string role;
+    LocalRank local_rank{};
+    Rank rank{};
+};
+
+/// What labelled lines begin with: "[host:rank] ", or `text` with ${role_name}, ${local_rank}, ${rank} and ${hostname}
+/// (without its domain) replaced, with or without braces; any other '$' is left alone, but "$$" is one.
+[[nodiscard]] std::string worker_label(std::string_view text, const LineSource& source);
+
 [[nodiscard]] std::vector<std::string> to_strings(const Environment& environment);
 
 }  // namespace ddprun::agent

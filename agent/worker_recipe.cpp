@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -40,7 +41,8 @@ WorkerSpec WorkerRecipe::make(const Assignment& assignment, const std::string& r
         environment[board::kDescriptorVariable] = std::to_string(made->descriptor());
         spec.board.emplace(std::move(*made));
     } else {
-        warn_once(fmt::format("{}; the job goes on, but no crash or stall will say what a worker was doing", made.error().message));
+        warn_once(fmt::format("{}; the job goes on, but no crash or stall will say what a worker was doing",
+                              made.error().message));
     }
     spec.environment = to_strings(environment);
     return spec;
@@ -54,9 +56,12 @@ Route WorkerRecipe::route(const Assignment& assignment, const std::string& run_i
     route.stream = stream;
     route.source = number(rank);
     route.keep_tail = is_err;
-    if (!output.redirect_to_files || output.tee) route.console = &console_;
+    const bool shown = output.console_ranks.empty() ||
+                       std::ranges::find(output.console_ranks, number(rank)) != output.console_ranks.end();
+    if (shown && (!output.redirect_to_files || output.tee)) route.console = &console_;
     if (output.label || output.tee)
-        route.label = fmt::format("[{}:{}] ", config_.node_name, number(rank_of(assignment, rank)));
+        route.label =
+            worker_label(output.label_template, {config_.node_name, config_.role, rank, rank_of(assignment, rank)});
     if (output.log_dir.empty()) return route;
 
     const std::string name = log_file_name(rank_of(assignment, rank), is_err ? "err" : "out");

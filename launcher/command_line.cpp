@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "launcher/nearest.hpp"
@@ -55,7 +56,65 @@ struct Split {
     std::vector<std::string> program;
 };
 
+/// What other launchers have under a name that ddprun does not know.
+struct Elsewhere {
+    std::string_view name;
+    std::string_view what;  ///< it is there, and what to do here
+};
+
+constexpr std::string_view kProcesses =
+    "mpirun's and srun's number of processes. Use --nproc-per-node N, the workers of each node, and --nnodes.";
+constexpr std::string_view kHosts =
+    "mpirun's list of hosts. Start the same line on every node, by srun or ssh: with --nnodes N and --rdzv-endpoint HOST:PORT they meet.";
+constexpr std::string_view kPlaces = "mpirun's binding of processes to cores. ddprun binds none: use numactl or taskset in a script.";
+constexpr std::string_view kNotNeeded = "mpirun's, for what ddprun does not need. Leave it out.";
+
+constexpr std::array kElsewhere{
+    Elsewhere{"logs-specs", "torchrun's, which has a Python class decide where output goes. Use --log-dir, --redirects and --tee."},
+    Elsewhere{"virtual-local-rank", "torchrun's, which gives every worker LOCAL_RANK=0 and one visible GPU. ddprun gives each its own "
+                                      "LOCAL_RANK: choose the GPU by that."},
+    Elsewhere{"numa-binding", "torchrun's, which binds workers to the NUMA node of their GPU. ddprun binds none: make the program a script "
+                                "that ends in: exec numactl --cpunodebind=N --membind=N PROGRAM, with N chosen by its LOCAL_RANK."},
+    Elsewhere{"signals-to-handle", "torchrun's list of signals that end the job. In ddprun SIGINT, SIGTERM, SIGHUP and SIGQUIT do; SIGUSR1 and "
+                                     "SIGUSR2 are passed on to the workers."},
+    Elsewhere{"event-log-handler", "torchrun's name of a Python handler of its events. Leave it out; LOGLEVEL=debug shows what ddprun does."},
+    Elsewhere{"duplicate-stdout-filters", "torchrun's, which copies matching lines of stdout into one file. Use --tee 3, and grep the files "
+                                            "below --log-dir."},
+    Elsewhere{"duplicate-stderr-filters", "torchrun's, which copies matching lines of stderr into one file. Use --tee 3, and grep the files "
+                                            "below --log-dir."},
+    Elsewhere{"print-completion", "torchrun's, which prints a script for the shell. ddprun has none; 'ddprun --help' lists its options."},
+    Elsewhere{"use-env", "torch.distributed.launch's. Leave it out: workers always have LOCAL_RANK."},
+    Elsewhere{"np", kProcesses},
+    Elsewhere{"n", kProcesses},
+    Elsewhere{"ppn", kProcesses},
+    Elsewhere{"H", kHosts},
+    Elsewhere{"host", kHosts},
+    Elsewhere{"hosts", kHosts},
+    Elsewhere{"hostfile", kHosts},
+    Elsewhere{"machinefile", kHosts},
+    Elsewhere{"x", "mpirun's variables for the workers. They have the whole environment of ddprun: set the variable before its name."},
+    Elsewhere{"wdir", "mpirun's directory of the workers. They start in that of ddprun: cd there before."},
+    Elsewhere{"bind-to", kPlaces},
+    Elsewhere{"map-by", kPlaces},
+    Elsewhere{"report-bindings", kPlaces},
+    Elsewhere{"mca", kNotNeeded},
+    Elsewhere{"oversubscribe", kNotNeeded},
+    Elsewhere{"allow-run-as-root", kNotNeeded},
+    Elsewhere{"tag-output", "mpirun's. Use --label, with which each line says of which worker it is."},
+};
+
+/// However many dashes: mpirun takes one or two. "-n4" is "-n 4".
+const Elsewhere* find_elsewhere(std::string_view name) {
+    name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+    name = name.substr(0, name.find('='));
+    if (name.starts_with('n') && name.find_first_not_of("0123456789", 1) == std::string_view::npos) name = "n";
+    const auto* const found = std::ranges::find(kElsewhere, name, &Elsewhere::name);
+    return found != kElsewhere.end() ? found : nullptr;
+}
+
 Error unknown_option(std::string_view typed, std::string_view name) {
+    if (const Elsewhere* other = find_elsewhere(name))
+        return {Errc::kUsage, fmt::format("{}: no option of ddprun, but {}", typed, other->what)};
     std::vector<std::string> spelled;
     for (const OptionRow& row : option_table()) {
         if (!row.group.empty()) spelled.push_back(fmt::format("--{}", row.name));
@@ -105,11 +164,14 @@ private:
         // "-r3" is "-r 3"; flags are not bundled.
         std::optional<std::string> value;
         if (word.size() > 2) value = word.substr(2);
-        if (word[1] == 'h') return take("--help", true, "", std::move(value));
+        if (value && find_elsewhere(word) != nullptr) return unknown_option(word, word);
+        if (word[1] == 'h' && !value) return take("--help", true, "", {});
         for (const OptionRow& row : option_table()) {
-            if (row.letter == word[1]) return take(fmt::format("--{}", row.name), row.is_flag(), row.value, std::move(value));
+            if (row.letter != word[1]) continue;
+            if (row.is_flag() && value) break;   // a long name with one dash
+            return take(fmt::format("--{}", row.name), row.is_flag(), row.value, std::move(value));
         }
-        return unknown_option(word, word);
+        return unknown_option(word, "-" + word);
     }
 
     Result<void> take(std::string name, bool flag, std::string_view form, std::optional<std::string> value) {

@@ -53,6 +53,16 @@ int code_of_program_error(const Error& error) {
     return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
 }
 
+/// Another node may have more workers, so that this is no error.
+void note_absent_ranks(Options& options, int slots) {
+    const auto is_absent = [slots](int rank) { return rank >= slots; };
+    const auto absent = std::ranges::find_if(options.console_ranks, is_absent);
+    if (absent == options.console_ranks.end()) return;
+    options.notes.push_back(fmt::format("--local-ranks-filter: no local rank {} among the {} of this node{}", *absent, slots,
+                                        std::ranges::all_of(options.console_ranks, is_absent)
+                                            ? ", so that nothing its workers print is shown" : ""));
+}
+
 /// Before anything is started: whoever asked for files wants them. What becomes unusable later costs a warning.
 Result<void> check_log_dir(const Options& options) {
     if (options.log_dir.value_or("").empty()) return {};
@@ -123,6 +133,8 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.output.redirect_to_files = options.redirects == StreamCode::kBoth;
     config.output.tee = options.tee == StreamCode::kBoth;
     config.output.label = options.label;
+    config.output.label_template = options.label_template;
+    config.output.console_ranks = options.console_ranks;
     if (options.as_local_node) {
         const int index = options.as_local_node->index;
         config.node_name = local_node_name(index);
@@ -194,6 +206,7 @@ int launch(const std::vector<std::string>& arguments) {
     const auto slots = worker_count(plan.options.slots, machine);
     if (!slots) return refuse(slots.error(), exit_code::kUsage);
     plan.slots = *slots;
+    note_absent_ranks(plan.options, plan.slots);
     if (plan.options.local_nodes && plan.options.nodes.max > kMaxLocalNodes) {
         return refuse({Errc::kLimit, fmt::format("--nnodes {}: --local-nodes emulates at most {} nodes on one machine.",
                                                  plan.options.nodes.max, kMaxLocalNodes)}, exit_code::kUsage);

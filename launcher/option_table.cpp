@@ -110,6 +110,8 @@ constexpr std::array kTable{
 
     OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
               [](Options& o, Text t) { return store(o.module, parse_bool(t)); }},
+    OptionRow{"run-path", 0, kProgram, "", "the program is a Python script even if its name does not end in .py",
+              [](Options& o, Text t) { return store(o.run_path, parse_bool(t)); }},
     OptionRow{"no-python", 0, kProgram, "", "execute the program itself even if its name ends in .py",
               [](Options& o, Text t) { return store(o.no_python, parse_bool(t)); }},
 
@@ -121,6 +123,17 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.tee, parse_stream_code(t)); }},
     OptionRow{"label", 0, kOutput, "", "console lines start with [host:rank]",
               [](Options& o, Text t) { return store(o.label, parse_bool(t)); }},
+    OptionRow{"log-line-prefix-template", 0, kOutput, "TEXT",
+              "with --label or --tee: console lines start with TEXT instead, in which ${role_name}, ${local_rank}, ${rank} "
+              "and ${hostname} are replaced",
+              [](Options& o, Text t) {
+                  o.label_template = std::string(t);
+                  return Result<void>();
+              },
+              "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+    OptionRow{"local-ranks-filter", 0, kOutput, "N,N,...",
+              "show only what these workers of each node print, by local rank; files are kept of all (default: all)",
+              [](Options& o, Text t) { return store(o.console_ranks, parse_local_ranks(t)); }},
     OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS", "the longest a worker may take to end when asked, before it is killed (default 30)",
               [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); }, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
 

@@ -23,6 +23,12 @@ std::optional<Number> whole(std::string_view text) {
     return value;
 }
 
+std::string_view trimmed(std::string_view text) {
+    const auto begin = text.find_first_not_of(' ');
+    if (begin == std::string_view::npos) return {};
+    return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
 using ConfSetter = Result<void> (*)(RdzvConf&, std::string_view);
 
 template <auto Member>
@@ -115,6 +121,22 @@ Result<StreamCode> parse_stream_code(std::string_view text) {
         return usage("a choice per rank is not supported. Write 0 (none) or 3 (stdout and stderr) for all ranks.");
     }
     return usage("not a choice of streams. Write 0 (none) or 3 (stdout and stderr).");
+}
+
+Result<std::vector<int>> parse_local_ranks(std::string_view text) {
+    std::vector<int> ranks;
+    for (bool more = !text.empty(); more;) {
+        const auto comma = text.find(',');
+        const std::string_view entry = trimmed(text.substr(0, comma));
+        const auto rank = whole<int>(entry);
+        if (!rank || *rank < 0 || *rank >= kMaxSlots) {
+            return usage(fmt::format("'{}' is no local rank. Write whole numbers from 0 on, as 0 or 0,2,3.", entry));
+        }
+        ranks.push_back(*rank);
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return ranks;
 }
 
 Result<RdzvConf> parse_rdzv_conf(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
@@ -50,6 +51,9 @@ struct LocalNode {
     Endpoint endpoint;
     int last_words_fd = -1;   ///< where it leaves what is to be printed at the end; -1: nowhere
 };
+
+/// "0,2,3"; empty: none are named.
+[[nodiscard]] Result<std::vector<int>> parse_local_ranks(std::string_view text);
 
 [[nodiscard]] Result<NodeRange> parse_nodes(std::string_view text);
 [[nodiscard]] Result<Slots> parse_slots(std::string_view text);

@@ -53,8 +53,16 @@ Result<void> check_together(const Options& options) {
     return {};
 }
 
-void add_notes(Options& options) {
-    if (options.standalone && options.rdzv_endpoint) {
+void add_notes(Options& options, const CommandLine& line) {
+    if (options.local_nodes && (options.rdzv_endpoint || options.master_addr || options.master_port)) {
+        options.notes.push_back(fmt::format("{} has no effect beside --local-nodes, whose nodes meet on a free port of 127.0.0.1",
+                                            options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr or --master-port"));
+    }
+    // In the environment it may be meant for other jobs.
+    if (line.given.contains("log-line-prefix-template") && !options.label && options.tee == StreamCode::kNone) {
+        options.notes.push_back("--log-line-prefix-template has no effect without --label or --tee 3");
+    }
+    if (options.standalone && options.rdzv_endpoint && !options.local_nodes) {
         options.notes.push_back("--rdzv-endpoint has no effect beside --standalone");
     }
     if ((options.master_addr || options.master_port) && options.rdzv_endpoint) {
@@ -83,7 +91,7 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
 
     const bool writes_files = options.redirects != StreamCode::kNone || options.tee != StreamCode::kNone;
     if (writes_files && !options.log_dir) options.log_dir = kDefaultLogDir;
-    add_notes(options);
+    add_notes(options, *line);
     return invocation;
 }
 

@@ -36,6 +36,7 @@ struct Options {
     // the program
     bool no_python = false;
     bool module = false;
+    bool run_path = false;                  ///< the program is a Python script, whatever its name
     std::vector<std::string> program;       ///< as typed; never empty after parse_options
 
     // output and ending
@@ -43,6 +44,8 @@ struct Options {
     StreamCode redirects = StreamCode::kNone;
     StreamCode tee = StreamCode::kNone;
     bool label = false;
+    std::string label_template;             ///< of labelled lines; empty: "[host:rank] "
+    std::vector<int> console_ranks;         ///< local ranks; empty: all
     std::chrono::milliseconds grace{30'000};
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
 

@@ -153,7 +153,7 @@ SearchPath search_path(const Environment& environment, const fs::path& folder) {
 Result<std::vector<std::string>> worker_command(const Options& options, const Environment& environment,
                                                 const SearchPath& search) {
     const std::string& name = options.program.front();
-    const bool script = !options.module && !options.no_python && name.ends_with(".py");
+    const bool script = options.run_path || (!options.module && !options.no_python && name.ends_with(".py"));
     std::vector<std::string> command;
     if (script || options.module) {
         if (script) {
@@ -162,7 +162,7 @@ Result<std::vector<std::string>> worker_command(const Options& options, const En
         auto python = find_python(environment, search);
         if (!python) return python.error();
         command = {*python, "-u"};  // unbuffered: a line that was printed before a crash must not be lost
-        if (options.module) command.push_back("-m");
+        if (!script) command.push_back("-m");
         command.push_back(name);
     } else {
         auto path = find_program(name, search);
@@ -175,8 +175,9 @@ Result<std::vector<std::string>> worker_command(const Options& options, const En
 
 std::string program_name(const Options& options, const std::vector<std::string>& command) {
     const std::string executed = fs::path(command.front()).filename().string();
-    if (options.module) return fmt::format("-m {} ({})", options.program.front(), executed);
-    if (command.size() > 1 && command[1] == "-u" && !options.no_python && options.program.front().ends_with(".py")) {
+    if (options.module && !options.run_path) return fmt::format("-m {} ({})", options.program.front(), executed);
+    const bool is_script = options.run_path || (!options.no_python && options.program.front().ends_with(".py"));
+    if (command.size() > 1 && command[1] == "-u" && is_script) {
         return fmt::format("{} ({})", fs::path(options.program.front()).filename().string(), executed);
     }
     // An interpreter that the user named: what it runs tells more. -c and -m have no file.

@@ -103,6 +103,24 @@ TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
 }
 
+TEST_CASE("of the workers that are not to be shown the files are kept, and labels are those asked for", "[agent]") {
+    const TemporaryDirectory directory;
+    const auto& folder = directory.path();
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
+    c.output = {folder.string(), true, true, false, "<$role_name ${local_rank}> ", {1}};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK(agent.out() == "<default 1> hello\n");
+    CHECK_THAT(agent.err(), Contains("<default 1> problem\n") && !Contains("<default 0>"));
+    std::ifstream file(folder / "run" / "gen-1" / "rank-2.out");
+    CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "hello\n");
+}
+
 TEST_CASE("a signal while the last log lines are written changes no exit code and cuts no file", "[agent]") {
     const TemporaryDirectory directory;
     const auto& folder = directory.path();

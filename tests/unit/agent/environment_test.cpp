@@ -88,6 +88,19 @@ TEST_CASE("the local rank is put into arguments, and no other dollar is touched"
           std::vector<std::string>{argument});  // the program's name is left alone
 }
 
+TEST_CASE("a line is labelled with host and rank, or as a template says", "[agent]") {
+    const LineSource source{"n1", "trainer", LocalRank{1}, Rank{5}};
+    CHECK(worker_label("", source) == "[n1:5] ");
+    CHECK(worker_label("[${role_name}${local_rank}]: ", source) == "[trainer1]: ");
+    CHECK(worker_label("$hostname/$rank ", source) == "n1/5 ");
+    CHECK(worker_label("${rank", source) == "${rank");
+    CHECK(worker_label("${ranks} $rank2 $ $$rank $", source) == "${ranks} $rank2 $ $rank $");
+    CHECK(worker_label("plain", source) == "plain");
+    const LineSource in_a_domain{"n1.cluster.example", "trainer", LocalRank{1}, Rank{5}};
+    CHECK(worker_label("${hostname} ", in_a_domain) == "n1 ");
+    CHECK(worker_label("", in_a_domain) == "[n1.cluster.example:5] ");
+}
+
 TEST_CASE("environments survive the way to a map and back, first of doubles, nonsense dropped", "[agent]") {
     const char* const entries[] = {"A=1", "EMPTY=", "B=x=y", "nonsense", "A=2", nullptr};
     const Environment env = parse_environment(entries);

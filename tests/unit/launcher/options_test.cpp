@@ -30,6 +30,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"master-port", "29501"}, {"rdzv-conf", "timeout=9"},  {"rdzv-backend", "c10d"},{"log-dir", "/logs"},
     {"redirects", "3"},       {"tee", "3"},                {"shutdown-timeout", "5"}, {"stall-warning", "30"}, {"local-addr", "10.0.0.1"},
     {"monitor-interval", "5"},{"start-method", "fork"},    {"as-local-node", "1@127.0.0.1:4000"},
+    {"log-line-prefix-template", "$rank"}, {"local-ranks-filter", "0,1"},
 };
 
 }  // namespace
@@ -113,6 +114,12 @@ TEST_CASE("options say what they mean", "[launcher][unit]") {
     CHECK(options.node_rank == 0);
     CHECK(options.max_restarts == 3);
     CHECK(options.grace == 500ms);
+    CHECK(parsed({"--local_ranks_filter=0,2", "prog"}).console_ranks == std::vector<int>{0, 2});
+    CHECK(parsed({"--local-ranks-filter", " 0, 2 ", "prog"}).console_ranks == std::vector<int>{0, 2});
+    CHECK(parsed({"--local-ranks-filter", "", "prog"}).console_ranks.empty());
+    CHECK(parsed({"--log-line-prefix-template", "${rank}: ", "prog"}).label_template == "${rank}: ");
+    CHECK(parsed({"prog"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).label_template == "x");
+    CHECK(parsed({"--run_path", "prog"}).run_path);
     CHECK(parsed({"--log-dir", "/logs", "prog"}).log_dir == "/logs");
     CHECK(parsed({"--log-dir", "/dev/null", "-t3", "prog"}).log_dir == "");
     CHECK(parsed({"--rdzv-endpoint", "n1", "prog"}).rdzv_endpoint == ddprun::Endpoint{"n1", 29400});
@@ -137,6 +144,10 @@ TEST_CASE("options without effect are accepted and say so", "[launcher][unit]") 
     CHECK(parsed({"--monitor-interval", "5", "--start-method", "fork", "--local-addr", "n1", "prog"}).notes.size() == 3);
     CHECK(parsed({"--standalone", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--master-addr", "n1", "--rdzv-endpoint", "n2", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--local-nodes", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--local-nodes", "--master-port", "1", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--log-line-prefix-template", "$rank", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--log-line-prefix-template", "$rank", "--label", "prog"}).notes.empty());
     const auto notes = parsed({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"}).notes;
     REQUIRE(notes.size() == 1);
     CHECK_THAT(notes[0], Catch::Contains("keep_alive_interval, keep_alive_max_attempt"));

@@ -131,6 +131,11 @@ TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launc
     module.module = true;
     CHECK(worker_command(module, {}, folders.search).value() == Words{python, "-u", "-m", "package.train", "x"});
 
+    Options by_path = asked({folders.temp.file("work/train", "", 0644).string(), "x"});
+    by_path.run_path = by_path.no_python = true;  // it wins, as in torchrun
+    CHECK(worker_command(by_path, {}, folders.search).value() == Words{python, "-u", by_path.program.front(), "x"});
+    CHECK(program_name(by_path, {python, "-u", by_path.program.front(), "x"}) == "train (python3)");
+
     Options direct = asked({folders.program("work/tool.py")});
     direct.no_python = true;
     CHECK(worker_command(direct, {}, folders.search).value() == direct.program);
