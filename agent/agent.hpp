@@ -16,10 +16,12 @@ namespace ddprun::agent {
 
 /// Where a stream of a worker goes (torchrun's -r and -t codes are sums of the file bits).
 struct OutputConfig {
-    std::string log_dir;             ///< empty: no files
-    bool redirect_to_files = false;  ///< console stays silent; needs log_dir
-    bool tee = false;                ///< both, console lines labelled; needs log_dir
-    bool label = false;              ///< console lines labelled with "[host:rank] "
+    std::string log_dir;                  ///< empty: no files
+    bool redirect_to_files = false;       ///< console stays silent; needs log_dir
+    bool tee = false;                     ///< both, console lines labelled; needs log_dir
+    bool label = false;                   ///< console lines labelled with "[host:rank] "
+    std::string label_template = {};      ///< … or with this, see worker_label()
+    std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
 };
 
 struct AgentConfig {
@@ -34,7 +36,7 @@ struct AgentConfig {
     std::string role = "default";
     std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
     std::chrono::milliseconds connect_timeout{60'000};
-    std::chrono::milliseconds grace{30'000};  ///< from SIGTERM to SIGKILL; a maximum, never a wait
+    std::chrono::milliseconds grace{30'000};          ///< from SIGTERM to SIGKILL; a maximum, never a wait
     std::chrono::milliseconds stall_warning{30'000};  ///< who waits so long for one operation is asked about; 0: never
     OutputConfig output;
     std::string program_name;  ///< what people call the program; empty: the file name of command[0]

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <csignal>
 #include <string_view>
 
@@ -87,8 +90,48 @@ std::string_view advice(const Verdict& verdict) {
     return "";
 }
 
+/// Whether a program says with that line that its arguments are wrong: the head of a usage (argparse and others), a
+/// pointer to the help at the line's end (GNU), or getopt's complaint. Others only mention such words.
+bool complains_of_arguments(std::string line) {
+    std::ranges::transform(line, line.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const auto begin = line.find_first_not_of(" \t");
+    if (begin != line.npos && std::string_view(line).substr(begin).starts_with("usage:")) return true;
+    if (line.find(": unrecognized option '") != line.npos || line.find(": invalid option -- ") != line.npos)
+        return true;
+    const bool points = line.find("try ") != line.npos || line.find("see ") != line.npos;
+    constexpr std::array<std::string_view, 4> kEnds{"--help", "--help.", "--help'.", "--help' for more information."};
+    return points && std::ranges::any_of(kEnds, [&](std::string_view end) { return line.ends_with(end); });
+}
+
+/// Whether it ended with the code for wrong usage and said so: then its own words are what people need first.
+bool refused_its_arguments(const FailureReport& culprit) {
+    const ExitStatus& status = culprit.status;
+    if (culprit.pid == 0 || !culprit.activity.empty() || !culprit.message.empty()) return false;
+    if (status.kind != ExitStatus::Kind::kExited || status.number != exit_code::kUsage) return false;
+    return std::ranges::any_of(culprit.last_lines, complains_of_arguments);
+}
+
+std::string quoted_lines(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) text += line.empty() ? "    |\n" : quoted(line);
+    return text;
+}
+
+/// Where it ran is still said, in short: an argument may differ from host to host, and what looks like a usage may be
+/// that of a tool which the program has called.
+std::string describe_refusal(const FailureReport& culprit) {
+    std::string text = quoted_lines(culprit.last_lines);
+    text += "Arguments of the program stand behind its name, options of ddprun before it.\n";
+    text +=
+        field("rank", fmt::format("{} (local rank {}) on {} (node {}), process {}", number(culprit.rank),
+                                  number(culprit.local_rank), culprit.host, number(culprit.node_rank), culprit.pid));
+    if (!culprit.log_file.empty()) text += field("log file", culprit.log_file);
+    return text;
+}
+
 /// What stands above already, in the reason or the judgement, is not said again.
 std::string describe(const FailureReport& culprit, const Verdict& verdict) {
+    if (refused_its_arguments(culprit)) return describe_refusal(culprit);
     const bool said = verdict.reason.find(culprit.message) != std::string::npos;
     const bool judged = verdict.judged.find(culprit.activity) != std::string::npos;
     std::string text = culprit.pid > 0 ? "First failure:\n" : "";
@@ -99,8 +142,7 @@ std::string describe(const FailureReport& culprit, const Verdict& verdict) {
     if (!culprit.activity.empty() && !judged) text += field("at its end", culprit.activity);
     if (!culprit.message.empty() && !said) text += field("message", "") + quoted(culprit.message);
     if (!culprit.last_lines.empty()) {
-        text += field("stderr", "its last lines");
-        for (const std::string& line : culprit.last_lines) text += line.empty() ? "    |\n" : quoted(line);
+        text += field("stderr", "its last lines") + quoted_lines(culprit.last_lines);
     }
     if (!culprit.log_file.empty()) text += field("log file", culprit.log_file);
     return text;

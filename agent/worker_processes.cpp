@@ -14,9 +14,9 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/board/process_state.hpp"
 #include "agent/guard/children.hpp"
 #include "agent/output/text.hpp"
+#include "common/process_state.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -28,8 +28,41 @@ constexpr std::chrono::milliseconds kSweepEvery{10};
 
 /// For a worker that is ending by itself, before it is told to.
 constexpr std::chrono::seconds kOwnEnd{1};
-/// An older traceback is of an exception that the program survived.
-constexpr std::chrono::seconds kRecentTraceback{10};
+/// An older sign of failure is of something that the program survived.
+constexpr std::chrono::seconds kRecentSign{10};
+
+/// Operations of a board that show whether a program went on.
+constexpr std::size_t kOperationsLooked = 16;
+
+/// How long ago a program gave up a group, left it by an exception or got a message that did not fit, for the first
+/// time since an operation has gone well: what was before that it has survived, and went on.
+std::optional<Duration> failing_ago(const coordinator::BoardView& view) {
+    Duration went_well_ago = Duration::max();
+    for (const coordinator::BoardOperation& one : view.operations) {
+        if (one.ended_ago && !one.failed) went_well_ago = std::min(went_well_ago, Duration(*one.ended_ago));
+    }
+    std::optional<Duration> first;
+    const auto add = [&](Duration ago) {
+        if (ago <= went_well_ago) first = std::max(first.value_or(Duration::zero()), ago);
+    };
+    for (const auto& group : view.groups) {
+        if (group.aborted_ago) add(*group.aborted_ago);
+        if (group.left_ago && group.left_by_exception) add(*group.left_ago);
+    }
+    for (const coordinator::BoardOperation& one : view.operations) {
+        if (is_arrival(one) && one.mismatch && one.ended_ago) add(*one.ended_ago);
+    }
+    return first;
+}
+
+/// It has let go of all its groups just now.
+bool is_on_its_way_out(const coordinator::BoardView& view) {
+    const auto is_left = [](const coordinator::BoardGroup& group) {
+        return group.left_ago && *group.left_ago <= kRecentSign;
+    };
+    return view.hidden_groups == 0 && std::ranges::any_of(view.groups, is_left) &&
+           std::ranges::none_of(view.groups, [](const auto& group) { return group.live && !group.left_ago; });
+}
 
 struct Pipe {
     UniqueFd read_end;
@@ -144,6 +177,7 @@ bool WorkerProcesses::has_ended(const Worker& worker) { return worker.withheld |
 /// A verdict on why the group is being stopped comes later, and must still know who was stopped.
 void WorkerProcesses::remember_process(Worker& worker) {
     worker.told_trainer = trainer_of(worker);
+    worker.told_at = Clock::now();
     std::string state = process_state(worker.told_trainer);
     if (state != "ended") worker.process_before = std::move(state);
 }
@@ -159,10 +193,22 @@ void WorkerProcesses::tell(Worker& worker) const {
 
 bool WorkerProcesses::ends_by_itself(Worker& worker) {
     if (has_ended(worker)) return false;  // it has ended, and only what it has left behind is to be told
+    if (worker.board && is_on_its_way_out(worker.board->view(kOperationsLooked))) return true;
+    return sign_of_failure(worker) || (worker.error_file && !worker.error_file->empty());
+}
+
+/// Peers of a program that gives up a group, or leaves it by an exception, may end of that before it has said why. The
+/// first of several signs: what follows on the way out is none of its own.
+std::optional<TimePoint> WorkerProcesses::sign_of_failure(Worker& worker) {
     worker.err->take_available();
-    const auto& traceback = worker.err->traceback_at();
-    const bool failing = traceback && Clock::now() - *traceback < kRecentTraceback;
-    return failing || (worker.error_file && !worker.error_file->empty());
+    const TimePoint now = Clock::now();
+    std::optional<TimePoint> first = worker.err->traceback_at();
+    if (first && now - *first > kRecentSign) first.reset();
+    if (worker.board) {
+        const auto failing = failing_ago(worker.board->view(kOperationsLooked));
+        if (failing && *failing <= kRecentSign) first = std::min(first.value_or(TimePoint::max()), now - *failing);
+    }
+    return first;
 }
 
 void WorkerProcesses::tell_the_spared() {
@@ -246,11 +292,7 @@ std::vector<std::string> WorkerProcesses::last_lines(LocalRank rank) {
 }
 
 std::optional<TimePoint> WorkerProcesses::failing_since(LocalRank rank) {
-    const Worker& failing = worker(rank);
-    failing.err->take_available();
-    const auto& traceback = failing.err->traceback_at();
-    if (!traceback || Clock::now() - *traceback > kRecentTraceback) return std::nullopt;
-    return traceback;
+    return sign_of_failure(*workers_.at(static_cast<std::size_t>(number(rank))));
 }
 
 std::string WorkerProcesses::error_message(LocalRank rank) const {
@@ -289,6 +331,7 @@ coordinator::RankBoard WorkerProcesses::rank_board(LocalRank rank, std::size_t m
     const Worker& worker = *workers_[index];
     shown.pid = worker.status ? worker.pid : trainer_of(worker);
     shown.process_before = worker.process_before;
+    if (!shown.process_before.empty()) shown.process_before_ago = Clock::now() - worker.told_at;
     if (worker.status && !worker.process_before.empty()) shown.pid = worker.told_trainer;
     shown.ended = worker.status.has_value();
     if (shown.ended) shown.ended_ago = Clock::now() - worker.ended_at;

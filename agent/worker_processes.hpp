@@ -56,15 +56,16 @@ public:
     void all_started();
 
     /// To every process of the group and to every stray, those that turn up later included. A worker that is ending
-    /// by itself, for it has written a traceback or an error file, gets SIGTERM a second later: cut short, it would
-    /// not tell its exit code, and pass for a victim.
+    /// by itself, for it has written a traceback or an error file, or has let go of its groups, gets SIGTERM a second
+    /// later: cut short, it would not tell its exit code, and pass for a victim.
     void signal_group(int number);
     void notify_workers(int number);
 
     [[nodiscard]] pid_t pid(LocalRank rank) const { return worker(rank).pid; }
     /// The end of a worker's stderr, with what it wrote last.
     [[nodiscard]] std::vector<std::string> last_lines(LocalRank rank);
-    /// When it was first seen to fail by itself: its last traceback, unless that is long past.
+    /// When it was first seen to fail by itself: its last traceback, or what failing_ago() sees on its board, unless
+    /// that is long past.
     [[nodiscard]] std::optional<TimePoint> failing_since(LocalRank rank);
     /// Whether the kernel killed it, for memory had run out.
     [[nodiscard]] coordinator::OomKill oom(LocalRank rank) const { return worker(rank).oom; }
@@ -91,6 +92,7 @@ private:
         bool told = false;           ///< it got the group's signal while it ran
         pid_t told_trainer = -1;     ///< the trainer's process then
         std::string process_before;  ///< and its state before that, for the signal makes a stopped one go on
+        TimePoint told_at;           ///< when that was
         bool withheld = false;       ///< it has ended, but a process that traces it has not let us see how
         std::shared_ptr<WorkerStream> out;
         std::shared_ptr<WorkerStream> err;
@@ -104,6 +106,7 @@ private:
     [[nodiscard]] std::vector<pid_t> strays() const;
     [[nodiscard]] static bool has_ended(const Worker& worker);
     [[nodiscard]] static bool ends_by_itself(Worker& worker);
+    [[nodiscard]] static std::optional<TimePoint> sign_of_failure(Worker& worker);
     [[nodiscard]] static pid_t trainer_of(const Worker& worker);
     static void remember_process(Worker& worker);
     void tell(Worker& worker) const;

@@ -12,7 +12,7 @@
 
 namespace ddprun::board {
 
-inline constexpr std::uint64_t kMagic = 0x3272616f42706464u;  // "ddpBoar2"
+inline constexpr std::uint64_t kMagic = 0x3472616f42706464u;  // "ddpBoar4"
 inline constexpr std::size_t kOperations = 2'000;             ///< the newest ones; as c10d's flight recorder
 inline constexpr std::size_t kGroups = 64;                    ///< that live at one time; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
@@ -67,8 +67,9 @@ private:
     std::array<std::atomic<std::uint64_t>, sizeof(T) / sizeof(std::uint64_t)> words_{};
 };
 
-/// Texts are cut to what fits, and end with a zero byte only where there is room for one. Times are nanoseconds of
-/// CLOCK_MONOTONIC.
+/// Texts are cut to what fits (the words of an abort with "…"), and end with a zero byte only where there is room for
+/// one. Times are nanoseconds of CLOCK_MONOTONIC.
+/// One with `op` "arrived" is no operation but a message of `peer` that no receive asks for, see Board::note_arrival().
 struct Operation {
     std::uint64_t id = 0;       ///< counted from 1 over all groups of the process; its slot is id % kOperations
     std::uint32_t group = 0;    ///< Group::id
@@ -110,8 +111,17 @@ struct Phase {
     std::array<char, 64> text{};
 };
 
+/// ProcessGroup::abort() was called by this rank. Of several calls the first one stands here.
+struct Abort {
+    std::int64_t at = 0;
+    std::array<char, 120> reason{};
+};
+
+/// What the error was with which an operation ended, as far as a verdict depends on it.
+enum class Failure : std::uint64_t { kOther, kTimedOut, kMismatch };
+
 struct OperationSlot {
-    std::atomic<std::uint64_t> id{0};  ///< of the operation that has the slot
+    std::atomic<std::uint64_t> id{0};  ///< of the operation that has the slot; 0: none, or one that was refused
     Guarded<Operation> operation;
     /// 0, or when. Words of their own, written later than the rest, unless another operation has the slot by then. (A
     /// thread that is stopped between looking and writing for kOperations others marks a stranger's.)
@@ -120,7 +130,7 @@ struct OperationSlot {
     /// 0: it was only posted. Since when a thread waits for it; negative: since when somebody looks now and then
     /// whether it is done, and may do something else meanwhile.
     std::atomic<std::int64_t> waited{0};
-    std::atomic<std::uint64_t> timed_out{0};  ///< 1: the error is that its deadline has passed
+    std::atomic<Failure> failure{Failure::kOther};
 };
 
 /// Numbers of the group's collectives; 0: none yet.
@@ -129,6 +139,10 @@ struct GroupSlot {
     std::atomic<std::uint64_t> queued{0};
     std::atomic<std::uint64_t> started{0};
     std::atomic<std::uint64_t> done{0};  ///< well, not with an error
+    Guarded<Abort> abort;
+    /// When this rank's program began to let go of the group, which had not failed; negative: while an exception passed
+    /// through it. 0: neither.
+    std::atomic<std::int64_t> left{0};
 };
 
 struct Board {

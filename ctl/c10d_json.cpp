@@ -131,7 +131,8 @@ std::string to_c10d_json(const RankBoard& board, const std::string& run_id) {
     }
     json::array entries;
     for (const BoardOperation& operation : board.view.operations) {
-        if (operation.group < 0) continue;  // of a group that the board has forgotten
+        // Of a group that the board has forgotten; or nothing that c10d knows.
+        if (operation.group < 0 || is_arrival(operation)) continue;
         const BoardGroup& group = board.view.groups[static_cast<std::size_t>(operation.group)];
         entries.push_back(entry(operation, group, board.wall_clock_ns));
     }

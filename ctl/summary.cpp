@@ -40,7 +40,7 @@ Doing doing(const RankBoard& board) {
         result.what = "in no operation";
         std::string last;
         for (const BoardOperation& operation : view.operations) {
-            if (!operation.ended_ago || !operation.started_ago) continue;
+            if (!operation.ended_ago || !operation.started_ago || is_arrival(operation)) continue;
             result.since = *operation.ended_ago;
             result.timed = true;
             last = fmt::format("; the last, {}, {}", describe(operation), operation.failed ? "failed" : "is done");

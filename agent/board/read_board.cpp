@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,8 @@ nanoseconds ago(std::int64_t time, std::int64_t now) {
     return nanoseconds(now - std::clamp<std::int64_t>(time, 0, now));
 }
 
+std::int64_t absolute(std::int64_t time) { return time > 0 ? time : -std::max(time, -INT64_MAX); }
+
 std::vector<RankRun> members(const board::Group& group) {
     if (group.run_count > board::kRuns) return {};
     std::vector<RankRun> runs;
@@ -57,7 +60,7 @@ std::vector<RankRun> members(const board::Group& group) {
 }
 
 /// By the writer's own number of each.
-std::map<std::uint32_t, BoardGroup> read_groups(const board::Board& board) {
+std::map<std::uint32_t, BoardGroup> read_groups(const board::Board& board, std::int64_t now) {
     std::map<std::uint32_t, BoardGroup> groups;
     for (const board::GroupSlot& slot : board.groups) {
         board::Group group;
@@ -71,6 +74,14 @@ std::map<std::uint32_t, BoardGroup> read_groups(const board::Board& board) {
         shown.size = group.size;
         shown.members = members(group);
         shown.live = group.live != 0;
+        if (board::Abort abort; slot.abort.load(abort)) {
+            shown.aborted_ago = ago(abort.at, now);
+            shown.abort_reason = text(abort.reason);
+        }
+        if (const std::int64_t left = slot.left.load(std::memory_order_acquire); left != 0) {
+            shown.left_ago = ago(absolute(left), now);
+            shown.left_by_exception = left < 0;
+        }
         // In this order: an operation that goes on meanwhile is never further in a later state than in an earlier one.
         shown.done = sane(slot.done.load(std::memory_order_relaxed));
         shown.started = std::max(shown.done, sane(slot.started.load(std::memory_order_relaxed)));
@@ -83,10 +94,8 @@ struct Marks {
     std::int64_t started = 0;
     std::int64_t ended = 0;
     std::int64_t waited = 0;
-    bool timed_out = false;
+    board::Failure failure = board::Failure::kOther;
 };
-
-std::int64_t absolute(std::int64_t time) { return time > 0 ? time : -std::max(time, -INT64_MAX); }
 
 BoardOperation shown(const board::Operation& operation, const Marks& marks, std::int64_t now) {
     BoardOperation result;
@@ -107,24 +116,36 @@ BoardOperation shown(const board::Operation& operation, const Marks& marks, std:
     if (marks.started > 0) result.started_ago = ago(marks.started, now);
     if (marks.ended != 0) result.ended_ago = ago(absolute(marks.ended), now);
     result.failed = marks.ended < 0;
-    result.timed_out = result.failed && marks.timed_out;
+    result.timed_out = result.failed && marks.failure == board::Failure::kTimedOut;
+    result.mismatch = result.failed && marks.failure == board::Failure::kMismatch;
     if (marks.waited != 0) result.waited_ago = ago(absolute(marks.waited), now);
     result.polled = marks.waited < 0;
     return result;
 }
 
-/// Of those that are only shown because they are in hand some are enough: collectives first, then the oldest.
+/// What is left out last comes first: collectives, then transfers, then what is no operation at all; of each the
+/// oldest.
+auto order_of(const BoardOperation& operation) {
+    return std::tuple(is_arrival(operation), operation.p2p_seq != 0, operation.id);
+}
+
+/// Of those that are only shown because they are in hand some are enough.
 void drop_some(BoardView& view, std::size_t most) {
-    std::vector<std::pair<bool, std::uint64_t>> older;
+    const auto is_older = [&](const BoardOperation& operation) {
+        return operation.id + most <= view.operations_in_all;
+    };
+    std::vector<decltype(order_of({}))> older;
     for (const BoardOperation& operation : view.operations) {
-        if (operation.id + most <= view.operations_in_all) older.emplace_back(operation.p2p_seq != 0, operation.id);
+        if (is_older(operation)) older.push_back(order_of(operation));
     }
     if (older.size() <= kMaxOlderInHand) return;
     std::ranges::sort(older);
     const auto last = older[kMaxOlderInHand - 1];
-    view.more_in_hand = static_cast<int>(std::erase_if(view.operations, [&](const BoardOperation& operation) {
-        return operation.id + most <= view.operations_in_all && std::pair(operation.p2p_seq != 0, operation.id) > last;
-    }));
+    std::erase_if(view.operations, [&](const BoardOperation& operation) {
+        const bool drop = is_older(operation) && order_of(operation) > last;
+        if (drop && !is_arrival(operation)) ++view.more_in_hand;
+        return drop;
+    });
 }
 
 }  // namespace
@@ -139,7 +160,7 @@ BoardView read_board(const board::Board& board, TimePoint time, std::size_t most
         view.phase = text(phase.text);
         view.phase_for = ago(phase.since, now);
     }
-    const auto groups = read_groups(board);
+    const auto groups = read_groups(board, now);
     std::map<std::uint32_t, int> index;
     for (const auto& [id, group] : groups) {
         index[id] = static_cast<int>(view.groups.size());
@@ -158,7 +179,7 @@ BoardView read_board(const board::Board& board, TimePoint time, std::size_t most
         // Marks that are read behind the operation are its own as long as nobody else has got the slot.
         Marks marks;
         marks.ended = slot.ended.load(std::memory_order_acquire);
-        marks.timed_out = slot.timed_out.load(std::memory_order_acquire) == 1;
+        marks.failure = slot.failure.load(std::memory_order_acquire);
         marks.waited = slot.waited.load(std::memory_order_acquire);
         marks.started = slot.started.load(std::memory_order_acquire);
         if (slot.id.load(std::memory_order_relaxed) != id) continue;

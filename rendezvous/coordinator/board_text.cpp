@@ -31,6 +31,7 @@ const BoardOperation* oldest_begun(const BoardView& view, bool waited_for) {
     const BoardOperation* oldest = nullptr;
     for (const BoardOperation& operation : view.operations) {
         if (!operation.started_ago || operation.ended_ago || operation.waited_ago.has_value() != waited_for) continue;
+        if (is_arrival(operation)) continue;
         const auto key = [](const BoardOperation& o) { return std::pair(o.p2p_seq == 0, *o.started_ago); };
         if (oldest == nullptr || key(operation) > key(*oldest)) oldest = &operation;
     }
@@ -51,11 +52,23 @@ std::string describe(const BoardView& view, const BoardOperation& operation) {
 
 namespace {
 
+bool tells_its_end(const BoardOperation& operation) {
+    return !is_arrival(operation) && operation.started_ago &&
+           operation.ended_ago;  // one that never began tells nothing
+}
+
+/// The last one. A small operation's times are those of the kernel's last tick, so a large one before it seems to have
+/// ended later; but a group does its collectives in order.
 const BoardOperation* last_ended(const BoardView& view) {
     const BoardOperation* last = nullptr;
     for (const BoardOperation& operation : view.operations) {
-        if (!operation.started_ago || !operation.ended_ago) continue;  // one that never began tells nothing
+        if (!tells_its_end(operation)) continue;
         if (last == nullptr || *operation.ended_ago <= *last->ended_ago) last = &operation;
+    }
+    if (last == nullptr || last->failed || last->p2p_seq != 0 || last->group < 0) return last;
+    for (const BoardOperation& operation : view.operations) {
+        if (!tells_its_end(operation) || operation.failed || operation.p2p_seq != 0) continue;
+        if (operation.group == last->group && operation.seq > last->seq) last = &operation;
     }
     return last;
 }

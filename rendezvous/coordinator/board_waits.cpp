@@ -31,7 +31,8 @@ void pass_waits_on(BoardView& view) {
 }
 
 bool is_going_on(const BoardView& view, std::chrono::nanoseconds time) {
-    return std::ranges::any_of(view.operations, [&](const BoardOperation& o) { return o.queued_ago < time; });
+    return std::ranges::any_of(view.operations,
+                               [&](const BoardOperation& o) { return o.queued_ago < time && !is_arrival(o); });
 }
 
 std::optional<std::chrono::nanoseconds> waits_for(const BoardOperation& operation, bool going_on) {

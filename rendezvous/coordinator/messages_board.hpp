@@ -29,6 +29,10 @@ struct BoardGroup {
     std::uint64_t queued = 0;  ///< the newest collective that was called, 0: none yet
     std::uint64_t started = 0;
     std::uint64_t done = 0;
+    std::optional<std::chrono::nanoseconds> aborted_ago = {};  ///< this rank's program has given the group up …
+    std::string abort_reason = {};                             ///< … and why
+    std::optional<std::chrono::nanoseconds> left_ago = {};     ///< it has let go of the group, which had not failed …
+    bool left_by_exception = false;                            ///< … while an exception passed through it
     friend bool operator==(const BoardGroup&, const BoardGroup&) = default;
 };
 
@@ -37,13 +41,13 @@ struct BoardOperation {
     int group = -1;        ///< index in BoardView::groups; -1: that group is forgotten
     std::uint64_t seq = 0;
     std::uint64_t p2p_seq = 0;  ///< 0: a collective
-    std::string op;             ///< "all_reduce", "send", …
+    std::string op;             ///< "all_reduce", "send", …; "arrived": see is_arrival()
     std::string reduce;         ///< "sum", …; empty: it reduces nothing
     std::string dtype;          ///< empty: it moves nothing
     std::string tag;
-    int peer = -1;            ///< root, or the other side, as rank of the group
+    int peer = -1;                  ///< root, or the other side, as rank of the group
     std::int64_t transfer_tag = 0;  ///< of a send or receive: both sides have the same
-    std::uint64_t count = 0;  ///< elements, as the ranks compare them
+    std::uint64_t count = 0;        ///< elements, as the ranks compare them
     std::uint64_t input_count = 0;
     std::uint64_t output_count = 0;
     std::uint64_t fingerprint = 0;
@@ -55,6 +59,7 @@ struct BoardOperation {
     bool polled = false;     ///< … by looking now and then: that rank may do something else meanwhile
     bool failed = false;     ///< it ended with an error
     bool timed_out = false;  ///< … which is that a deadline has passed
+    bool mismatch = false;   ///< … which is that the ranks called different things
     friend bool operator==(const BoardOperation&, const BoardOperation&) = default;
 };
 
@@ -79,6 +84,10 @@ struct BoardView {
 /// What the worker does, or did last: "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s; in
 /// phase 'eval'"; in what it waits for, for the rest is under way by itself. Empty when it has not used the library.
 [[nodiscard]] std::string describe_activity(const BoardView& view);
+
+/// Whether it is no operation of that worker, but a message from its `peer` that has come while it waited for another
+/// one, and that no receive asks for; until `ended_ago`. Its numbers are those that the sender gave it.
+[[nodiscard]] inline bool is_arrival(const BoardOperation& operation) { return operation.op == "arrived"; }
 
 /// The operation that the worker is in, if any: begun, not ended, and waited for. Of several the oldest collective.
 [[nodiscard]] const BoardOperation* in_hand(const BoardView& view);

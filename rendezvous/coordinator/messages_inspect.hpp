@@ -23,6 +23,8 @@ struct RankBoard {
     std::optional<std::chrono::nanoseconds> ended_ago = {};
     /// What `process` was when its agent told it to end, and so to go on; empty: it has not.
     std::string process_before = {};
+    std::optional<std::chrono::nanoseconds> process_before_ago =
+        {};                          ///< how long ago that was; older agents do not say
     std::int64_t wall_clock_ns = 0;  ///< of that host when the board was read, since 1970; to show, not to compare
     BoardView view;
     friend bool operator==(const RankBoard&, const RankBoard&) = default;

@@ -29,14 +29,23 @@ std::int64_t signed_number(std::uint64_t value) {
 json::object fields(const BoardGroup& group) {
     json::array members;
     for (const RankRun& run : group.members) members.push_back(json::array{run.first, run.count, run.stride});
-    return {{"name", text(group.name)},
-            {"rank", group.rank},
-            {"size", group.size},
-            {"members", std::move(members)},
-            {"live", group.live},
-            {"queued", signed_number(group.queued)},
-            {"started", signed_number(group.started)},
-            {"done", signed_number(group.done)}};
+    json::object result{{"name", text(group.name)},
+                        {"rank", group.rank},
+                        {"size", group.size},
+                        {"members", std::move(members)},
+                        {"live", group.live},
+                        {"queued", signed_number(group.queued)},
+                        {"started", signed_number(group.started)},
+                        {"done", signed_number(group.done)}};
+    if (group.aborted_ago) {
+        result["aborted_ago_ns"] = group.aborted_ago->count();
+        result["abort_reason"] = text(group.abort_reason);
+    }
+    if (group.left_ago) {
+        result["left_ago_ns"] = group.left_ago->count();
+        result["left_by_exception"] = group.left_by_exception;
+    }
+    return result;
 }
 
 /// What does not apply is left out: thousands of these travel at once.
@@ -62,6 +71,7 @@ json::object fields(const BoardOperation& operation) {
     if (operation.ended_ago) result["ended_ago_ns"] = operation.ended_ago->count();
     if (operation.failed) result["failed"] = true;
     if (operation.timed_out) result["timed_out"] = true;
+    if (operation.mismatch) result["mismatch"] = true;
     if (operation.waited_ago) result["waited_ago_ns"] = operation.waited_ago->count();
     if (operation.polled) result["polled"] = true;
     return result;
@@ -89,6 +99,7 @@ json::object fields(const RankBoard& board) {
     if (board.view.hidden_groups > 0) result["hidden_groups"] = board.view.hidden_groups;
     if (board.ended_ago) result["ended_ago_ns"] = board.ended_ago->count();
     if (!board.process_before.empty()) result["process_before"] = text(board.process_before);
+    if (board.process_before_ago) result["process_before_ago_ns"] = board.process_before_ago->count();
     return result;
 }
 
@@ -116,6 +127,14 @@ BoardGroup read_group(Fields in) {
     group.queued = natural(in, "queued");
     group.started = natural(in, "started");
     group.done = natural(in, "done");
+    if (in.has("aborted_ago_ns")) {
+        group.aborted_ago = duration(in, "aborted_ago_ns");
+        group.abort_reason = in.text("abort_reason");
+    }
+    if (in.has("left_ago_ns")) {
+        group.left_ago = duration(in, "left_ago_ns");
+        group.left_by_exception = in.boolean("left_by_exception");
+    }
     return group;
 }
 
@@ -147,6 +166,7 @@ BoardOperation read_operation(Fields in, std::size_t groups) {
     if (in.has("ended_ago_ns")) operation.ended_ago = duration(in, "ended_ago_ns");
     operation.failed = in.has("failed") && in.boolean("failed");
     operation.timed_out = in.has("timed_out") && in.boolean("timed_out");
+    operation.mismatch = in.has("mismatch") && in.boolean("mismatch");
     if (in.has("waited_ago_ns")) operation.waited_ago = duration(in, "waited_ago_ns");
     operation.polled = in.has("polled") && in.boolean("polled");
     return operation;
@@ -169,6 +189,7 @@ RankBoard read_board(Fields in) {
     board.ended = in.boolean("ended");
     if (in.has("ended_ago_ns")) board.ended_ago = duration(in, "ended_ago_ns");
     if (in.has("process_before")) board.process_before = in.text("process_before");
+    if (in.has("process_before_ago_ns")) board.process_before_ago = duration(in, "process_before_ago_ns");
     board.wall_clock_ns = in.integer("wall_clock_ns", 0, INT64_MAX);
     board.view.written = in.boolean("written");
     board.view.phase = in.text("phase");

@@ -1,5 +1,6 @@
 #include "rendezvous/coordinator/stall.hpp"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -14,22 +15,53 @@ namespace {
 using std::chrono::nanoseconds;
 
 /// Which says most about the cause.
-int weight(StallKind kind) {
-    switch (kind) {
-        case StallKind::kDead: return 6;
-        case StallKind::kMismatch: return 5;
-        case StallKind::kLagging: return 4;
-        case StallKind::kUnknown: return 3;
-        case StallKind::kAllPresent: return 2;
+int weight(const StallFinding& finding) {
+    switch (finding.kind) {
+        case StallKind::kDead: return 7;
+        case StallKind::kMismatch: return is_mismatch(*finding.group, *finding.wait) ? 6 : 2;
+        case StallKind::kLagging: return 5;
+        case StallKind::kUnknown: return 4;
+        case StallKind::kAllPresent: return 3;
         case StallKind::kCircle: return 1;
         case StallKind::kNone: break;
     }
     return 0;
 }
 
+/// Of several of one weight that one is told.
+bool says_what_has_come(const StallFinding& finding) {
+    const bool may = finding.kind == StallKind::kMismatch || finding.kind == StallKind::kCircle;
+    return may && finding.wait->unasked != nullptr;
+}
+
+/// By rank: for whom it has waited long, in any group.
+using LongWaits = std::map<int, std::vector<const StallWait*>>;
+
+LongWaits long_waits(const std::vector<GroupWaits>& groups) {
+    LongWaits waits;
+    for (const GroupWaits& group : groups) {
+        for (const StallWait& wait : group.speakers()) {
+            if (wait.operation->p2p_seq != 0) {
+                waits[wait.rank].push_back(&wait);
+                continue;
+            }
+            for (const int rank : group.beside(wait)) waits[rank].push_back(&wait);
+        }
+    }
+    return waits;
+}
+
+/// Whether that rank waits, and not for `receiver`: it may have more to send it when the others have come.
+bool waits_elsewhere(int rank, int receiver, const LongWaits& waits) {
+    const auto own = waits.find(rank);
+    return own != waits.end() && std::ranges::none_of(own->second, [receiver](const StallWait* wait) {
+               return wait->for_ranks.contains(receiver);
+           });
+}
+
 /// What keeps `wait`. `waiting`: ranks that wait themselves, in any group.
 StallFinding classify(const GroupWaits& group, const StallWait& wait, const std::set<int>& waiting,
-                      const BoardsByRank& all) {
+                      const LongWaits& waits, const BoardsByRank& all) {
     StallFinding finding{.kind = StallKind::kNone, .group = &group, .wait = &wait};
     const auto is = [&](StallKind kind, std::vector<int> ranks) {
         finding.kind = kind;
@@ -53,6 +85,9 @@ StallFinding classify(const GroupWaits& group, const StallWait& wait, const std:
     if (!hidden.empty()) return is(StallKind::kUnknown, std::move(hidden));
     if (!unknown.empty() || wait.somebody_unknown) return is(StallKind::kUnknown, std::move(unknown));
     if (wait.for_ranks.empty()) return is(StallKind::kAllPresent, group.beside(wait));
+    // Its sender may have more to send, and wait for somebody else until then. So this is the last guess but one.
+    if (wait.unasked != nullptr && !waits_elsewhere(wait.peer, wait.rank, waits))
+        return is(StallKind::kMismatch, group.beside(wait));
     return is(StallKind::kCircle, {wait.for_ranks.begin(), wait.for_ranks.end()});
 }
 
@@ -78,17 +113,25 @@ StallVerdict judge(const std::vector<RankBoard>& boards, nanoseconds patience) {
     }
     StallFinding best;
     const auto key = [](const StallFinding& finding) {
-        return std::tuple(weight(finding.kind), finding.wait != nullptr ? finding.wait->waited : nanoseconds(-1));
+        return finding.wait == nullptr ? std::tuple(0, false, nanoseconds(-1))
+                                       : std::tuple(weight(finding), says_what_has_come(finding), finding.wait->waited);
     };
+    const LongWaits waits = long_waits(groups);
     for (const GroupWaits& group : groups) {
         for (const StallWait& wait : group.speakers()) {
-            StallFinding finding = classify(group, wait, waiting, all);
+            StallFinding finding = classify(group, wait, waiting, waits, all);
             if (key(finding) > key(best)) best = std::move(finding);
         }
     }
     if (best.kind == StallKind::kNone) return {};
     const BoardOperation& operation = *best.wait->operation;
-    StallVerdict verdict{best.kind, describe(best, all), best.group->name(), operation.seq, best.ranks};
+    StallVerdict verdict;
+    verdict.kind = best.kind;
+    verdict.text = describe(best, all, Tense::kPresent);
+    verdict.text_after = describe(best, all, Tense::kPast);
+    verdict.group = best.group->name();
+    verdict.seq = operation.seq;
+    verdict.ranks = best.ranks;
     verdict.p2p_seq = operation.p2p_seq;
     if (operation.p2p_seq != 0) verdict.waiter = best.wait->rank;
     return verdict;

@@ -23,7 +23,8 @@ enum class StallKind {
 
 struct StallVerdict {
     StallKind kind = StallKind::kNone;
-    std::string text;  ///< one line; may hold what workers wrote
+    std::string text;             ///< one line; may hold what workers wrote
+    std::string text_after = {};  ///< the same for who reads it when the group has been ended: nobody is stopped now
     std::string group = {};
     std::uint64_t seq = 0;        ///< of the collective that it is about, or after which a send or receive came
     std::vector<int> ranks = {};  ///< whom it names

@@ -27,10 +27,7 @@ const BoardGroup* group_of(const BoardView& view, const BoardOperation& operatio
 /// The last thing that it did was to see an operation fail.
 bool failed_of_an_operation(const BoardView& view) {
     if (in_hand(view) != nullptr) return false;
-    const BoardOperation* last = nullptr;
-    for (const BoardOperation& operation : view.operations) {
-        if (operation.ended_ago && (last == nullptr || *operation.ended_ago < *last->ended_ago)) last = &operation;
-    }
+    const BoardOperation* const last = ended_last(view);
     return last != nullptr && last->failed;
 }
 
@@ -115,6 +112,15 @@ private:
 
 bool may_be_judged(const FailureReport& failure) {
     return failure.pid != 0 && !failure.activity.empty() && (is_violent(failure.status) || !lost_a_peer(failure));
+}
+
+const BoardOperation* ended_last(const BoardView& view) {
+    const BoardOperation* last = nullptr;
+    for (const BoardOperation& operation : view.operations) {
+        if (is_arrival(operation)) continue;
+        if (operation.ended_ago && (last == nullptr || *operation.ended_ago < *last->ended_ago)) last = &operation;
+    }
+    return last;
 }
 
 DeathVerdict judge_death(const std::vector<RankBoard>& boards, const FailureReport& dead) {

@@ -19,6 +19,9 @@ struct DeathVerdict {
 /// failed because a peer was gone.
 [[nodiscard]] bool may_be_judged(const FailureReport& failure);
 
+/// The operation whose end the worker saw last, null: none yet.
+[[nodiscard]] const BoardOperation* ended_last(const BoardView& view);
+
 /// `boards`: as in judge(), read after the end of `dead`. Empty when that ended because an operation had failed: then
 /// it was not the one that kept the others waiting.
 [[nodiscard]] DeathVerdict judge_death(const std::vector<RankBoard>& boards, const FailureReport& dead);

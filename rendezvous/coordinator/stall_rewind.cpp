@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -18,8 +19,12 @@ using std::chrono::nanoseconds;
 /// So long before the deadline nothing that came of it has happened, although not all boards are read at one moment.
 constexpr nanoseconds kBefore = std::chrono::milliseconds(100);
 
-/// So many operations that failed by a deadline are judged, each on a copy of all boards.
-constexpr int kMaxJudged = 16;
+/// So many operations that failed by a deadline are judged, each on a copy of all boards: of a thousand ranks 0.1 s,
+/// for which the daemon hears nobody's heartbeats.
+constexpr int kMaxJudged = 4;
+
+/// After a group has failed, all that was in hand there has ended within this time: ranks say goodbye first.
+constexpr nanoseconds kTogether = std::chrono::seconds(2);
 
 using Since = std::optional<nanoseconds>;
 
@@ -38,7 +43,7 @@ bool turn_back(BoardOperation& operation, BoardGroup* group, nanoseconds by) {
     turn_back(operation.started_ago, by);
     turn_back(operation.waited_ago, by);
     turn_back(operation.ended_ago, by);
-    if (!operation.ended_ago) operation.failed = operation.timed_out = false;
+    if (!operation.ended_ago) operation.failed = operation.timed_out = operation.mismatch = false;
     if (group != nullptr && was_called && !operation.ended_ago)
         group->live = true;  // it may have gone with the process
     if (group != nullptr && operation.p2p_seq == 0) {
@@ -58,6 +63,10 @@ void turn_back(BoardView& view, nanoseconds by) {
     }
     view.operations = std::move(called);
     pass_waits_on(view);
+    for (BoardGroup& group : view.groups) {
+        turn_back(group.aborted_ago, by);
+        if (!group.aborted_ago) group.abort_reason.clear();
+    }
     if (view.phase_for > by)
         view.phase_for -= by;
     else
@@ -92,13 +101,13 @@ struct Timeout {
 };
 
 /// In the order in which they passed.
-std::vector<Timeout> timeouts(const std::vector<RankBoard>& boards, nanoseconds recent) {
+std::vector<Timeout> timeouts(const std::vector<RankBoard>& boards) {
     std::vector<Timeout> found;
     for (std::size_t board = 0; board < boards.size(); ++board) {
         const std::vector<BoardOperation>& operations = boards[board].view.operations;
         for (std::size_t i = 0; i < operations.size(); ++i) {
             const BoardOperation& operation = operations[i];
-            if (!operation.timed_out || !operation.ended_ago || *operation.ended_ago > recent) continue;
+            if (!operation.timed_out || !operation.ended_ago) continue;
             const nanoseconds began = operation.started_ago.value_or(operation.queued_ago);
             if (began > *operation.ended_ago)
                 found.push_back({board, i, *operation.ended_ago, began - *operation.ended_ago});
@@ -118,6 +127,24 @@ Subject subject(const RankBoard& board, const BoardOperation& operation) {
     return {group, operation.seq, operation.p2p_seq, operation.p2p_seq != 0 ? number(board.rank) : -1};
 }
 
+/// Groups that have failed, and how long ago each did.
+class Failures {
+public:
+    /// Whether that ended because its group had failed, with all that was in hand there. Asked in the order in which
+    /// they ended.
+    bool explain(std::string_view group, const BoardOperation& operation) {
+        const nanoseconds ended_ago = *operation.ended_ago;
+        const auto [known, is_first] = failed_ago_.try_emplace(group, ended_ago);
+        if (is_first) return false;
+        if (operation.queued_ago > known->second && known->second - ended_ago <= kTogether) return true;
+        known->second = ended_ago;
+        return false;
+    }
+
+private:
+    std::map<std::string_view, nanoseconds> failed_ago_;
+};
+
 StallVerdict judge_one(std::vector<RankBoard> boards, const Timeout& timeout) {
     // Whether somebody waited or not: that it failed is enough to ask why.
     BoardOperation& operation = boards[timeout.board].view.operations[timeout.operation];
@@ -136,7 +163,8 @@ std::vector<RankBoard> rewind(std::vector<RankBoard> boards, nanoseconds by) {
             board.ended = false;
             board.process = "running";
         }
-        if (!board.ended && !board.process_before.empty()) board.process = board.process_before;
+        const bool told_since = board.process_before_ago.value_or(nanoseconds(0)) <= by;
+        if (!board.ended && !board.process_before.empty() && told_since) board.process = board.process_before;
         turn_back(board.view, by);
     }
     return boards;
@@ -144,12 +172,16 @@ std::vector<RankBoard> rewind(std::vector<RankBoard> boards, nanoseconds by) {
 
 /// The first one that is news: what failed later failed of that.
 StallVerdict judge_timeout(const std::vector<RankBoard>& boards, nanoseconds recent, const IsNews& is_news) {
+    Failures failures;
     std::set<Subject> judged;  // a late peer's deadline of the same operation is no other one
-    for (const Timeout& timeout : timeouts(boards, std::min<nanoseconds>(recent, kRecentTimeout))) {
+    for (const Timeout& timeout : timeouts(boards)) {
         const RankBoard& board = boards[timeout.board];
+        const BoardOperation& operation = board.view.operations[timeout.operation];
+        const Subject about = subject(board, operation);
+        const bool explained = failures.explain(std::get<0>(about), operation);
+        if (explained || timeout.ended_ago > std::min<nanoseconds>(recent, kRecentTimeout)) continue;
         if (judged.size() == kMaxJudged) break;
-        if (!judged.insert(subject(board, board.view.operations[timeout.operation])).second) continue;
-        if (had_failed(boards, board.view, board.view.operations[timeout.operation])) continue;
+        if (!judged.insert(about).second || had_failed(boards, board.view, operation)) continue;
         StallVerdict verdict = judge_one(boards, timeout);
         if (verdict.kind != StallKind::kNone && (!is_news || is_news(verdict))) return verdict;
     }

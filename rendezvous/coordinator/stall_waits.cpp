@@ -51,7 +51,7 @@ void GroupWaits::look_at(int rank, const StallMember& member, nanoseconds patien
     std::size_t transfers = 0;
     const bool going_on = is_going_on(member.board->view, patience);
     for (const BoardOperation& operation : member.board->view.operations) {
-        if (operation.group != member.index || operation.ended_ago) continue;
+        if (operation.group != member.index || operation.ended_ago || is_arrival(operation)) continue;
         const auto waited = waits_for(operation, going_on);
         if (waited) waiting_.insert(rank);
         const bool stuck = waited && *waited >= patience;
@@ -85,6 +85,18 @@ void GroupWaits::find_other_side(StallWait& wait) const {
     const auto other = transfers_.find({wait.peer, wait.rank});
     if (other != transfers_.end() && !matched_.contains(std::minmax({wait.rank, wait.peer})))
         wait.crossing = other->second;
+    if (!sends(*wait.operation)) wait.unasked = unasked_like(wait);
+}
+
+/// Of the type and number of elements that the receive wants: another one may well be meant for later.
+const BoardOperation* GroupWaits::unasked_like(const StallWait& wait) const {
+    const BoardOperation& receive = *wait.operation;
+    const auto& operations = wait.who.board->view.operations;
+    const auto found = std::ranges::find_if(operations, [&](const BoardOperation& one) {
+        return is_arrival(one) && !one.ended_ago && one.group == wait.who.index && one.peer == receive.peer &&
+               one.dtype == receive.dtype && one.count == receive.count;
+    });
+    return found == operations.end() ? nullptr : &*found;
 }
 
 void GroupWaits::speak_for_collective() {

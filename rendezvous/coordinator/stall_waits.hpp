@@ -31,6 +31,7 @@ struct StallWait {
     int peer = -1;                             ///< of a transfer: rank of the job; -1: the board does not say
     std::set<int> for_ranks = {};              ///< empty: all have come, unless `somebody_unknown`
     const BoardOperation* crossing = nullptr;  ///< a transfer of the peer with us that fits none of ours
+    const BoardOperation* unasked = nullptr;   ///< what has come from the peer under another tag
     bool somebody_unknown = false;             ///< it waits for ranks of which the boards do not say who they are
 };
 
@@ -70,6 +71,7 @@ private:
     void look_at(int rank, const StallMember& member, std::chrono::nanoseconds patience);
     void speak_for_collective();
     void find_other_side(StallWait& wait) const;
+    [[nodiscard]] const BoardOperation* unasked_like(const StallWait& wait) const;
 
     std::string name_;
     std::map<int, StallMember> members_;  ///< by rank of the job

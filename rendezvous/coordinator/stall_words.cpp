@@ -22,27 +22,28 @@ std::string signature(BoardOperation operation) {
     return blank == std::string::npos ? text : text.substr(blank + 1);
 }
 
+/// Ranks that called the same.
 struct Side {
+    const BoardOperation* called = nullptr;
     std::vector<int> ranks;
     std::set<std::string> tags;
 };
 
-struct Calls {
-    std::map<std::string, Side> sides;  ///< who called what
-    std::set<std::uint64_t> fingerprints;
-};
-
-Calls calls_of(const GroupWaits& group, std::uint64_t seq) {
-    Calls calls;
+/// The largest first.
+std::vector<Side> sides_of(const GroupWaits& group, std::uint64_t seq) {
+    std::map<std::pair<std::string, std::uint64_t>, Side> sides;
     for (const auto& [rank, member] : group.members()) {
         const BoardOperation* called = find_collective(member, seq);
         if (called == nullptr) continue;
-        Side& side = calls.sides[signature(*called)];
+        Side& side = sides[{signature(*called), called->fingerprint}];
+        side.called = called;
         side.ranks.push_back(rank);
         side.tags.insert(called->tag);
-        calls.fingerprints.insert(called->fingerprint);
     }
-    return calls;
+    std::vector<Side> ordered;
+    for (auto& [what, side] : sides) ordered.push_back(std::move(side));
+    std::ranges::stable_sort(ordered, std::greater(), [](const Side& side) { return side.ranks.size(); });
+    return ordered;
 }
 
 std::string what(const StallFinding& finding) {
@@ -50,29 +51,60 @@ std::string what(const StallFinding& finding) {
                        how_long(finding.wait->waited));
 }
 
+/// "nobody asks for what rank 0 (node a) has sent it, send #3 f32[4] peer 1 tag 5"
+std::string unasked(const StallWait& wait, const std::string& receiver, const BoardsByRank& all) {
+    BoardOperation sent = *wait.unasked;
+    sent.op = "send";
+    sent.peer = wait.who.group->rank;
+    return fmt::format("nobody asks for what {} has sent {}, {}", name_ranks({wait.peer}, all), receiver,
+                       describe(sent));
+}
+
 std::string mismatch(const StallFinding& finding, const BoardsByRank& all) {
     const StallWait& wait = *finding.wait;
+    if (wait.unasked != nullptr) {
+        return fmt::format(
+            "MISMATCH: {} is in {}, and {}: the one must send what the other receives, with one tag, unless {} is "
+            "still to send it",
+            name_ranks({wait.rank}, all), what(finding), unasked(wait, "it", all), name_ranks({wait.peer}, all));
+    }
     if (wait.operation->p2p_seq != 0) {
         return fmt::format(
             "MISMATCH: {} is in {}, and {} in {}: the one must send what the other receives, with one tag",
             name_ranks({wait.rank}, all), what(finding), name_ranks({wait.peer}, all), describe(*wait.crossing));
     }
-    const Calls calls = calls_of(*finding.group, wait.operation->seq);
-    std::vector<std::pair<std::string, Side>> ordered(calls.sides.begin(), calls.sides.end());
-    std::ranges::stable_sort(ordered, std::greater(), [](const auto& side) { return side.second.ranks.size(); });
+    const std::vector<Side> sides = sides_of(*finding.group, wait.operation->seq);
+    const bool alike = std::ranges::all_of(
+        sides, [&](const Side& side) { return signature(*side.called) == signature(*sides.front().called); });
     std::string text = fmt::format("MISMATCH at #{} of group '{}': ", wait.operation->seq, finding.group->name());
-    for (std::size_t i = 0; i < std::min(ordered.size(), kMaxSides); ++i) {
-        const auto& [called, side] = ordered[i];
-        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(side.ranks, all), called);
+    for (std::size_t i = 0; i < std::min(sides.size(), kMaxSides); ++i) {
+        const Side& side = sides[i];
+        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(side.ranks, all), signature(*side.called));
         if (side.tags.size() == 1 && !side.tags.begin()->empty()) text += fmt::format(" '{}'", *side.tags.begin());
+        if (alike && side.called->op.ends_with("_v") && side.called->op != "all_to_all_v")  // which shares none
+            text += i == 0 ? " with one list of counts" : " with another list of counts";
+        else if (alike)
+            text +=
+                side.called->fingerprint != 0 ? fmt::format(" of step {}", side.called->fingerprint) : " of no step";
     }
-    if (ordered.size() > kMaxSides) text += fmt::format(" and {} more", ordered.size() - kMaxSides);
-    if (ordered.size() == 1) text += " with different counts, or as parts of different steps";
+    if (sides.size() > kMaxSides) text += fmt::format(" and {} more", sides.size() - kMaxSides);
     return text;
 }
 
+/// "; its process 71 is stopped …"; empty: it runs. What is over is not to be woken.
+std::string process_words(const RankBoard& who, Tense tense) {
+    const bool was = tense == Tense::kPast;
+    if (who.process == "running") return "";
+    if (who.process == "unknown")
+        return fmt::format("; what its process {} {} be seen", who.pid, was ? "did could not" : "does cannot");
+    std::string text = fmt::format("; its process {} {} {}", who.pid, was ? "was" : "is", who.process);
+    if (who.process != "stopped") return text;
+    text += " (a signal, a debugger)";
+    return was ? text : text + fmt::format(": kill -CONT {}", who.pid);
+}
+
 /// "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'"
-std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
+std::string lagging(const StallFinding& finding, const BoardsByRank& all, Tense tense) {
     const int first = finding.ranks.front();
     const auto board = all.find(first);
     std::string text = fmt::format("LAGGING {}", name_ranks(finding.ranks, all));
@@ -91,14 +123,7 @@ std::string lagging(const StallFinding& finding, const BoardsByRank& all) {
                         what(finding));
     if (board == all.end()) return text;
     const RankBoard& who = *board->second;
-    if (who.process == "stopped" && !who.process_before.empty())  // nothing is left to go on
-        text += fmt::format("; its process {} was stopped (a signal, a debugger)", who.pid);
-    else if (who.process == "stopped")
-        text += fmt::format("; its process {} is stopped (a signal, a debugger): kill -CONT {}", who.pid, who.pid);
-    else if (who.process == "unknown")
-        text += fmt::format("; what its process {} does cannot be seen", who.pid);
-    else if (who.process != "running")
-        text += fmt::format("; its process {} is {}", who.pid, who.process);
+    text += process_words(who, who.process_before.empty() ? tense : Tense::kPast);
     if (!who.view.phase.empty()) text += fmt::format("; in phase '{}'", who.view.phase);
     return text;
 }
@@ -149,7 +174,9 @@ std::string circle(const StallFinding& finding, const BoardsByRank& all) {
         ++named;
     }
     if (others.size() > named) text += fmt::format(", and for those in {} more", others.size() - named);
-    return text + ": all ranks must call them in one order";
+    text += ": all ranks must call them in one order";
+    if (finding.wait->unasked == nullptr) return text;
+    return text + "; " + unasked(*finding.wait, fmt::format("rank {}", finding.wait->rank), all);
 }
 
 /// "0-3, 8, 10-12", "0, 2, … (500 in all)": at most eight ranges.
@@ -171,11 +198,10 @@ std::string ranges_of(const std::set<int>& ranks) {
 
 bool is_mismatch(const GroupWaits& group, const StallWait& wait) {
     if (wait.operation->p2p_seq != 0) return wait.crossing != nullptr;
-    const Calls calls = calls_of(group, wait.operation->seq);
-    return calls.sides.size() > 1 || calls.fingerprints.size() > 1;
+    return sides_of(group, wait.operation->seq).size() > 1;
 }
 
-std::string describe(const StallFinding& finding, const BoardsByRank& all) {
+std::string describe(const StallFinding& finding, const BoardsByRank& all, Tense tense) {
     switch (finding.kind) {
         case StallKind::kDead: {
             const RankBoard& dead = *all.at(finding.ranks.front());
@@ -183,7 +209,7 @@ std::string describe(const StallFinding& finding, const BoardsByRank& all) {
                                dead.process, what(finding));
         }
         case StallKind::kMismatch: return mismatch(finding, all);
-        case StallKind::kLagging: return lagging(finding, all);
+        case StallKind::kLagging: return lagging(finding, all, tense);
         case StallKind::kUnknown: return unknown(finding, all);
         case StallKind::kAllPresent: return all_present(finding, all);
         case StallKind::kCircle: return circle(finding, all);

@@ -20,7 +20,10 @@ struct StallFinding {
     std::vector<int> ranks = {};  ///< whom it names
 };
 
-[[nodiscard]] std::string describe(const StallFinding& finding, const BoardsByRank& all);
+/// Whether the group still runs when the line is read.
+enum class Tense { kPresent, kPast };
+
+[[nodiscard]] std::string describe(const StallFinding& finding, const BoardsByRank& all, Tense tense);
 
 /// "ranks 0-3, 8 (node a), 4 (node b)": at most four nodes. Those whose host is not known stand without one.
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks, const BoardsByRank& all);

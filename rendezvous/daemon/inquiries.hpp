@@ -44,7 +44,7 @@ struct JudgingFailure {
 };
 struct JudgedFailure {
     Generation generation{};
-    std::string text;               ///< may be empty
+    std::string text;               ///< for when the group has been ended; may be empty
     std::optional<Rank> dead = {};  ///< as in coordinator::Judged
     std::string detail = {};
     friend bool operator==(const JudgedFailure&, const JudgedFailure&) = default;
@@ -108,14 +108,19 @@ private:
                           InquiryActions& actions);
     void tell_timeout(const coordinator::State& state, const Inquiry& inquiry,
                       const std::vector<coordinator::RankBoard>& boards, TimePoint now, InquiryActions& actions);
+    [[nodiscard]] coordinator::StallVerdict new_timeout(const std::vector<coordinator::RankBoard>& boards,
+                                                        std::chrono::nanoseconds recent, TimePoint now,
+                                                        coordinator::StallVerdict* known);
     [[nodiscard]] bool timeout_is_news(const coordinator::StallVerdict& verdict, TimePoint now);
-    void answer(const coordinator::State& state, const Inquiry& inquiry, coordinator::StallVerdict verdict,
+    void answer(const coordinator::State& state, const Inquiry& inquiry, std::string verdict,
                 InquiryActions& actions) const;
     [[nodiscard]] bool is_news(const coordinator::StallVerdict& verdict, std::chrono::nanoseconds patience,
                                TimePoint now);
     /// The boards that have come and, of ranks that have shown none, where they are.
     [[nodiscard]] static std::vector<coordinator::RankBoard> boards_of(const coordinator::State& state,
                                                                        const Inquiry& inquiry);
+    /// Whether that node can be asked, and told.
+    [[nodiscard]] static bool answers(const coordinator::State& state, const coordinator::NodeId& id);
     void remind(std::chrono::nanoseconds patience, TimePoint when);
     void forget_older_generations(Generation now);
 
@@ -142,8 +147,8 @@ private:
     TimePoint quiet_until_{};        ///< no inquiry about a stall before
     bool timeout_waits_ = false;     ///< one that is to be asked about …
     TimePoint timeouts_asked_at_{};  ///< … a while after this: peers fail of the same deadline, too
-    std::map<std::pair<Culprit, Occasion>, TimePoint> told_timeouts_;  ///< … and when they were last met with
-    std::optional<Rank> failed_;                                       ///< whose end was asked about last
+    std::map<std::pair<std::string, Occasion>, TimePoint> told_timeouts_;  ///< by group; when they were last met with
+    std::optional<Rank> failed_;                                           ///< whose end was asked about last
     std::chrono::nanoseconds pause_ = kPause;
     std::map<Culprit, Told> told_;
 };

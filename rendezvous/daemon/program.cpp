@@ -35,8 +35,8 @@ void announce(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id
         spdlog::warn(
             "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "
             "yet: "
-            "whoever reaches it can join the job and read and change its store. Use a network that you trust, or "
-            "--bind 127.0.0.1.",
+            "whoever reaches it can join the job and read and change its store. Use a network that you trust, or the "
+            "address 127.0.0.1 (ddprun: --rdzv-endpoint 127.0.0.1:PORT; ddprund: --bind).",
             where);
     }
 }

@@ -1,7 +1,11 @@
 // A worker for tests of verdicts: runs into a stall of the kind that it is told, and stays there until it is killed.
 //
-// usage: stalling tags|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat
+// usage: stalling
+// tags|small|large|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat|mismatch|abort|
+// hurry|sizes|offers|throws|zero
 //
+// small     rank 1 waits for another tag than rank 0 has sent, who goes on to a barrier; both give up after 2 s
+// large     the same with a message that is offered
 // posted    rank 1 has an operation under way and computes; the others wait for it
 // finisher  the same through a gradient reducer whose own thread waits for the buckets
 // meeting   rank 1 does not come to a monitored barrier
@@ -12,6 +16,13 @@
 // caught    the same, and they catch the error and compute, too
 // quit      the same, and they end as if nothing had happened
 // behind    rank 1 comes four seconds late to what the others have given up after one, whose error they catch
+// mismatch  rank 1 passes another count
+// abort     rank 1 gives the group up
+// sizes     rank 1 receives more than rank 0 has sent, who goes on to a barrier
+// offers    the same with a message that is offered
+// throws    rank 1 leaves by an exception, while the others wait for it
+// zero      rank 1 leaves as if all were done, while the others wait for it
+// hurry     as circle, but all give up after a second
 // eat       rank 1 takes memory until it is killed, while the others wait for it
 
 #include <fmt/format.h>
@@ -21,6 +32,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,11 +57,52 @@ void tags(ddp::Context& context) {
     compute();
 }
 
-void circle(ddp::Context& context) {
+void mistagged(ddp::Context& context, std::size_t count) {
+    std::vector<float> values(count);
+    const ddp::Buffer buffer = ddp::buffer(std::span(values));
+    ddp::Work sent;
+    if (context.rank() == 0) sent = context.world().send(buffer, 1, 5, {}, {.tag = "halo"});
+    if (context.rank() == 1) context.world().recv(buffer, 0, 7, {}, {.timeout = 2s, .tag = {}}).wait();
+    context.world().barrier({.timeout = 2s, .tag = {}}).wait();
+}
+
+void circle(ddp::Context& context, std::chrono::milliseconds timeout) {
     const auto first = context.world().split(0, context.rank(), "first");
     const auto second = context.world().split(0, context.rank(), "second");
-    (context.rank() == 0 ? first : second)->barrier().wait();
-    (context.rank() == 0 ? second : first)->barrier().wait();
+    const ddp::OpOptions options{.timeout = timeout, .tag = {}};
+    (context.rank() == 0 ? first : second)->barrier(options).wait();
+    (context.rank() == 0 ? second : first)->barrier(options).wait();
+}
+
+void mismatch(ddp::Context& context) {
+    std::vector<float> values(context.rank() == 1 ? 11 : 10);
+    context.world().all_reduce(ddp::buffer(std::span(values)), ddp::ReduceOp::Sum).wait();
+}
+
+void sizes(ddp::Context& context, std::size_t count) {
+    std::vector<float> values(count + 1);
+    const auto part = [&](std::size_t elements) { return ddp::buffer(std::span(values).first(elements)); };
+    ddp::Work sent;
+    if (context.rank() == 0) sent = context.world().send(part(count), 1, 5, {}, {.tag = "halo"});
+    if (context.rank() == 1) context.world().recv(part(count + 1), 0, 5).wait();
+    context.world().barrier().wait();
+}
+
+void leave(ddp::Context& context, bool by_exception) {
+    context.world().barrier().wait();
+    if (context.rank() != 1)
+        context.world().barrier().wait();
+    else if (by_exception)
+        throw std::runtime_error("the loss is not finite");
+}
+
+void abort(ddp::Context& context) {
+    context.world().barrier().wait();
+    if (context.rank() == 1) {
+        ddp::set_phase("evaluating");
+        context.world().abort("loss is NaN");
+    }
+    context.world().barrier().wait();
 }
 
 void posted(ddp::Context& context, std::chrono::milliseconds timeout) {
@@ -140,7 +194,16 @@ void eat(ddp::Context& context) {
 int run(const std::string& what) {
     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
     if (what == "tags") tags(context);
-    if (what == "circle") circle(context);
+    if (what == "small") mistagged(context, 10);
+    if (what == "large") mistagged(context, 1 << 20);
+    if (what == "circle") circle(context, {});
+    if (what == "hurry") circle(context, 1s);
+    if (what == "mismatch") mismatch(context);
+    if (what == "abort") abort(context);
+    if (what == "sizes") sizes(context, 10);
+    if (what == "offers") sizes(context, 1 << 20);
+    if (what == "throws") leave(context, true);
+    if (what == "zero") leave(context, false);
     if (what == "posted") posted(context, {});
     if (what == "finisher") finisher(context);
     if (what == "meeting") meeting(context);
@@ -161,7 +224,7 @@ int main(int argc, char** argv) {
     if (argc != 2) return 2;
     try {
         return run(argv[1]);
-    } catch (const ddp::Error& error) {
+    } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());
         return EXIT_FAILURE;
     }

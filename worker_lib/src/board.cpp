@@ -11,6 +11,7 @@
 
 #include "ddp/phase.hpp"
 #include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/board_writing.hpp"
 
 namespace ddp::detail {
 
@@ -18,18 +19,20 @@ namespace layout = ddprun::board;
 
 namespace {
 
-/// A fork has the memory, too, but is not who the board is about.
-std::atomic<bool> is_fork{false};
-
-std::int64_t nanoseconds(ddprun::TimePoint time) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-std::int64_t now() { return nanoseconds(ddprun::Clock::now()); }
-
 template <std::size_t Size>
 void copy(std::array<char, Size>& to, std::string_view text) {
-    std::memcpy(to.data(), text.data(), std::min(text.size(), Size));
+    std::copy_n(text.begin(), std::min(text.size(), Size), to.begin());
+}
+
+/// The same for words of users: it shows where they were cut, and no character is cut in two.
+template <std::size_t Size>
+void copy_words(std::array<char, Size>& to, std::string_view text) {
+    if (text.size() <= Size) return copy(to, text);
+    constexpr std::string_view kCut = "…";
+    std::size_t end = Size - kCut.size();
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // in the midst of a character
+    copy(to, text.substr(0, end));
+    std::ranges::copy(kCut, to.begin() + static_cast<std::ptrdiff_t>(end));
 }
 
 template <std::size_t Size>
@@ -75,11 +78,6 @@ bool describe_members(const std::vector<int>& members, layout::Group& group) {
         while (++i < members.size() && members[i] - members[i - 1] == run.stride) ++run.count;
     }
     return true;
-}
-
-/// Operations may end on several threads: one that comes late takes nothing back.
-void raise_to(std::atomic<std::uint64_t>& number, std::uint64_t to) {
-    if (number.load(std::memory_order_relaxed) < to) number.store(to, std::memory_order_relaxed);
 }
 
 Board* take_inherited() {
@@ -135,6 +133,8 @@ BoardGroup Board::add(const GroupSpec& spec, std::string_view name) {
     if (!describe_members(spec.members, group)) group.run_count = 0;
     copy(group.name, name.empty() ? spec.name : name);
     for (auto* number : {&oldest->queued, &oldest->started, &oldest->done}) number->store(0, std::memory_order_relaxed);
+    oldest->abort.clear();
+    oldest->left.store(0, std::memory_order_relaxed);
     oldest->group.store(group);
     return {oldest, group.id};
 }
@@ -165,7 +165,7 @@ void Board::write(const BoardClaim& claim, layout::Operation& entry) {
     slot.started.store(0, std::memory_order_release);
     slot.ended.store(0, std::memory_order_release);
     slot.waited.store(0, std::memory_order_release);
-    slot.timed_out.store(0, std::memory_order_release);
+    slot.failure.store(layout::Failure::kOther, std::memory_order_release);
     slot.operation.finish_store(entry);
 }
 
@@ -192,26 +192,53 @@ BoardTicket Board::queue(const Operation& operation, const BoardClaim& claim, co
     return {claim.slot, *group.slot, claim.id, operation.seq};
 }
 
-std::vector<BoardTicket> Board::queue(const TransferBatch& batch, const BoardGroup& group, ddprun::TimePoint now) {
-    std::vector<BoardTicket> tickets;
-    for (std::size_t i = 0; group.slot != nullptr && i < batch.transfers.size(); ++i) {
-        const Transfer& transfer = batch.transfers[i];
-        layout::Operation entry;
-        entry.group = group.id;
-        entry.seq = group.slot->queued.load(std::memory_order_relaxed);
-        entry.p2p_seq = batch.seq;
-        entry.queued = nanoseconds(now);
-        entry.peer = transfer.peer;
-        entry.count = entry.input_count = entry.output_count = transfer.buffer.count;
-        copy(entry.op, transfer.sends ? "send" : "recv");
-        copy(entry.dtype, ddp::to_string(transfer.buffer.dtype));
-        entry.transfer_tag = transfer.tag;
-        copy(entry.tag, batch.tag);
+void Board::claim(TransferBatch& batch, const BoardGroup& group) {
+    if (group.slot == nullptr) return;
+    batch.tickets.reserve(batch.transfers.size());
+    for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
         const BoardClaim place = claim();
-        write(place, entry);
-        tickets.emplace_back(place.slot, *group.slot, place.id, 0).started();
+        batch.tickets.emplace_back(place.slot, *group.slot, place.id, 0);
     }
-    return tickets;
+}
+
+void Board::queue(TransferBatch& batch, const BoardGroup& group, ddprun::TimePoint now) {
+    for (std::size_t i = 0; i < batch.tickets.size(); ++i) {
+        const Transfer& transfer = batch.transfers[i];
+        const BoardTicket& ticket = batch.tickets[i];
+        write({ticket.slot_, ticket.id_}, batch, transfer, transfer.sends ? "send" : "recv", group, now);
+    }
+}
+
+BoardTicket Board::note_arrival(const TransferBatch& sent, const BoardTicket& receive) {
+    layout::Group group;
+    if (receive.group_ == nullptr || !receive.group_->group.load(group)) return {};
+    const BoardClaim place = claim();
+    write(place, sent, sent.transfers.front(), "arrived", {receive.group_, group.id}, ddprun::Clock::now());
+    return {place.slot, *receive.group_, place.id, 0};
+}
+
+void Board::note_misfit(const TransferBatch& sent, const BoardTicket& receive) {
+    receive.mismatched();
+    const BoardTicket message = note_arrival(sent, receive);
+    message.mismatched();
+    message.ended(false);
+}
+
+void Board::write(const BoardClaim& place, const TransferBatch& batch, const Transfer& transfer, std::string_view op,
+                  const BoardGroup& group, ddprun::TimePoint now) {
+    layout::Operation entry;
+    entry.group = group.id;
+    entry.seq = group.slot->queued.load(std::memory_order_relaxed);
+    entry.p2p_seq = batch.seq;
+    entry.queued = nanoseconds(now);
+    entry.peer = transfer.peer;
+    entry.count = entry.input_count = entry.output_count = transfer.buffer.count;
+    copy(entry.op, op);
+    entry.dtype = names().of(transfer.buffer.dtype);
+    entry.transfer_tag = transfer.tag;
+    if (!batch.tag.empty()) copy(entry.tag, batch.tag);
+    write(place, entry);
+    if (place.slot != nullptr) place.slot->started.store(entry.queued, std::memory_order_relaxed);
 }
 
 BoardTicket Board::queue(const StoreStep& step, const BoardGroup& group, ddprun::TimePoint now) {
@@ -228,67 +255,26 @@ BoardTicket Board::queue(const StoreStep& step, const BoardGroup& group, ddprun:
     return {place.slot, *group.slot, place.id, step.seq};
 }
 
+void Board::abort(std::string_view reason, const BoardGroup& group) {
+    if (group.slot == nullptr) return;
+    const std::lock_guard lock(mutex_);
+    layout::Abort abort;
+    if (group.slot->abort.load(abort)) return;
+    abort.at = now();
+    copy_words(abort.reason, reason);
+    group.slot->abort.store(abort);
+}
+
+void Board::leave(bool by_exception, const BoardGroup& group) {
+    if (group.slot != nullptr) group.slot->left.store(by_exception ? -now() : now(), std::memory_order_release);
+}
+
 void Board::set_phase(std::string_view text) {
     const std::lock_guard lock(mutex_);
     layout::Phase phase;
     phase.since = now();
     copy(phase.text, text);
     memory_.phase.store(phase);
-}
-
-void BoardTicket::mark_started() const {
-    if (is_fork.load(std::memory_order_relaxed)) return;
-    if (has_slot()) slot_->started.store(now(), std::memory_order_relaxed);
-    if (seq_ != 0) raise_to(group_->started, seq_);
-}
-
-/// A thread that waits says more than one that looks, and who looked first has waited longest.
-void BoardTicket::mark_waited(bool blocked) const {
-    if (is_fork.load(std::memory_order_relaxed) || !has_slot()) return;
-    const std::int64_t known = slot_->waited.load(std::memory_order_relaxed);
-    if (known > 0 || (known < 0 && !blocked)) return;
-    slot_->waited.store(blocked ? now() : -now(), std::memory_order_relaxed);
-}
-
-void BoardTicket::mark_ended(bool well, bool timed_out) const {
-    if (is_fork.load(std::memory_order_relaxed)) return;
-    if (has_slot()) {
-        if (timed_out) slot_->timed_out.store(1, std::memory_order_relaxed);
-        slot_->ended.store(well ? now() : -now(), std::memory_order_release);
-    }
-    if (seq_ != 0 && well) raise_to(group_->done, seq_);
-}
-
-void BoardTicket::mark_done(ddprun::TimePoint queued) const {
-    if (is_fork.load(std::memory_order_relaxed)) return;
-    if (has_slot()) {
-        slot_->started.store(nanoseconds(queued), std::memory_order_relaxed);
-        slot_->ended.store(nanoseconds(queued), std::memory_order_relaxed);
-    }
-    if (seq_ == 0) return;
-    raise_to(group_->started, seq_);
-    raise_to(group_->done, seq_);
-}
-
-BoardPlace::BoardPlace(const GroupSpec& spec, std::string_view name)
-    : board_(process_board()), group_(board_ != nullptr ? board_->add(spec, name) : BoardGroup()) {}
-
-BoardPlace::~BoardPlace() {
-    if (may_write()) board_->remove(group_);
-}
-
-bool BoardPlace::may_write() const { return board_ != nullptr && !is_fork.load(std::memory_order_relaxed); }
-
-BoardTicket BoardPlace::queue(const Operation& operation, const BoardClaim& claim, ddprun::TimePoint now) {
-    return claim.id != 0 ? board_->queue(operation, claim, group_, now) : BoardTicket();
-}
-
-std::vector<BoardTicket> BoardPlace::queue(const TransferBatch& batch, ddprun::TimePoint now) {
-    return may_write() ? board_->queue(batch, group_, now) : std::vector<BoardTicket>();
-}
-
-BoardTicket BoardPlace::queue(const StoreStep& step, ddprun::TimePoint now) {
-    return may_write() ? board_->queue(step, group_, now) : BoardTicket();
 }
 
 }  // namespace ddp::detail

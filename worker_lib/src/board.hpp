@@ -43,6 +43,17 @@ public:
         if (group_ != nullptr) mark_ended(well, timed_out);
     }
 
+    /// It is about to end badly, for the ranks called different things.
+    void mismatched() const {
+        if (group_ != nullptr) mark_mismatched();
+    }
+
+    /// It was never called, as far as anybody is concerned: the next one of the group has its number. Call it before
+    /// that is queued.
+    void refused() const {
+        if (group_ != nullptr) mark_refused();
+    }
+
     /// Somebody waits for it: `blocked` until it has ended; else looks now and then. Reads the clock once.
     void waited(bool blocked) const {
         if (group_ != nullptr) mark_waited(blocked);
@@ -54,10 +65,14 @@ public:
     }
 
 private:
+    friend class Board;
+
     void mark_started() const;
     void mark_waited(bool blocked) const;
     void mark_done(ddprun::TimePoint queued) const;
     void mark_ended(bool well, bool timed_out) const;
+    void mark_mismatched() const;
+    void mark_refused() const;
     [[nodiscard]] bool has_slot() const { return slot_ != nullptr && slot_->id.load(std::memory_order_relaxed) == id_; }
 
     ddprun::board::OperationSlot* slot_ = nullptr;
@@ -93,18 +108,30 @@ public:
     [[nodiscard]] BoardClaim claim();
     [[nodiscard]] BoardTicket queue(const Operation& operation, const BoardClaim& claim, const BoardGroup& group,
                                     ddprun::TimePoint now);
-    /// Sends and receives begin at once.
-    [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, const BoardGroup& group,
-                                                 ddprun::TimePoint now);
+    /// The same for each transfer of a batch, which gets its ticket.
+    void claim(TransferBatch& batch, const BoardGroup& group);
+    /// They begin at once.
+    static void queue(TransferBatch& batch, const BoardGroup& group, ddprun::TimePoint now);
     /// A step that the group takes at the store.
     [[nodiscard]] BoardTicket queue(const StoreStep& step, const BoardGroup& group, ddprun::TimePoint now);
+    /// The program has given the group up. The first call counts.
+    void abort(std::string_view reason, const BoardGroup& group);
+    /// The program lets go of the group, which has not failed.
+    static void leave(bool by_exception, const BoardGroup& group);
+    /// A message that has come from a rank of whose messages another one is waited for: `receive` is on the board for
+    /// that. Until it is asked for. `sent`: one transfer in the words of its sender, but `peer`.
+    [[nodiscard]] BoardTicket note_arrival(const TransferBatch& sent, const BoardTicket& receive);
+    /// The same of a message that has come for `receive` and does not fit it.
+    void note_misfit(const TransferBatch& sent, const BoardTicket& receive);
     void set_phase(std::string_view text);
 
 private:
     static void write(const BoardClaim& claim, ddprun::board::Operation& entry);
+    static void write(const BoardClaim& claim, const TransferBatch& batch, const Transfer& transfer,
+                      std::string_view op, const BoardGroup& group, ddprun::TimePoint now);
 
     ddprun::board::Board& memory_;
-    std::mutex mutex_;  ///< of groups and phase
+    std::mutex mutex_;  ///< of groups, aborts and phase
     std::uint32_t groups_ = 0;
 };
 
@@ -129,8 +156,12 @@ public:
     /// Empty where nothing is written. queue() has to follow.
     [[nodiscard]] BoardClaim claim() { return may_write() && group_.slot != nullptr ? board_->claim() : BoardClaim(); }
     [[nodiscard]] BoardTicket queue(const Operation& operation, const BoardClaim& claim, ddprun::TimePoint now);
-    [[nodiscard]] std::vector<BoardTicket> queue(const TransferBatch& batch, ddprun::TimePoint now);
+    /// The same for each transfer of a batch, whose tickets they are.
+    void claim(TransferBatch& batch);
+    void queue(TransferBatch& batch, ddprun::TimePoint now);
     [[nodiscard]] BoardTicket queue(const StoreStep& step, ddprun::TimePoint now);
+    void abort(std::string_view reason);
+    void leave(bool by_exception);
 
 private:
     [[nodiscard]] bool may_write() const;

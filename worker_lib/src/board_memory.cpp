@@ -27,15 +27,17 @@ bool is_held(std::int64_t holder) {
 
 /// As a new one, while the agent may be reading it.
 void clear(layout::Board& board) {
-    for (auto& [id, operation, started, ended, waited, timed_out] : board.operations) {
+    for (auto& [id, operation, started, ended, waited, failure] : board.operations) {
         operation.clear();
         id.store(0, std::memory_order_relaxed);
         for (auto* mark : {&started, &ended, &waited}) mark->store(0, std::memory_order_relaxed);
-        timed_out.store(0, std::memory_order_relaxed);
+        failure.store(layout::Failure::kOther, std::memory_order_relaxed);
     }
-    for (auto& [group, queued, started, done] : board.groups) {
+    for (auto& [group, queued, started, done, abort, left] : board.groups) {
         group.clear();
+        abort.clear();
         for (auto* number : {&queued, &started, &done}) number->store(0, std::memory_order_relaxed);
+        left.store(0, std::memory_order_relaxed);
     }
     board.phase.clear();
     board.hidden_groups.store(0, std::memory_order_relaxed);

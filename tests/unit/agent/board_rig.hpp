@@ -42,6 +42,12 @@ struct Rig {
         operation.tag = std::move(tag);
         return writer->queue(operation, writer->claim(), group, Clock::now());
     }
+    const std::vector<ddp::detail::BoardTicket>& queue(ddp::detail::TransferBatch& batch,
+                                                       const ddp::detail::BoardGroup& group) {
+        writer->claim(batch, group);
+        ddp::detail::Board::queue(batch, group, Clock::now());
+        return batch.tickets;
+    }
 
     WorkerBoard agent;
     board::Board* memory = nullptr;

@@ -1,21 +1,15 @@
 // What the worker library writes on its board, and what the agent reads there.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstring>
-#include <numeric>
-#include <random>
+#include <algorithm>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/agent/board_rig.hpp"
+#include "worker_lib/src/native/p2p_work.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
 using coordinator::BoardView;
-using ddp::detail::take_board;
 
 TEST_CASE("the agent reads what the library writes: queued, begun, done and failed operations, members, phase",
           "[agent]") {
@@ -56,6 +50,30 @@ TEST_CASE("the agent reads what the library writes: queued, begun, done and fail
                                             Catch::EndsWith("; in phase 'eval'"));
 }
 
+TEST_CASE("the agent reads that an operation failed of a mismatch, and who gave a group up, why and when first",
+          "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1});
+    (void)rig.add("other", {0, 1});
+    const auto ticket = rig.queue(world, 1);
+    ticket.started();
+    ticket.mismatched();
+    CHECK_FALSE(rig.agent.view(100).operations[0].mismatch);  // it has not ended yet
+    ticket.ended(false);
+    rig.writer->abort("loss is NaN", world);
+    rig.writer->abort("something else", world);
+    const BoardView view = rig.agent.view(100);
+    CHECK(view.operations[0].mismatch);
+    CHECK_FALSE(view.operations[0].timed_out);
+    CHECK(view.groups[0].aborted_ago);
+    CHECK(view.groups[0].abort_reason == "loss is NaN");
+    CHECK_FALSE(view.groups[1].aborted_ago);
+    rig.writer->remove(world);
+    for (std::size_t i = 0; i < board::kGroups; ++i) (void)rig.add("more", {0, 1});
+    const auto again = rig.agent.view(100).groups;  // one of them has the place
+    CHECK(std::ranges::none_of(again, [](const auto& group) { return group.aborted_ago.has_value(); }));
+}
+
 TEST_CASE("sends and receives stand on the board beside the collectives, each with its other side", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
@@ -63,7 +81,7 @@ TEST_CASE("sends and receives stand on the board beside the collectives, each wi
     ddp::detail::TransferBatch batch;
     batch.seq = 5;
     batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, 3}, {false, {nullptr, 20, ddp::DType::u8}, 2, 0}};
-    const auto tickets = rig.writer->queue(batch, world, Clock::now());
+    const auto& tickets = rig.queue(batch, world);
     REQUIRE(tickets.size() == 2);
     tickets[0].ended(true);
     const BoardView view = rig.agent.view(100);
@@ -79,7 +97,26 @@ TEST_CASE("sends and receives stand on the board beside the collectives, each wi
     tickets[1].waited(true);
     CHECK_THAT(describe_activity(rig.agent.view(100)),
                Catch::StartsWith("in recv #5 u8[20] peer 2 tag 0 of group 'world' for "));
-    CHECK(rig.writer->queue(batch, {}, Clock::now()).empty());
+    batch.tickets.clear();
+    CHECK(rig.queue(batch, {}).empty());
+}
+
+TEST_CASE("of transfers that end with their group only those are late whose own deadline has passed", "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1, 2});
+    ddp::detail::TransferBatch batch;
+    batch.transfers = {{false, {nullptr, 10, ddp::DType::f64}, 1, 3}, {false, {nullptr, 20, ddp::DType::u8}, 2, 0}};
+    const bool late = GENERATE(false, true);
+    const bool by_deadline = GENERATE(false, true);
+    batch.deadline = Clock::now() + std::chrono::hours(late ? 0 : 1);
+    (void)rig.queue(batch, world);
+    ddp::detail::P2pWork work(batch, nullptr);
+    CHECK_FALSE(work.finish(0));
+    work.give_up(by_deadline ? ddp::ErrorCode::Timeout : ddp::ErrorCode::PeerLost);
+    const BoardView view = rig.agent.view(100);
+    CHECK_FALSE((view.operations[0].failed || view.operations[0].timed_out));
+    CHECK(view.operations[1].failed);
+    CHECK(view.operations[1].timed_out == (late && by_deadline));
 }
 
 TEST_CASE("who waits for a collective waits for those before it in its group; for transfers each has its own mark",
@@ -93,7 +130,7 @@ TEST_CASE("who waits for a collective waits for those before it in its group; fo
     ddp::detail::TransferBatch batch;
     batch.seq = 1;
     batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
-    (void)rig.writer->queue(batch, world, Clock::now());
+    (void)rig.queue(batch, world);
     const auto waits = [&] {
         std::vector<std::pair<bool, bool>> found;  // waited for; by looking now and then
         for (const auto& operation : rig.agent.view(100).operations)
@@ -133,151 +170,33 @@ TEST_CASE("a worker that is in no operation shows the last one, and one without 
     CHECK(describe_activity(WorkerBoard::make()->view(4)) == "");
 }
 
-TEST_CASE("the board keeps the newest operations, and of few that are asked for also those in hand", "[agent]") {
+TEST_CASE("the agent reads who has let go of a group, how, and which message did not fit its receive", "[agent]") {
     Rig rig;
-    const auto world = rig.add("world", {0});
-    const auto other = rig.add("other", {0});
-    rig.queue(other, 1).started();
-    const auto forgotten = rig.queue(world, 1);
-    for (std::uint64_t seq = 2; seq <= 100; ++seq) rig.queue(world, seq).ended(true);
-    const BoardView few = rig.agent.view(3);
-    REQUIRE(few.operations.size() == 4);
-    CHECK(few.operations[0].group == 1);
-    CHECK(few.operations[1].seq == 98);
-    CHECK(few.operations_in_all == 101);
-
-    for (std::uint64_t seq = 101; seq <= 3 * board::kOperations; ++seq) (void)rig.queue(world, seq);
-    forgotten.ended(true);  // its slot is another's
-    const BoardView all = rig.agent.view(board::kOperations);
-    CHECK(all.operations.size() == board::kOperations);
-    CHECK(all.operations.back().seq == 3 * board::kOperations);
-    CHECK(all.operations.front().seq == 2 * board::kOperations + 1);
-    CHECK(std::ranges::none_of(all.operations, [](const auto& operation) { return operation.ended_ago.has_value(); }));
-}
-
-TEST_CASE("places of groups that are gone are taken again, and irregular members are left out", "[agent]") {
-    Rig rig;
-    (void)rig.add("world", {0});
-    for (int i = 0; i < 500; ++i) rig.writer->remove(rig.add("short", {0}));
-    std::vector<int> squares(100);
-    for (int i = 0; i < 100; ++i) squares[static_cast<std::size_t>(i)] = i * i;
-    (void)rig.add("irregular", squares);
-    const BoardView view = rig.agent.view(4);
-    CHECK(view.groups.front().name == "world");
-    CHECK(view.groups.back().name == "irregular");
-    CHECK(view.groups.back().members.empty());
-    CHECK(view.groups.back().size == 100);
-    for (std::size_t i = 2; i < board::kGroups; ++i) CHECK(rig.add("one more", {0}).slot != nullptr);
-    const auto beyond = rig.add("one too many", {0});
-    CHECK(beyond.slot == nullptr);
-    rig.queue(beyond, 1).ended(true);
-    CHECK(rig.agent.view(4).hidden_groups == 1);
-    rig.writer->remove(beyond);
-    CHECK(rig.agent.view(4).hidden_groups == 0);
-}
-
-TEST_CASE("whatever a worker has scribbled on its board, the agent survives it", "[agent]") {
-    Rig rig;
-    const auto world = rig.add("world", {0, 1, 2});
-    for (std::uint64_t seq = 1; seq < 200; ++seq) rig.queue(world, seq, "bucket").started();
-    const auto seed = GENERATE(take(20, random(0u, 0xffffffffu)));
-    CAPTURE(seed);
-    std::mt19937 random(seed);
-    auto* const bytes = reinterpret_cast<unsigned char*>(rig.memory);
-    if (seed % 2 == 0) {
-        for (std::size_t i = 0; i < sizeof *rig.memory; ++i) bytes[i] = static_cast<unsigned char>(random());
-    } else {
-        for (int i = 0; i < 20'000; ++i) bytes[random() % sizeof *rig.memory] = static_cast<unsigned char>(random());
-    }
-    rig.memory->pid = 1;  // else nothing more is looked at
-    const BoardView view = rig.agent.view(board::kOperations);
-    CHECK(view.operations.size() <= board::kOperations);
-    for (const auto& operation : view.operations) {
-        CHECK(operation.group < static_cast<int>(view.groups.size()));
-        CHECK(operation.queued_ago.count() >= 0);
-    }
-    CHECK(describe_activity(view).size() < 1'000);
-}
-
-TEST_CASE("a descriptor that is no board, or another process's, is left alone", "[agent]") {
-    std::string problem;
-    CHECK(take_board(-1, problem) == nullptr);
-    CHECK(take_board(1'000'000, problem) == nullptr);
-    CHECK(problem == "there is no such descriptor");
-    const UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-    CHECK(take_board(file.get(), problem) == nullptr);
-    CHECK(problem == "it is no board of this version");
-    const UniqueFd memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    REQUIRE(::ftruncate(memory.get(), sizeof(board::Board)) == 0);
-    CHECK(take_board(memory.get(), problem) == nullptr);  // not sealed: it could shrink under us
-    REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-    CHECK(take_board(memory.get(), problem) == nullptr);  // of zeros
-    CHECK(problem == "it is no board of this version");
-
-    const Rig ours;
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(take_board(ours.agent.descriptor(), problem) == nullptr ? 0 : 1);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
-}
-
-TEST_CASE("the second program of a worker takes the board that the first has left when it ended", "[agent]") {
-    WorkerBoard agent = WorkerBoard::make().value();
-    const pid_t child = ::fork();
-    if (child == 0) {
-        std::string problem;
-        board::Board* const memory = take_board(agent.descriptor(), problem);
-        if (memory == nullptr) ::_exit(1);
-        ddp::detail::Board first(*memory);
-        first.set_phase("first");
-        ddp::detail::GroupSpec spec;
-        spec.members = {0};
-        ddp::detail::Operation operation;
-        operation.seq = 7;
-        first.queue(operation, first.claim(), first.add(spec), Clock::now()).started();
-        ::_exit(0);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(status == 0);
-    CHECK(agent.view(4).phase == "first");
-    CHECK(agent.view(4).operations.size() == 1);
-    std::string problem;
-    board::Board* const memory = take_board(agent.descriptor(), problem);
-    REQUIRE(memory != nullptr);
-    const BoardView view = agent.view(4);
-    CHECK(view.written);
-    CHECK(view.phase == "");
-    CHECK(view.groups.empty());
-    CHECK(view.operations.empty());
-    CHECK(view.operations_in_all == 0);
-
-    memory->pid = -1'000'000'000;  // as if another one had ended while it cleared the board; there is no such process
-    CHECK_FALSE(agent.view(4).written);
-    board::Board* const again = take_board(agent.descriptor(), problem);
-    REQUIRE(again != nullptr);
-    CHECK(agent.view(4).written);
-    ::munmap(again, sizeof *again);
-    ::munmap(memory, sizeof *memory);
-}
-
-TEST_CASE("of thousands in hand few are shown, collectives first, and control characters stay on the board",
-          "[agent]") {
-    Rig rig;
-    const auto world = rig.add("world\nexit code: 0", {0, 1});
-    for (int i = 0; i < 100; ++i) {
-        ddp::detail::TransferBatch batch;
-        batch.seq = 1;
-        batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, i}};
-        (void)rig.writer->queue(batch, world, Clock::now());
-    }
-    rig.queue(world, 1, "a\tb").started();
-    for (std::uint64_t seq = 2; seq <= 20; ++seq) rig.queue(world, seq).ended(true);
+    const auto done = rig.add("done", {0, 1});
+    const auto thrown = rig.add("thrown", {0, 1});
+    const auto kept = rig.add("kept", {0, 1});
+    ddp::detail::Board::leave(false, done);
+    ddp::detail::Board::leave(true, thrown);
+    ddp::detail::TransferBatch batch;
+    batch.transfers = {{false, {nullptr, 5, ddp::DType::u8}, 1, 7}};
+    const auto receive = rig.queue(batch, kept).front();
+    ddp::detail::TransferBatch sent;
+    sent.seq = 9;
+    sent.transfers = {{true, {nullptr, 4, ddp::DType::u8}, 1, 7}};
+    rig.writer->note_misfit(sent, receive);
+    receive.ended(false);
     const BoardView view = rig.agent.view(16);
-    CHECK(view.operations.size() == 48);
-    CHECK(view.more_in_hand == 69);
-    CHECK(std::ranges::count(view.operations, "a?b", &coordinator::BoardOperation::tag) == 1);
-    CHECK(view.groups[0].name == "world?exit code: 0");
-    CHECK(rig.agent.view(0).operations.size() == 101);
+    REQUIRE(view.groups.size() == 3);
+    CHECK(view.groups[0].left_ago);
+    CHECK_FALSE(view.groups[0].left_by_exception);
+    CHECK(view.groups[1].left_ago);
+    CHECK(view.groups[1].left_by_exception);
+    CHECK_FALSE(view.groups[2].left_ago);
+    REQUIRE(view.operations.size() == 2);
+    for (const auto& operation : view.operations) CHECK((operation.failed && operation.mismatch));
+    CHECK(describe(view.operations[1]) == "arrived #9 u8[4] peer 1 tag 7");
+    for (const auto& group : {done, thrown}) rig.writer->remove(group);
+    for (std::size_t i = 0; i < board::kGroups; ++i) (void)rig.add("more", {0, 1});
+    const auto again = rig.agent.view(16).groups;  // others have their places
+    CHECK(std::ranges::none_of(again, [](const auto& group) { return group.left_ago.has_value(); }));
 }

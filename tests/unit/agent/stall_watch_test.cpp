@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "agent/board/process_state.hpp"
 #include "agent/board/stall_watch.hpp"
+#include "common/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/board_rig.hpp"
 

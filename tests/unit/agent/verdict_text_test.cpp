@@ -52,12 +52,13 @@ TEST_CASE("who kept the culprit waiting stands below the reason", "[agent]") {
                Contains("no restart was left\nLAGGING rank 3 (node n1): has finished nothing\nFirst failure:\n"));
 }
 
-TEST_CASE("what a dead worker was in is said once: in the judgement, or where that does not tell, under it", "[agent]") {
+TEST_CASE("what a dead worker was in is said once: in the judgement, or where that does not tell, under it",
+          "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
     verdict.culprit->activity = "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s";
     verdict.judged = "DEAD rank 5 (node n12, killed by SIGKILL): " + verdict.culprit->activity + "; ranks 0-4 waited";
-    CHECK_THAT(format_verdict(verdict, "train"), Contains("no restart was left\nDEAD rank 5 (node n12, ") &&
-                                                     !Contains("at its end"));
+    CHECK_THAT(format_verdict(verdict, "train"),
+               Contains("no restart was left\nDEAD rank 5 (node n12, ") && !Contains("at its end"));
     verdict.judged = "";
     CHECK_THAT(format_verdict(verdict, "train"), Contains("at its end  : in #183"));
 }
@@ -87,6 +88,49 @@ TEST_CASE("advice fits the way of failing", "[agent]") {
     CHECK_THAT(format_verdict(failure({Kind::kExited, 127, false}), "t"), Contains("installed on that host"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 126, false}), "t"), Contains("chmod +x"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), "t"), Contains("--log-dir"));
+}
+
+TEST_CASE("what a program says of its own arguments stands before where it ran", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 2, false});
+    verdict.restarts = 0;
+    verdict.reason = "rank 5 on n12 exited with code 2";
+    verdict.culprit->last_lines = {"Usage: train.py [-h] --lr LR", "", "train.py: error: --lr is required"};
+    verdict.culprit->log_file = "/logs/run/gen-1/rank-5.err";
+    const std::string rule(78, '-'), end(78, '=');
+    CHECK(format_verdict(verdict, "train.py") ==
+          end + "\ntrain.py FAILED\n" + rule +
+              "\nrank 5 on n12 exited with code 2\n    | Usage: train.py [-h] --lr LR\n    |\n    | train.py: error: "
+              "--lr is required\nArguments of the program stand behind its name, options of ddprun before it.\n"
+              "  rank        : 5 (local rank 1) on n12 (node 1), process 4242\n"
+              "  log file    : /logs/run/gen-1/rank-5.err\n"
+              "  exit code   : 2\n" +
+              end + "\n");
+    for (const char* line :
+         {"train: --stepz: no such option. See train --help", "Try 'train --help' for more information.",
+          "  usage: train", "./train: unrecognized option '--stepz'", "train: invalid option -- 'z'"}) {
+        verdict.culprit->last_lines = {"loading", line};
+        INFO(line);
+        CHECK_THAT(format_verdict(verdict, "t"), !Contains("First failure") && Contains("behind its name"));
+    }
+    verdict.culprit->activity = "had done no collective";  // it has begun
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n"));
+    verdict.culprit->activity = "";
+    verdict.culprit->status.number = 1;
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n"));
+}
+
+TEST_CASE("a program that speaks of usage, or of help, and ends with 2 has not refused its arguments", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 2, false});
+    verdict.culprit->log_file = "/logs/run/gen-1/rank-5.err";
+    for (const char* line : {"step 9000 GPU memory usage: 78 GiB", "disk full", "CPU usage: 3 %",
+                             "memory usage:", "tune it with --help-wanted", "an invalid option was chosen: lr 0",
+                             "see bench --help, or the manual, for faster ways", "--help"}) {
+        verdict.culprit->last_lines = {line, "giving up"};
+        INFO(line);
+        CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n") && Contains("host        : n12") &&
+                                                     Contains("log file    : /logs/run/gen-1/rank-5.err") &&
+                                                     !Contains("behind its name"));
+    }
 }
 
 TEST_CASE("a worker that never started is not given a process id", "[agent]") {

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -12,10 +13,11 @@
 #include <map>
 #include <set>
 
-#include "agent/board/process_state.hpp"
 #include "agent/output/log_files.hpp"
+#include "common/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
+#include "tests/unit/agent/board_rig.hpp"
 #include "tests/unit/agent/processes.hpp"
 
 using namespace ddprun;
@@ -46,8 +48,10 @@ struct Group {
         out.write_end.reset();  // the console has its own
     }
     ~Group() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
-    Result<void> start(std::vector<std::string> actions, const std::string& program = shapes()) {
+    Result<void> start(std::vector<std::string> actions, const std::string& program = shapes(),
+                       std::optional<WorkerBoard> board = {}) {
         WorkerSpec spec;
+        if (board) spec.board.emplace(std::move(*board));
         actions.insert(actions.begin(), program);
         spec.argv = std::move(actions);
         spec.error_file = ErrorFile::in_memory().value();
@@ -74,6 +78,19 @@ struct Group {
 std::string contents(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Tells the group to end, and waits for those in `own`, which end by themselves. False: this machine stood still for
+/// so long that they were rightly told to end.
+[[nodiscard]] bool ends_in_time(Group& group, const std::set<int>& own) {
+    constexpr std::chrono::seconds kGiven{1};
+    const TimePoint from = Clock::now();
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.until([&] { return std::ranges::all_of(own, [&](int rank) { return group.exits.contains(rank); }); }));
+    if (Clock::now() < from + kGiven) return true;
+    CHECK(group.all_gone());
+    WARN("SKIPPED: a worker took longer than the second that it is given to end by itself");
+    return false;
 }
 
 }  // namespace
@@ -138,11 +155,18 @@ TEST_CASE("a stopped worker can still end in good order", "[agent]") {
     ::kill(pid, SIGSTOP);
     REQUIRE(group.until([&] { return process_state(pid) == "stopped"; }));
     CHECK(group.processes.rank_board(LocalRank{0}, 0).process_before == "");
+    const TimePoint told_from = Clock::now();
     group.processes.signal_group(SIGTERM);
+    const TimePoint told_until = Clock::now();
     group.processes.signal_group(SIGTERM);  // by now it goes on
     CHECK(group.all_gone());
     CHECK(group.exits[0].number == SIGTERM);
-    CHECK(group.processes.rank_board(LocalRank{0}, 0).process_before == "stopped");  // a verdict may come later
+    const TimePoint looked_from = Clock::now();
+    const coordinator::RankBoard board = group.processes.rank_board(LocalRank{0}, 0);
+    CHECK(board.process_before == "stopped");  // a verdict may come later
+    REQUIRE(board.process_before_ago);
+    CHECK(*board.process_before_ago >= looked_from - told_until);
+    CHECK(*board.process_before_ago <= Clock::now() - told_from);
     CHECK(group.processes.rank_board(LocalRank{0}, 0).pid == pid);
 }
 
@@ -178,7 +202,7 @@ TEST_CASE("a worker that is failing by itself may end by itself, and is told to 
         }
         return true;
     }));
-    group.processes.signal_group(SIGTERM);
+    if (!ends_in_time(group, {0, 1})) return;
     CHECK(group.all_gone());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == 4);
@@ -186,6 +210,83 @@ TEST_CASE("a worker that is failing by itself may end by itself, and is told to 
     CHECK(group.exits[3].number == SIGTERM);
     CHECK(group.unasked_ends == std::set<int>{0, 1});
     CHECK(group.processes.failing_since(LocalRank{0}));
+    CHECK_FALSE(group.processes.failing_since(LocalRank{3}));
+}
+
+TEST_CASE("a worker that has given up a group may end by itself, for its peers end of that", "[agent]") {
+    Rig gives_up;
+    gives_up.writer->abort("an exception ended its backward", gives_up.add("world", {0, 1}));
+    Rig goes_on;  // it has given up another group on purpose, and has gone on
+    const auto world = goes_on.add("world", {0, 1});
+    goes_on.writer->abort("no more of this", goes_on.add("pipeline", {0, 1}));
+    const auto since = goes_on.queue(world, 1);
+    since.started();
+    since.ended(true);
+    Group group;
+    REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(gives_up.agent)).has_value());
+    REQUIRE(group.start({"err=.\n", "wait"}, shapes(), std::move(goes_on.agent)).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] {
+        return !group.processes.last_lines(LocalRank{0}).empty() && !group.processes.last_lines(LocalRank{1}).empty();
+    }));
+    if (!ends_in_time(group, {0})) return;
+    CHECK(group.all_gone());
+    CHECK(group.exits[0].number == 3);
+    CHECK(group.exits[1].number == SIGTERM);
+    CHECK(group.processes.failing_since(LocalRank{0}));
+    CHECK_FALSE(group.processes.failing_since(LocalRank{1}));
+}
+
+TEST_CASE("a worker that gave up a group, went on and gives up another one now is failing since then", "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1});
+    Group group;
+    rig.writer->abort("no more of this", rig.add("pipeline", {0, 1}));
+    const auto since = rig.queue(world, 1);
+    since.started();
+    since.ended(true);
+    rig.writer->abort("an exception ended its backward", world);
+    REQUIRE(group.start({"wait"}, shapes(), std::move(rig.agent)).has_value());
+    group.processes.all_started();
+    CHECK(group.processes.failing_since(LocalRank{0}));
+    group.processes.signal_group(SIGKILL);
+    CHECK(group.all_gone());
+}
+
+TEST_CASE("a worker on its way out of its groups may end by itself, and failed if that was by an exception",
+          "[agent]") {
+    Rig done;  // it ends as if all were done
+    const auto world = done.add("world", {0, 1});
+    done.writer->leave(false, done.add("sub", {0, 1}));
+    ddp::detail::Board::leave(false, world);
+    Rig throws;  // a group of its own it keeps until later
+    (void)throws.add("kept", {0, 1});
+    ddp::detail::Board::leave(true, throws.add("world", {0, 1}));
+    Rig misfit;
+    ddp::detail::TransferBatch batch;
+    batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
+    misfit.writer->note_misfit(batch, misfit.queue(batch, misfit.add("world", {0, 1})).front());
+    Rig goes_on;
+    (void)goes_on.add("world", {0, 1});
+    ddp::detail::Board::leave(false, goes_on.add("sub", {0, 1}));
+    Group group;
+    for (Rig* rig : {&done, &throws, &misfit})
+        REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(rig->agent)).has_value());
+    REQUIRE(group.start({"err=.\n", "wait"}, shapes(), std::move(goes_on.agent)).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] {
+        for (int i = 0; i < 4; ++i) {
+            if (group.processes.last_lines(LocalRank{i}).empty()) return false;
+        }
+        return true;
+    }));
+    if (!ends_in_time(group, {0, 1, 2})) return;
+    CHECK(group.all_gone());
+    for (const int own : {0, 1, 2}) CHECK(group.exits[own].number == 3);
+    CHECK(group.exits[3].number == SIGTERM);
+    CHECK_FALSE(group.processes.failing_since(LocalRank{0}));
+    CHECK(group.processes.failing_since(LocalRank{1}));
+    CHECK(group.processes.failing_since(LocalRank{2}));
     CHECK_FALSE(group.processes.failing_since(LocalRank{3}));
 }
 

@@ -108,6 +108,7 @@ private:
         board.ended = number(0, 1) == 1;
         if (board.ended) board.ended_ago = duration();
         if (number(0, 1)) board.process_before = text();
+        if (number(0, 1)) board.process_before_ago = duration();
         board.wall_clock_ns = any();
         board.view.written = number(0, 1) == 1;
         board.view.phase = text();
@@ -123,6 +124,13 @@ private:
                                          natural(),
                                          natural(),
                                          natural()});
+            if (number(0, 1)) {
+                board.view.groups.back().left_ago = duration();
+                board.view.groups.back().left_by_exception = number(0, 1) == 1;
+            }
+            if (number(0, 1) == 0) continue;
+            board.view.groups.back().aborted_ago = duration();
+            board.view.groups.back().abort_reason = text();
         }
         for (int left = number(0, 3); left > 0; --left)
             board.view.operations.push_back(operation(board.view.groups.size()));
@@ -147,6 +155,7 @@ private:
         if (number(0, 1)) operation.ended_ago = duration();
         operation.failed = number(0, 1) == 1;
         operation.timed_out = number(0, 1) == 1;
+        operation.mismatch = number(0, 1) == 1;
         if (number(0, 1)) operation.waited_ago = duration();
         operation.polled = number(0, 1) == 1;
         return operation;

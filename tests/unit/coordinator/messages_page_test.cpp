@@ -34,11 +34,12 @@ std::vector<std::string> all_messages() {
     join.boards = true;
     RankBoard board;
     board.view.groups.resize(1);
+    board.view.groups[0].aborted_ago = board.view.groups[0].left_ago = std::chrono::nanoseconds(1);
     board.view.hidden_groups = 1;
     BoardOperation& operation = board.view.operations.emplace_back();
     operation = {1, 0, 1, 1, "send", "sum", "f32", "tag", 1, 1, 1, 1, 1, 1};
     operation.started_ago = operation.ended_ago = operation.waited_ago = std::chrono::nanoseconds(1);
-    operation.failed = operation.timed_out = operation.polled = true;
+    operation.failed = operation.timed_out = operation.mismatch = operation.polled = true;
     board.ended_ago = std::chrono::nanoseconds(1);
     const ShownBoard shown{Generation{1}, 1, true, board};
     const Inspect inspect{1, Rank{1}, 16};

@@ -250,7 +250,8 @@ TEST_CASE("the largest board fits into one message", "[coordinator]") {
     ShownBoard shown;
     const std::string worst(128, '\x01');
     const std::vector<RankRun> runs(32, {1 << 26, 1, 1 << 26});
-    shown.board.view.groups.resize(64, {worst, 1, 1 << 26, runs, true, 1, 1, 1});
+    shown.board.view.groups.resize(64,
+                                   {worst, 1, 1 << 26, runs, true, 1, 1, 1, std::chrono::nanoseconds::max(), worst});
     BoardOperation operation{1ull << 53, 63, 1ull << 53, 1ull << 53};
     operation.op = worst.substr(0, 16);
     operation.reduce = operation.dtype = worst.substr(0, 8);
@@ -259,7 +260,7 @@ TEST_CASE("the largest board fits into one message", "[coordinator]") {
     operation.fingerprint = ~0ull;
     operation.queued_ago = std::chrono::nanoseconds::max();
     operation.started_ago = operation.ended_ago = operation.waited_ago = operation.queued_ago;
-    operation.failed = operation.timed_out = operation.polled = true;
+    operation.failed = operation.timed_out = operation.mismatch = operation.polled = true;
     shown.board.view.operations.resize(kMaxOperationsShown, operation);
     const std::string text = encode(AgentMessage(shown));
     CHECK(text.size() < kMaxMessageBytes / 2);

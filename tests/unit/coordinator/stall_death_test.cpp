@@ -1,9 +1,10 @@
-// The one line about a worker that was killed or crashed: boards in, words out.
+// The one line about a worker that was killed, crashed, or ended of an error: boards in, words out.
 #include <string>
 #include <vector>
 
 #include "rendezvous/coordinator/messages_board.hpp"
 #include "rendezvous/coordinator/stall_death.hpp"
+#include "rendezvous/coordinator/stall_error.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/coordinator/stall_boards.hpp"
 
@@ -59,6 +60,14 @@ TEST_CASE("a dead worker is told with what it was in, and with who waited for it
     CHECK(verdict.text.ends_with("): " + verdict.detail));
 }
 
+TEST_CASE("a small operation whose time is that of the last tick is newer than the large one before it",
+          "[coordinator]") {
+    On on = On(0).world(4).done().done();
+    on.board.view.operations[0].ended_ago = 1ms;
+    on.board.view.operations[1].ended_ago = 5ms;
+    CHECK_THAT(describe_activity(on.board.view), Catch::StartsWith("had finished #2 all_reduce"));
+}
+
 TEST_CASE("one that died while it computed is told with what it had finished, and what the others waited in",
           "[coordinator]") {
     const RankBoard board = ended(dead());
@@ -112,6 +121,7 @@ TEST_CASE("who failed because an operation had failed kept nobody waiting, unles
     const std::vector<RankBoard> boards{On(0).world(4).done().in(), board};
     CHECK(judge_death(boards, killed(board, {ExitStatus::Kind::kExited, 1, false})).text == "");
     CHECK_THAT(judge_death(boards, killed(board)).text, Contains("killed by SIGKILL): failed in #2"));
+    CHECK(judge_death(boards, killed(board, {ExitStatus::Kind::kSignaled, 6, false})).text == "");  // it caught nothing
     const RankBoard crashed = ended(dead());
     CHECK_THAT(judge_death({boards[0], crashed}, killed(crashed, {ExitStatus::Kind::kExited, 1, false})).text,
                Contains("DEAD rank 3 (node b, exited with code 1): had finished #1"));
@@ -123,4 +133,191 @@ TEST_CASE("who failed because an operation had failed kept nobody waiting, unles
     CHECK(judge_death({boards[0], crashed}, without_board).text == "");
     // Its agent did not answer, but has reported its end.
     CHECK_THAT(judge_death({boards[0]}, killed(crashed)).text, Contains("; rank 0 (node n0) waited for it in #2"));
+}
+
+namespace {
+
+constexpr ExitStatus kError{ExitStatus::Kind::kExited, 1, false};
+
+/// Its newest operation has failed, for others called another one.
+On mismatched(On peer, std::chrono::nanoseconds ago = 60ms) {
+    peer = failed(std::move(peer), ago);
+    peer.board.view.operations.back().mismatch = true;
+    return peer;
+}
+
+}  // namespace
+
+TEST_CASE("who called what is told of a mismatch that was found at once, however the program ended of it",
+          "[coordinator]") {
+    On other = mismatched(dead().in("broadcast"));
+    other.board.view.operations.back().tag = "weights";
+    const RankBoard board = ended(other);
+    std::vector<RankBoard> boards{ended(mismatched(On(0).world(4).done().in())),
+                                  ended(mismatched(On(1).world(4).done().in())), On(2).host("b").world(4).done(),
+                                  board};
+    const std::string line =
+        "MISMATCH at #2 of group 'world': ranks 0-1 (node n0) all_reduce sum f32[4], rank 3 (node b) broadcast "
+        "'weights'";
+    CHECK(judge_error(boards, killed(board, kError)) == line);
+    CHECK(judge_error(boards, killed(boards[0], kError)) == line);  // whoever is taken for the cause
+    CHECK(judge_error(boards, killed(board, {ExitStatus::Kind::kSignaled, 6, false})) == line);
+    CHECK(judge_error(boards, killed(boards[2])) == "");  // killed by SIGKILL, of something else
+    for (RankBoard& old : boards)
+        for (BoardOperation& operation : old.view.operations)
+            if (operation.mismatch) operation.ended_ago = 11s;
+    CHECK(judge_error(boards, killed(board, kError)) == "");  // the program has survived it
+}
+
+TEST_CASE("of a mismatch in counts or steps alone the odd rank is named, and of several the first", "[coordinator]") {
+    const auto gathering = [](int rank, std::uint64_t fingerprint, const std::string& op) {
+        On here = On(rank).world(3).in(op);
+        here.board.view.operations.back().fingerprint = fingerprint;
+        // Refused, for the group has failed: all of them called that.
+        return RankBoard(mismatched(mismatched(here).in(), 50ms));
+    };
+    std::vector<RankBoard> boards;
+    for (const int rank : {0, 1, 2}) boards.push_back(gathering(rank, rank == 1 ? 7 : 8, "all_gather_v"));
+    CHECK(
+        judge_error(boards, killed(boards[0], kError)) ==
+        "MISMATCH at #1 of group 'world': ranks 0, 2 (node n0) all_gather_v with one list of counts, rank 1 (node n0) "
+        "all_gather_v with another list of counts");
+    boards.clear();
+    for (const int rank : {0, 1, 2}) boards.push_back(gathering(rank, rank == 2 ? 0 : 8, "barrier"));
+    CHECK(
+        judge_error(boards, killed(boards[0], kError)) ==
+        "MISMATCH at #1 of group 'world': ranks 0-1 (node n0) barrier of step 8, rank 2 (node n0) barrier of no step");
+}
+
+TEST_CASE("who gave a group up is named with the reason, and with who was in it", "[coordinator]") {
+    On aborter = dead().phase("eval");
+    aborter.board.view.groups[0].aborted_ago = 80ms;
+    aborter.board.view.groups[0].abort_reason = "loss is NaN";
+    const RankBoard board = ended(aborter);
+    const RankBoard peer = ended(failed(On(0).world(4).done().in(), 70ms));
+    const std::vector<RankBoard> boards{peer, On(1).world(4).done(), board};
+    const std::string line =
+        "ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'; rank 0 (node n0) was "
+        "in #2 all_reduce sum f32[4]; rank 3 in phase 'eval'";
+    CHECK(judge_error(boards, killed(board, kError)) == line);
+    CHECK(judge_error(boards, killed(board)) == line);         // by what it did next
+    CHECK(judge_error(boards, killed(peer, kError)) == line);  // who failed of it
+    CHECK(judge_error(boards, killed(peer)) == "");            // killed by SIGKILL
+    // Who had ended before is why it was given up, and so is an operation that had failed.
+    RankBoard before = ended(On(2).host("b").world(4).done(), 90ms);
+    CHECK(judge_error({peer, board, before}, killed(before, kError)) == "");
+    RankBoard of_another_error = ended(failed(aborter.in(), 81ms));
+    CHECK(judge_error({peer, of_another_error}, killed(of_another_error, kError)) == "");
+}
+
+TEST_CASE("who goes on after it has given a group up, and is killed of something else, has not ended of that",
+          "[coordinator]") {
+    On aborter = dead();
+    aborter.board.view.groups[0].aborted_ago = 8s;
+    aborter.board.view.groups[0].abort_reason = "the evaluation is over";
+    const RankBoard board = ended(aborter);
+    const std::vector<RankBoard> boards{On(0).world(4).done().in(), board};
+    CHECK(judge_error(boards, killed(board)) == "");
+    CHECK_THAT(judge_death(boards, killed(board)).text, Contains("; rank 0 (node n0) waited for it"));
+    CHECK_THAT(judge_error(boards, killed(board, kError)), Catch::StartsWith("ABORTED group 'world'"));
+}
+
+TEST_CASE("who is no member of a group, or has failed of none of its operations, has not ended of its error",
+          "[coordinator]") {
+    On aborter = On(1).world(4).done().group("eval", {{0, 2, 1}}).done();
+    aborter.board.view.groups[1].aborted_ago = 80ms;
+    aborter.board.view.groups[1].abort_reason = "loss is NaN";
+    const RankBoard peer = ended(failed(On(0).world(4).done().group("eval", {{0, 2, 1}}).done().in(), 70ms));
+    const RankBoard calm = ended(On(0).world(4).done().group("eval", {{0, 2, 1}}).done());
+    const RankBoard stranger = ended(failed(On(3).world(4).done().in(), 70ms));
+    CHECK_THAT(judge_error({peer, aborter, stranger}, killed(peer, kError)), Catch::StartsWith("ABORTED group 'eval'"));
+    CHECK(judge_error({peer, aborter, stranger}, killed(stranger, kError)) == "");
+    CHECK(judge_error({calm, aborter, stranger}, killed(calm, kError)) == "");
+
+    On first = mismatched(On(0).world(4).done().group("eval", {{0, 2, 1}}).in());
+    const RankBoard second = mismatched(On(1).world(4).done().group("eval", {{0, 2, 1}}).in("barrier"));
+    CHECK_THAT(judge_error({first, second, stranger}, killed(second, kError)),
+               Catch::StartsWith("MISMATCH at #1 of group 'eval'"));
+    CHECK(judge_error({first, second, stranger}, killed(stranger, kError)) == "");
+    first.board.rank = Rank{3};  // of a member whose board was not seen the others' lists tell
+    CHECK_THAT(judge_error({first, second}, killed(RankBoard(On(0)), kError)), Catch::StartsWith("MISMATCH at #1"));
+}
+
+TEST_CASE("a send that its receive did not fit is told with both, whoever is taken for the cause", "[coordinator]") {
+    On receiver = mismatched(On(1).host("b").world(3).transfer("recv", 0, 5));
+    receiver.board.view.groups[0].rank = 1;
+    receiver.board.view.operations.back().dtype = "f32";
+    receiver.board.view.operations.back().count = 5;
+    BoardOperation message = receiver.board.view.operations.back();
+    message.op = "arrived";
+    message.p2p_seq = 7;
+    message.count = 4;
+    message.tag = "halo";
+    receiver.board.view.operations.push_back(message);
+    // Whoever is told of it has the same error, in whatever it is in.
+    const std::vector<RankBoard> boards{ended(mismatched(On(0).world(3).in())), ended(receiver),
+                                        ended(mismatched(On(2).world(3).in(), 50ms))};
+    const std::string line =
+        "MISMATCH of a send and its receive in group 'world': rank 0 (node n0) send #7 f32[4] peer 1 tag 5 'halo', "
+        "rank 1 (node b) recv #1 f32[5] peer 0 tag 5";
+    for (const RankBoard& board : boards) CHECK(judge_error(boards, killed(board, kError)) == line);
+    CHECK(judge_error(boards, killed(boards[1])) == "");                 // killed by SIGKILL, of something else
+    CHECK(judge_error(boards, killed(RankBoard(On(3)), kError)) == "");  // no member
+    receiver.board.view.operations.back().ended_ago = 11s;
+    CHECK(judge_error({ended(receiver), boards[2]}, killed(boards[2], kError)) == "");  // the program has survived it
+}
+
+TEST_CASE("who has let go of a group as if all were done is named when a peer fails of that", "[coordinator]") {
+    On leaver = On(1).host("b").world(4).done();
+    leaver.board.view.groups[0].left_ago = 90ms;
+    leaver.process("exited with code 0, 12 ms ago", true);
+    const RankBoard gone = ended(leaver);
+    const RankBoard victim = ended(failed(On(0).world(4).done().in(), 80ms));
+    // The first one had taken this one along, out of something that the leaver had done.
+    const RankBoard second = ended(failed(On(2).world(4).in(), 70ms));
+    const RankBoard third = failed(On(3).world(4).done().in(), 75ms);
+    const std::string line =
+        "LEFT rank 1 (node b, exited with code 0): let go of group 'world' after #1 all_reduce sum f32[4]; ranks 0, 3 "
+        "(node n0) were in #2 all_reduce sum f32[4]";
+    CHECK(judge_error({victim, gone, second, third}, killed(victim, kError)) == line);
+    CHECK(judge_error({victim, gone, second, third}, killed(second, kError)) == line);
+    CHECK(judge_error({victim, gone, second, third}, killed(victim)) == "");  // killed by SIGKILL
+    On without_a_word = leaver;                                               // it has ended without letting go
+    without_a_word.board.view.groups[0].left_ago.reset();
+    CHECK(judge_error({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == line);
+    without_a_word.process("killed by SIGKILL, 12 ms ago", true);
+    CHECK(judge_error({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == "");
+
+    const RankBoard receiver = ended(failed(On(0).world(4).done().transfer("recv", 1, 7), 80ms));
+    CHECK_THAT(judge_error({receiver, gone}, killed(receiver, kError)),
+               Catch::EndsWith("; rank 0 (node n0) was in recv #1 peer 1 tag 7"));
+    const RankBoard of_another = ended(failed(On(0).world(4).done().transfer("recv", 2, 7), 80ms));
+    CHECK(judge_error({of_another, gone}, killed(of_another, kError)) == "");
+}
+
+TEST_CASE("who left for an error, or later, or was needed no more, is not what a peer has failed of", "[coordinator]") {
+    const RankBoard victim = ended(failed(On(0).world(4).done().in(), 80ms));
+    const auto left = [](On peer, std::chrono::nanoseconds ago) {
+        peer.board.view.groups[0].left_ago = ago;
+        return peer;
+    };
+    const auto line = [&](const On& peer) { return judge_error({victim, peer}, killed(victim, kError)); };
+    const On peer = On(1).world(4).done();
+    CHECK(line(left(peer, 90ms)) != "");
+    CHECK(line(left(peer, 11s)) == "");  // so long ago that nothing of it is left
+    On told = left(peer, 90ms);
+    told.board.process_before = "running";
+    told.board.process_before_ago = 60ms;
+    CHECK(line(told) != "");
+    told.board.process_before_ago = 95ms;
+    CHECK(line(told) == "");  // its agent had told it to
+    CHECK(line(left(failed(On(1).world(4).done().in(), 95ms), 90ms)) == "");
+    CHECK(line(left(On(1).world(4).done().done(), 90ms)) == "");
+    On by_exception = left(peer, 90ms);
+    by_exception.board.view.groups[0].left_by_exception = true;
+    CHECK(line(by_exception) == "");
+    CHECK(judge_error({ended(failed(On(0).world(4).done().in(), 2s)), left(peer, 90ms)}, killed(victim, kError)) == "");
+    RankBoard late = victim;
+    late.view.operations.back().timed_out = true;  // a deadline has its own line
+    CHECK(judge_error({late, left(peer, 90ms)}, killed(late, kError)) == "");
 }

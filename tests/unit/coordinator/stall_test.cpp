@@ -12,6 +12,7 @@ using namespace ddprun;
 using namespace ddprun::coordinator;
 using namespace std::chrono_literals;
 using Catch::Contains;
+using Catch::EndsWith;
 using Catch::StartsWith;
 
 namespace {
@@ -92,7 +93,12 @@ TEST_CASE("ranks that called different operations are a mismatch, also when the 
 
     std::vector<RankBoard> counts{On(0).world(2).in("gather_v"), On(1).world(2).in("gather_v")};
     counts[1].view.operations.back().fingerprint = 1;
-    CHECK_THAT(judge(counts, kPatience).text, StartsWith("MISMATCH") && Contains("with different counts"));
+    CHECK_THAT(judge(counts, kPatience).text,
+               StartsWith("MISMATCH") && Contains("rank 0 (node n0) gather_v with one list of counts, rank 1 (node n0) "
+                                                  "gather_v with another list of counts"));
+    for (RankBoard& board : counts) board.view.operations.back().op = "all_to_all_v";  // whose lists nobody compares
+    CHECK_THAT(judge(counts, kPatience).text, EndsWith("rank 0 (node n0) all_to_all_v of no step, rank 1 (node n0) "
+                                                       "all_to_all_v of step 1"));
 }
 
 TEST_CASE("all have come and nothing moves: the transport", "[coordinator]") {
@@ -254,6 +260,10 @@ TEST_CASE("who looks now and then waits unless it has called something since", "
     const RankBoard first = On(0).world(2).in();
     On looks = On(1).world(2).transfer("recv", 0).polled();
     CHECK(judge({first, looks}, kPatience).kind == StallKind::kCircle);
+    On receives = looks;
+    receives.transfer("arrived", 0, 5, 2s).only_posted();  // it has not called that,
+    receives.board.view.operations.back().count = 9;       // nor is it like what it waits for
+    CHECK(judge({first, receives}, kPatience).kind == StallKind::kCircle);
     looks.done().board.view.operations.back().queued_ago = 2s;
     looks.board.view.groups.back().queued = 0;
     CHECK(judge({first, looks}, kPatience).kind == StallKind::kLagging);

@@ -40,6 +40,18 @@ std::variant<ctl::DumpOptions, int> parsed(std::vector<const char*> arguments) {
 
 }  // namespace
 
+TEST_CASE("a message that nobody asks for is not what a rank did last", "[ctl]") {
+    RankBoard idle = at(0, 3s);
+    idle.view.operations.back().ended_ago = 2s;
+    BoardOperation& message = idle.view.operations.emplace_back(idle.view.operations.back());
+    message.id = 8;
+    message.op = "arrived";
+    message.p2p_seq = 1;
+    message.ended_ago = 1s;
+    CHECK_THAT(ctl::summarize({idle}, {"run", Generation{0}, 1, {}, ""}),
+               Contains("in no operation; the last, #7 all_reduce sum f32[4], is done, for 2.0 s\n"));
+}
+
 TEST_CASE("ranks that do the same share a line, and what workers wrote cannot steer the terminal", "[ctl]") {
     std::vector<RankBoard> boards{at(0, 31s), at(1, 30s), at(2, 31s, "n1")};
     RankBoard late = at(3, 0s, "n1");

@@ -95,5 +95,70 @@ TEST_CASE("a job that goes on is said to", "[daemon]") {
     for (int rank = 0; rank < 4; ++rank)
         end = show(inquiries, state, rank < 2 ? "a" : "b", shown(request, rank, false, rank % 2 == 1));
     REQUIRE(inspected(end) != nullptr);
-    CHECK(inspected(end)->verdict == "GOING ON: no rank has been in one operation for 5 s");
+    CHECK(inspected(end)->verdict == "GOING ON: no rank has waited in one operation for 5 s");
+}
+
+TEST_CASE("of programs that write no board nothing is said to go on", "[daemon]") {
+    const bool answers = GENERATE(true, false);
+    Inquiries inquiries;
+    const State state = running();
+    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
+        one.board.view = {};
+        one.board.process = answers ? "running" : "";
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE(inspected(end) != nullptr);
+    CHECK_THAT(inspected(end)->verdict, Catch::StartsWith(answers ? "NOTHING IS KNOWN: no rank has a board"
+                                                                  : "NOTHING IS KNOWN: no node has answered"));
+}
+
+TEST_CASE("a job is not said to go on when a rank is stopped or deadlines pass, however short these are", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto [failed, stopped] = GENERATE(table<bool, bool>({{true, false}, {false, true}, {true, true}}));
+    CAPTURE(failed, stopped);
+    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(asked[0].second.request, rank, failed && rank != 3, rank % 2 == 1);
+        one.board.pid = 70 + rank;
+        if (rank == 3 && stopped) one.board.process = "stopped";
+        for (BoardOperation& operation : one.board.view.operations) {
+            operation.queued_ago = 3s;
+            operation.started_ago = operation.waited_ago = 3s;
+            operation.ended_ago = 1s;
+            operation.failed = operation.timed_out = true;
+        }
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE(inspected(end) != nullptr);
+    const std::string verdict = inspected(end)->verdict;
+    if (failed)
+        CHECK_THAT(verdict, Catch::StartsWith("A deadline has passed in the last 10 s: LAGGING rank 3 (node b)"));
+    if (failed && stopped)
+        CHECK_THAT(verdict, Catch::EndsWith("its process 73 is stopped (a signal, a debugger): kill -CONT 73"));
+    if (!failed)
+        CHECK(verdict ==
+              "STOPPED rank 3 (node b): its process 73 is stopped (a signal, a debugger): kill -CONT 73; no rank has "
+              "waited in one operation for 5 s");
+}
+
+TEST_CASE("of stopped processes on several nodes ddpctl says which is where", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
+        one.board.pid = 70 + rank;
+        if (rank != 0) one.board.process = "stopped";
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE(inspected(end) != nullptr);
+    CHECK_THAT(
+        inspected(end)->verdict,
+        Contains(": their processes are stopped (a signal, a debugger): kill -CONT 71 (node a), 72 73 (node b); no"));
 }

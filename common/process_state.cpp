@@ -1,4 +1,4 @@
-#include "agent/board/process_state.hpp"
+#include "common/process_state.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 #include "common/unique_fd.hpp"
 
-namespace ddprun::agent {
+namespace ddprun {
 
 std::string parse_process_state(std::string_view stat) {
     // "71 (name) S 70 …": the name may hold anything, parentheses too.
@@ -34,4 +34,4 @@ std::string process_state(pid_t pid) {
     return parse_process_state({text.data(), static_cast<std::size_t>(size > 0 ? size : 0)});
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace ddprun::agent {
+namespace ddprun {
 
 /// "running", "stopped" (a signal, a debugger), "in the kernel" (state D, which not even SIGKILL ends), "ended", or
 /// "unknown": /proc does not let us see it.
@@ -15,4 +15,4 @@ namespace ddprun::agent {
 /// The same from the text of /proc/PID/stat. Pure.
 [[nodiscard]] std::string parse_process_state(std::string_view stat);
 
-}  // namespace ddprun::agent
+}  // namespace ddprun

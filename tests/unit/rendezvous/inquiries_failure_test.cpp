@@ -1,0 +1,282 @@
+// What the daemon asks when a worker has failed or was killed, and whom it takes for the cause.
+#include <chrono>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/inquiries_fixture.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using namespace ddprun::daemon;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+namespace {
+
+constexpr std::chrono::milliseconds kNot{-1};
+
+/// All but rank 3 failed of a barrier of the world, and of one of their other group, so long ago; those in `absent`
+/// have not come, either.
+std::string answer_timeouts(Inquiries& inquiries, const InquiryActions& asked, TimePoint now,
+                            std::chrono::milliseconds world_ago, std::chrono::milliseconds other_ago,
+                            const State& state = running(), const std::set<int>& absent = {}) {
+    const auto question = to_agents<ShowBoards>(asked);
+    REQUIRE(question.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        const bool late = rank == 3 || absent.contains(rank);
+        ShownBoard one = shown(question[0].second.request, rank, !late, rank % 2 == 1);
+        BoardView& view = one.board.view;
+        view.groups.push_back(view.groups[0]);
+        view.groups[1].name = "other";
+        const std::vector<BoardOperation> barrier = std::exchange(view.operations, {});
+        for (const auto& [group, ago] : {std::pair(0, world_ago), std::pair(1, other_ago)}) {
+            if (late || ago == kNot) continue;
+            BoardOperation& operation = view.operations.emplace_back(barrier[0]);
+            operation.id = static_cast<std::uint64_t>(group) + 1;
+            operation.group = group;
+            operation.started_ago = operation.waited_ago = operation.queued_ago = ago + 30s;
+            operation.ended_ago = ago;
+            operation.failed = operation.timed_out = true;
+        }
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+    }
+    REQUIRE_FALSE(end.empty());
+    if (state.phase == Phase::kRunning)
+        CHECK(to_agents<Notice>(end).empty() == std::get<JudgedFailure>(end[0]).text.empty());
+    return std::get<JudgedFailure>(end[0]).text;
+}
+
+Stalled over() {
+    Stalled over = stall();
+    over.timed_out = true;
+    return over;
+}
+
+}  // namespace
+
+TEST_CASE("a failure by a deadline is judged at once and once, whatever else is asked about", "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    (void)inquiries.stalled(state, "a", stall(), kStart);
+    Stalled over = stall();
+    over.timed_out = true;
+    const InquiryActions asked = inquiries.stalled(state, "a", over, kStart);
+    REQUIRE_FALSE(asked.empty());
+    CHECK(std::get<JudgingFailure>(asked[0]).generation == Generation{5});
+    CHECK(inquiries.stalled(state, "b", over, kStart).empty());  // a peer that failed with it
+    const bool goes_on = GENERATE(true, false);
+    if (!goes_on) state.phase = Phase::kStopping;
+    const auto question = to_agents<ShowBoards>(asked);
+    REQUIRE(question.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
+        if (rank == 3) {  // looked at before its agent has told it to end
+            one.board.pid = 71;
+            one.board.process = "stopped";
+        } else {
+            BoardOperation& operation = one.board.view.operations[0];
+            operation.queued_ago = 31s;
+            operation.ended_ago = 1s;
+            operation.failed = operation.timed_out = true;
+        }
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE_FALSE(end.empty());
+    const std::string process = "; its process 71 ";
+    CHECK_THAT(std::get<JudgedFailure>(end[0]).text,  // read when all are ended
+               Catch::StartsWith("LAGGING rank 3 (node b)") &&
+                   Catch::EndsWith(process + "was stopped (a signal, a debugger)"));
+    const auto notices = to_agents<Notice>(end);
+    REQUIRE(notices.size() == (goes_on ? 2 : 0));  // else it stands in the verdict
+    if (goes_on)
+        CHECK_THAT(notices[0].second.text,
+                   Catch::EndsWith(process + "is stopped (a signal, a debugger): kill -CONT 71"));
+}
+
+TEST_CASE("a deadline that passes soon after another is told, too, and once", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto first = inquiries.stalled(state, "a", over(), kStart);
+    CHECK_THAT(answer_timeouts(inquiries, first, kStart, 1s, kNot),
+               Catch::StartsWith("LAGGING rank 3") && Contains("group 'world'"));
+    CHECK(inquiries.stalled(state, "b", over(), kStart + 2s).empty());
+    CHECK(inquiries.tick(state, kStart + 4s).empty());
+    const auto second = inquiries.tick(state, kStart + 6s);
+    const auto [world_ago, other_ago] = GENERATE(table<std::chrono::milliseconds, std::chrono::milliseconds>({
+        {4s, kNot},     // a peer that began later
+        {7s, 4s},       // another operation …
+        {5s, 4s},       // … after a peer that began later has failed of the first
+        {kNot, 6500ms}  // … just after the boards were read
+    }));
+    CAPTURE(world_ago.count(), other_ago.count());
+    const std::string told = answer_timeouts(inquiries, second, kStart + 6s, world_ago, other_ago);
+    if (other_ago == kNot) CHECK(told.empty());
+    if (other_ago != kNot) CHECK_THAT(told, Catch::StartsWith("LAGGING rank 3") && Contains("group 'other'"));
+    CHECK(inquiries.tick(state, kStart + 30s).empty());
+}
+
+TEST_CASE("however many deadlines pass, none is told twice", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto first = inquiries.stalled(state, "a", over(), kStart);
+    CHECK_FALSE(answer_timeouts(inquiries, first, kStart, 1s, kNot).empty());
+    const auto second = inquiries.stalled(state, "a", over(), kStart + 5s);
+    CHECK_FALSE(answer_timeouts(inquiries, second, kStart + 5s, 500ms, 200ms).empty());
+    const auto third = inquiries.stalled(state, "b", over(), kStart + 10s);
+    CHECK(answer_timeouts(inquiries, third, kStart + 10s, 5500ms, 5200ms).empty());
+    const auto again = inquiries.stalled(state, "a", over(), kStart + 5min);  // of a group that was made again
+    CHECK_THAT(answer_timeouts(inquiries, again, kStart + 5min, 1s, kNot), Contains("group 'world'"));
+}
+
+TEST_CASE("of one operation people hear once, though fewer are late when the next rank fails of it", "[daemon]") {
+    Inquiries inquiries;
+    const auto first = inquiries.stalled(running(), "a", over(), kStart);
+    CHECK_THAT(answer_timeouts(inquiries, first, kStart, 1s, kNot, running(), {2}),
+               Catch::StartsWith("LAGGING ranks 2-3"));
+    const auto second = inquiries.stalled(running(), "b", over(), kStart + 8s);
+    CHECK(answer_timeouts(inquiries, second, kStart + 8s, 100ms, kNot).empty());  // what failed first is forgotten
+}
+
+TEST_CASE("a job that ends has the line on the newest deadline, also one that passed while boards were read",
+          "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    const auto first = inquiries.stalled(state, "a", over(), kStart);
+    CHECK_THAT(answer_timeouts(inquiries, first, kStart, 1s, kNot), Contains("group 'world'"));
+    const auto second = inquiries.stalled(state, "a", over(), kStart + 5s);
+    state.phase = Phase::kStopping;
+    const auto [world_ago, other_ago, group] =
+        GENERATE(table<std::chrono::milliseconds, std::chrono::milliseconds, std::string>({
+            {kNot, 5400ms, "other"},  // the boards were read up to a second after they were asked for, both times
+            {5900ms, 5400ms, "other"},
+            {5500ms, kNot, "world"},  // people know that, but it may be what the job ends of
+        }));
+    CAPTURE(world_ago.count(), other_ago.count());
+    CHECK_THAT(answer_timeouts(inquiries, second, kStart + 6s, world_ago, other_ago, state),
+               Catch::StartsWith("LAGGING rank 3") && Contains("group '" + group + "'"));
+}
+
+TEST_CASE("who does not show its boards does not keep a failure by a deadline from being concluded", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    (void)inquiries.stalled(state, "a", over(), kStart);
+    CHECK(inquiries.tick(state, kStart + 900ms).empty());
+    const InquiryActions end = inquiries.tick(state, kStart + 1s);
+    REQUIRE(end.size() == 1);
+    CHECK(std::get<JudgedFailure>(end[0]).text == "");
+}
+
+TEST_CASE("of a worker that was killed is asked what it was in, once, and who waited for it", "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    CHECK(inquiries.failed(state, kStart).empty());  // nobody has
+    state.phase = Phase::kStopping;
+    FailureReport& failure = state.cause.failure.emplace();
+    failure.rank = Rank{3};
+    failure.host = "b";
+    failure.pid = 71;
+    failure.status = {ExitStatus::Kind::kSignaled, 9, false};
+    CHECK(inquiries.failed(state, kStart).empty());  // it writes no board
+    failure.activity = "had done no collective";
+    const InquiryActions asked = inquiries.failed(state, kStart);
+    REQUIRE_FALSE(asked.empty());
+    CHECK(std::get<JudgingFailure>(asked[0]).generation == Generation{5});
+    CHECK(inquiries.failed(state, kStart).empty());  // a peer's failure that changes nothing
+    const auto question = to_agents<ShowBoards>(asked);
+    REQUIRE(question.size() == 2);
+    const bool another = GENERATE(false, true);
+    if (another) failure.rank = Rank{2};             // what the first one failed of, heard of later
+    CHECK(inquiries.failed(state, kStart).empty());  // one at a time
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank)
+        end = show(inquiries, state, rank < 2 ? "a" : "b",
+                   shown(question[0].second.request, rank, rank < 2, rank % 2 == 1));
+    REQUIRE(end.size() == 1);
+    const auto& judged = std::get<JudgedFailure>(end[0]);
+    const std::string detail =
+        "had done no collective; ranks 0-1 (node a) waited for it in #1 barrier of group 'world'";
+    CHECK(judged.dead == failure.rank);
+    CHECK(judged.detail == detail);
+    CHECK(judged.text ==
+          (another ? "DEAD rank 2 (node b, killed by SIGKILL): " : "DEAD rank 3 (node b, killed by SIGKILL): ") +
+              detail);
+    CHECK(inquiries.failed(state, kStart).empty());
+    failure.rank = Rank{0};
+    CHECK_FALSE(inquiries.failed(state, kStart).empty());  // but now another one is taken for the cause
+}
+
+TEST_CASE("the line of an error is that of the worker that is taken for the cause, and of no other", "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    state.phase = Phase::kStopping;
+    FailureReport& failure = state.cause.failure.emplace();
+    failure.rank = Rank{3};
+    failure.host = "b";
+    failure.pid = 71;
+    failure.status = {ExitStatus::Kind::kExited, 1, false};
+    failure.activity = "had done no collective";
+    const auto question = to_agents<ShowBoards>(inquiries.failed(state, kStart));
+    REQUIRE(question.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(question[0].second.request, rank, rank < 2, rank % 2 == 1);
+        if (rank == 3) {
+            one.board.view.groups[0].aborted_ago = 80ms;
+            one.board.view.groups[0].abort_reason = "loss is NaN";
+        }
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE(end.size() == 1);
+    const auto& judged = std::get<JudgedFailure>(end[0]);
+    CHECK_THAT(judged.text, Catch::StartsWith("ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'"));
+    CHECK(judged.dead == Rank{3});
+    CHECK(judged.detail == judged.text);
+}
+
+TEST_CASE("ranks that wait for each other are told though the one that failed first is only known by its peer's end",
+          "[daemon]") {
+    // Rank 0 has failed by its deadline; rank 1 lost it of that and was quicker to end. So rank 1 is the cause, and
+    // rank 0, told to end before its own end was seen, is never reported.
+    Inquiries inquiries;
+    State state = running();
+    state.phase = Phase::kStopping;
+    FailureReport& failure = state.cause.failure.emplace();
+    failure.rank = Rank{1};
+    failure.host = "a";
+    failure.pid = 71;
+    failure.status = {ExitStatus::Kind::kExited, 1, false};
+    failure.activity = "failed in #1 barrier of group 'second'";
+    failure.last_lines = {"rank 1 (host a, pid 71) lost rank 0 (host a, pid 70): its process ended"};
+    const InquiryActions asked = inquiries.failed(state, kStart);
+    const auto question = to_agents<ShowBoards>(asked);
+    REQUIRE(question.size() == 2);
+    CHECK(std::holds_alternative<JudgingFailure>(asked[0]));
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        ShownBoard one = shown(question[0].second.request, rank, rank < 2, rank % 2 == 1);
+        BoardView& view = one.board.view;
+        if (rank < 2) {
+            view.groups = {{"first", rank, 2, {{0, 2, 1}}, true, 0, 0, 0},
+                           {"second", rank, 2, {{0, 2, 1}}, true, 0, 0, 0}};
+            BoardGroup& group = view.groups[static_cast<std::size_t>(rank)];
+            group.queued = group.started = 1;
+            BoardOperation& operation = view.operations[0];
+            operation.group = rank;
+            operation.queued_ago = operation.started_ago.emplace(3s);
+            operation.waited_ago = 3s;
+            operation.ended_ago = rank == 0 ? 100ms : 50ms;
+            operation.failed = true;
+            operation.timed_out = rank == 0;
+        }
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE(end.size() == 1);
+    CHECK_THAT(std::get<JudgedFailure>(end[0]).text,
+               Catch::StartsWith("A CIRCLE: rank 0 (node a) waits in #1 barrier of group 'first' for ") &&
+                   Contains("rank 1 (node a), which waits in #1 barrier of group 'second'"));
+}
