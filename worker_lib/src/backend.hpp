@@ -124,6 +124,11 @@ public:
     virtual bool open(const Operation& /*operation*/) noexcept { return false; }
     /// Null: it is done already, and well.
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation) = 0;
+    /// Before transfer() of the same batch, by the same thread, which holds the lock that numbers them: peers may
+    /// already get what it sends. False: nothing has happened. Else finish_transfer() has to follow.
+    virtual bool open_transfer(const TransferBatch& /*batch*/) noexcept { return false; }
+    /// True: all of it is done, and well; else transfer() has to follow.
+    [[nodiscard]] virtual bool finish_transfer(const TransferBatch& /*batch*/) noexcept { return false; }
     /// Queues sends and receives. On the native backend they run beside the operations from the start() of what it
     /// returns, with NCCL among them.
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch) = 0;
@@ -138,6 +143,8 @@ public:
     /// As name_rank().
     [[nodiscard]] std::string name_of(int rank) const { return name_rank(rank, global_rank(rank), where_is(rank)); }
     [[nodiscard]] virtual RankState state_of(int rank) const;
+    /// The process of a rank of this machine if it is stopped; 0: it is not, or nothing is known. Reads files.
+    [[nodiscard]] virtual int stopped_pid(int rank) const;
 };
 
 /// Collective over spec.members: returns when all of them are connected. Throws Error{Timeout} naming the absent ranks.

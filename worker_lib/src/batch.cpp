@@ -12,7 +12,8 @@ Batch& Batch::operator=(Batch&&) noexcept = default;
 Batch::~Batch() = default;
 
 detail::TransferBatch& Batch::collected() {
-    if (!transfers_) transfers_ = std::make_unique<detail::TransferBatch>();  // it was moved from
+    if (!transfers_) transfers_ = std::make_unique<detail::TransferBatch>();      // it was moved from
+    if (transfers_->transfers.capacity() == 0) transfers_->transfers.reserve(2);  // to give and to get
     return *transfers_;
 }
 

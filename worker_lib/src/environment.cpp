@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "ddp/error.hpp"
 
@@ -39,6 +40,22 @@ int number_or(const Variables& variables, const char* name, int least, int other
     return static_cast<int>(number(variables, name, least, std::numeric_limits<int>::max()).value_or(otherwise));
 }
 
+/// How launchers that set no RANK say how many processes they have started.
+constexpr std::array kForeignSizes{std::pair{"OMPI_COMM_WORLD_SIZE", "mpirun"}, std::pair{"PMI_SIZE", "mpiexec"},
+                                   std::pair{"SLURM_STEP_NUM_TASKS", "srun"}};
+
+/// Several copies of a program that each train alone look like one job until somebody compares their results.
+void check_alone(const Variables& variables) {
+    for (const auto& [name, launcher] : kForeignSizes) {
+        const std::string size = variables(name).value_or("1");
+        if (size == "1") continue;
+        refuse(
+            fmt::format("{} is {} but RANK and WORLD_SIZE are not set: each of {}'s processes would run alone. Start "
+                        "the program with ddprun or torchrun; or set RANK=0 and WORLD_SIZE=1 if they are to run alone.",
+                        name, size, launcher));
+    }
+}
+
 }  // namespace
 
 Variables process_variables() {
@@ -63,7 +80,10 @@ Environment read_environment(const Variables& variables) {
                            rank_set ? "WORLD_SIZE" : "RANK", kAdvice));
     }
     Environment environment;
-    if (!rank_set) return environment;
+    if (!rank_set) {
+        check_alone(variables);
+        return environment;
+    }
 
     environment.rank = number_or(variables, "RANK", 0, 0);
     environment.world_size = number_or(variables, "WORLD_SIZE", 1, 1);

@@ -37,6 +37,7 @@ public:
     void set_step(std::uint64_t step);
     /// The same for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options);
+    [[nodiscard]] Work transfer(const Transfer& one, const Stream& stream, const OpOptions& options);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
     /// Tells all ranks `value` over the store; what each has told, by rank. Collective, once per topic. Throws as
@@ -50,7 +51,7 @@ private:
     class StoreWait;
 
     void check_process() const;
-    [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch batch, const OpOptions& options);
+    [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch& batch, const OpOptions& options);
     [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options, ddprun::TimePoint now) const;
 
     const GroupSpec spec_;

@@ -1,6 +1,6 @@
 // Keys in the store, all below "ddp/GENERATION/of-SIZE/rounds/":
 //   decided            a number of a round that is over; those before it are, too. It may lag behind
-//   ROUND/came/RANK    who came first as that rank: a word of its own, and its place
+//   ROUND/came/RANK    who came first as that rank: a word of its own, one of its process, and its place
 //   ROUND/count        how many have come
 //   ROUND/full         exists when all have come, or it is closed
 //   ROUND/ready/RANK   exists once that rank has seen that it is full
@@ -36,6 +36,12 @@ using std::chrono::milliseconds;
 constexpr std::string_view kMet = "met";
 constexpr std::string_view kClosed = "closed";
 
+/// Containers may have the same host name, and the same pids: no two processes have this word and a pid in common.
+const std::string& word_of_process() {
+    static const std::string word = ddprun::random_id();
+    return word;
+}
+
 std::vector<int> others(const GroupSpec& world) {
     std::vector<int> ranks = world.members;
     std::erase(ranks, world.rank);
@@ -46,7 +52,7 @@ class Rounds {
 public:
     explicit Rounds(const GroupSpec& world)
         : world_(world),
-          self_(fmt::format("{} host {}, pid {}", ddprun::random_id(), hostname(), ::getpid())),
+          self_(fmt::format("{} {} host {}, pid {}", ddprun::random_id(), word_of_process(), hostname(), ::getpid())),
           deadline_(ddprun::Clock::now() + world.init_timeout) {}
 
     [[nodiscard]] std::int64_t meet() {
@@ -90,7 +96,7 @@ private:
         if (first == self_) return true;
         const bool was_open = settle(round, kClosed).ends_with(self_);
         if (!was_open || ++doubles_ == 1) return false;
-        const bool same_process = place_in(self_) == place_in(first);
+        const bool same_process = process_in(self_) == process_in(first);
         throw Error(ErrorCode::Environment,
                     fmt::format("group '{}': {} ({}) finds {} in its place, again and again: {}", world_.name,
                                 name_self(world_), place_in(self_), place_in(first),
@@ -104,7 +110,8 @@ private:
         if (world_.store->add(key(round, "count"), 1) == world_.world_size)
             world_.store->set(key(round, "full"), "yes");
         std::optional<std::string> outcome;
-        if (world_.store->came_by({key(round, "full")}, left())) {
+        saw_full_ = world_.store->came_by({key(round, "full")}, left());
+        if (saw_full_) {
             world_.store->set(key(round, fmt::format("ready/{}", world_.rank)), "yes");
             if (world_.store->add(key(round, "ready"), 1) == world_.world_size) return settle(round, kMet);
             outcome = world_.store->try_get(key(round, "outcome"), left());
@@ -140,10 +147,11 @@ private:
                                 std::chrono::duration<double>(world_.init_timeout).count(), world_.world_size));
     }
 
-    /// Who has not come, or if all have, who has not seen that.
+    /// Who has not come, or if all have, who has not seen that. By closing the last round we wake those who waited like
+    /// us, and they need a moment to say so: then nobody can be blamed.
     [[nodiscard]] std::vector<int> absent_from(std::int64_t round) const {
         std::vector<int> ranks = without(round, "came");
-        return ranks.empty() ? without(round, "ready") : ranks;
+        return ranks.empty() && saw_full_ ? without(round, "ready") : ranks;
     }
 
     /// The other ranks of which there is no such key.
@@ -157,13 +165,18 @@ private:
         return ranks;
     }
 
-    [[nodiscard]] static std::string_view place_in(std::string_view self) { return self.substr(self.find(' ') + 1); }
+    [[nodiscard]] static std::string_view process_in(std::string_view self) { return self.substr(self.find(' ') + 1); }
+    [[nodiscard]] static std::string_view place_in(std::string_view self) {
+        const std::string_view process = process_in(self);
+        return process.substr(process.find(' ') + 1);
+    }
 
     const GroupSpec& world_;
     const std::string self_;
     const ddprun::TimePoint deadline_;
     std::int64_t first_ = 0;  ///< round to which we have come
     int doubles_ = 0;         ///< rounds in which somebody else stood in our place
+    bool saw_full_ = false;   ///< of the last round, before we gave up
 };
 
 }  // namespace

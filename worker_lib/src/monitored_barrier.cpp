@@ -123,7 +123,10 @@ private:
         for (int rank = 0; words >> rank;) {
             const RankState state = backend_.state_of(rank);
             if (state.text.empty()) continue;
-            text += fmt::format("{} {} {}\n", rank, state.gone ? "gone" : "silent", state.text);
+            text += fmt::format("{} {} {}", rank, state.gone ? "gone" : "silent", state.text);
+            if (const int pid = state.gone ? 0 : backend_.stopped_pid(rank); pid != 0)
+                text += fmt::format(", and its process {} is stopped (a signal, a debugger): kill -CONT {}", pid, pid);
+            text += '\n';
         }
         return text;
     }

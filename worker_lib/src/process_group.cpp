@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <tuple>
 
 #include "worker_lib/src/exchange.hpp"
@@ -48,12 +49,19 @@ GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
 
 /// In a child of fork() nothing is ended: it would be the parent's group, and its threads are not here.
 GroupImpl::~GroupImpl() {
-    if (home_.is_elsewhere()) static_cast<void>(backend_.release());
+    if (home_.is_elsewhere()) {
+        static_cast<void>(backend_.release());
+    } else if (!backend_->failure()) {  // before the peers can know
+        place_.leave(std::uncaught_exceptions() > 0);
+    }
 }
 
 /// A child of fork() that handles an error as its parent would has nothing to end.
 void GroupImpl::abort(std::string_view reason) {
-    if (!home_.is_elsewhere()) backend_->abort(reason);
+    if (home_.is_elsewhere()) return;
+    if (backend_->failure()) return;  // what follows from a failure, maybe a peer's, is no other
+    place_.abort(reason);
+    backend_->abort(reason);
 }
 
 void GroupImpl::check_process() const {
@@ -91,8 +99,9 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
         if (state) return Work(std::move(state));
         ticket.done_at_once(now);
         return Work(last_seq_);
-    } catch (...) {  // refused
-        ticket.ended(false);
+    } catch (...) {
+        // The peers take part in what was opened: that was called, and the group has failed of it.
+        opened ? ticket.ended(false) : ticket.refused();
         throw;
     }
 }
@@ -104,16 +113,26 @@ void GroupImpl::set_step(std::uint64_t step) {
 
 Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
     if (batch.transfers.empty()) return {};
-    auto state = queue(std::move(batch), options);
+    auto state = queue(batch, options);
+    if (!state) return Work(batch.seq);
     state->start();  // without the lock: works may end in it, and their callbacks start others
     return Work(std::move(state));
 }
 
-std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch batch, const OpOptions& options) {
+Work GroupImpl::transfer(const Transfer& one, const Stream& stream, const OpOptions& options) {
+    TransferBatch batch;
+    batch.stream = stream;
+    batch.transfers.push_back(one);
+    return transfer(std::move(batch), options);
+}
+
+/// Null: it is done already, and well.
+std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch& batch, const OpOptions& options) {
     check_process();
-    batch.tag = options.tag;
-    const ddprun::TimePoint now = ddprun::Clock::now();
-    batch.deadline = deadline_of(options, now);
+    if (!options.tag.empty()) batch.tag = options.tag;
+    const bool own_timeout = options.timeout.count() > 0;
+    const ddprun::TimePoint tick = ddprun::last_tick();
+    batch.deadline = deadline_of(options, own_timeout ? ddprun::Clock::now() : tick + ddprun::tick_length());
     const std::lock_guard lock(mutex_);
     batch.seq = last_transfer_ + 1;
     std::string wrong = complaint(batch, spec_.rank, static_cast<int>(spec_.members.size()), backend_->kind());
@@ -124,13 +143,23 @@ std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch batch, const OpOptions
         throw Error(ErrorCode::InvalidArgument, wrong)
             .in(spec_.name, describe(batch, batch.transfers.front()), batch.seq);
     }
-    const std::vector<BoardTicket> tickets = batch.tickets = place_.queue(batch, now);
+    place_.claim(batch);
+    const bool opened = backend_->open_transfer(batch);
+    const ddprun::TimePoint now = opened || !place_.is_written() ? tick : ddprun::Clock::now();
+    place_.queue(batch, now);
+    if (opened && backend_->finish_transfer(batch)) {
+        ++last_transfer_;
+        for (const BoardTicket& ticket : batch.tickets) ticket.done_at_once(now);
+        return nullptr;
+    }
+    // What has been opened is not refused: if it cannot go on the group has failed.
+    const std::vector<BoardTicket> tickets = opened ? std::vector<BoardTicket>() : batch.tickets;
     try {
         auto state = backend_->transfer(std::move(batch));
         ++last_transfer_;
         return state;
     } catch (...) {  // refused
-        for (const BoardTicket& ticket : tickets) ticket.ended(false);
+        for (const BoardTicket& ticket : tickets) ticket.refused();
         throw;
     }
 }
@@ -204,6 +233,7 @@ std::string name_self(const GroupSpec& spec) {
 std::string BackendImpl::where_is(int /*rank*/) const { return {}; }
 int BackendImpl::global_rank(int /*rank*/) const { return -1; }
 RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
+int BackendImpl::stopped_pid(int /*rank*/) const { return 0; }
 std::optional<Error> BackendImpl::failure() const { return std::nullopt; }
 
 namespace {

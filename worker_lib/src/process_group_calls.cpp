@@ -119,11 +119,11 @@ Work ProcessGroup::all_to_all_v(Buffer in, std::span<const std::size_t> send_cou
 }
 
 Work ProcessGroup::send(Buffer buffer, int destination, int tag, Stream stream, OpOptions options) {
-    return batch().send(buffer, destination, tag).start(stream, options);
+    return impl_->transfer({.sends = true, .buffer = buffer, .peer = destination, .tag = tag}, stream, options);
 }
 
 Work ProcessGroup::recv(Buffer buffer, int source, int tag, Stream stream, OpOptions options) {
-    return batch().recv(buffer, source, tag).start(stream, options);
+    return impl_->transfer({.sends = false, .buffer = buffer, .peer = source, .tag = tag}, stream, options);
 }
 
 Batch ProcessGroup::batch() { return Batch(*impl_); }

@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <string>
 
+#include "common/process_state.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/system_error.hpp"
 
@@ -28,6 +32,18 @@ bool has_ended(const UniqueFd& process) {
     if (!process) return false;
     pollfd one{.fd = process.get(), .events = POLLIN, .revents = 0};
     return ::poll(&one, 1, 0) > 0 && (one.revents & POLLIN) != 0;
+}
+
+/// The number that a member has published is that of its own namespace; that of the descriptor is ours.
+pid_t stopped_pid(const UniqueFd& process) {
+    if (!process) return 0;
+    std::ifstream facts(fmt::format("/proc/self/fdinfo/{}", process.get()));
+    for (std::string line; std::getline(facts, line);) {
+        pid_t pid = 0;
+        if (std::sscanf(line.c_str(), "Pid: %d", &pid) != 1 || pid <= 0) continue;  // -1: it has ended
+        return ddprun::process_state(pid) == "stopped" ? pid : 0;
+    }
+    return 0;
 }
 
 }  // namespace ddp::detail

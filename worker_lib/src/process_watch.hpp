@@ -1,5 +1,5 @@
 #pragma once
-// Whether another process of this machine has ended, as its kernel says.
+// Whether another process of this machine has ended, or is stopped, as its kernel says.
 
 #include <sys/types.h>
 
@@ -15,5 +15,8 @@ namespace ddp::detail {
 
 /// False where nothing is known.
 [[nodiscard]] bool has_ended(const ddprun::UniqueFd& process);
+
+/// Its number, as this process sees it, if it is stopped (a signal, a debugger); 0: it is not, or nothing is known.
+[[nodiscard]] pid_t stopped_pid(const ddprun::UniqueFd& process);
 
 }  // namespace ddp::detail

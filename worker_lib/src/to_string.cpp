@@ -80,11 +80,8 @@ std::string describe(const Operation& operation) {
         text += fmt::format(" {}", ddp::to_string(operation.part().dtype));
         if (operation.kind != OpKind::kAllToAllV) text += fmt::format("[{}]", operation.compared_count());
     }
-    if (shares_counts(operation.kind)) {
-        text += fmt::format(" (hash of counts {:016x})", operation.counts_hash);
-    } else if (operation.counts_hash != 0) {
+    if (!shares_counts(operation.kind) && operation.counts_hash != 0)
         text += fmt::format(" of step {}", operation.counts_hash);
-    }
     if (has_root(operation.kind)) text += fmt::format(" root {}", operation.root);
     if (!operation.tag.empty()) text += fmt::format(" '{}'", operation.tag);
     return text;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "ddp/error.hpp"
@@ -13,10 +14,6 @@ namespace {
 
 using Callback = std::function<void(std::exception_ptr)>;
 
-/// Added to an operation's deadline before a waiter gives up by itself: the backend notices the deadline first, and its
-/// error says who did not come (native/deadlines.hpp; and it says goodbye before it ends the work).
-constexpr auto kGrace = std::chrono::seconds(4);
-
 void run(const Callback& callback, const std::exception_ptr& error) noexcept {
     try {
         callback(error);
@@ -25,14 +22,15 @@ void run(const Callback& callback, const std::exception_ptr& error) noexcept {
     }
 }
 
-bool is_timeout(const std::exception_ptr& error) {
-    if (error == nullptr) return false;
+/// Nothing: no error, or none of ours.
+std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
+    if (error == nullptr) return std::nullopt;
     try {
         std::rethrow_exception(error);
     } catch (const Error& known) {
-        return known.code() == ErrorCode::Timeout;
+        return known.code();
     } catch (...) {
-        return false;
+        return std::nullopt;
     }
 }
 
@@ -44,7 +42,9 @@ void WorkState::complete(std::exception_ptr error) {
     {
         const std::lock_guard lock(mutex_);
         if (done_) return;
-        note_end(error == nullptr, is_timeout(error));
+        const auto code = code_of(error);
+        if (code == ErrorCode::Mismatch) ticket_.mismatched();
+        note_end(error == nullptr, code == ErrorCode::Timeout);
         error_ = error;
         done_.store(true, std::memory_order_release);
         callbacks.swap(callbacks_);
@@ -92,7 +92,7 @@ void WorkState::then(Callback callback) {
 
 void WorkState::wait() {
     help();
-    const auto latest = deadline_ < ddprun::TimePoint::max() - kGrace ? deadline_ + kGrace : ddprun::TimePoint::max();
+    const auto latest = deadline_ < ddprun::TimePoint::max() - grace() ? deadline_ + grace() : ddprun::TimePoint::max();
     if (!wait_until(latest)) throw_late("at its deadline: it is still queued, or its thread is stuck");
 }
 

@@ -53,6 +53,9 @@ public:
     virtual void wait();
     /// Whether wait() comes back only when the operation has ended.
     [[nodiscard]] virtual bool blocks_host() const { return true; }
+    /// How long after its deadline the backend may take to end it, with an error that says who did not come. Then a
+    /// waiter gives up by itself.
+    [[nodiscard]] virtual ddprun::Duration grace() const { return std::chrono::seconds(4); }
     /// Somebody waits, for whoever reads the board: `blocked` until it has ended; else looks now and then, or has a
     /// device wait. wait() itself says nothing: who calls it may do so for somebody who goes on meanwhile.
     virtual void note_waiter(bool blocked) const { ticket_.waited(blocked); }

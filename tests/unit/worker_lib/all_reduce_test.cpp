@@ -2,8 +2,17 @@
 // counts, buffers inside and outside the arena. That every rank equals the reference says also that all ranks and all
 // runs agree.
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
+#include <csignal>
+#include <ctime>
+#include <optional>
+#include <random>
+#include <thread>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -11,6 +20,52 @@
 
 using namespace ddp;
 using namespace ddp::testing;
+
+namespace {
+
+/// What the calling thread may carry out itself, as it is in the arena and no larger than this.
+constexpr std::size_t kAtOnce = (64u << 10) / sizeof(float);
+
+std::span<float> in_arena(Context& context, std::size_t count) {
+    return {static_cast<float*>(context.world().arena().allocate(count * sizeof(float))), count};
+}
+
+bool all_are(std::span<const float> values, float wanted) {
+    return std::ranges::all_of(values, [&](float value) { return value == wanted; });
+}
+
+/// Stops the calling thread for a moment, again and again, wherever it is; while this lives.
+class HoldUps {
+public:
+    HoldUps() {
+        struct sigaction action {};
+        action.sa_handler = [](int) {
+            const timespec moment{.tv_sec = 0, .tv_nsec = 100'000};
+            ::nanosleep(&moment, nullptr);
+        };
+        ::sigaction(SIGUSR1, &action, &before_);
+        thread_ = std::thread([this, whom = ::pthread_self()] {
+            while (!over_) {
+                ::pthread_kill(whom, SIGUSR1);
+                std::this_thread::sleep_for(std::chrono::microseconds(150));
+            }
+        });
+    }
+    ~HoldUps() {
+        over_ = true;
+        thread_.join();
+        ::sigaction(SIGUSR1, &before_, nullptr);
+    }
+    HoldUps(const HoldUps&) = delete;
+    HoldUps& operator=(const HoldUps&) = delete;
+
+private:
+    struct sigaction before_ {};
+    std::atomic<bool> over_{false};
+    std::thread thread_;
+};
+
+}  // namespace
 
 TEST_CASE("all types, reductions and awkward counts, in worlds of all shapes", "[native][unit]") {
     const Setting setting =
@@ -87,4 +142,98 @@ TEST_CASE("a bucket may lie anywhere in the arena, at another place on every ran
         return sum;  // nothing outside the bucket was touched
     });
     CHECK(results == std::vector<float>(4, 4000.0F));
+}
+
+TEST_CASE("buffers that the calling thread may sum up itself, between others and in flight with them",
+          "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{1}, {2}, {3}}));
+    const auto mistakes = run_ranks({.ranks_per_node = shape}, [](Context& context) {
+        std::mt19937 calls(7);                                         // the same on all ranks
+        std::mt19937 own(static_cast<unsigned>(context.rank()) + 10);  // and not
+        const auto anywhere = [&](std::size_t count, std::vector<std::vector<float>>& heap) {
+            return own() % 3 != 0 ? in_arena(context, count) : std::span(heap.emplace_back(count));
+        };
+        const auto ranks = static_cast<float>(context.world_size());
+        int wrong = 0;
+        for (int round = 0; round < 40; ++round) {
+            std::vector<std::vector<float>> heap;
+            std::vector<std::span<float>> results;
+            std::vector<Work> works;
+            for (int i = 0; i < 4; ++i) {
+                const std::size_t count =
+                    std::array<std::size_t, 4>{3, kAtOnce - 77, kAtOnce, kAtOnce + 1}[calls() % 4];
+                const auto values = anywhere(count, heap);
+                const auto into = own() % 2 == 0 ? values : anywhere(count, heap);
+                std::ranges::fill(values, static_cast<float>(i + 1));
+                works.push_back(context.world().all_reduce(buffer(values), buffer(into), ReduceOp::Sum));
+                results.push_back(into);
+                if (own() % 3 == 0) works.back().wait();
+            }
+            for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
+            for (std::size_t i = 0; i < works.size(); ++i)
+                wrong += all_are(results[i], static_cast<float>(i + 1) * ranks) ? 0 : 1;
+        }
+        return wrong;
+    });
+    CHECK(mistakes == std::vector<int>(mistakes.size(), 0));
+}
+
+TEST_CASE("a buffer that the calling thread may sum up itself, whose peer comes only later", "[native][unit]") {
+    const bool polls = GENERATE(false, true);
+    const auto right = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        const auto values = in_arena(context, kAtOnce);
+        std::ranges::fill(values, 1.0F);
+        if (context.rank() == 1) static_cast<void>(context.store().get("called", std::chrono::seconds(30)));
+        Work work = context.world().all_reduce(buffer(values), ReduceOp::Sum);
+        if (context.rank() == 0) context.store().set("called", "1");
+        while (polls && !work.done()) std::this_thread::yield();
+        work.wait();
+        return all_are(values, 2);
+    });
+    CHECK(right == std::vector<bool>(2, true));
+}
+
+TEST_CASE("a rank that is held up while its peers sum up theirs is waited for", "[native][unit]") {
+    const auto wrong = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        const auto values = in_arena(context, kAtOnce);
+        std::optional<HoldUps> hold_ups;
+        if (context.rank() == 1) hold_ups.emplace();
+        int mistakes = 0;
+        for (int round = 0; round < 400; ++round) {
+            std::ranges::fill(values, 1.0F);
+            context.world().barrier().wait();
+            context.world().all_reduce(buffer(values), ReduceOp::Sum).wait();
+            mistakes += all_are(values, 2) ? 0 : 1;
+        }
+        return mistakes;
+    });
+    CHECK(wrong == std::vector<int>(2, 0));
+}
+
+TEST_CASE("what the calling thread has opened itself fails as others do", "[native][unit]") {
+    const auto why = GENERATE(ErrorCode::Timeout, ErrorCode::Mismatch, ErrorCode::Aborted);
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        const bool first = context.rank() == 0;
+        const auto values = in_arena(context, kAtOnce);
+        if (!first) static_cast<void>(context.store().get("called", std::chrono::seconds(30)));
+        if (!first && why == ErrorCode::Timeout)
+            return static_cast<void>(context.store().get("over", std::chrono::seconds(30)));
+        if (!first && why == ErrorCode::Aborted) return context.world().abort("enough");
+        const OpOptions options{.timeout = std::chrono::milliseconds(why == ErrorCode::Timeout ? 500 : 20'000)};
+        Work work =
+            context.world().all_reduce(buffer(first ? values : values.first(kAtOnce - 1)), ReduceOp::Sum, {}, options);
+        if (first) context.store().set("called", "1");
+        try {
+            work.wait();
+        } catch (...) {
+            if (first) context.store().set("over", "1");
+            throw;
+        }
+    });
+    const auto error = outcomes[0].ddp_error();
+    REQUIRE(error);
+    INFO(error->what());
+    CHECK(error->code() == why);
+    if (why == ErrorCode::Timeout) CHECK(error->culprits() == std::vector<int>{1});
+    if (why == ErrorCode::Mismatch) REQUIRE(outcomes[1].ddp_error());
 }

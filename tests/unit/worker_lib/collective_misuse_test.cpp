@@ -95,7 +95,30 @@ const std::vector<Mismatch>& mismatches() {
          [](World w, Memory m) {
              return w.all_gather_v(part(m, 0, 3), part(m, 8, 6), Counts{2, 1, 3});
          },
-         {"all_gather_v f32[6] (hash of counts"}},
+         {"all_gather_v with different counts per rank", "all_gather_v f32[6], ", "; the one passes the counts 2, "}},
+        {[](World w, Memory m) {
+             return w.all_gather_v(part(m, 0, static_cast<std::size_t>(w.rank()) + 1), part(m, 8, 6), Counts{1, 2, 3});
+         },
+         [](World w, Memory m) {
+             return w.all_gather_v(part(m, 0, 2), part(m, 8, 6), Counts{1, 3, 2});
+         },
+         {"; the one passes the counts 1, ", ", the other a list that is not known here: print it before the call"}},
+        {[](World w, Memory m) {
+             return w.all_gather_v(part(m, 0, 2), part(m, 8, 6), Counts{2, 2, 2});
+         },
+         [](World w, Memory m) {
+             return w.all_gather_v(part(m, 0, 2), part(m, 8, 7), Counts{2, 3, 2});
+         },
+         {"all_gather_v with different counts: ", "all_gather_v f32[6]", "all_gather_v f32[7]",
+          "; the count of rank 1 is "}},
+        {[](World w, Memory m) {
+             return w.gather_v(part(m, 0, static_cast<std::size_t>(w.rank()) + 1), part(m, 8, w.rank() == 0 ? 6 : 0),
+                               Counts{1, 2, 3}, 0);
+         },
+         [](World w, Memory m) {
+             return w.gather_v(part(m, 0, 3), {}, Counts{3, 3, 3}, 0);
+         },
+         {"gather_v f32[6] root 0", "gather_v f32[9] root 0", "; the one passes the counts "}},
         {[](World w, Memory m) { return w.gather(part(m, 0, 2), part(m, 8, 6), 0); },
          [](World w, Memory m) { return w.gather(part(m, 0, 2), part(m, 8, 6), 2); },
          {"gather f32[2] root 0", "gather f32[2] root 2"}},

@@ -112,3 +112,12 @@ TEST_CASE("half an environment is refused, saying which half is missing", "[cont
     CHECK_THROWS_WITH(read_environment(variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}})),
                       Catch::Contains("MASTER_ADDR is not set"));
 }
+
+TEST_CASE("processes of a launcher that sets no RANK do not all train alone", "[context][unit]") {
+    const std::string name = GENERATE("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+    CHECK_THROWS_WITH(read_environment(variables({{name, "2"}})),
+                      Catch::StartsWith(name + " is 2 but RANK and WORLD_SIZE are not set: each of ") &&
+                          Catch::Contains("Start the program with ddprun"));
+    CHECK(read_environment(variables({{name, "1"}})).world_size == 1);
+    CHECK(read_environment(variables({{name, "2"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}})).world_size == 1);
+}

@@ -1,13 +1,16 @@
 // In which words ranks hear of a failure: what differs, who found out, and which rank of the job a group's rank is.
 
 #include <chrono>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/world_errors.hpp"
+#include "worker_lib/src/fnv.hpp"
 #include "worker_lib/src/native/signature.hpp"
 
 using namespace ddp;
@@ -76,11 +79,45 @@ TEST_CASE("operations of different steps are said to be, for their counts are th
     operation.kind = detail::OpKind::kAllReduce;
     operation.seq = 7;
     operation.counts_hash = 3;
-    const detail::Signature own = signature_of(operation);
+    const detail::Operation own = operation;
     operation.counts_hash = 4;
     CHECK_THAT(detail::mismatch("world", "rank 0", own, "rank 1", signature_of(operation)).what(),
                Contains("the ranks called all_reduce in different steps: rank 0: ") &&
                    Contains(" of step 3, rank 1: ") && Contains(" of step 4"));
+}
+
+TEST_CASE("of two lists of counts it is said where they differ, as far as their sums and hashes tell",
+          "[native][unit]") {
+    const auto with = [](std::vector<std::size_t> counts, std::uint64_t step) {
+        detail::Operation operation;
+        operation.kind = detail::OpKind::kAllGatherV;
+        operation.seq = 7;
+        operation.counts = std::move(counts);
+        detail::Fnv64 hash;
+        hash.add(std::as_bytes(std::span(operation.counts)));
+        operation.counts_hash = hash.value() + step;
+        return operation;
+    };
+    const auto [theirs, words] = GENERATE(table<std::vector<std::size_t>, std::string>({
+        {{1, 2, 7}, "f32[10]; the count of rank 2 is 3 for the first and 7 for the second"},
+        {{1, 0, 3}, "f32[4]; the count of rank 1 is 2 for the first and 0 for the second"},
+        {{5, 5, 5}, "f32[15]; the one passes the counts 1, 2, 3, the other 5 for every rank"},
+        {{2, 1, 3}, "f32[6]; the one passes the counts 1, 2, 3, the other a list that is not known here: print it"},
+    }));
+    const std::uint64_t step = GENERATE(0, 9);
+    const Error error =
+        detail::mismatch("world", "rank 0", with({1, 2, 3}, step), "rank 1", signature_of(with(theirs, step)));
+    CHECK_THAT(error.what(), Contains(": rank 0: #7 all_gather_v f32[6], rank 1: #7 all_gather_v ") && Contains(words));
+    const Error steps = detail::mismatch("w", "a", with({1, 2, 3}, 0), "b", signature_of(with({1, 2, 3}, 4)));
+    CHECK_THAT(steps.what(),
+               Contains("the ranks called all_gather_v in different steps: a: #7 all_gather_v f32[6], b: ") &&
+                   Contains("; the first in no step, the second in step 4"));
+    std::vector<std::size_t> many(2000, 1);
+    many.back() = 2;
+    CHECK_THAT(
+        detail::mismatch("w", "a", with(std::vector<std::size_t>(2000, 1), step), "b", signature_of(with(many, step)))
+            .what(),
+        Contains("the counts 1, 1, 1, 1, 1, 1, 1, 1, …, the other a list"));
 }
 
 TEST_CASE("who found out is named once, however many have handed it on", "[native][unit]") {
@@ -141,4 +178,35 @@ TEST_CASE("a rank's own name has its global rank only where it is another", "[na
     CHECK(detail::name_rank(1, 3, "") == "rank 1 (global rank 3)");
     CHECK(detail::name_rank(1, -1, "host a, pid 7") == "rank 1 (host a, pid 7)");
     CHECK(detail::name_rank(1, 1, "") == "rank 1");
+}
+
+TEST_CASE("a receive that nothing comes for names what has come of that rank and nobody asks for", "[p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const auto [count, sent] =
+        GENERATE(table<std::size_t, std::string>({{10, "f32[10]"}, {1'000'000, "f32[1000000]"}}));
+    Gate gate(2);
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [count = count](Context& context) {
+                                      std::vector<float> values(count);
+                                      const Buffer all = buffer(std::span(values));
+                                      float last = 0;
+                                      ProcessGroup& world = context.world();
+                                      if (context.rank() == 1) {
+                                          world.recv(buffer(last), 0, 8).wait();  // all before it has come, too
+                                          world.recv(all, 0, 7, {}, {.timeout = milliseconds(500)}).wait();
+                                      }
+                                      Batch batch = world.batch();
+                                      for (const int tag : {5, 5, 5, 6}) batch.send(all, 1, tag);
+                                      if (context.rank() != 0) return;
+                                      Work messages = batch.start({}, {.tag = "halo"});
+                                      world.send(buffer(last), 1, 8).wait();
+                                      messages.wait();
+                                      world.barrier().wait();
+                                  }));
+    REQUIRE(errors[1]);
+    INFO(errors[1]->what());
+    CHECK(errors[1]->code() == ErrorCode::Timeout);
+    const std::string one = "p2p #1 send " + sent + " to rank 1, tag 5 'halo'";
+    CHECK_THAT(errors[1]->what(),
+               Contains("in p2p #2 recv " + sent + " from rank 0, tag 7") && Contains(named(0)) &&
+                   Contains(") has sent what nobody asks for: " + one + ", " + one + ", " + one + " and 1 more"));
 }

@@ -1,5 +1,7 @@
 // Contexts that are made again: after one that failed, and in a world of another size over the same store.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,6 +14,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
 #include "tests/unit/worker_lib/watched_store.hpp"
+#include "worker_lib/src/environment.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -113,6 +116,7 @@ TEST_CASE("who gives up when all have come, but not all have said that they are 
     const LocalWorld hasty{.ranks_per_node = {2}, .init_timeout = milliseconds(500)};
     const LocalWorld patient{.ranks_per_node = {2}, .init_timeout = milliseconds(10'000)};
     auto second = begin(patient, store, 1);
+    (void)store->get("ddp/0/of-2/rounds/1/count", kPatience);  // it has come
     CHECK_THAT(start(hasty, store, 0), Catch::Contains("waited 0.5 s for rank 1 of 2 to join"));
     store->set("given up", "yes");
     CHECK(start(patient, store, 0) == "1");
@@ -136,10 +140,29 @@ TEST_CASE("who gives up in the moment in which the last rank comes blames nobody
     CHECK(second.get() == "1");
 }
 
+TEST_CASE("who gives up blames nobody whom that woke, and who had no time to say that it is there", "[context][unit]") {
+    const auto store = std::make_shared<WatchedStore>();
+    store->before = [&](std::string_view key, std::string_view) {
+        if (key.ends_with("/rounds/1/ready/1")) (void)store->get("given up", kPatience);
+    };
+    // Rank 2 has come, and is not counted yet.
+    (void)store->set_once("ddp/0/of-3/rounds/1/came/2", "0123 4567 host a, pid 71");
+    const LocalWorld patient{.ranks_per_node = {3}};
+    auto second = begin(patient, store, 1);
+    (void)store->get("ddp/0/of-3/rounds/1/came/1", kPatience);
+    const LocalWorld hasty{.ranks_per_node = {3}, .init_timeout = milliseconds(300)};
+    CHECK_THAT(start(hasty, store, 0), Catch::Contains("for all 3 ranks to join, and the last of them came too late"));
+    store->set("given up", "yes");
+    auto first = begin(patient, store, 0);
+    CHECK(start(patient, store, 2) == "3");
+    CHECK(first.get() == "3");
+    CHECK(second.get() == "3");
+}
+
 TEST_CASE("a rank whose process was ended while it waited is not counted for the one in its place", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {1, 1}};
-    (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 host a, pid 71");
+    (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 4567 host a, pid 71");
     const bool counted = GENERATE(true, false);
     if (counted) store->add("ddp/0/of-2/rounds/1/count", 1);
     auto first = begin(world, store, 0);
@@ -151,8 +174,8 @@ TEST_CASE("a rank whose process was ended while it waited is not counted for the
 TEST_CASE("a round whose closer was ended before it told the others keeps nobody", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(20'000)};
-    (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 host a, pid 71");
-    (void)store->set_once("ddp/0/of-2/rounds/1/outcome", "closed 0123 host a, pid 71");
+    (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 4567 host a, pid 71");
+    (void)store->set_once("ddp/0/of-2/rounds/1/outcome", "closed 0123 4567 host a, pid 71");
     auto first = begin(world, store, 0);
     (void)store->get("ddp/0/of-2/rounds/1/came/0", kPatience);
     const auto began = std::chrono::steady_clock::now();
@@ -184,10 +207,20 @@ TEST_CASE("of two who come as the same rank one is told so at once", "[context][
 TEST_CASE("of two processes with the same RANK each is named by its place", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     for (const char* const round : {"1", "2"})
-        (void)store->set_once(std::string("ddp/0/of-2/rounds/") + round + "/came/1", "0123 host a, pid 71");
+        (void)store->set_once(std::string("ddp/0/of-2/rounds/") + round + "/came/1", "0123 4567 host a, pid 71");
     const std::string text = start(LocalWorld{.ranks_per_node = {1, 1}}, store, 1);
     CHECK_THAT(text, Catch::Contains("finds host a, pid 71 in its place") &&
                          Catch::Contains("two processes have the same RANK. Give each its own"));
+}
+
+TEST_CASE("a process of another container is not taken for this one, whose host name and pid it has",
+          "[context][unit]") {
+    const std::shared_ptr<Store> store = detail::make_local_store();
+    const std::string place = "host " + detail::hostname() + ", pid " + std::to_string(::getpid());
+    for (const char* const round : {"1", "2"})
+        (void)store->set_once(std::string("ddp/0/of-2/rounds/") + round + "/came/1", "0123 4567 " + place);
+    const std::string text = start(LocalWorld{.ranks_per_node = {1, 1}}, store, 1);
+    CHECK_THAT(text, Catch::Contains("finds " + place) && Catch::Contains("two processes have the same RANK"));
 }
 
 TEST_CASE("worlds of other sizes follow each other over one store, though some ranks are new", "[context][unit]") {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/process_state.hpp"
 #include "ddp/reducer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
@@ -61,6 +62,35 @@ TEST_CASE("processes reduce together and leave nothing behind", "[native][unit]"
     });
     for (int rank = 0; rank < world.size(); ++rank)
         CHECK(processes.words(static_cast<std::size_t>(rank)) == (world.size() == 3 ? "3" : "6"));
+}
+
+TEST_CASE("a monitored barrier says of a neighbour that did not come that its process is stopped", "[native][unit]") {
+    const LocalWorld world{.ranks_per_node = {2, 1}};
+    Processes processes(world, [](Context& context) -> std::string {
+        context.world().barrier().wait();
+        context.store().set("running/" + std::to_string(context.rank()), std::to_string(::getpid()));
+        if (context.rank() == 1) return context.store().get("never", std::chrono::minutes(1));
+        (void)context.store().get("stopped", std::chrono::seconds(20));
+        try {
+            context.world().monitored_barrier(milliseconds(3'000));  // in which both come
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "passed";
+    });
+    for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
+    const std::string pid = processes.store().get("running/1", milliseconds(0));
+    processes.kill(1, SIGSTOP);
+    while (ddprun::process_state(std::stoi(pid)) != "stopped") std::this_thread::yield();
+    processes.store().set("stopped", "");
+    for (const std::size_t rank : {0, 2}) {
+        CHECK_THAT(processes.words(rank),
+                   Catch::Contains(": rank 1 (host ") &&
+                       Catch::Contains(" is alive, in no operation, and has done operation #1 as the last, and its "
+                                       "process " +
+                                       pid + " is stopped (a signal, a debugger): kill -CONT " + pid +
+                                       ". The group stays usable"));
+    }
 }
 
 TEST_CASE("a killed process is named by all others at once", "[native][unit]") {

@@ -129,6 +129,24 @@ TEST_CASE("peers hear of a failed callback at once, not when the backward ends",
     CHECK_THAT(*outcomes[1].value, Contains("the optimiser diverged") && Contains("rank 0"));
 }
 
+TEST_CASE("peers of a rank whose backward an exception ended are told so, and of that rank alone", "[reducer]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {3}, .timeout = kNever}, [&](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}}, {.limits = kOneEach});
+        reducer.begin_backward();
+        reducer.mark_ready(1);
+        if (context.rank() == 1) throw std::out_of_range("the user's own");
+        reducer.mark_ready(0);
+        reducer.finish_backward();
+    });
+    for (const std::size_t rank : {0, 2}) {
+        REQUIRE(outcomes[rank].ddp_error());
+        const std::string text = outcomes[rank].text();
+        CHECK_THAT(text,
+                   Contains("aborted by rank 1") && Contains("an exception ended its backward, and its own output"));
+        CHECK_THAT(text, !Contains("aborted by rank 0") && !Contains("aborted by rank 2"));
+    }
+}
+
 TEST_CASE("a reducer that is destroyed in the middle of a backward leaves nobody waiting", "[reducer]") {
     const auto began = std::chrono::steady_clock::now();
     const bool callback = GENERATE(false, true);

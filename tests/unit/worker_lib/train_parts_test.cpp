@@ -172,11 +172,11 @@ TEST_CASE("progress says what a person wants to know", "[train]") {
                                    .elapsed = std::chrono::seconds(10),
                                    .waiting = std::chrono::seconds(1)};
     CHECK(train::describe(report) ==
-          "step 30/120  loss 2.0000  2.89 bits/byte  1024 samples/s  waiting 10 %  0:45 left");
+          "step 30/120  loss 2.0000  2.89 bits/byte  1024 samples/s  rank 0 waits 10 %  0:45 left");
     CHECK(train::describe_with_bar(report, 90) ==
-          "[###------------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %");
+          "[###-----------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  waits 10 %");
     CHECK(train::describe_with_bar(report, 79) ==
-          "[#---] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %");
+          "[---] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  waits 10 %");
     CHECK(train::describe_with_bar(report, 200).size() < 110);
     CHECK(train::describe_with_bar(report, 20) == "[---] 30/120  0:45 l");
     CHECK(train::describe_with_bar({.step = 120, .last_step = 120}, 5) == "[###]");

@@ -101,16 +101,19 @@ TEST_CASE("who falls asleep while a peer changes what it waits for is woken, who
     int overlooked = 0;
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
         const auto before = sleeper->wake.load();
-        bool has_slept = false;  // or was about to: it had said so, and there was nothing yet
+        // Once it has found nothing, the sleeper stays asleep until the waker has looked at it: one that saw the change
+        // on its own, before that, would rightly not be woken.
+        bool found_nothing = false;
         const auto ready = [&] {
+            if (found_nothing) return told.load() == round || sleeper->wake.load() != before;
             const bool come = waker->arrived.load(std::memory_order_acquire) == round;
-            has_slept = has_slept || (!come && sleeper->asleep.load() != 0);
+            found_nothing = !come && sleeper->asleep.load() != 0;
             return come;
         };
         waiting.wait(
             ready, [] { return true; }, [] {});
         while (told.load() != round) std::this_thread::yield();
-        if (has_slept && sleeper->wake.load() == before) ++overlooked;
+        if (found_nothing && sleeper->wake.load() == before) ++overlooked;
         seen.store(round);
     }
     peer.join();

@@ -76,7 +76,10 @@ void add_running_options(CLI::App& app, Options& options, Texts& texts) {
                  "Send gradients during backward (default), or after it: exposed_ms of both runs shows what is hidden");
     app.add_option("--loss-log", texts.loss_log, "Write 'step loss' there after each step, in full precision")
         ->type_name("FILE");
-    app.add_option("--progress", texts.progress, "auto, bar (for terminals), plain (lines) or none")
+    app.add_option(
+           "--progress", texts.progress,
+           "auto, bar (for terminals), plain (lines) or none. 'waits' there is rank 0's share of the time until all "
+           "gradients have come: for slower ranks, and for communication that backward did not hide (exposed_ms)")
         ->check(CLI::Validator([](const std::string& text) { return check_one_of(text, kStyles); }, ""))
         ->type_name("HOW");
 }

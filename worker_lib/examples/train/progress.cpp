@@ -45,14 +45,14 @@ std::size_t terminal_columns() {
 }  // namespace
 
 std::string describe(const StepReport& report) {
-    return fmt::format("step {}/{}  loss {:.4f}  {:.2f} bits/byte  {:.0f} samples/s  waiting {:.0f} %  {} left",
+    return fmt::format("step {}/{}  loss {:.4f}  {:.2f} bits/byte  {:.0f} samples/s  rank 0 waits {:.0f} %  {} left",
                        report.step, report.last_step, report.loss, bits(report.loss), per_second(report),
                        percent_waiting(report), time_left(report));
 }
 
 std::string describe_with_bar(const StepReport& report, std::size_t columns) {
     const std::string text =
-        fmt::format(" {}/{}  {} left  loss {:.2f} = {:.2f} bits/byte  {:.0f} samples/s  wait {:.0f} %", report.step,
+        fmt::format(" {}/{}  {} left  loss {:.2f} = {:.2f} bits/byte  {:.0f} samples/s  waits {:.0f} %", report.step,
                     report.last_step, time_left(report), report.loss, bits(report.loss), per_second(report),
                     percent_waiting(report));
     const std::size_t taken = text.size() + 2;

@@ -19,13 +19,15 @@ struct StepReport {
     double loss = 0;             ///< nats per byte
     double samples = 0;          ///< seen by all ranks since the loop began
     std::chrono::duration<double> elapsed{};
-    std::chrono::duration<double> waiting{};  ///< of that: for communication that backward did not hide
+    std::chrono::duration<double>
+        waiting{};  ///< of that: until the gradients of all ranks were there. For slower ranks as well as
+                    ///< for communication, which is all that exposed_ms counts
 };
 
-/// "step 20/150  loss 3.4121  4.92 bits/byte  5230 samples/s  waiting 12 %  0:25 left"
+/// "step 20/150  loss 3.4121  4.92 bits/byte  5230 samples/s  rank 0 waits 12 %  0:25 left"
 [[nodiscard]] std::string describe(const StepReport& report);
 
-/// "[##------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  wait 10 %" in at most `columns`
+/// "[##------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  waits 10 %" in at most `columns`
 /// characters; the bar takes what the text leaves.
 [[nodiscard]] std::string describe_with_bar(const StepReport& report, std::size_t columns);
 

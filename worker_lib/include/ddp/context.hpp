@@ -79,9 +79,10 @@ private:
 /// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT,
 /// TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID, DDPRUN_GENERATION; connects to the store and to all peers. Works
 /// under ddprun, and under torchrun when its agent hosts the store (TORCHELASTIC_USE_AGENT_STORE=True). Without any of
-/// them: a world of one rank, so that a trainer also runs when started by hand. Throws Error{Environment} naming the
-/// variable, Error{Timeout} naming the ranks that did not come, Error{InvalidArgument} for options that cannot be
-/// meant, Error{Unavailable} or Error{Mismatch} for the backend.
+/// them: a world of one rank, so that a trainer also runs when started by hand; refused where mpirun or srun has
+/// started several that would each run alone. Throws Error{Environment} naming the variable, Error{Timeout} naming the
+/// ranks that did not come, Error{InvalidArgument} for options that cannot be meant, Error{Unavailable} or
+/// Error{Mismatch} for the backend.
 [[nodiscard]] Context init_from_env(const InitOptions& options = {});
 
 }  // namespace ddp

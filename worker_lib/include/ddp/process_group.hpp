@@ -63,7 +63,7 @@ public:
     // in flight ends with the same error, and the buffers of what failed hold no defined values.
     //
     // With NCCL a call may itself wait for its peers to make it too, until its deadline or abort(): the first one
-    // between two ranks connects them.
+    // between two ranks connects them. No call can be part of a CUDA graph: on a stream in capture it is refused.
 
     /// Every rank ends with the reduction of all ranks' `inout`: those of each node in rank order, then the nodes in
     /// the order of their first ranks; f16 and bf16 are rounded once.

@@ -1,7 +1,8 @@
 // All-reduce and reduce inside a node: each rank reduces its slice of everybody's input and stores the result to
 // everybody's output, or the root's only: one pass over the memory, two barriers. What peers need of a foreign input
 // passes through its owner's staging slot piece by piece, and so does what a foreign output needs of theirs; the own
-// slice never does. While a piece is reduced its successor is staged, so there is one barrier for each.
+// slice never does. While a piece is reduced its successor is staged, so there is one barrier for each. Where ranks
+// share cores and no buffer is foreign, slices are shared out in parts to whoever runs.
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +22,10 @@ namespace {
 constexpr std::size_t kPieceBytes = 512u << 10;
 constexpr std::size_t kLongBytes = 8u << 20;
 
+/// Of a slice that is shared out: small enough that who is taken off its core in the middle of one has not taken much
+/// along.
+constexpr std::size_t kPartBytes = 128u << 10;
+
 /// A staging slot holds pieces of the input in its first half and of the result in the second, of each the current one
 /// and the one before or after it.
 enum class Area : std::size_t { kInput = 0, kResult = kResultOffset };
@@ -32,22 +37,27 @@ public:
     NodeAllReduce(const Team& team, const Operation& operation, const OwnBuffers& own)
         : parts_(team, operation, own), node_(team.node), own_(own), long_(parts_.bytes() >= StagingChoice::kLeast) {}
 
-    void run() {
+    void run(bool opened) {
         const std::size_t count = parts_.operation.buffer.count;
         const std::size_t piece = (parts_.bytes() < kLongBytes ? kPieceBytes : kPieceBytes / 2) / parts_.width;
         const bool alone = node_.size() == 1;
         OperationScratch& scratch = parts_.team.scratch;
         streams_ = long_ && scratch.staging.last(parts_.bytes());  // until this one's choice is known
         std::chrono::duration<double> taken{};
-        if (!alone) {
-            if (own_.input.is_foreign()) prepare_slot();
+        if (!alone && own_.input.is_foreign()) {
+            prepare_slot();
             const auto began = ddprun::Clock::now();
             stage({0, std::min(piece, count)}, 0);
             taken = ddprun::Clock::now() - began;
         }
-        parts_.meet(long_ && scratch.staging.streams(parts_.bytes()));
+        if (opened) {
+            node_.join(parts_.operation);
+        } else {
+            parts_.meet(long_ && scratch.staging.streams(parts_.bytes()));
+        }
         if (alone || !(node_.any_foreign(Side::kInput) || node_.any_foreign(Side::kOutput))) {
-            if (!alone || own_.input.data != own_.output.data) reduce({0, count}, 0);
+            if (!alone && node_.crowded()) return share_out({0, count});
+            reduce_whole();
             return node_.barrier(parts_.operation);
         }
         if (node_.any_foreign(Side::kOutput)) prepare_slot();
@@ -55,7 +65,7 @@ public:
         const auto began = ddprun::Clock::now();
         for (std::size_t first = 0, number = 0; first < count; first += piece, ++number) {
             const Range current{first, std::min(first + piece, count)};
-            reduce(current, number);
+            reduce_own_slice(current, number);
             stage({current.end, std::min(current.end + piece, count)}, number + 1);
             node_.barrier(parts_.operation);
             take(current, number);
@@ -64,7 +74,27 @@ public:
         if (long_) scratch.staging.took(streams_, taken.count(), parts_.bytes());
     }
 
+    /// All of it in one piece, none of it staged.
+    void reduce_whole() const {
+        if (node_.size() > 1 || own_.input.data != own_.output.data)
+            reduce_own_slice({0, parts_.operation.buffer.count}, 0);
+    }
+
 private:
+    /// The slices go in parts to whoever runs, each rank's own first: the last to come can do all that is left, and
+    /// waits for nobody.
+    void share_out(Range all) const {
+        const std::size_t longest = slice(all, 0).size();
+        const std::size_t least = (longest + kMostShareParts - 1) / kMostShareParts;
+        const std::size_t each =
+            std::max(kPartBytes / parts_.width, (least + parts_.grain - 1) / parts_.grain * parts_.grain);
+        node_.share_out(parts_.operation, (longest + each - 1) / each, [&](int owner, std::size_t part) {
+            const Range theirs = slice(all, owner);
+            const std::size_t begin = std::min(theirs.begin + part * each, theirs.end);
+            reduce({begin, std::min(begin + each, theirs.end)}, all, 0);
+        });
+    }
+
     void prepare_slot() const {
         if (long_ && !std::exchange(parts_.team.scratch.staging_prepared, true)) node_.prepare_staging(kSlotBytes);
     }
@@ -100,10 +130,14 @@ private:
         }
     }
 
-    void reduce(Range piece, std::size_t number) const {
-        const int self = node_.own_index();
-        const Range mine = slice(piece, self);
+    void reduce_own_slice(Range piece, std::size_t number) const {
+        reduce(slice(piece, node_.own_index()), piece, number);
+    }
+
+    /// `mine`: of the own slice of `piece`; of any where no buffer is foreign.
+    void reduce(Range mine, Range piece, std::size_t number) const {
         if (mine.empty()) return;
+        const int self = node_.own_index();
         const std::size_t offset = mine.begin * parts_.width;
         auto& from = parts_.team.scratch.sources;
         from.clear();
@@ -148,9 +182,18 @@ private:
 
 }  // namespace
 
-void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own) {
+void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own, Step step) {
     if (team.nodes() > 1) return all_reduce_across(team, operation, own);
-    NodeAllReduce(team, operation, own).run();
+    if (step == Step::kReduced) return team.node.barrier(operation);
+    if (step == Step::kArrived) return team.node.wait_at_barrier(operation);
+    NodeAllReduce(team, operation, own).run(step == Step::kOpened);
+}
+
+Step reduce_and_arrive(const Team& team, const Operation& operation, const OwnBuffers& own) noexcept {
+    NodeAllReduce(team, operation, own).reduce_whole();
+    if (team.node.any_gives_up()) return Step::kReduced;
+    team.node.arrive();
+    return Step::kArrived;
 }
 
 }  // namespace ddp::detail

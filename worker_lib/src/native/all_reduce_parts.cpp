@@ -14,6 +14,7 @@ AllReduceParts::AllReduceParts(const Team& the_team, const Operation& the_operat
       scale(operation.reduce_op == ReduceOp::Avg ? 1.0 / team.topology.ranks() : 1.0),
       receives_(gets_result(team.node.rank_at(team.node.own_index()))),
       alone_(team.node.size() == 1) {
+    if (team.nodes() == 1) return;
     if (receives_) receivers_.push_back(team.node.own_index());
     for (int i = 0; i < team.node.size(); ++i) {
         if (i != team.node.own_index() && gets_result(team.node.rank_at(i))) receivers_.push_back(i);

@@ -52,7 +52,7 @@ private:
 
     const bool receives_;
     const bool alone_;            ///< on its node: nothing needs to be staged
-    std::vector<int> receivers_;  ///< local indices of those who get the result; the own one comes first
+    std::vector<int> receivers_;  ///< between nodes: local indices of those who get the result; the own one comes first
 };
 
 /// Between nodes: all_reduce() of a team of several.

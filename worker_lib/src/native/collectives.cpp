@@ -31,10 +31,10 @@ void barrier(const Team& team, const Operation& operation) {
     team.node.barrier(operation);
 }
 
-void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own) {
+void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own, Step step) {
     switch (operation.kind) {
         case OpKind::kAllReduce:
-        case OpKind::kReduce: all_reduce(team, operation, own); break;
+        case OpKind::kReduce: all_reduce(team, operation, own, step); break;
         case OpKind::kReduceScatter: reduce_scatter(team, operation, own); break;
         case OpKind::kAllGather:
         case OpKind::kAllGatherV:

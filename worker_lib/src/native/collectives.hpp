@@ -83,15 +83,31 @@ struct OwnBuffers {
     OwnBuffer output;
 };
 
+/// How far an operation inside a node is.
+enum class Step : std::uint8_t {
+    kNone,
+    kOpened,   ///< Node::open()
+    kReduced,  ///< the own part is done, but a rank gave up before: it will end with an error
+    kArrived,  ///< at its last barrier: peers need nothing more of this rank
+    kDone
+};
+
+/// Up to this size, the thread that calls an all-reduce may carry it out itself: to wake another takes longer.
+inline constexpr std::size_t kAtOnceBytes = 64u << 10;
+
+/// The own part of an all-reduce inside a node that this rank has joined, up to kArrived or kReduced. Only of up to
+/// kAtOnceBytes, and of own buffers that are not foreign. Allocates nothing where `scratch` has room for all ranks.
+[[nodiscard]] Step reduce_and_arrive(const Team& team, const Operation& operation, const OwnBuffers& own) noexcept;
+
 /// All-reduce, and reduce: the same but for who gets the result.
-void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own);
+void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& own, Step step);
 void reduce_scatter(const Team& team, const Operation& operation, const OwnBuffers& own);
 /// What only moves bytes, whichever ranks from and to.
 void move_blocks(const Team& team, const Operation& operation, const OwnBuffers& own);
 void broadcast(const Team& team, const Operation& operation, const OwnBuffer& own);
 void barrier(const Team& team, const Operation& operation);
 
-/// Whichever of them the operation is.
-void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own);
+/// Whichever of them the operation is, from `step` on.
+void run_collective(const Team& team, const Operation& operation, const OwnBuffers& own, Step step);
 
 }  // namespace ddp::detail

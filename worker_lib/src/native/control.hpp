@@ -59,6 +59,12 @@ struct Control {
     alignas(kSeparation) std::atomic<std::uint64_t> arrived{0};
     /// Not kPresent: the owner has left the group, and will arrive nowhere any more. Owner writes.
     std::atomic<Departure> left{Departure::kPresent};
+    /// Of the owner's share of a meeting's work, which any rank may do: the parts that have been claimed and those that
+    /// are done, each with the meeting's number (node_shares.cpp). Any peer writes.
+    alignas(kSeparation) std::atomic<std::uint64_t> claimed{0};
+    std::atomic<std::uint64_t> finished{0};
+    /// The meeting in which the owner works on parts that it has claimed; 0: none. Owner writes.
+    alignas(kSeparation) std::atomic<std::uint64_t> working{0};
     /// The number of the operation that the owner has begun, and of the last one that it has done. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> begun{0};
     std::atomic<std::uint64_t> done{0};
@@ -87,7 +93,7 @@ struct Control {
 };
 static_assert(offsetof(Meeting, data) + Meeting::kBesideNumber <= offsetof(Meeting, number) + 64);
 // Peers of another build read this memory: whoever changes the layout counts up kProtocolVersion.
-static_assert(sizeof(Announcement) == 56 && sizeof(Meeting) == 8320 && offsetof(Control, meetings) == 640);
+static_assert(sizeof(Announcement) == 56 && sizeof(Meeting) == 8320 && offsetof(Control, meetings) == 896);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace ddp::detail

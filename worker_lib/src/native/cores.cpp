@@ -53,7 +53,7 @@ int count(const CoreSet& cores) {
 
 /// Whoever has the fewest to choose from chooses first.
 bool share_cores(std::vector<CoreSet> ranks) {
-    std::ranges::sort(ranks, {}, count);
+    std::ranges::stable_sort(ranks, {}, count);
     CoreSet free;
     free.fill(~std::uint64_t{0});
     return !std::ranges::all_of(ranks, [&free](const CoreSet& wanted) { return take_one(free, wanted); });

@@ -117,7 +117,7 @@ void Links::check_header(const Operation& operation, Flow& flow) const {
     if (header.step == MessageHeader::kLastWords) raise_note(operation, flow);
     if (header.generation != generation_) refuse("of another generation");
     if (header.signature.identity != own.identity) {
-        throw mismatch(group_, node_.local(node_.own_index()).name, own, flow.link->name, header.signature);
+        throw mismatch(group_, node_.local(node_.own_index()).name, operation, flow.link->name, header.signature);
     }
     if (header.step != flow.in_step || header.payload_bytes != flow.in.size()) refuse("out of step");
 }

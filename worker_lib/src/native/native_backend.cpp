@@ -25,6 +25,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
     if (connected.p2p_listener) p2p_ = make_p2p(connected.hello, std::move(connected.p2p_listener));
     scratch_.sources.reserve(static_cast<std::size_t>(node_.size()));  // what submit() does cannot fail
+    scratch_.outputs.reserve(static_cast<std::size_t>(node_.size()) + 1);
     thread_ = start_quiet_thread("ddp-native", [this] { run(); });
 }
 
@@ -50,15 +51,20 @@ NativeBackend::~NativeBackend() {
 std::shared_ptr<WorkState> NativeBackend::submit(Operation&& operation) {
     const bool opened = opening_.owns_lock();
     const std::unique_lock running = std::move(opening_);  // until it is in the queue: nobody may think there is none
-    if (opened && opened_alone_ && finish_opened(operation)) return nullptr;
+    Step step = opened ? Step::kOpened : Step::kNone;
+    if (opened && opened_alone_) step = go_on(operation);
+    if (step == Step::kDone) return nullptr;
     try {
-        return enqueue(std::move(operation), opened);
+        return enqueue(std::move(operation), step);
     } catch (const std::bad_alloc&) {
         // The peers take part in what was opened: the group cannot go on as if that had not been called.
-        if (opened)
-            end(Error(ErrorCode::System, fmt::format("group '{}': {} is out of memory", name_, name_of(rank_))), true);
+        if (opened) end(out_of_memory(), true);
         throw;
     }
+}
+
+Error NativeBackend::out_of_memory() const {
+    return Error(ErrorCode::System, fmt::format("group '{}': {} is out of memory", name_, name_of(rank_)));
 }
 
 std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch batch) {
@@ -68,7 +74,13 @@ std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch batch) {
         if (!p2p_) p2p_ = make_p2p({}, {});
         p2p = p2p_;
     }
-    return p2p->submit(std::move(batch));
+    const bool has_sent = p2p->has_sent();
+    try {
+        return p2p->submit(std::move(batch));
+    } catch (const std::bad_alloc&) {
+        if (has_sent) end(out_of_memory(), true);  // as in submit()
+        throw;
+    }
 }
 
 std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd listener) {
@@ -83,28 +95,53 @@ std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd liste
                                           .on_failure = [this](const Error& failure) { end(failure, true); }});
 }
 
-/// The first step of a small operation, if that is possible here and now: nobody runs, and all before it are opened.
-/// GroupImpl has one thread at a time call open() and submit(), so that nothing comes in between.
+/// The first step, if that is possible here and now: nobody runs, and all before it are opened. GroupImpl has one
+/// thread at a time call open() and submit(), so that nothing comes in between.
 bool NativeBackend::open(const Operation& operation) noexcept {
-    if (!is_one_shot(topology_, operation)) return false;
+    const bool one_shot = is_one_shot(topology_, operation);
+    if (!one_shot && !may_do_at_once(operation)) return false;
     std::unique_lock running(running_, std::try_to_lock);
     if (!running || failure_) return false;
     // Nobody else queues now, nor takes away while we hold running_.
     opened_alone_ = idle_.load(std::memory_order_relaxed);
-    if (!opened_alone_ && !can_open_behind_others(operation)) return false;
-    if (!node_.try_open(operation, {}, one_shot_data(topology_, operation))) return false;
+    if (!(one_shot ? open_one_shot(operation) : open_all_reduce(operation))) return false;
+    opened_one_shot_ = one_shot;
     opening_ = std::move(running);
     return true;
 }
 
-/// The rest of it, if all peers have come.
-bool NativeBackend::finish_opened(const Operation& operation) {
-    if (!node_.try_join()) return false;
+bool NativeBackend::open_one_shot(const Operation& operation) {
+    if (!opened_alone_ && !can_open_behind_others(operation)) return false;
+    return node_.try_open(operation, {}, one_shot_data(topology_, operation));
+}
+
+bool NativeBackend::may_do_at_once(const Operation& operation) const {
+    return operation.kind == OpKind::kAllReduce && operation.buffer.bytes() <= kAtOnceBytes &&
+           topology_.nodes.size() == 1 && !node_.crowded();
+}
+
+/// Peers need us afterwards: it must not wait behind others, nor for a caller that computes.
+bool NativeBackend::open_all_reduce(const Operation& operation) {
+    if (!opened_alone_ || !caller_waits_.load(std::memory_order_relaxed)) return false;
+    const OwnBuffers own = own_buffers(operation);
+    if (own.input.is_foreign() || own.output.is_foreign()) return false;
+    return node_.try_open(operation, {.input = own.input.place(), .output = own.output.place()}, {});
+}
+
+/// The rest of it, as far as peers have come.
+Step NativeBackend::go_on(const Operation& operation) {
+    if (!node_.try_join()) return Step::kOpened;
     node_.begin(operation);
     const UsualFloats floats;
-    finish_one_shot(team(), operation, OwnData::kBuffer);
+    if (opened_one_shot_) {
+        finish_one_shot(team(), operation, OwnData::kBuffer);
+    } else {
+        node_.take_earliest_deadline();
+        const Step step = reduce_and_arrive(team(), operation, own_buffers(operation));
+        if (step != Step::kArrived || !node_.try_barrier()) return step;
+    }
     node_.done(operation);
-    return true;
+    return Step::kDone;
 }
 
 void NativeBackend::abort(std::string_view reason) {
@@ -141,6 +178,12 @@ RankState NativeBackend::state_of(int rank) const {
     return {false, fmt::format("{} is alive, in no operation, and has done {}", name_of(rank), last)};
 }
 
+int NativeBackend::stopped_pid(int rank) const {
+    const auto& local = topology_.local();
+    const auto index = static_cast<int>(std::ranges::find(local, rank) - local.begin());
+    return index == node_.size() || rank == rank_ ? 0 : node_.stopped_pid(index);
+}
+
 OwnBuffer NativeBackend::own_buffer(const Buffer& buffer) const {
     return {.data = static_cast<std::byte*>(buffer.data),
             .bytes = buffer.bytes(),
@@ -156,18 +199,19 @@ void NativeBackend::perform(const Job& job) {
                 failure_->culprits());
         }
         const Operation& operation = job.operation;
-        job.work->begin();
-        node_.begin(operation);
-        if (!job.opened) node_.check_poison(operation);  // one that all have opened is done everywhere, or nowhere
-        const OwnBuffers own{.input = own_buffer(operation.buffer), .output = own_buffer(operation.result())};
+        if (job.step == Step::kNone || job.step == Step::kOpened) {  // else that was at once
+            job.work->begin();
+            node_.begin(operation);
+        }
+        if (!job.given) node_.check_poison(operation);  // else peers may end it well without us, and so must we
         if (is_one_shot(topology_, operation)) {
-            if (!job.opened) node_.open(operation, {}, one_shot_data(topology_, operation));
+            if (job.step == Step::kNone) node_.open(operation, {}, one_shot_data(topology_, operation));
             node_.join(operation);
             const UsualFloats floats;
             finish_one_shot(team(), operation, OwnData::kAnnounced);
         } else {
             const UsualFloats floats;
-            run_collective(team(), operation, own);
+            run_collective(team(), operation, own_buffers(operation), job.step);
         }
         node_.done(operation);
     } catch (const Error& error) {
@@ -188,7 +232,7 @@ void NativeBackend::perform(const Job& job) {
 void NativeBackend::fail(const Error& failure) {
     if (failure_) return;
     failure_ = failure;
-    if (!node_.poisoned()) node_.poison(failure);
+    node_.poisoned() ? node_.pass_on() : node_.poison(failure);
     if (!links_) return;
     links_->finish_messages();  // while the buffers of the operation are still ours
     if (!node_.stopped()) links_->say_goodbye(failure);

@@ -5,8 +5,10 @@
 //
 // Small operations inside a node are opened by open(), and finished by submit() if the peers have come: they need
 // nothing more of us, so the progress thread is not woken for them. Only when somebody neither waits nor goes away it
-// has to be (hurry()). For others it is woken only if the caller is not likely to wait at once (WakeChoice); while it
-// is left asleep, it looks every now and then whether something has been lying about.
+// has to be (hurry()). An all-reduce of up to kAtOnceBytes is carried out by submit() as well, as far as peers come
+// within a moment, unless the caller is one that computes meanwhile. For others it is woken only if the caller is not
+// likely to wait at once (WakeChoice); while it is left asleep, it looks every now and then whether something has been
+// lying about.
 
 #include <atomic>
 #include <condition_variable>
@@ -57,6 +59,8 @@ public:
     [[nodiscard]] Backend kind() const override { return Backend::Native; }
     bool open(const Operation& operation) noexcept override;
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override;
+    bool open_transfer(const TransferBatch& batch) noexcept override { return p2p_ && p2p_->open(batch); }
+    [[nodiscard]] bool finish_transfer(const TransferBatch& batch) noexcept override { return p2p_->finish(batch); }
     [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override;
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
@@ -65,6 +69,7 @@ public:
         return members_[static_cast<std::size_t>(rank)].global_rank;
     }
     [[nodiscard]] RankState state_of(int rank) const override;
+    [[nodiscard]] int stopped_pid(int rank) const override;
     [[nodiscard]] std::optional<Error> failure() const override { return node_.failure(); }
 
     /// Runs operations until `work` is done. If somebody else runs, or one before it has a later deadline, sees to it
@@ -77,7 +82,8 @@ private:
     struct Job {
         Operation operation;
         std::shared_ptr<WorkState> work;
-        bool opened = false;  ///< by open()
+        Step step = Step::kNone;  ///< as far as open() and submit() came
+        bool given = false;       ///< peers need nothing more of us
     };
 
     class QueueLock;  ///< of mutex_ and what it protects
@@ -86,9 +92,12 @@ private:
     void wait_until_wanted(QueueLock& lock);
     void look_around();
     void run_all();
-    [[nodiscard]] std::shared_ptr<WorkState> enqueue(Operation&& operation, bool opened);
+    [[nodiscard]] std::shared_ptr<WorkState> enqueue(Operation&& operation, Step step);
     [[nodiscard]] bool can_open_behind_others(const Operation& operation);
-    [[nodiscard]] bool finish_opened(const Operation& operation);
+    [[nodiscard]] bool may_do_at_once(const Operation& operation) const;
+    [[nodiscard]] bool open_one_shot(const Operation& operation);
+    [[nodiscard]] bool open_all_reduce(const Operation& operation);
+    [[nodiscard]] Step go_on(const Operation& operation);
     [[nodiscard]] Team team() {
         return {.topology = topology_,
                 .node = node_,
@@ -98,10 +107,14 @@ private:
                 .members = members_};
     }
     [[nodiscard]] std::optional<Job> next_job(ddprun::TimePoint latest = ddprun::TimePoint::max());
+    [[nodiscard]] OwnBuffers own_buffers(const Operation& operation) const {
+        return {.input = own_buffer(operation.buffer), .output = own_buffer(operation.result())};
+    }
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
     void perform(const Job& job);
     void fail(const Error& failure);
     void end(const Error& failure, bool tell_peers);
+    [[nodiscard]] Error out_of_memory() const;
     [[nodiscard]] std::shared_ptr<P2p> make_p2p(Hello hello, ddprun::UniqueFd listener);
 
     const std::string name_;
@@ -113,15 +126,17 @@ private:
     Node node_;
     std::optional<Links> links_;
     std::optional<Watch> watch_;
-    LightMutex running_;           ///< taken before mutex_
+    LightMutex running_;            ///< taken before mutex_
     OperationScratch scratch_;      ///< who holds running_ only, as node_'s and links_'s operations
     std::optional<Error> failure_;  ///< who holds running_ only
     /// Of running_, from open() to submit() of an operation that is opened.
     std::unique_lock<LightMutex> opening_;
-    bool opened_alone_ = false;  ///< that one, with no other in the queue
+    bool opened_alone_ = false;     ///< that one, with no other in the queue
+    bool opened_one_shot_ = false;  ///< and is_one_shot()
 
     std::mutex mutex_;
-    std::atomic<bool> idle_{true};  ///< nothing is queued, wanted or ending; written under mutex_
+    std::atomic<bool> caller_waits_{true};  ///< for what it calls, it seems, and does not compute meanwhile; as idle_
+    std::atomic<bool> idle_{true};          ///< nothing is queued, wanted or ending; written under mutex_
     std::condition_variable changed_;
     std::deque<Job> jobs_;
     bool wanted_ = false;  ///< the progress thread has to look after `jobs_`
@@ -131,8 +146,9 @@ private:
     bool aborted_ = false;  ///< and the peers may not know yet
     const std::shared_ptr<BackendHandle> handle_;
     std::mutex p2p_mutex_;
-    std::shared_ptr<P2p> p2p_;  ///< with one node: from the first send or receive on
-    std::thread thread_;        ///< last: it uses all of the above
+    /// With one node: from the first send or receive on. Written under p2p_mutex_, by transfer() only.
+    std::shared_ptr<P2p> p2p_;
+    std::thread thread_;  ///< last: it uses all of the above
 };
 
 }  // namespace ddp::detail

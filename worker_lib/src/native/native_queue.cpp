@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "worker_lib/src/native/native_backend.hpp"
+#include "worker_lib/src/native/one_shot.hpp"
 
 namespace ddp::detail {
 
@@ -24,7 +25,9 @@ public:
     explicit QueueLock(NativeBackend& backend) : backend_(backend), lock_(backend.mutex_) {}
     ~QueueLock() {
         const bool ending = backend_.stopping_ || backend_.aborted_;
-        backend_.idle_.store(backend_.jobs_.empty() && !backend_.wanted_ && !ending, std::memory_order_relaxed);
+        const bool idle = backend_.jobs_.empty() && !backend_.wanted_ && !ending;
+        backend_.idle_.store(idle, std::memory_order_relaxed);
+        backend_.caller_waits_.store(!backend_.choice_.eager(), std::memory_order_relaxed);
     }
     QueueLock(const QueueLock&) = delete;
     QueueLock& operator=(const QueueLock&) = delete;
@@ -36,12 +39,15 @@ private:
     std::unique_lock<std::mutex> lock_;
 };
 
-std::shared_ptr<WorkState> NativeBackend::enqueue(Operation&& operation, bool opened) {
+std::shared_ptr<WorkState> NativeBackend::enqueue(Operation&& operation, Step step) {
     auto work = std::make_shared<NativeWork>(operation, handle_);
     const QueueLock lock(*this);
     const bool others = !jobs_.empty();
-    jobs_.push_back({std::move(operation), work, opened});
-    if (opened) return work;
+    const bool given = step == Step::kArrived || (step == Step::kOpened && is_one_shot(topology_, operation));
+    const bool all_given = given && (!others || jobs_.front().given);  // behind the first one all are
+    if (step == Step::kReduced || step == Step::kArrived) work->begin();
+    jobs_.push_back({std::move(operation), work, step, given});
+    if (all_given) return work;
     if (choice_.wake(others)) {
         wanted_ = true;
         changed_.notify_one();
@@ -55,8 +61,9 @@ std::shared_ptr<WorkState> NativeBackend::enqueue(Operation&& operation, bool op
 bool NativeBackend::can_open_behind_others(const Operation& operation) {
     const QueueLock lock(*this);
     if (wanted_ || stopping_ || aborted_) return false;
-    return std::ranges::all_of(
-        jobs_, [&](const Job& job) { return job.opened && !overlap(job.operation.result(), operation.buffer); });
+    return std::ranges::all_of(jobs_, [&](const Job& job) {
+        return job.step != Step::kNone && !overlap(job.operation.result(), operation.buffer);
+    });
 }
 
 void NativeBackend::help(const WorkState& work) {
@@ -105,7 +112,7 @@ std::optional<NativeBackend::Job> NativeBackend::next_job(ddprun::TimePoint late
     }
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
-    if (latest != ddprun::TimePoint::max() && !job.opened) choice_.claimed();
+    if (latest != ddprun::TimePoint::max() && !job.given) choice_.claimed();
     return job;
 }
 
@@ -135,7 +142,7 @@ void NativeBackend::wait_until_wanted(QueueLock& lock) {
 
 void NativeBackend::look_around() {
     const Job* const first = jobs_.empty() ? nullptr : &jobs_.front();
-    switch (choice_.look(first != nullptr && !first->opened ? first->operation.seq : 0)) {
+    switch (choice_.look(first != nullptr && !first->given ? first->operation.seq : 0)) {
         case WakeChoice::Look::kWake: wanted_ = true; break;
         case WakeChoice::Look::kGoOn: break;
         case WakeChoice::Look::kStop: watching_ = false; break;

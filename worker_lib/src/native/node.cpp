@@ -149,19 +149,26 @@ void Node::join(const Operation& operation) {
     ++joined_;
     wait_for_all(operation, [this](int i) { return has_opened(i, joined_); });
     compare(operation);
+    take_earliest_deadline();
+}
+
+void Node::take_earliest_deadline() {
     for (int i = 0; i < size(); ++i) deadline_ = std::min(deadline_, announced(i).deadline);
 }
 
-bool Node::try_join() {
-    const std::uint64_t number = joined_ + 1;
-    const auto has_come = [&](int i) { return has_opened(i, number); };
+template <typename HasCome>
+bool Node::all_come_soon(HasCome has_come) const {
     int next = 0;  // all before it have come
     const auto all_have_come = [&] {
         while (next < size() && has_come(next)) ++next;
         return next == size();
     };
-    const bool all = waiter_.glance(all_have_come, [&] { return needs_our_core(next, has_come); });
-    if (!all) return false;
+    return waiter_.glance(all_have_come, [&] { return needs_our_core(next, has_come); });
+}
+
+bool Node::try_join() {
+    const std::uint64_t number = joined_ + 1;
+    if (!all_come_soon([&](int i) { return has_opened(i, number); })) return false;
     std::uint64_t least = own().through.load(std::memory_order_relaxed);
     for (int i = 0; i < size(); ++i) {
         if (i == own_index_) continue;  // what we have written may be on its way still, and reading it would wait
@@ -180,16 +187,25 @@ void Node::done(const Operation& operation) {
     wake_all();
 }
 
-void Node::barrier(const Operation& operation) {
+void Node::arrive() {
     ++barriers_;
     say_core();
     own().arrived.store(barriers_, std::memory_order_release);
     wake_all();
-    wait_for_all(operation, [this](int i) { return control(i).arrived.load(std::memory_order_acquire) >= barriers_; });
+}
+
+bool Node::has_arrived(int index) const { return control(index).arrived.load(std::memory_order_acquire) >= barriers_; }
+
+bool Node::try_barrier() const {
+    return all_come_soon([this](int i) { return has_arrived(i); });
+}
+
+void Node::wait_at_barrier(const Operation& operation) const {
+    wait_for_all(operation, [this](int i) { return has_arrived(i); });
 }
 
 /// `has_come` of a local index: what it looks at must be stored before the peer calls wake_all(). Once true, it stays
-/// so.
+/// so, or it does not matter.
 template <typename HasCome>
 void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
     int next = 0;  // all before it have come
@@ -203,6 +219,10 @@ void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
     // If all have come, the failure is about something later. Looked at once more: the last may have come and failed
     // between our looks at it and at the failure.
     if (!all_have_come()) check_poison(operation);
+}
+
+void Node::wait_until(const Operation& operation, const std::function<bool(int index)>& has_come) const {
+    wait_for_all(operation, has_come);
 }
 
 template <typename HasCome>
@@ -256,7 +276,7 @@ void Node::compare(const Operation& operation) const {
     int first = 0;
     while (first < size() && meeting(first).identity == own_identity) ++first;
     if (first == size()) return;
-    const Error error = mismatch(group_, at(own_index_).name, signature_of(operation), at(first).name,
+    const Error error = mismatch(group_, at(own_index_).name, operation, at(first).name,
                                  Signature{meeting(first).identity, announced(first).tag});
     throw Error(error.code(), error.what(), contradicted());
 }

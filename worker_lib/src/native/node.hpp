@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,6 +44,9 @@ struct Absence {
     Departure how = Departure::kEnded;
 };
 
+/// Of Node::share_out().
+inline constexpr std::size_t kMostShareParts = 50'000;
+
 class Node {
 public:
     /// `ranks` by local index; the own one is at `own_index`. is_whole_group: the group has no others.
@@ -57,6 +61,7 @@ public:
     [[nodiscard]] std::string self() const;
     /// Whether ranks of the node have to share cores, so that whoever spins may keep another from what it waits for.
     [[nodiscard]] bool crowded() const { return waiter_.crowded(); }
+    [[nodiscard]] const Waiter& waiter() const { return waiter_; }
 
     /// The first step of an operation: announces it, where its buffers lie, and up to kInlineBytes of `data`. Waits for
     /// nobody but a peer that is kAhead meetings behind. Throws as barrier().
@@ -73,11 +78,31 @@ public:
     /// The same for the only one that is opened and not joined, unless a rank stays away for longer than a moment or
     /// has called something else: then nothing has happened.
     [[nodiscard]] bool try_join();
+    /// After that, and begin(): deadline() becomes what join() would have made it.
+    void take_earliest_deadline();
     /// What a rank has announced beside it.
     [[nodiscard]] const std::byte* data(int index) const { return meeting(index).data.data(); }
     /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
     /// the culprits, or the failure of whoever poisoned the node. When it gives up is in deadlines.hpp.
-    void barrier(const Operation& operation);
+    void barrier(const Operation& operation) {
+        if (size() > 1 && any_gives_up()) await_failure(operation);
+        arrive();
+        wait_at_barrier(operation);
+    }
+    /// Whether the program of a rank may have got its buffers back, and written to them before we had read them: to be
+    /// looked at when that is done, and before any rank of this node may take this rank's part for done.
+    [[nodiscard]] bool any_gives_up() const;
+    /// The barrier in two steps, the second of which may be tried first: whether all come within a moment.
+    void arrive();
+    [[nodiscard]] bool try_barrier() const;
+    void wait_at_barrier(const Operation& operation) const;
+
+    /// Part number `part` of the share of the rank at `owner`.
+    using DoPart = std::function<void(int owner, std::size_t part)>;
+    /// Instead of a barrier, for work on what has been announced that any rank can do as well: each rank's share of it
+    /// has `parts` parts, at most kMostShareParts, and each part is done by one rank, whoever comes first. Returns when
+    /// all are done; throws as barrier(), but waits for nobody who does none.
+    void share_out(const Operation& operation, std::size_t parts, const DoPart& do_part);
 
     /// Whether a rank's buffer lies outside its heap, so that it passes through its staging slot.
     [[nodiscard]] bool is_foreign(int index, Side side) const { return place_of(index, side) == Places::kForeign; }
@@ -100,6 +125,9 @@ public:
     [[nodiscard]] bool stopped() const { return stopped_; }
     /// The same as poison(), with a failure of elsewhere whose text needs no reporter's name before it.
     void relay(const Error& failure);
+    /// Tells all of the failure with which the node is poisoned, unless it is stop()'s: who found it may have died
+    /// before it had told everybody. Call it before work fails with it.
+    void pass_on() const;
     /// Throws the failure if the node is poisoned.
     void check_poison(const Operation& operation) const;
     /// The failure with which the node is poisoned, as our own operations report it, and as ranks of other nodes
@@ -126,6 +154,8 @@ public:
     /// Why the rank at `index` will come to no operation any more and after which one it left, if it is gone.
     [[nodiscard]] std::optional<Absence> absence(int index) const;
     [[nodiscard]] Absence own_absence(Departure how) const;
+    /// Of the rank at `index`, as stopped_pid().
+    [[nodiscard]] int stopped_pid(int index) const;
     /// The operation that a rank has begun last, and the last that it has done.
     struct OperationsOf {
         std::uint64_t begun = 0;
@@ -154,6 +184,9 @@ private:
     [[nodiscard]] bool has_room_for_us(int index) const;
     [[nodiscard]] bool has_room();
     [[nodiscard]] bool has_opened(int index, std::uint64_t number) const;
+    [[nodiscard]] bool has_arrived(int index) const;
+    template <typename HasCome>
+    [[nodiscard]] bool all_come_soon(HasCome has_come) const;
     void say_core() const;
     template <typename HasCome>
     [[nodiscard]] bool needs_our_core(int first, HasCome has_come) const;
@@ -162,13 +195,24 @@ private:
     void wait_for_all(const Operation& operation, HasCome has_come) const;
     template <typename HasCome>
     void check_progress(const Operation& operation, Silence& silence, HasCome has_come) const;
+    /// wait_for_all() for other files.
+    void wait_until(const Operation& operation, const std::function<bool(int index)>& has_come) const;
+    void await_failure(const Operation& operation) const;
+    void finish_shares(const Operation& operation, std::size_t parts);
+    [[nodiscard]] bool all_finished(std::size_t parts) const;
+    /// give_up() says so, also for who only leaves.
+    [[nodiscard]] bool gives_up(int index) const {
+        return control(index).poisoned_by.load(std::memory_order_relaxed) != 0;
+    }
     void compare(const Operation& operation) const;
     [[nodiscard]] std::vector<int> contradicted() const;
     [[nodiscard]] std::string names_of(const std::vector<int>& ranks) const;
     void wake_all() const;
-    [[nodiscard]] bool note(const Error& failure, Wording wording);
+    enum class Hearers : std::uint8_t { kAll, kOwnRank };
+    void give_up(const Error& failure, Wording wording, Hearers hearers);
+    [[nodiscard]] bool note(const Error& failure, Wording wording, Hearers hearers);
     [[nodiscard]] Error view_of(int index, bool named) const;
-    void accuse(int index) const;
+    void accuse(int index, int author) const;
 
     const std::string group_;
     const std::vector<LocalRank> ranks_;

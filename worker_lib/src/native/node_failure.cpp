@@ -9,36 +9,58 @@
 
 namespace ddp::detail {
 
-void Node::poison(const Error& failure) {
-    if (!note(failure, Wording::kOwnView)) return;
-    for (int i = 0; i < size(); ++i) accuse(i);
+void Node::poison(const Error& failure) { give_up(failure, Wording::kOwnView, Hearers::kAll); }
+
+void Node::relay(const Error& failure) { give_up(failure, Wording::kComplete, Hearers::kAll); }
+
+void Node::stop(const Error& failure) { give_up(failure, Wording::kOwnView, Hearers::kOwnRank); }
+
+/// When it returns, peers can see of our own rank that it has given up, also where another thread noted another failure
+/// before and has not come to tell of it yet: now our program may get its buffers back.
+void Node::give_up(const Error& failure, Wording wording, Hearers hearers) {
+    const bool first = note(failure, wording, hearers);
+    accuse(own_index_, own_index_);
+    for (int i = 0; first && hearers == Hearers::kAll && i < size(); ++i) accuse(i, own_index_);
 }
 
-void Node::relay(const Error& failure) {
-    if (!note(failure, Wording::kComplete)) return;
-    for (int i = 0; i < size(); ++i) accuse(i);
+void Node::pass_on() const {
+    const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
+    if (by == 0 || stopped_) return;
+    for (int i = 0; i < size(); ++i) accuse(i, static_cast<int>(by) - 1);
 }
 
-void Node::stop(const Error& failure) {
-    if (!note(failure, Wording::kOwnView)) return;
-    stopped_ = true;
-    accuse(own_index_);
-}
-
-bool Node::note(const Error& failure, Wording wording) {
+bool Node::note(const Error& failure, Wording wording, Hearers hearers) {
     const std::lock_guard lock(poison_mutex_);
     if (noted_) return false;
     noted_ = true;
     own().failure = make_note(failure, wording);
+    stopped_ = hearers == Hearers::kOwnRank;
     return true;
 }
 
-/// Points a rank to our failure note, unless it has been pointed to another.
-void Node::accuse(int index) const {
+bool Node::any_gives_up() const {
+    std::atomic_thread_fence(std::memory_order_acquire);  // between what we have read and the look
+    for (int i = 0; i < size(); ++i) {
+        if (gives_up(i)) return true;
+    }
+    return false;
+}
+
+/// Throws why a rank has given up, as soon as that is known. Until then we say that we wait, so that nobody takes us
+/// for the culprit.
+void Node::await_failure(const Operation& operation) const {
+    wait_until(operation, [this](int i) {
+        say_listening();
+        return !gives_up(i);
+    });
+}
+
+/// Points a rank to the failure note of the one at `author`, unless it has been pointed to another.
+void Node::accuse(int index, int author) const {
     std::uint32_t nobody = 0;
-    const auto self = static_cast<std::uint32_t>(own_index_) + 1;
-    control(index).poisoned_by.compare_exchange_strong(nobody, self, std::memory_order_seq_cst);
-    waiter_.fence();
+    const auto by = static_cast<std::uint32_t>(author) + 1;
+    control(index).poisoned_by.compare_exchange_strong(nobody, by, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // our program may write to its buffers after this only
     Waiter::wake(control(index));
 }
 
@@ -91,6 +113,8 @@ std::optional<Absence> Node::absence(int index) const {
     const std::uint64_t after = control(index).done.load(std::memory_order_acquire);
     return Absence{after, departure_error(rank_at(index), at(index).name, how, after), ended ? Departure::kEnded : how};
 }
+
+int Node::stopped_pid(int index) const { return detail::stopped_pid(at(index).process); }
 
 Absence Node::own_absence(Departure how) const {
     return {last_done(), departure_error(rank_at(own_index_), at(own_index_).name, how, last_done()), how};

@@ -49,16 +49,24 @@ P2p::P2p(P2pSetup setup)
 P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
 
 std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
+    const std::uint32_t done = std::exchange(at_once_, 0);
     auto work = std::make_shared<P2pWork>(std::move(batch), shared_from_this());
+    for (std::size_t i = 0; done >> i != 0; ++i) {
+        if ((done >> i & 1U) != 0) (void)work->finish(i);  // not the last one
+    }
     const std::lock_guard lock(mutex_);
     submitted_.push_back(work);
-    submitted_any_ = true;
+    submitted_any_.store(true, std::memory_order_seq_cst);
     return work;
 }
 
-/// Also after the lock was given up: somebody may have submitted meanwhile, and left it to us.
+/// Also after the lock was given up: somebody may have submitted meanwhile, and left it to us. Who submits says so and
+/// then looks at the lock; who gives it up looks behind that whether somebody has: with a fence between the two steps
+/// of each, for unlocking is a plain store, at least one sees the other.
 void P2p::start() {
-    while (submitted_any_.load(std::memory_order_seq_cst)) {
+    for (;;) {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        if (!submitted_any_.load(std::memory_order_seq_cst)) return;
         Running running(running_, std::try_to_lock);
         if (!running) return interrupt();  // whoever is at it may sleep
         (void)move(running);
@@ -130,7 +138,7 @@ void P2p::take_submitted() {
     if (failure) return fail(*failure, nullptr, false);
     for (const auto& work : taken) {
         for (std::size_t i = 0; i < work->batch.transfers.size(); ++i) {
-            peer(work->batch.transfers[i].peer).post({work, i});
+            if (!work->is_done(i)) peer(work->batch.transfers[i].peer).post({work, i});
         }
     }
 }
@@ -144,6 +152,7 @@ bool P2p::owes_word() const {
 }
 
 void P2p::ring(const LocalPeer& neighbour) const {
+    fence_before_wake(setup_.node.waiter().waker_fence());
     auto& asleep = neighbour.page->asleep;
     if (asleep.load(std::memory_order_seq_cst) == 0 || asleep.exchange(0, std::memory_order_seq_cst) == 0) return;
     bell_.ring(std::string_view(neighbour.page->bell.data(), neighbour.page->bell.size()));

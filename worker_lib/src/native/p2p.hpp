@@ -5,6 +5,9 @@
 // Whoever holds `running_` makes progress for all of them: the thread that submits, for as long as something moves; a
 // thread that waits, which spins and then sleeps; and the thread "ddp-p2p" while nobody waits. It sleeps without the
 // lock, so that a waiter never has to wait for it.
+//
+// Small messages of neighbours need none of that, nor a Work: they go and come in open() and finish()
+// (p2p_at_once.cpp).
 
 #include <atomic>
 #include <cstdint>
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include "worker_lib/src/forks.hpp"
+#include "worker_lib/src/light_mutex.hpp"
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/native/node.hpp"
 #include "worker_lib/src/native/p2p_bell.hpp"
@@ -50,6 +54,14 @@ public:
 
     [[nodiscard]] const Participant& self() const { return self_; }
 
+    static constexpr std::size_t kMostAtOnce = 8;  ///< transfers of a batch that open() takes
+    /// Before submit(), under the caller's lock of numbers: sends what can go at once. False: nothing has happened.
+    /// Else finish() has to follow, and nobody moves anything until then.
+    [[nodiscard]] bool open(const TransferBatch& batch) noexcept;
+    /// Receives what comes within a moment. True: the whole batch is done; else submit() has to follow.
+    [[nodiscard]] bool finish(const TransferBatch& batch) noexcept;
+    /// Whether a peer has got something of what has to be submitted.
+    [[nodiscard]] bool has_sent() const { return at_once_ != 0; }
     /// Queues it; its start() moves it. The number of the batch must be new.
     [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch);
     /// Starts what has been submitted, and moves for a moment what can be moved. The caller must hold no lock: works
@@ -92,9 +104,11 @@ private:
         ddprun::TimePoint asked;
     };
 
-    using Running = std::unique_lock<std::mutex>;
+    using Running = std::unique_lock<LightMutex>;
 
     // Who holds `running_`:
+    [[nodiscard]] LocalPeer* neighbour(int rank);
+    [[nodiscard]] bool glance(LocalPeer& from, const Transfer& transfer) noexcept;
     [[nodiscard]] bool pass();
     void collect_finished();
     void take_submitted();
@@ -141,19 +155,27 @@ private:
     PostPage& page_;
     const int pauses_;
 
-    std::mutex running_;  ///< taken before mutex_
+    LightMutex running_;  ///< taken before mutex_
     P2pOwner owner_;
     std::map<int, std::unique_ptr<P2pPeer>> by_rank_;
     std::vector<P2pPeer*> peers_;
     std::vector<LocalPeer> neighbours_;
+    std::vector<int> neighbour_of_;  ///< by rank: its place among the neighbours, or -1; empty with none
     std::vector<RemotePeer> remotes_;
     ddprun::TimePoint looked_ = ddprun::Clock::now();  ///< after the others, the last time
-    bool look_at_network_ = true;  ///< in the next pass: each look is a system call
-    std::vector<std::byte> loop_;  ///< the lane to ourselves
+    bool look_at_network_ = true;                      ///< in the next pass: each look is a system call
+    std::vector<std::byte> loop_;                      ///< the lane to ourselves
     std::map<std::uint64_t, std::shared_ptr<P2pWork>> in_flight_;
     std::vector<Done> done_;
     std::optional<Error> failure_;
     bool goodbye_said_ = false;
+
+    // From open() to submit() or finish(), whose callers are one at a time:
+    Running opening_;
+    std::uint32_t at_once_ = 0;  ///< a bit for each transfer that is done; outside of that none
+    unsigned vain_ = 0;          ///< glances, one after another
+
+    bool overlooked_ = false;  ///< peers may not see that we sleep
 
     std::atomic<bool> helped_{false};
     std::atomic<bool> stopping_{false};

@@ -17,6 +17,8 @@ public:
     virtual ~Outlet() = default;
     /// Takes as much of `head`, then of `body`, as there is room for now; how many bytes that was.
     [[nodiscard]] virtual std::size_t push(std::span<const std::byte> head, std::span<const std::byte> body) = 0;
+    /// Whether push() would take so many bytes now. False also where that is not known.
+    [[nodiscard]] virtual bool has_room(std::size_t /*bytes*/) { return false; }
 };
 
 class Inlet {
@@ -24,6 +26,10 @@ public:
     virtual ~Inlet() = default;
     /// Fills as much of `bytes` as has come; how many that was.
     [[nodiscard]] virtual std::size_t pull(std::span<std::byte> bytes) = 0;
+    /// The first of what has come, left where it is, fills `bytes`; how much has come. 0: less, or that is not known.
+    [[nodiscard]] virtual std::size_t look(std::span<std::byte> /*bytes*/) { return 0; }
+    /// Takes `skipped` bytes and those that fill `bytes`. They have come: look() has said so.
+    virtual void take(std::size_t /*skipped*/, std::span<std::byte> /*bytes*/) {}
     /// Whether the sender was out of room and has some now: it may sleep, and must be told. True once.
     [[nodiscard]] virtual bool has_made_room() { return false; }
 };

@@ -40,7 +40,7 @@ std::unique_ptr<P2pPeer> P2p::connect_self() {
     const LaneMemory lane{control, reinterpret_cast<std::byte*>(control + 1), kLoopBytes};
     const PeerMemory memory{.kind = PeerMemory::Kind::kOwn, .heap = nullptr, .heap_bytes = 0};
     return std::make_unique<P2pPeer>(owner_, setup_.rank, memory, std::make_unique<LaneOutlet>(lane),
-                                     std::make_unique<LaneInlet>(lane));
+                                     std::make_unique<LaneInlet>(lane, WakerFence::kSleeper));  // both ends are ours
 }
 
 std::unique_ptr<P2pPeer> P2p::connect_neighbour(int rank, int index) {
@@ -51,13 +51,16 @@ std::unique_ptr<P2pPeer> P2p::connect_neighbour(int rank, int index) {
     const auto lane = [&](const Segment& from, int to) {
         return lane_at(from.post_area(), kPostBytes, node.size(), to);
     };
-    auto made = std::make_unique<P2pPeer>(owner_, rank, memory, std::make_unique<LaneOutlet>(lane(own, index)),
-                                          std::make_unique<LaneInlet>(lane(theirs, node.own_index())));
+    auto made = std::make_unique<P2pPeer>(
+        owner_, rank, memory, std::make_unique<LaneOutlet>(lane(own, index)),
+        std::make_unique<LaneInlet>(lane(theirs, node.own_index()), node.waiter().waker_fence()));
+    neighbour_of_.resize(setup_.members.size(), -1);
     LocalPeer& neighbour = neighbours_.emplace_back();
     neighbour.peer = made.get();
     neighbour.index = index;
     neighbour.page = &theirs.post_page();
     neighbour.since = ddprun::Clock::now();
+    neighbour_of_[static_cast<std::size_t>(rank)] = static_cast<int>(neighbours_.size()) - 1;
     return made;
 }
 

@@ -48,7 +48,7 @@ bool P2pPeer::pull() {
 
 /// Its fixed part has come: where does the payload go?
 void P2pPeer::begin_frame() {
-    if (frame_.magic != Frame::kMagic) refuse("what is no message of this version");
+    if (frame_.magic != Frame::kMagic || frame_.dtype > DType::f64) refuse("what is no message of this version");
     payload_ = {};
     if (frame_.kind == FrameKind::kData) {
         receiver_ = take(accepted_, frame_.id);
@@ -72,7 +72,7 @@ void P2pPeer::end_frame() {
         case FrameKind::kMessage: end_message(); break;
         case FrameKind::kOffer:
             if (auto posted = take_posted(frame_.tag)) return meet_offer(frame_, std::move(*posted));
-            arrived_.push_back({frame_, {}});
+            arrived_.push_back({.frame = frame_, .payload = {}});
             break;
         case FrameKind::kAccept: accepted_by_peer(frame_); break;
         case FrameKind::kTaken: finish(take(offered_, frame_.id)); break;
@@ -109,7 +109,7 @@ void P2pPeer::end_message() {
         owe(window_cost(unclaimed_.size()));
         return finish(std::move(*posted));
     }
-    arrived_.push_back({frame_, std::exchange(unclaimed_, {})});
+    arrived_.push_back({.frame = frame_, .payload = std::exchange(unclaimed_, {})});
 }
 
 void P2pPeer::accepted_by_peer(const Frame& frame) {

@@ -52,15 +52,20 @@ std::size_t LaneOutlet::push(std::span<const std::byte> head, std::span<const st
         store(written_ + of_head, body.subspan(body_begin, some - of_head));
         taken += some;
         written_ += some;
-        memory_.control->written.store(written_, std::memory_order_seq_cst);
+        memory_.control->written.store(written_, std::memory_order_release);
     }
     return taken;
+}
+
+bool LaneOutlet::has_room(std::size_t bytes) {
+    if (memory_.capacity - (written_ - read_) < bytes) read_ = memory_.control->read.load(std::memory_order_acquire);
+    return memory_.capacity - (written_ - read_) >= bytes;
 }
 
 std::size_t LaneInlet::pull(std::span<std::byte> bytes) {
     std::size_t got = 0;
     while (got < bytes.size()) {
-        if (written_ == read_) written_ = memory_.control->written.load(std::memory_order_seq_cst);
+        if (written_ == read_) written_ = memory_.control->written.load(std::memory_order_acquire);
         const auto there = static_cast<std::size_t>(written_ - read_);
         const auto begin = static_cast<std::size_t>(read_) & (memory_.capacity - 1);
         const std::size_t some = std::min({there, bytes.size() - got, memory_.capacity - begin, kPieceBytes});
@@ -68,15 +73,38 @@ std::size_t LaneInlet::pull(std::span<std::byte> bytes) {
         std::memcpy(bytes.data() + got, memory_.bytes + begin, some);
         got += some;
         read_ += some;
-        memory_.control->read.store(read_, std::memory_order_seq_cst);
+        memory_.control->read.store(read_, std::memory_order_release);
     }
     pulled_ = pulled_ || got > 0;
     return got;
 }
 
+void LaneInlet::load(std::uint64_t position, std::span<std::byte> bytes) const {
+    const auto begin = static_cast<std::size_t>(position) & (memory_.capacity - 1);
+    const std::size_t first = std::min(bytes.size(), memory_.capacity - begin);
+    if (first > 0) std::memcpy(bytes.data(), memory_.bytes + begin, first);
+    if (first < bytes.size()) std::memcpy(bytes.data() + first, memory_.bytes, bytes.size() - first);
+}
+
+std::size_t LaneInlet::look(std::span<std::byte> bytes) {
+    written_ = memory_.control->written.load(std::memory_order_acquire);
+    const auto there = static_cast<std::size_t>(written_ - read_);
+    if (there < bytes.size()) return 0;
+    load(read_, bytes);
+    return there;
+}
+
+void LaneInlet::take(std::size_t skipped, std::span<std::byte> bytes) {
+    load(read_ + skipped, bytes);
+    read_ += skipped + bytes.size();
+    memory_.control->read.store(read_, std::memory_order_release);
+    pulled_ = true;
+}
+
 bool LaneInlet::has_made_room() {
     if (!pulled_) return false;
     pulled_ = false;
+    fence_before_wake(fence_);
     return memory_.control->starved.load(std::memory_order_seq_cst) != 0 &&
            memory_.control->starved.exchange(0, std::memory_order_seq_cst) != 0;
 }

@@ -1,6 +1,10 @@
 #pragma once
 // Lane: a one-way stream of bytes from one rank to a neighbour, a ring in the sender's segment. Each end has one user
 // at a time; neither ever waits. PostPage: what a rank says to all neighbours about its sends and receives.
+//
+// What is written is published by a release of `written`, what is taken by one of `read`; neither end waits until that
+// has reached the other. Whether the other one sleeps is looked at behind fence_before_wake(), see waiter.hpp and
+// P2p::settle().
 
 #include <array>
 #include <atomic>
@@ -11,6 +15,7 @@
 #include "worker_lib/src/native/control.hpp"
 #include "worker_lib/src/native/p2p_bell.hpp"
 #include "worker_lib/src/native/p2p_channel.hpp"
+#include "worker_lib/src/native/waiter.hpp"
 
 namespace ddp::detail {
 
@@ -46,6 +51,7 @@ class LaneOutlet final : public Outlet {
 public:
     explicit LaneOutlet(LaneMemory memory) : memory_(memory) {}
     [[nodiscard]] std::size_t push(std::span<const std::byte> head, std::span<const std::byte> body) override;
+    [[nodiscard]] bool has_room(std::size_t bytes) override;
 
 private:
     [[nodiscard]] std::size_t room(std::size_t wanted);
@@ -58,12 +64,17 @@ private:
 
 class LaneInlet final : public Inlet {
 public:
-    explicit LaneInlet(LaneMemory memory) : memory_(memory) {}
+    LaneInlet(LaneMemory memory, WakerFence fence) : memory_(memory), fence_(fence) {}
     [[nodiscard]] std::size_t pull(std::span<std::byte> bytes) override;
+    [[nodiscard]] std::size_t look(std::span<std::byte> bytes) override;
+    void take(std::size_t skipped, std::span<std::byte> bytes) override;
     [[nodiscard]] bool has_made_room() override;
 
 private:
+    void load(std::uint64_t position, std::span<std::byte> bytes) const;
+
     const LaneMemory memory_;
+    const WakerFence fence_;     ///< of has_made_room()
     std::uint64_t written_ = 0;  ///< as last seen
     std::uint64_t read_ = 0;
     bool pulled_ = false;

@@ -61,6 +61,15 @@ public:
 
     /// Queues a send or receive. Throws Error{Mismatch} naming both sides.
     void post(Pending pending);
+    /// Sends a small message, if it can go as a whole now and nothing is before it. Never fails; then the rules of
+    /// post() say what to do.
+    [[nodiscard]] bool send_at_once(const TransferBatch& batch, const Transfer& transfer) noexcept;
+    enum class Look : std::uint8_t { kNothing, kTaken, kOther };
+    /// Receives a message, if it is the next thing to come and is here. Nothing may be posted. kOther: there is
+    /// something else to do first, or what has come does not fit.
+    [[nodiscard]] Look receive_at_once(const Transfer& transfer) noexcept;
+    /// Whether what was received has made room for a peer that waits for that.
+    [[nodiscard]] bool has_made_room() { return inlet_->has_made_room(); }
     struct Progress {
         bool moved = false;
         bool peer_concerned = false;  ///< it has something to look at
@@ -76,6 +85,11 @@ public:
     void say_goodbye(const FailureNote& why, bool failed);
     /// Its reason, if it has said that it leaves.
     [[nodiscard]] const std::optional<Error>& departure() const { return departure_; }
+    /// What has come of the peer and nobody asks for, while a receive waits for another message of it, is written on
+    /// the board when that has lasted; for who asks why.
+    void note_unasked(ddprun::TimePoint now);
+    /// The same in words, for errors: the first few that fit nothing that is waited for. Empty: nothing.
+    [[nodiscard]] std::string unasked() const;
     /// Lets go of all buffers.
     void clear();
 
@@ -90,6 +104,8 @@ private:
     struct Arrival {
         Frame frame;
         std::vector<std::byte> payload;
+        std::optional<ddprun::TimePoint> to_note = {};  ///< then it is written on the board, unless it is asked for
+        BoardTicket ticket = {};
     };
     /// A message that we write or read in the peer's memory; when done the peer gets `frame`.
     struct Copy {

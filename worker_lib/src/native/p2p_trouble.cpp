@@ -51,6 +51,7 @@ void P2p::look_around() {
         if (std::exchange(neighbour.listening, count) != count) neighbour.since = now;
     }
     ask_remotes(now);
+    for (P2pPeer* one : peers_) one->note_unasked(now);
     if (const auto poison = setup_.node.failure()) return fail(*poison, nullptr, false);
     look_for_absent();
     if (!failure_) look_at_deadlines();
@@ -169,7 +170,12 @@ void P2p::look_at_deadlines() {
         const auto& culprits = silent.empty() ? absent : silent;
         std::vector<std::string> names;
         for (const int rank : culprits) names.push_back(name_of(rank));
-        const std::string hint = silent.empty() ? "; it may wait for something else itself, or the tags differ" : "";
+        std::string hint = silent.empty() ? "; it may wait for something else itself, or the tags differ" : "";
+        for (const int rank : absent) {
+            const std::string unasked = peer(rank).unasked();
+            if (unasked.empty()) continue;
+            hint += fmt::format("; {} has sent what nobody asks for: {}", name_of(rank), unasked);
+        }
         const auto about = work;
         return fail(Error(ErrorCode::Timeout,
                           fmt::format("group '{}': {} waited until its deadline for {} in {}{}", setup_.group,
@@ -194,7 +200,7 @@ void P2p::fail(const Error& failure, const P2pWork* about, bool tell) {
         const Error own = work.get() == about
                               ? failure
                               : cannot_finish(setup_.group, setup_.node.self(), unfinished_text(*work), failure);
-        work->give_up(failure.code() == ErrorCode::Timeout);
+        work->give_up(failure.code());
         done_.push_back({work, std::make_exception_ptr(own)});
     }
     in_flight_.clear();

@@ -23,6 +23,8 @@ constexpr unsigned kMovesBetweenLooks = 32;
 /// A look at a neighbour is a load; one at a connection is a system call.
 constexpr unsigned kTurnsBetweenSockets = 8;
 constexpr int kNapMs = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap).count());
+/// Where a peer may have overlooked that we sleep.
+constexpr int kUnseenNapMs = 1;
 /// So often the thread looks whether somebody waits, and after so many looks it sleeps longer.
 constexpr int kTickMs = 1;
 constexpr int kTicksBeforeNap = 50;
@@ -80,7 +82,7 @@ void P2p::help(const P2pWork& work) {
             running.lock();
             continue;
         }
-        if (!settle() && done_.empty() && !failure_) (void)sleep(kNapMs, true);
+        if (!settle() && done_.empty() && !failure_) (void)sleep(overlooked_ ? kUnseenNapMs : kNapMs, true);
         page_.asleep.store(0, std::memory_order_relaxed);
         bell_.silence();
         look_around();
@@ -106,6 +108,7 @@ void P2p::run() {
                 long_nap_ = false;
             } else {  // From now on who hands over rings. One may have done so just before: hence a last look.
                 patience = long_nap_.exchange(true) ? kNapMs : 0;
+                std::atomic_thread_fence(std::memory_order_seq_cst);  // see hand_over()
             }
             continue;
         }
@@ -120,7 +123,8 @@ void P2p::run() {
         idle = busy() ? 0 : idle + 1;
         patience = kTickMs;
         if (idle > kTicksBeforeNap) patience = kForEver;
-        if (busy() && !attended) patience = more ? 0 : kNapMs;
+        const int nap = overlooked_ ? kUnseenNapMs : kNapMs;
+        if (busy() && !attended) patience = more ? 0 : nap;
         long_nap_ = patience == kForEver || patience == kNapMs;
         leave(running);
         start();
@@ -134,9 +138,19 @@ bool P2p::sleep(int patience_ms, bool with_network) const {
 }
 
 /// Before we sleep: from now on peers ring when there is something for us. True: there is already.
+///
+/// A peer changes a lane (`written`, or `read` for who is starved) and then looks at our `asleep` (or `starved`); we
+/// say that we sleep, and then look at the lanes. With a fence between the two steps of each one of the two sees the
+/// other. Where the kernel can it is we who have the peer's carried out, between two looks: what the peer did before
+/// that fence the second one sees, and behind it the peer sees what we have said, `starved` included, which the first
+/// look says.
 bool P2p::settle() {
     if (!busy()) return false;
     page_.asleep.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (guarded_pass()) return true;
+    if (setup_.node.waiter().waker_fence() == WakerFence::kItself) return false;
+    overlooked_ = !setup_.node.waiter().fence_wakers();
     return guarded_pass();
 }
 
@@ -161,6 +175,7 @@ void P2p::hand_over(Running& running) {
     need_thread();
     const auto done = std::exchange(done_, {});
     running.unlock();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (long_nap_.load(std::memory_order_seq_cst) || stopping_) interrupt();
     for (const Done& one : done) one.work->complete(one.error);
 }

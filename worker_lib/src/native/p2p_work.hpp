@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/error.hpp"
 #include "worker_lib/src/transfer.hpp"
 #include "worker_lib/src/work_state.hpp"
 
@@ -40,9 +41,11 @@ public:
     /// Nobody can help any more: whoever has seen it end completes it.
     [[nodiscard]] bool has_ended() const { return ended_; }
 
-    /// What is not done never will be.
-    void give_up(bool timed_out) {
+    /// What is not done never will be, for the group has failed of `why`. By its deadline it fails only if that has
+    /// passed: what was posted for much later has kept nobody waiting.
+    void give_up(ErrorCode why) {
         ended_ = true;
+        const bool timed_out = why == ErrorCode::Timeout && ddprun::Clock::now() >= batch.deadline;
         for (std::size_t i = 0; i < batch.tickets.size(); ++i) {
             if (!done_[i]) batch.tickets[i].ended(false, timed_out);
         }

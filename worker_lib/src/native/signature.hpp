@@ -45,8 +45,9 @@ static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Identity) == 32 
 [[nodiscard]] std::string describe(const Signature& signature);
 
 /// Error{Mismatch} for two ranks whose identities differ: "group 'world': the ranks called all_reduce with different
-/// counts: rank 0 (host a, pid 7): #2 all_reduce sum f32[10], rank 3 (host b, pid 9): #2 all_reduce sum f32[11]".
-[[nodiscard]] Error mismatch(std::string_view group, std::string_view own_name, const Signature& own,
+/// counts: rank 0 (host a, pid 7): #2 all_reduce sum f32[10], rank 3 (host b, pid 9): #2 all_reduce sum f32[11]". Of
+/// lists of counts, of which ranks compare sum and hash only, how they differ if that can be found out.
+[[nodiscard]] Error mismatch(std::string_view group, std::string_view own_name, const Operation& own,
                              std::string_view their_name, const Signature& theirs);
 
 }  // namespace ddp::detail

@@ -23,6 +23,15 @@ namespace ddp::detail {
 /// Who carries out a waker's fence.
 enum class WakerFence : std::uint8_t { kItself, kSleeper };
 
+/// Between a change for which a peer may wait, and the look at whether it sleeps.
+inline void fence_before_wake(WakerFence by) {
+    if (by == WakerFence::kSleeper) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+}
+
 class Waiter {
 public:
     /// The longest sleep: so often a waiter looks after deadlines and the dead.
@@ -79,13 +88,10 @@ public:
     }
 
     /// Between a change for which peers may wait, and wake().
-    void fence() const {
-        if (fence_ == WakerFence::kSleeper) {
-            std::atomic_signal_fence(std::memory_order_seq_cst);
-        } else {
-            std::atomic_thread_fence(std::memory_order_seq_cst);
-        }
-    }
+    void fence() const { fence_before_wake(fence_); }
+    [[nodiscard]] WakerFence waker_fence() const { return fence_; }
+    /// A fence in all threads that may wake us, for who sleeps elsewhere than here. False: they are not fenced.
+    [[nodiscard]] bool fence_wakers() const { return fence_ == WakerFence::kSleeper && fence_everywhere(); }
     /// Call after the change for which `peer` may wait, and fence().
     static void wake(Control& peer) {
         if (peer.asleep.load(std::memory_order_seq_cst) != 0) wake_sleeper(peer);

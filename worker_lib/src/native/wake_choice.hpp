@@ -24,6 +24,9 @@ public:
         return true;
     }
 
+    /// Whether the last ones were left lying, so that the next ones are taken for such, too.
+    [[nodiscard]] bool eager() const { return eager_ > 0; }
+
     enum class Look { kGoOn, kWake, kStop };
     /// Every kPatience. `first`: the number of the operation that is first in the queue and waits to be taken, or 0.
     /// kStop: none has come for so long that looking is of no use before the next one.

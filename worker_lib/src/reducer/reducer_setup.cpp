@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "worker_lib/src/fnv.hpp"
@@ -74,7 +75,11 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
 GradientReducer::Impl::~Impl() {
     {
         const std::lock_guard lock(mutex_);
-        if (in_backward()) group_->abort("its GradientReducer was destroyed in the middle of a backward");
+        if (in_backward()) {
+            group_->abort(std::uncaught_exceptions() > 0
+                              ? "an exception ended its backward, and its own output says which"
+                              : "its GradientReducer was destroyed in the middle of a backward");
+        }
     }
     finisher_.reset();  // it may have waited for a bucket that peers never complete, and uses memory of the group's
     if (options_.hook) options_.hook->release();

@@ -1,0 +1,71 @@
+// A rank that gives up: when it has said so, whom it tells, and that nobody believes what he read of it.
+
+#include <atomic>
+#include <future>
+#include <string>
+#include <thread>
+
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/node_ranks.hpp"
+
+using namespace ddp;
+using namespace ddp::testing;
+using detail::Operation;
+
+TEST_CASE("a rank has said that it gives up when its work fails, also while another of its threads is about to say so",
+          "[native][unit]") {
+    int silent = 0;
+    for (int round = 0; round < 200; ++round) {
+        Ranks ranks(6);
+        std::atomic<bool> begun{false};
+        auto other = std::async(std::launch::async, [&] {
+            begun = true;
+            ranks[5].poison(kEnough);
+        });
+        while (!begun) std::this_thread::yield();
+        ranks[5].poison(kEnough);
+        if (ranks.control(5).poisoned_by.load() == 0) ++silent;
+        other.get();
+    }
+    CHECK(silent == 0);
+}
+
+TEST_CASE("who heard of a failure passes it on, for who found it may have died before it had told all",
+          "[native][unit]") {
+    Ranks ranks(3);
+    ranks[2].stop(kEnough);                 // has noted it, and told
+    ranks.control(1).poisoned_by.store(3);  // one other, when it died
+    ranks[1].pass_on();
+    CHECK(failure_of([&] { ranks[0].check_poison(operation(1)); }).what() ==
+          std::string(failure_of([&] { ranks[1].check_poison(operation(1)); }).what()));
+    CHECK(ranks.control(0).poisoned_by.load() == 3);
+}
+
+TEST_CASE("who is alone on its node ends well what all others have done, whatever they do then", "[native][unit]") {
+    Ranks ranks(1);
+    const Operation one = operation(1);
+    ranks.open(one);
+    ranks[0].join(one);
+    ranks[0].relay(kEnough);
+    CHECK(failure_of([&] { ranks[0].barrier(one); }).what() == std::string(kNone.what()));
+}
+
+TEST_CASE("nobody goes through a barrier with what he has read of a rank that had given up", "[native][unit]") {
+    const bool leaves = GENERATE(true, false);
+    Ranks ranks(2);
+    const Operation one = operation(1);
+    ranks.open(one);
+    ranks[0].join(one);
+    ranks[1].join(one);
+    ranks[0].arrive();
+    CHECK_FALSE(ranks[1].any_gives_up());
+    if (leaves) {
+        ranks[0].stop(kEnough);
+        ranks[0].leave(detail::Departure::kLeft);
+    } else {
+        ranks[0].poison(kEnough);
+    }
+    CHECK(ranks[1].any_gives_up());
+    CHECK(failure_of([&] { ranks[1].barrier(one); }).code() == (leaves ? ErrorCode::PeerLost : ErrorCode::Aborted));
+    CHECK_FALSE(ranks[0].try_barrier());  // and so nobody else does
+}

@@ -1,0 +1,287 @@
+// Which transfers P2p lets go at once, and which it keeps behind others: two ranks of a node in one thread, so that
+// what is under way is known.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "worker_lib/src/native/p2p.hpp"
+
+using namespace ddp;
+using namespace ddp::detail;
+
+namespace {
+
+using Values = std::vector<std::int64_t>;
+using Segments = std::vector<std::shared_ptr<Segment>>;
+
+std::vector<LocalRank> ranks_of(const Segments& segments) {
+    std::vector<LocalRank> ranks(segments.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        ranks[i].rank = static_cast<int>(i);
+        ranks[i].segment = segments[i];
+    }
+    return ranks;
+}
+
+/// A rank, its only neighbour being the other of two.
+struct Rank {
+    Rank(int rank, const Segments& segments)
+        : other(1 - rank),
+          topology(make_topology(members, rank)),
+          node("world", ranks_of(segments), rank, true),
+          arena(segments[static_cast<std::size_t>(rank)]),
+          p2p(std::make_shared<P2p>(P2pSetup{.group = "world",
+                                             .rank = rank,
+                                             .topology = topology,
+                                             .members = members,
+                                             .node = node,
+                                             .arena = arena,
+                                             .hello = {},
+                                             .listener = {},
+                                             .on_failure = [](const Error&) {}})) {}
+    ~Rank() { p2p->stop(Error(ErrorCode::Aborted, "the test is over"), false); }
+    Rank(const Rank&) = delete;
+    Rank& operator=(const Rank&) = delete;
+
+    [[nodiscard]] Transfer send(Values& values, int tag = 0) const {
+        return {true, buffer(std::span(values)), other, tag};
+    }
+    [[nodiscard]] Transfer recv(Values& values, int tag = 0) const {
+        return {false, buffer(std::span(values)), other, tag};
+    }
+    /// As GroupImpl, up to what is at hand: null when all of it has gone and come at once.
+    std::shared_ptr<WorkState> transfer(std::vector<Transfer> transfers) {
+        TransferBatch batch;
+        batch.seq = ++last_seq;
+        batch.transfers = std::move(transfers);
+        batch.deadline = ddprun::Clock::now() + std::chrono::minutes(1);
+        opened = p2p->open(batch);
+        if (opened && p2p->finish(batch)) return nullptr;
+        return p2p->submit(std::move(batch));
+    }
+
+    const int other;
+    const std::vector<Member> members{2};
+    const Topology topology;
+    Node node;
+    HeapArena arena;
+    std::uint64_t last_seq = 0;
+    bool opened = false;  ///< the last one
+    std::shared_ptr<P2p> p2p;
+};
+
+struct Pair {
+    explicit Pair(bool connected = true) {
+        if (!connected) return;
+        Values& values = kept.emplace_back(1);
+        const auto sent = a.transfer({a.send(values)});
+        const auto received = b.transfer({b.recv(values)});
+        CHECK_FALSE((a.opened || b.opened));
+        REQUIRE(ends({sent, received}));
+    }
+    /// Both go on until these have ended, well or not.
+    bool ends(const std::vector<std::shared_ptr<WorkState>>& works) const {
+        const auto enough = ddprun::Clock::now() + std::chrono::seconds(20);
+        for (const auto& work : works) {
+            while (!work->done()) {
+                if (ddprun::Clock::now() > enough) return false;
+                for (const Rank* one : {&a, &b}) {
+                    one->p2p->start();
+                    one->p2p->hurry();
+                }
+                std::this_thread::yield();
+            }
+        }
+        return true;
+    }
+
+    /// What is sent or received has to stay as long as the ranks.
+    Values& values(Values of) { return kept.emplace_back(std::move(of)); }
+
+    std::deque<Values> kept;
+    Segments segments{Segment::create(), Segment::create()};
+    Rank a{0, segments};
+    Rank b{1, segments};
+};
+
+std::optional<Error> error_of(WorkState& work) {
+    try {
+        (void)work.wait_until(ddprun::Clock::now());
+    } catch (const Error& error) {
+        return error;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("neighbours' small messages go and come at once, few and small ones in one batch, too", "[p2p][unit]") {
+    Pair pair;
+    Values& value = pair.values({1});
+    Values& got = pair.values({-1});
+    CHECK(pair.a.transfer({pair.a.send(value)}) == nullptr);
+    CHECK(pair.b.transfer({pair.b.recv(got), pair.b.send(value)}) == nullptr);
+    CHECK(pair.a.transfer({pair.a.recv(value)}) == nullptr);
+    CHECK(got == Values{1});
+    Values& largest = pair.values(Values(ProcessGroup::kEagerBytes / sizeof(std::int64_t)));
+    CHECK(pair.a.transfer({pair.a.send(largest)}) == nullptr);
+    Values& too_large = pair.values(Values(257));
+    CHECK(pair.a.transfer({pair.a.send(too_large)}) == nullptr);
+    CHECK(pair.a.transfer(std::vector(8, pair.a.send(value))) == nullptr);
+    (void)pair.a.transfer(std::vector(9, pair.a.send(value)));
+    CHECK_FALSE(pair.a.opened);
+}
+
+TEST_CASE("what went and came at once is not confused with what goes the usual way after it", "[p2p][unit]") {
+    Pair pair;
+    Values& value = pair.values({1});
+    Values& larger = pair.values(Values(257, 2));
+    REQUIRE(pair.a.transfer({pair.a.send(value)}) == nullptr);
+    const auto both = pair.a.transfer({pair.a.send(larger), pair.a.send(larger)});
+    CHECK_FALSE(pair.a.opened);
+    Values& got = pair.values({-1});
+    REQUIRE(pair.b.transfer({pair.b.recv(got)}) == nullptr);
+    CHECK(got == value);
+    Values& first = pair.values(Values(257));
+    Values& second = pair.values(Values(257));
+    const auto received = pair.b.transfer({pair.b.recv(first), pair.b.recv(second)});
+    CHECK_FALSE(pair.b.opened);
+    REQUIRE(pair.ends({both, received}));
+    CHECK((first == larger && second == larger));
+}
+
+TEST_CASE("what has come of a batch at once is not received again", "[p2p][unit]") {
+    Pair pair;
+    Values& value = pair.values({1});
+    REQUIRE(pair.a.transfer({pair.a.send(value)}) == nullptr);
+    Values& first = pair.values({-1});
+    Values& second = pair.values({-1});
+    const auto received = pair.b.transfer({pair.b.recv(first), pair.b.recv(second)});
+    REQUIRE(received != nullptr);
+    CHECK(first == Values{1});
+    value = {2};
+    REQUIRE(pair.a.transfer({pair.a.send(value)}) == nullptr);
+    REQUIRE(pair.ends({received}));
+    CHECK((first == Values{1} && second == Values{2}));
+}
+
+TEST_CASE("nothing goes at once to who has not been talked to, nor comes from there", "[p2p][unit]") {
+    Pair pair(false);
+    Values& value = pair.values({1});
+    const auto received = pair.b.transfer({pair.b.recv(value)});
+    CHECK_FALSE(pair.b.opened);
+    const auto to_itself = pair.b.transfer({{true, buffer(std::span(value)), 1, 0}});
+    CHECK_FALSE(pair.b.opened);
+}
+
+TEST_CASE("what is queued and not started goes before what could go at once", "[p2p][unit]") {
+    Pair pair;
+    Values& first = pair.values(Values(2048 + 1, 1));  // is offered
+    Values& second = pair.values({2});
+    const auto offered = pair.a.transfer({pair.a.send(first)});
+    const auto behind = pair.a.transfer({pair.a.send(second)});
+    CHECK_FALSE(pair.a.opened);
+    Values& got = pair.values(Values(first.size()));
+    Values& then = pair.values({-1});
+    const auto received = pair.b.transfer({pair.b.recv(got)});
+    const auto next = pair.b.transfer({pair.b.recv(then)});
+    REQUIRE(pair.ends({offered, behind, received, next}));
+    CHECK(got == first);
+    CHECK(then == second);
+}
+
+TEST_CASE("while a receive is under way others go the usual way, sends do not", "[p2p][unit]") {
+    Pair pair;
+    Values& before = pair.values({-1});
+    const auto waiting = pair.b.transfer({pair.b.recv(before, 3)});
+    pair.b.p2p->start();
+    Values& value = pair.values({1});
+    CHECK(pair.a.transfer({pair.a.send(value, 1)}) == nullptr);
+    CHECK(pair.a.transfer({pair.a.send(value, 1)}) == nullptr);
+    Values& got = pair.values({-1});
+    const auto received = pair.b.transfer({pair.b.recv(got, 1)});
+    CHECK_FALSE(pair.b.opened);
+    REQUIRE(pair.ends({received}));
+    REQUIRE(pair.ends({pair.b.transfer({pair.b.recv(got, 1)})}));
+    // b has a thread by now. Where that is at it the send takes the usual way, too, and what comes is put aside.
+    for (int round = 0; round < 20; ++round) {
+        Values& back = pair.values({2});
+        REQUIRE(pair.a.transfer({pair.a.send(value, 1)}) == nullptr);
+        const auto both = pair.b.transfer({pair.b.send(back), pair.b.recv(got, 1)});
+        REQUIRE(both != nullptr);
+        REQUIRE(pair.ends({both}));
+    }
+    CHECK_FALSE(waiting->done());
+    CHECK(pair.a.transfer({pair.a.send(value, 3)}) == nullptr);
+    CHECK(pair.ends({waiting}));
+    CHECK(before == Values{1});
+}
+
+TEST_CASE("of a batch no send overtakes one for which there is no room", "[p2p][unit]") {
+    Pair pair;
+    Values& first = pair.values(Values(256, 1));
+    Values& second = pair.values({2});
+    const std::size_t filling = (ProcessGroup::kEagerWindow - window_cost(8)) / window_cost(2048);
+    for (std::size_t i = 0; i < filling; ++i) REQUIRE(pair.a.transfer({pair.a.send(first, 1)}) == nullptr);
+    const auto sent = pair.a.transfer({pair.a.send(first), pair.a.send(second)});
+    CHECK_FALSE(pair.a.opened);  // the second one would fit into the window
+    Values& got = pair.values(Values(256));
+    Values& then = pair.values({-1});
+    const auto received = pair.b.transfer({pair.b.recv(got)});
+    const auto next = pair.b.transfer({pair.b.recv(then)});
+    REQUIRE(pair.ends({received, next, sent}));
+    CHECK(got == first);
+    CHECK(then == second);
+}
+
+TEST_CASE("of a batch no receive takes what is for one before it", "[p2p][unit]") {
+    Pair pair;
+    Values& sent = pair.values({1, 2});
+    REQUIRE(pair.a.transfer({pair.a.send(sent)}) == nullptr);
+    Values& one = pair.values({-1});
+    Values& two = pair.values({-1, -1});
+    const auto received = pair.b.transfer({pair.b.recv(one), pair.b.recv(two)});
+    REQUIRE(received != nullptr);
+    REQUIRE(pair.ends({received}));
+    const auto error = error_of(*received);
+    REQUIRE(error);
+    CHECK(error->code() == ErrorCode::Mismatch);
+    CHECK(two == Values{-1, -1});
+    (void)pair.b.transfer({pair.b.send(sent)});  // the group has failed
+    CHECK_FALSE(pair.b.opened);
+}
+
+TEST_CASE("in a group that has failed nothing goes at once", "[p2p][unit]") {
+    Pair pair;
+    pair.a.node.poison(Error(ErrorCode::Aborted, "no more of this"));
+    Values& value = pair.values({1});
+    const auto sent = pair.a.transfer({pair.a.send(value)});
+    CHECK_FALSE(pair.a.opened);
+    CHECK(pair.ends({sent}));
+    CHECK(error_of(*sent));
+}
+
+TEST_CASE("what goes at once wakes its receiver, and room that it makes its sender", "[p2p][unit]") {
+    Pair pair;
+    Values& value = pair.values({1});
+    std::atomic<std::uint32_t>& receiver = pair.segments[1]->post_page().asleep;
+    receiver = 1;
+    REQUIRE(pair.a.transfer({pair.a.send(value)}) == nullptr);
+    CHECK(receiver == 0);
+    std::atomic<std::uint32_t>& sender = pair.segments[0]->post_page().asleep;
+    const LaneMemory lane = lane_at(pair.segments[0]->post_area(), kPostBytes, 2, 1);
+    sender = 1;
+    lane.control->starved = 1;
+    REQUIRE(pair.b.transfer({pair.b.recv(value)}) == nullptr);
+    CHECK(lane.control->starved == 0);
+    CHECK(sender == 0);
+}
