@@ -194,6 +194,8 @@ def main():
     if not os.environ.get("DDPRUN_CLUSTER_TOOLS") or not tool.exists() or os.geteuid() != 0:
         print("SKIPPED: no tools for virtual hosts (set DDPRUN_CLUSTER_TOOLS), or not root", file=sys.stderr)
         sys.exit(77)
+    programs.require(options.build, ["bin/ddprun", "bench/bench_peer_ddp", "bench/bench_peer_stream"],
+                     "bench_collectives")
     everything = {}
     with tempfile.TemporaryDirectory(prefix="bench-cluster-") as directory, Hosts(str(tool), directory, options.hosts) as hosts:
         for rate in options.rates:

@@ -185,6 +185,9 @@ def main():
         parser.error(f"--without: there is no column {', '.join(sorted(unknown))}; there are {', '.join(COLUMNS)}")
     if "ours" in options.without:
         parser.error("--without ours: the others are compared with it")
+    needed = ["bin/ddprun", "bench/bench_peer_ddp", "bench/bench_cache_state"]
+    programs.require(options.build, needed + (["bench/bench_floor"] if "floor" not in options.without else []),
+                     "bench_collectives")
     cells = options.cells or CELLS + STALL_CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
     try:

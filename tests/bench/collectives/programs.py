@@ -3,9 +3,26 @@
 import os
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 PATIENCE = 10.0  # seconds between asking a program to end, so that it can end its own, and killing it
+
+
+def require(build, names, target):
+    """Ends the script with one message unless these programs, named from the folder `build`, are there."""
+    missing = [name for name in names if not (build / name).exists()]
+    if not missing:
+        return
+    build_them = f"cmake --build {build} --target {target}"
+    if not (build / "CMakeCache.txt").exists():  # nothing was ever built there
+        build_them = f"cmake --preset release && cmake --build --preset release --target {target}"
+        build_them += ", and pass --build build/release"
+    root = Path(__file__).resolve().parents[3]
+    print(f"{Path(sys.argv[0]).name}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in {build}. "
+          f"The benchmarks are built on request only; in {root}: {build_them}", file=sys.stderr)
+    sys.exit(2)
 
 
 def end(process):
@@ -34,6 +51,8 @@ def run(commands, environment, seconds):
             running.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                             text=True, start_new_session=True))
         said = [process.communicate(timeout=max(deadline - time.monotonic(), 0.001)) for process in running]
+    except OSError as error:  # of the command that follows those that run
+        raise RuntimeError(f"cannot start {commands[len(running)][0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{' '.join(commands[0])} took more than {seconds:g} s") from None
     finally:

@@ -2,6 +2,7 @@
 """What the benchmarks' scripts do with figures and with programs. Needs nothing built."""
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -61,6 +62,27 @@ class Figures(unittest.TestCase):
         self.assertIn("| 2 ranks, all_reduce 26214400: openmpi/ours ≥ 4.5 | yes: 5 |", text)
         self.assertIn("| 2 ranks, all_reduce 26214400: tuned/ours ≥ 2.3 | **no**: 2 |", text)
         self.assertIn("| 2 ranks, all_reduce 26214400: gloo/ours ≥ 13 | - |", text)
+
+
+class Programs(unittest.TestCase):
+    def test_what_is_not_built_is_one_message_with_the_command(self):
+        here = Path(__file__).resolve().parent
+        with tempfile.TemporaryDirectory() as folder:
+            for script in (here / "bench_collectives.py", here.parent / "reducer" / "bench_train.py"):
+                for configured in (False, True):
+                    if configured:
+                        (Path(folder) / "CMakeCache.txt").touch()
+                    said = subprocess.run([sys.executable, str(script), "--build", folder], capture_output=True, text=True)
+                    self.assertEqual((said.returncode, said.stdout), (2, ""))
+                    self.assertEqual(said.stderr.count("\n"), 1, said.stderr)
+                    self.assertIn(f"{script.name}: bin/ddprun, ", said.stderr)
+                    command = f"cmake --build {folder} --target" if configured else "cmake --preset release && "
+                    self.assertIn(command, said.stderr)
+                (Path(folder) / "CMakeCache.txt").unlink()
+
+    def test_a_program_that_cannot_be_started_is_named(self):
+        with self.assertRaisesRegex(RuntimeError, "^cannot start /nowhere/program: No such file or directory$"):
+            programs.run([["true"], ["/nowhere/program"]], dict(os.environ), 10)
 
 
 class Goals(unittest.TestCase):

@@ -45,6 +45,15 @@ def main():
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
     parser.add_argument("--train", nargs=argparse.REMAINDER, default=[], help="options of train; the last one here")
     options = parser.parse_args()
+    programs.require(options.build, ["bin/ddprun", "bin/train"], "ddprun train")
+    try:
+        compare(options)
+    except RuntimeError as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+
+
+def compare(options):
+    """Prints a line of the table for each job."""
     print("| train | exposed ms, after backward | overlapped | share | goal: less than 0.2 | samples/s | overlapped |\n"
           + "|---" * 7 + "|")
     for job in options.jobs:
