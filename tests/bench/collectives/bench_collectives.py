@@ -32,14 +32,15 @@ CELLS = ["all_reduce:8:3000", "barrier:0:3000", "all_reduce:65536:500", "all_red
          "sendrecv:8:3000", "sendrecv:16384:1000", "sendrecv:1048576:60", "sendrecv:26214400:12"]
 STALL_CELLS = ["all_reduce:8:100000"]  # the late ones of so many show whether anything ever stalls
 MEASURED_FOR_STALLS = ["ours", "foreign", "openmpi"]  # with the others it would take minutes
-LACKS = {"floor": ["barrier", "broadcast", "gradients", "f16", "sendrecv"], "gloo": ["sendrecv"], "torch": ["bf16"]}  # ends of operations
+LACKS = {"floor": ["barrier", "broadcast", "gradients", "f16", "sendrecv"], "bare": ["broadcast", "gradients", "f16", "sendrecv"],
+         "gloo": ["sendrecv"], "torch": ["bf16"]}  # ends of operations
 LARGE_CELLS = ["all_reduce:268435456:4"]
 
 SINGLE_COPY = ["--mca", "btl_vader_single_copy_mechanism"]
 RING = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
         "--mca", "coll_tuned_allreduce_algorithm_segmentsize", "1048576"]
 
-COLUMNS = ["ours", "foreign", "floor", "openmpi", *TUNED, "mpich", "gloo", "torch"]
+COLUMNS = ["ours", "foreign", "floor", "bare", "openmpi", *TUNED, "mpich", "gloo", "torch"]
 
 
 def peers(build, ranks):
@@ -49,7 +50,8 @@ def peers(build, ranks):
     ddprun = [str(build / "bin" / "ddprun"), "--nproc_per_node", str(ranks)]
     found["ours"] = (ddprun + [str(bench / "bench_peer_ddp"), "arena"], {})
     found["foreign"] = (ddprun + [str(bench / "bench_peer_ddp"), "foreign"], {})
-    found["floor"] = ([str(bench / "bench_floor"), str(ranks)], {})
+    for name in ("floor", "bare"):
+        found[name] = ([str(bench / f"bench_{name}"), str(ranks)], {})
     openmpi, mpich = shutil.which("mpirun.openmpi"), shutil.which("mpirun.mpich")
     if openmpi and (bench / "bench_peer_openmpi").exists():
         start = [openmpi, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)]
@@ -186,7 +188,7 @@ def main():
     if "ours" in options.without:
         parser.error("--without ours: the others are compared with it")
     needed = ["bin/ddprun", "bench/bench_peer_ddp", "bench/bench_cache_state"]
-    programs.require(options.build, needed + (["bench/bench_floor"] if "floor" not in options.without else []),
+    programs.require(options.build, needed + [f"bench/bench_{name}" for name in ("floor", "bare") if name not in options.without],
                      "bench_collectives")
     cells = options.cells or CELLS + STALL_CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
