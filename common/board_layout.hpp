@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace ddprun::board {
@@ -34,8 +35,13 @@ public:
         return true;
     }
     void finish_store(const T& value) {
-        const auto words = std::bit_cast<Words>(value);
-        for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
+        const auto* from = reinterpret_cast<const std::byte*>(&value);
+        for (std::atomic<std::uint64_t>& word : words_) {  // one by one: a copy of all would be another pass
+            std::uint64_t bits = 0;
+            std::memcpy(&bits, from, sizeof bits);
+            word.store(bits, std::memory_order_relaxed);
+            from += sizeof bits;
+        }
         version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
     /// For values that one thread at a time stores: a store that never came to its end is none that is going on.

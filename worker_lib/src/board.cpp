@@ -172,20 +172,21 @@ void Board::write(const BoardClaim& claim, layout::Operation& entry) {
 BoardTicket Board::queue(const Operation& operation, const BoardClaim& claim, const BoardGroup& group,
                          ddprun::TimePoint now) {
     if (group.slot == nullptr) return {};
+    const Names& words = names();
     layout::Operation entry;
     entry.group = group.id;
     entry.seq = operation.seq;
     entry.fingerprint = operation.counts_hash;
     entry.queued = nanoseconds(now);
-    entry.op = names().of(operation.kind);
+    entry.op = words.of(operation.kind);
     if (!operation.tag.empty()) copy(entry.tag, operation.tag);
     if (has_root(operation.kind)) entry.peer = operation.root;
-    if (reduces(operation.kind)) entry.reduce = names().of(operation.reduce_op);
+    if (reduces(operation.kind)) entry.reduce = words.of(operation.reduce_op);
     if (operation.kind != OpKind::kBarrier) {
         entry.count = operation.compared_count();
         entry.input_count = operation.buffer.count;
         entry.output_count = operation.result().count;
-        entry.dtype = names().of(operation.part().dtype);
+        entry.dtype = words.of(operation.part().dtype);
     }
     write(claim, entry);
     group.slot->queued.store(operation.seq, std::memory_order_relaxed);
