@@ -345,6 +345,11 @@ coordinator::RankBoard WorkerProcesses::rank_board(LocalRank rank, std::size_t m
     return shown;
 }
 
+std::string WorkerProcesses::process(LocalRank rank) const {
+    const auto index = static_cast<std::size_t>(number(rank));
+    return index < workers_.size() && !workers_[index]->status ? process_state(trainer_of(*workers_[index])) : "ended";
+}
+
 std::vector<pid_t> WorkerProcesses::remaining() const {
     std::vector<pid_t> pids = strays();
     for (const auto& worker : workers_) {

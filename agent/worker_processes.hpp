@@ -76,6 +76,8 @@ public:
     [[nodiscard]] coordinator::BoardView board(LocalRank rank, std::size_t most) const;
     /// The board and the state of the process; rank, host and clock are for the caller to fill in.
     [[nodiscard]] coordinator::RankBoard rank_board(LocalRank rank, std::size_t most) const;
+    /// Of its trainer, as process_state() has it.
+    [[nodiscard]] std::string process(LocalRank rank) const;
 
     /// Pids of what is left: workers that run, and strays.
     [[nodiscard]] std::vector<pid_t> remaining() const;

@@ -23,7 +23,19 @@ void BoardDesk::start() {
 void BoardDesk::look_for_stalls() {
     const BoardsHere here = look_();
     if (here.assignment == nullptr) return;
-    for (const LocalRank rank : here.running) look_at(here, rank, false);
+    for (const LocalRank rank : here.running) {
+        look_at(here, rank, false);
+        (void)stopped_for(rank, here.workers->process(rank));  // the kernel does not tell since when
+    }
+}
+
+std::optional<Duration> BoardDesk::stopped_for(LocalRank rank, const std::string& process) {
+    if (process != "stopped") {
+        stopped_since_.erase(rank);
+        return std::nullopt;
+    }
+    const TimePoint now = Clock::now();
+    return now - stopped_since_.try_emplace(rank, now).first->second;
 }
 
 void BoardDesk::look_at_end_of(LocalRank rank) {
@@ -63,7 +75,7 @@ void BoardDesk::show_from(const coordinator::ShowBoards& wish, LocalRank rank) {
         boost::asio::post(timer_.get_executor(), [this, wish, next] { show_from(wish, next); });
 }
 
-void BoardDesk::show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) const {
+void BoardDesk::show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) {
     coordinator::ShownBoard shown;
     shown.generation = wish.generation;
     shown.request = wish.request;
@@ -71,6 +83,7 @@ void BoardDesk::show(const BoardsHere& here, const coordinator::ShowBoards& wish
     shown.board = here.workers->rank_board(rank, static_cast<std::size_t>(wish.operations));
     shown.board.rank = rank_of(*here.assignment, rank);
     shown.board.host = here.host;
+    shown.board.stopped_for = stopped_for(rank, shown.board.process);
     shown.board.wall_clock_ns =
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();

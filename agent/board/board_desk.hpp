@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -38,7 +40,10 @@ public:
     void start();
     void stop() { timer_.cancel(); }
     /// Another worker group begins.
-    void reset() { stalls_.reset(); }
+    void reset() {
+        stalls_.reset();
+        stopped_since_.clear();
+    }
     /// That worker has ended: says so if it failed by a deadline, for its peers' boards still show who kept it waiting.
     void look_at_end_of(LocalRank rank);
 
@@ -49,9 +54,12 @@ private:
     void look_for_stalls();
     void look_at(const BoardsHere& here, LocalRank rank, bool only_timeouts);
     void show_from(const coordinator::ShowBoards& wish, LocalRank rank);
-    void show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last) const;
+    void show(const BoardsHere& here, const coordinator::ShowBoards& wish, LocalRank rank, bool last);
+    /// For how long that worker has been seen to be in that state, if it is "stopped".
+    std::optional<Duration> stopped_for(LocalRank rank, const std::string& process);
 
     StallWatch stalls_;
+    std::map<LocalRank, TimePoint> stopped_since_;
     boost::asio::steady_timer timer_;
     Look look_;
     Tell tell_;

@@ -24,7 +24,8 @@ struct RankBoard {
     /// What `process` was when its agent told it to end, and so to go on; empty: it has not.
     std::string process_before = {};
     std::optional<std::chrono::nanoseconds> process_before_ago =
-        {};                          ///< how long ago that was; older agents do not say
+        {};                                                    ///< how long ago that was; older agents do not say
+    std::optional<std::chrono::nanoseconds> stopped_for = {};  ///< at least, while `process` is "stopped"; the same
     std::int64_t wall_clock_ns = 0;  ///< of that host when the board was read, since 1970; to show, not to compare
     BoardView view;
     friend bool operator==(const RankBoard&, const RankBoard&) = default;

@@ -100,6 +100,7 @@ json::object fields(const RankBoard& board) {
     if (board.ended_ago) result["ended_ago_ns"] = board.ended_ago->count();
     if (!board.process_before.empty()) result["process_before"] = text(board.process_before);
     if (board.process_before_ago) result["process_before_ago_ns"] = board.process_before_ago->count();
+    if (board.stopped_for) result["stopped_for_ns"] = board.stopped_for->count();
     return result;
 }
 
@@ -190,6 +191,7 @@ RankBoard read_board(Fields in) {
     if (in.has("ended_ago_ns")) board.ended_ago = duration(in, "ended_ago_ns");
     if (in.has("process_before")) board.process_before = in.text("process_before");
     if (in.has("process_before_ago_ns")) board.process_before_ago = duration(in, "process_before_ago_ns");
+    if (in.has("stopped_for_ns")) board.stopped_for = duration(in, "stopped_for_ns");
     board.wall_clock_ns = in.integer("wall_clock_ns", 0, INT64_MAX);
     board.view.written = in.boolean("written");
     board.view.phase = in.text("phase");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,26 +14,43 @@
 namespace ddprun::coordinator {
 namespace {
 
-/// "STOPPED rank 1 (node b): its process 71 is stopped (a signal, a debugger): kill -CONT 71"; of several nodes each
-/// process with its own: "kill -CONT 71 (node b), 80 93 (node c)". Empty: none is.
-std::string who_is_stopped(const std::vector<RankBoard>& boards) {
+bool is_stopped(const RankBoard& board) { return !board.ended && board.process == "stopped"; }
+
+struct Stopped {
+    std::vector<int> ranks;
+    std::string names;  ///< "rank 1 (node b)"
+    std::string pids;   ///< " 71"; of several nodes " 71 (node b), 80 93 (node c)"
+};
+
+Stopped who_is_stopped(const std::vector<RankBoard>& boards) {
     BoardsByRank all;
-    std::vector<int> stopped;
+    Stopped stopped;
     std::map<std::string, std::string> pids;
     for (const RankBoard& board : boards) {
         all[number(board.rank)] = &board;
-        if (board.ended || board.process != "stopped") continue;
-        stopped.push_back(number(board.rank));
+        if (!is_stopped(board)) continue;
+        stopped.ranks.push_back(number(board.rank));
         pids[board.host] += fmt::format(" {}", board.pid);
     }
-    if (stopped.empty()) return "";
-    std::string by_node;
+    stopped.names = name_ranks(stopped.ranks, all);
     for (const auto& [host, here] : pids) {
-        by_node += (by_node.empty() ? "" : ",") + here;
-        if (pids.size() > 1) by_node += fmt::format(" (node {})", host);
+        stopped.pids += (stopped.pids.empty() ? "" : ",") + here;
+        if (pids.size() > 1) stopped.pids += fmt::format(" (node {})", host);
     }
-    return fmt::format("STOPPED {}: {} stopped (a signal, a debugger): kill -CONT{}", name_ranks(stopped, all),
-                       stopped.size() == 1 ? fmt::format("its process{} is", by_node) : "their processes are", by_node);
+    return stopped;
+}
+
+/// "its process 71 is", "their processes are"
+std::string processes_are(const Stopped& stopped) {
+    return stopped.ranks.size() == 1 ? fmt::format("its process{} is", stopped.pids) : "their processes are";
+}
+
+/// "STOPPED rank 1 (node b): its process 71 is stopped (a signal, a debugger): kill -CONT 71". Empty: none is.
+std::string describe_stopped(const std::vector<RankBoard>& boards) {
+    const Stopped stopped = who_is_stopped(boards);
+    if (stopped.ranks.empty()) return "";
+    return fmt::format("STOPPED {}: {} stopped (a signal, a debugger): kill -CONT{}", stopped.names,
+                       processes_are(stopped), stopped.pids);
 }
 
 }  // namespace
@@ -40,7 +58,7 @@ std::string who_is_stopped(const std::vector<RankBoard>& boards) {
 std::string judge_now(const std::vector<RankBoard>& boards, std::chrono::seconds patience) {
     if (const StallVerdict verdict = judge(boards, patience); verdict.kind != StallKind::kNone) return verdict.text;
     const std::string timeout = judge_timeout(boards).text;
-    const std::string stopped = who_is_stopped(boards);
+    const std::string stopped = describe_stopped(boards);
     const std::string nobody = fmt::format("no rank has waited in one operation for {} s", patience.count());
     if (timeout.empty() && stopped.empty() && !boards.empty() &&
         std::ranges::none_of(boards, [](const RankBoard& board) { return board.view.written; })) {
@@ -54,6 +72,23 @@ std::string judge_now(const std::vector<RankBoard>& boards, std::chrono::seconds
     std::string text = fmt::format("A deadline has passed in the last {} s: {}", kRecentTimeout.count(), timeout);
     if (!stopped.empty() && timeout.find("kill -CONT") == std::string::npos) text += "; " + stopped;
     return text;
+}
+
+std::string judge_left_behind(const std::vector<RankBoard>& boards) {
+    std::optional<std::chrono::nanoseconds> longest;
+    for (const RankBoard& board : boards) {
+        if (board.ended) continue;
+        if (!is_stopped(board)) return "";
+        if (board.stopped_for) longest = std::max(longest.value_or(std::chrono::nanoseconds(0)), *board.stopped_for);
+    }
+    const Stopped stopped = who_is_stopped(boards);
+    if (stopped.ranks.empty()) return "";
+    const bool one = stopped.ranks.size() == 1;
+    return fmt::format(
+        "LEFT BEHIND {}: all other ranks have ended well, and the job waits for {}: {} stopped (a signal, a "
+        "debugger){}: let {} go on with kill -CONT{}, or end the job",
+        stopped.names, one ? "this one" : "these", processes_are(stopped),
+        longest ? fmt::format(", for {} or longer", how_long(*longest)) : "", one ? "it" : "them", stopped.pids);
 }
 
 }  // namespace ddprun::coordinator

@@ -14,4 +14,8 @@ namespace ddprun::coordinator {
 /// or that nothing is known of it.
 [[nodiscard]] std::string judge_now(const std::vector<RankBoard>& boards, std::chrono::seconds patience);
 
+/// All other workers of the job have ended well: what is said if those of `boards` that have not are all stopped, so
+/// that the job would wait for them in silence and for ever. Empty: one of them goes on, or is not known.
+[[nodiscard]] std::string judge_left_behind(const std::vector<RankBoard>& boards);
+
 }  // namespace ddprun::coordinator

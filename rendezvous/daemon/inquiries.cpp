@@ -121,7 +121,9 @@ void Inquiries::forget_older_generations(Generation now) {
     timeout_waits_ = false;
     told_timeouts_.clear();
     failed_.reset();
-    pause_ = kPause;
+    pause_ = last_pause_ = kPause;
+    last_asked_at_ = {};
+    last_told_.reset();
 }
 
 InquiryActions Inquiries::inspect(const State& state, InspectorId inspector, const Inspect& wish, TimePoint now) {
@@ -147,7 +149,7 @@ InquiryActions Inquiries::ask(const State& state, Inquiry inquiry, std::optional
     for (const auto& [id, member] : state.group.members) {
         inquiry.world_size = member.assignment.world_size;
         if (rank && !has(state, id, member, *rank)) continue;
-        if (!answers(state, id)) continue;
+        if (!answers(state, id) || (inquiry.about_the_last && member.succeeded)) continue;
         inquiry.missing.insert(id);
         actions.push_back(ToAgent{id, ShowBoards{inquiry.generation, request, rank, operations}});
     }
@@ -191,6 +193,7 @@ InquiryActions Inquiries::tick(const State& state, TimePoint now) {
     if (state.phase == Phase::kRunning && generation_ == state.group.generation) {
         append(actions, ask_about_timeouts(state, now));
     }
+    append(actions, ask_about_the_last(state, now));
     if (!reminder_ || stall_is_open_ || now < std::max(reminder_->when, quiet_until_)) return actions;
     if (workers_run(state) && generation_ == state.group.generation) {
         append(actions, ask_about_stall(state, reminder_->patience, now));

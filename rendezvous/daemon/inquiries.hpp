@@ -67,6 +67,8 @@ public:
     /// For so long a verdict on the same ranks is not repeated; twice as long each time, up to kMaxQuiet.
     static constexpr std::chrono::minutes kQuiet{1};
     static constexpr std::chrono::minutes kMaxQuiet{60};
+    /// When nobody has ended well for so long since somebody did, those who are left are looked at.
+    static constexpr std::chrono::seconds kLeftBehindAfter{5};
 
     InquiryActions stalled(const coordinator::State& state, const coordinator::NodeId& from,
                            const coordinator::Stalled& report, TimePoint now);
@@ -94,6 +96,7 @@ private:
         std::vector<coordinator::RankBoard> boards;
         bool whole = true;                   ///< of all ranks
         bool after_failure = false;          ///< about a worker that has failed
+        bool about_the_last = false;         ///< about those who go on when others have ended well
         std::chrono::nanoseconds recent{0};  ///< the same: since the inquiry before it was asked
     };
 
@@ -103,6 +106,8 @@ private:
     InquiryActions ask_about_timeouts(const coordinator::State& state, TimePoint now);
     InquiryActions ask_about_failure(const coordinator::State& state, std::chrono::nanoseconds recent, TimePoint now);
     [[nodiscard]] bool failure_is_open() const;
+    InquiryActions ask_about_the_last(const coordinator::State& state, TimePoint now);
+    void conclude_the_last(const coordinator::State& state, const Inquiry& inquiry, InquiryActions& actions);
     void conclude(const coordinator::State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions);
     void conclude_failure(const coordinator::State& state, const Inquiry& inquiry, TimePoint now,
                           InquiryActions& actions);
@@ -119,6 +124,7 @@ private:
     /// The boards that have come and, of ranks that have shown none, where they are.
     [[nodiscard]] static std::vector<coordinator::RankBoard> boards_of(const coordinator::State& state,
                                                                        const Inquiry& inquiry);
+    static void tell_all(const coordinator::State& state, std::string text, InquiryActions& actions);
     /// Whether that node can be asked, and told.
     [[nodiscard]] static bool answers(const coordinator::State& state, const coordinator::NodeId& id);
     void remind(std::chrono::nanoseconds patience, TimePoint when);
@@ -151,6 +157,9 @@ private:
     std::optional<Rank> failed_;                                           ///< whose end was asked about last
     std::chrono::nanoseconds pause_ = kPause;
     std::map<Culprit, Told> told_;
+    TimePoint last_asked_at_{};                          ///< those who are left when others have ended well …
+    std::chrono::nanoseconds last_pause_{kPause};        ///< … and how long not again
+    std::optional<std::chrono::nanoseconds> last_told_;  ///< that they are stopped, and so long not again
 };
 
 }  // namespace ddprun::daemon

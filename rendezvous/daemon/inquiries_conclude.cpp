@@ -26,6 +26,7 @@ constexpr std::size_t kMaxTold = 1'000;  // of different culprits
 
 void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint now, InquiryActions& actions) {
     if (inquiry.after_failure) return conclude_failure(state, inquiry, now, actions);
+    if (inquiry.about_the_last) return conclude_the_last(state, inquiry, actions);
     const bool current = inquiry.generation == state.group.generation;
     const std::vector<RankBoard> boards = boards_of(state, inquiry);
     if (inquiry.inspector) return answer(state, inquiry, inquiry.whole ? judge_now(boards, kStuckAfter) : "", actions);
@@ -35,11 +36,14 @@ void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint n
     const bool news = current && verdict.kind != StallKind::kNone && is_news(verdict, inquiry.patience, now);
     pause_ = news ? nanoseconds(kPause) : std::min<nanoseconds>(pause_ * 2, kMaxPause);
     quiet_until_ = now + pause_;
-    if (!news) return;
+    if (news) tell_all(state, std::move(verdict.text), actions);
+}
+
+void Inquiries::tell_all(const State& state, std::string text, InquiryActions& actions) {
     for (const auto& [id, member] : state.group.members) {
-        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
+        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{state.group.generation, text}});
     }
-    actions.push_back(Conclusion{std::move(verdict.text)});
+    actions.push_back(Conclusion{std::move(text)});
 }
 
 std::vector<RankBoard> Inquiries::boards_of(const State& state, const Inquiry& inquiry) {

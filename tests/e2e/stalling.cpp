@@ -2,7 +2,7 @@
 //
 // usage: stalling
 // tags|small|large|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat|mismatch|abort|
-// hurry|sizes|offers|throws|zero
+// hurry|sizes|offers|throws|zero|left
 //
 // small     rank 1 waits for another tag than rank 0 has sent, who goes on to a barrier; both give up after 2 s
 // large     the same with a message that is offered
@@ -11,6 +11,7 @@
 // meeting   rank 1 does not come to a monitored barrier
 // stopped   rank 1's process stops itself
 // halted    the same, and the others give up after two seconds
+// left      the same, and the others shrink the group, go on and end well
 // loop      all-reduces until the network ends it
 // deadline  as posted, but the others give up after a second
 // caught    the same, and they catch the error and compute, too
@@ -143,6 +144,16 @@ void stopped(ddp::Context& context, std::chrono::milliseconds timeout) {
     context.world().barrier({.timeout = timeout, .tag = {}}).wait();
 }
 
+void left(ddp::Context& context) {
+    try {
+        stopped(context, 2s);
+    } catch (const ddp::Error&) {
+        if (context.rank() == 1) throw;
+        context.world().shrink(std::vector<int>{1})->barrier().wait();
+        fmt::print("rank {} is done\n", context.rank());
+    }
+}
+
 void loop(ddp::Context& context) {
     std::vector<float> values(1 << 16);
     for (int i = 0;; ++i) {
@@ -209,6 +220,7 @@ int run(const std::string& what) {
     if (what == "meeting") meeting(context);
     if (what == "stopped") stopped(context, {});
     if (what == "halted") stopped(context, 2s);
+    if (what == "left") left(context);
     if (what == "loop") loop(context);
     if (what == "deadline") posted(context, 1s);
     if (what == "caught") caught(context);

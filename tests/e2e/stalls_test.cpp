@@ -255,6 +255,29 @@ TEST_CASE("the box says that the rank that had not come was stopped", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a job whose ranks have all ended well but one that is stopped says so, and ends when that goes on",
+          "[e2e]") {
+    const e2e::Sandbox sandbox("stall-left");
+    e2e::Process job(sandbox, {.argv = line({"--nproc_per_node", "3", "--stall-warning", "0"}, {STALLING, "left"})});
+    const bool told = e2e::eventually(e2e::Seconds(60), [&] {
+        return job.err().find("LEFT BEHIND rank 1 (node ") != std::string::npos || !job.running();
+    });
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    CHECK(told);
+    REQUIRE(job.running());
+    const std::string out = job.out();
+    CHECK_THAT(out, Contains("rank 0 is done") && Contains("rank 2 is done"));
+    const auto at = out.find("stopping ");
+    REQUIRE(at != std::string::npos);
+    const std::string pid = out.substr(at + 9, out.find('\n', at) - at - 9);
+    CHECK_THAT(job.err(), Contains("all other ranks have ended well, and the job waits for this one: its process " +
+                                   pid + " is stopped (a signal, a debugger), for ") &&
+                              Contains(" or longer: let it go on with kill -CONT " + pid + ", or end the job"));
+    REQUIRE(::kill(std::stoi(pid), SIGCONT) == 0);
+    CHECK(job.wait(e2e::Seconds(60)).exit_code() == 1);  // of the error of the one that was left behind
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("who comes to an operation that its peers have failed in blames none of them", "[e2e]") {
     const e2e::Sandbox sandbox("stall-behind");
     const auto job =

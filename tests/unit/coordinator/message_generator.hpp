@@ -109,6 +109,7 @@ private:
         if (board.ended) board.ended_ago = duration();
         if (number(0, 1)) board.process_before = text();
         if (number(0, 1)) board.process_before_ago = duration();
+        if (number(0, 1)) board.stopped_for = duration();
         board.wall_clock_ns = any();
         board.view.written = number(0, 1) == 1;
         board.view.phase = text();

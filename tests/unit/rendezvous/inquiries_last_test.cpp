@@ -1,0 +1,118 @@
+// What is told of a job whose workers have ended well but some that are stopped.
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/inquiries_fixture.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using namespace ddprun::daemon;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Node "a" has ended well at kStart, and so has rank 2 of node "b".
+State with_one_left() {
+    State state = running();
+    state.group.members.at("a").succeeded = true;
+    state.group.members.at("a").succeeded_at = kStart;
+    state.group.finished[Rank{2}] = kStart;
+    return state;
+}
+
+ShownBoard ended(std::uint64_t request, int rank, bool last) {
+    ShownBoard one = shown(request, rank, false, last);
+    one.board.process = "exited with code 0, 5 s ago";
+    one.board.ended = true;
+    return one;
+}
+
+ShownBoard left(std::uint64_t request, int rank, const std::string& process, bool last) {
+    ShownBoard one = shown(request, rank, false, last);
+    one.board.process = process;
+    one.board.pid = 70 + rank;
+    if (process == "stopped") one.board.stopped_for = 42s;
+    return one;
+}
+
+/// What is told when rank 3 is found in that state; "-": nobody asks.
+std::string told(Inquiries& inquiries, const State& state, const std::string& process, TimePoint now) {
+    const auto asked = to_agents<ShowBoards>(inquiries.tick(state, now));
+    if (asked.empty()) return "-";
+    REQUIRE(asked.size() == 1);
+    CHECK(asked[0].first == "b");
+    const std::uint64_t request = asked[0].second.request;
+    CHECK(show(inquiries, state, "b", ended(request, 2, false), now).empty());
+    const auto end = show(inquiries, state, "b", left(request, 3, process, true), now);
+    const auto notices = to_agents<Notice>(end);
+    CHECK((notices.empty() || notices.size() == 2));  // who has ended well hears it, too
+    return notices.empty() ? "" : notices[0].second.text;
+}
+
+}  // namespace
+
+TEST_CASE("that all have ended well but one that is stopped is told, and again rarely", "[daemon]") {
+    Inquiries inquiries;
+    State state = with_one_left();
+    CHECK(told(inquiries, state, "stopped", kStart + 4s) == "-");
+    CHECK(
+        told(inquiries, state, "stopped", kStart + 5s) ==
+        "LEFT BEHIND rank 3 (node b): all other ranks have ended well, and the job waits for this one: its process "
+        "73 is stopped (a signal, a debugger), for 42.0 s or longer: let it go on with kill -CONT 73, or end the job");
+    CHECK(told(inquiries, state, "stopped", kStart + 64s) == "-");
+    CHECK_THAT(told(inquiries, state, "stopped", kStart + 65s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK(told(inquiries, state, "stopped", kStart + 184s) == "-");  // then after twice as long
+    CHECK_THAT(told(inquiries, state, "stopped", kStart + 185s), Catch::StartsWith("LEFT BEHIND"));
+}
+
+TEST_CASE("nothing is told of a rank that merely goes on when all others have ended well", "[daemon]") {
+    Inquiries inquiries;
+    const State state = with_one_left();
+    for (const char* process : {"running", "in the kernel", "unknown"}) {
+        CAPTURE(process);
+        Inquiries fresh;
+        CHECK(told(fresh, state, process, kStart + 5s) == "");
+    }
+    CHECK(told(inquiries, state, "running", kStart + 5s) == "");
+    CHECK(told(inquiries, state, "stopped", kStart + 34s) == "-");  // nobody is asked all the time
+    CHECK_THAT(told(inquiries, state, "stopped", kStart + 35s), Catch::StartsWith("LEFT BEHIND"));
+}
+
+TEST_CASE("who is stopped is not left behind while another rank goes on, or is not known", "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    CHECK(inquiries.tick(state, kStart + 1h).empty());  // nobody has ended
+    state.group.finished[Rank{2}] = kStart;
+    const auto asked = to_agents<ShowBoards>(inquiries.tick(state, kStart + 5s));
+    REQUIRE(asked.size() == 2);
+    const std::uint64_t request = asked[0].second.request;
+    CHECK(show(inquiries, state, "b", ended(request, 2, false)).empty());
+    CHECK(show(inquiries, state, "b", left(request, 3, "stopped", true)).empty());
+    CHECK(show(inquiries, state, "a", left(request, 0, "stopped", false)).empty());
+    SECTION("it goes on") { CHECK(show(inquiries, state, "a", left(request, 1, "running", true)).empty()); }
+    SECTION("its node does not answer") { CHECK(inquiries.tick(state, kStart + 9s).empty()); }
+    SECTION("all are stopped") {
+        const auto notices = to_agents<Notice>(show(inquiries, state, "a", left(request, 1, "stopped", true)));
+        REQUIRE(notices.size() == 2);
+        CHECK_THAT(notices[0].second.text,
+                   Catch::StartsWith("LEFT BEHIND ranks 0-1 (node a), 3 (node b): ") &&
+                       Catch::EndsWith("waits for these: their processes are stopped (a signal, a debugger), for "
+                                       "42.0 s or longer: let them go on with kill -CONT 70 71 (node a), 73 (node b), "
+                                       "or end the job"));
+    }
+    SECTION("the job is being stopped meanwhile") {
+        state.phase = Phase::kStopping;
+        CHECK(show(inquiries, state, "a", left(request, 1, "stopped", true)).empty());
+    }
+}
+
+TEST_CASE("what was told of one generation holds back nothing about the next", "[daemon]") {
+    Inquiries inquiries;
+    State state = with_one_left();
+    CHECK_THAT(told(inquiries, state, "stopped", kStart + 5s), Catch::StartsWith("LEFT BEHIND"));
+    state.group.generation = Generation{6};
+    CHECK(to_agents<ShowBoards>(inquiries.tick(state, kStart + 6s)).size() == 1);
+}
