@@ -14,7 +14,8 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMaxDepth = 8;  // verdict, culprit, status, and room for members of later versions
-constexpr std::int64_t kMaxMilliseconds = std::int64_t{1} << 53;
+/// 36 years: they are added to times, which count nanoseconds.
+constexpr std::int64_t kMaxMilliseconds = (std::int64_t{1} << 60) / 1'000'000;
 constexpr std::int64_t kMaxFailingMs = 3'600'000;
 
 Generation generation(Fields& in) { return Generation{in.integer("generation", 0, kMaxGeneration)}; }

@@ -13,7 +13,9 @@ namespace json = boost::json;
 using std::chrono::nanoseconds;
 
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 53;
-constexpr std::int64_t kMaxWait = kMaxNumber / 1'000'000;
+/// Of nanoseconds: 36 years, and some of them can be added.
+constexpr std::int64_t kMaxDuration = std::int64_t{1} << 60;
+constexpr std::int64_t kMaxWait = kMaxDuration / 1'000'000;
 constexpr std::int64_t kMaxRank = 1 << 27;
 constexpr std::size_t kMaxText = 1'024;  // of a name on a board; all of it together must fit into one message
 constexpr std::size_t kMaxSilentHosts = 64;
@@ -25,6 +27,8 @@ json::string long_text(std::string_view value) { return json::string(clean_text(
 std::int64_t signed_number(std::uint64_t value) {
     return static_cast<std::int64_t>(std::min<std::uint64_t>(value, kMaxNumber));
 }
+
+std::int64_t count(nanoseconds duration) { return std::min<std::int64_t>(duration.count(), kMaxDuration); }
 
 json::object fields(const BoardGroup& group) {
     json::array members;
@@ -38,11 +42,11 @@ json::object fields(const BoardGroup& group) {
                         {"started", signed_number(group.started)},
                         {"done", signed_number(group.done)}};
     if (group.aborted_ago) {
-        result["aborted_ago_ns"] = group.aborted_ago->count();
+        result["aborted_ago_ns"] = count(*group.aborted_ago);
         result["abort_reason"] = text(group.abort_reason);
     }
     if (group.left_ago) {
-        result["left_ago_ns"] = group.left_ago->count();
+        result["left_ago_ns"] = count(*group.left_ago);
         result["left_by_exception"] = group.left_by_exception;
     }
     return result;
@@ -54,7 +58,7 @@ json::object fields(const BoardOperation& operation) {
                         {"group", operation.group},
                         {"seq", signed_number(operation.seq)},
                         {"op", text(operation.op)},
-                        {"queued_ago_ns", operation.queued_ago.count()}};
+                        {"queued_ago_ns", count(operation.queued_ago)}};
     if (operation.p2p_seq != 0) result["p2p_seq"] = signed_number(operation.p2p_seq);
     if (!operation.reduce.empty()) result["reduce"] = text(operation.reduce);
     if (!operation.dtype.empty()) {
@@ -67,12 +71,12 @@ json::object fields(const BoardOperation& operation) {
     if (operation.peer >= 0) result["peer"] = operation.peer;
     if (operation.transfer_tag != 0) result["transfer_tag"] = operation.transfer_tag;
     if (operation.fingerprint != 0) result["fingerprint"] = text(fmt::format("{:016x}", operation.fingerprint));
-    if (operation.started_ago) result["started_ago_ns"] = operation.started_ago->count();
-    if (operation.ended_ago) result["ended_ago_ns"] = operation.ended_ago->count();
+    if (operation.started_ago) result["started_ago_ns"] = count(*operation.started_ago);
+    if (operation.ended_ago) result["ended_ago_ns"] = count(*operation.ended_ago);
     if (operation.failed) result["failed"] = true;
     if (operation.timed_out) result["timed_out"] = true;
     if (operation.mismatch) result["mismatch"] = true;
-    if (operation.waited_ago) result["waited_ago_ns"] = operation.waited_ago->count();
+    if (operation.waited_ago) result["waited_ago_ns"] = count(*operation.waited_ago);
     if (operation.polled) result["polled"] = true;
     return result;
 }
@@ -90,17 +94,17 @@ json::object fields(const RankBoard& board) {
                         {"wall_clock_ns", board.wall_clock_ns},
                         {"written", board.view.written},
                         {"phase", text(board.view.phase)},
-                        {"phase_for_ns", board.view.phase_for.count()},
+                        {"phase_for_ns", count(board.view.phase_for)},
                         {"operations_in_all", signed_number(board.view.operations_in_all)},
                         {"groups", std::move(groups)},
                         {"more_in_hand", board.view.more_in_hand},
                         {"says_who_waits", true},
                         {"operations", std::move(operations)}};
     if (board.view.hidden_groups > 0) result["hidden_groups"] = board.view.hidden_groups;
-    if (board.ended_ago) result["ended_ago_ns"] = board.ended_ago->count();
+    if (board.ended_ago) result["ended_ago_ns"] = count(*board.ended_ago);
     if (!board.process_before.empty()) result["process_before"] = text(board.process_before);
-    if (board.process_before_ago) result["process_before_ago_ns"] = board.process_before_ago->count();
-    if (board.stopped_for) result["stopped_for_ns"] = board.stopped_for->count();
+    if (board.process_before_ago) result["process_before_ago_ns"] = count(*board.process_before_ago);
+    if (board.stopped_for) result["stopped_for_ns"] = count(*board.stopped_for);
     return result;
 }
 
@@ -108,7 +112,7 @@ std::uint64_t natural(Fields& in, std::string_view key) {
     return static_cast<std::uint64_t>(in.integer(key, 0, kMaxNumber));
 }
 
-nanoseconds duration(Fields& in, std::string_view key) { return nanoseconds(in.integer(key, 0, INT64_MAX)); }
+nanoseconds duration(Fields& in, std::string_view key) { return nanoseconds(in.integer(key, 0, kMaxDuration)); }
 
 BoardGroup read_group(Fields in) {
     BoardGroup group;

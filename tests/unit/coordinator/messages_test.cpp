@@ -242,8 +242,37 @@ TEST_CASE("a board with numbers out of all range is refused, naming the member",
     CHECK_THAT(with("\"group\":0", "\"group\":1").error().message,
                Contains("board.operations[].group must be between"));
     CHECK_THAT(with("\"queued_ago_ns\":0", "\"queued_ago_ns\":-1").error().message, Contains("queued_ago_ns"));
+    // Durations are added up by whoever judges them.
+    for (const std::string member :
+         {"operations[].queued_ago_ns", "operations[].started_ago_ns", "operations[].ended_ago_ns",
+          "operations[].waited_ago_ns", "groups[].aborted_ago_ns", "groups[].left_ago_ns", "phase_for_ns",
+          "ended_ago_ns", "process_before_ago_ns", "stopped_for_ns"}) {
+        const std::string name = "\"" + member.substr(member.rfind('.') + 1) + "\":";
+        const bool of_operation = member.starts_with("operations");
+        const bool of_group = member.starts_with("groups");
+        const std::string before = of_operation ? "\"id\":0" : of_group ? "\"name\":" : "\"pid\":0";
+        const std::string huge = name + "9223372036854775807,";
+        const auto refused =
+            name == "\"queued_ago_ns\":" || name == "\"phase_for_ns\":"
+                ? with(name + "0", name + "9223372036854775807")
+                : with(before, huge + (of_group ? "\"abort_reason\":\"\",\"left_by_exception\":true," : "") + before);
+        CAPTURE(member);
+        REQUIRE(refused.has_error());
+        CHECK_THAT(refused.error().message, Contains("board." + member + " must be between 0 and 1152921504606846976"));
+    }
     shown.board.view.groups.resize(65, shown.board.view.groups.front());
     CHECK_THAT(decode_agent_message(encode(AgentMessage(shown))).error().message, Contains("has more than 64 entries"));
+}
+
+TEST_CASE("times that an agent adds to its clock have a bound", "[coordinator]") {
+    const std::string good = encode(DaemonMessage(Welcome{"run", 1000ms, 3000ms}));
+    REQUIRE(decode_daemon_message(good).has_value());
+    for (const std::string part : {R"("heartbeat_interval_ms":1000)", R"("lost_after_ms":3000)"}) {
+        std::string text = good;
+        REQUIRE(text.find(part) != std::string::npos);
+        text.replace(text.find(part), part.size(), part.substr(0, part.find(':') + 1) + "9007199254740992");
+        CHECK_THAT(decode_daemon_message(text).error().message, Contains("_ms must be between 1 and 1152921504606"));
+    }
 }
 
 TEST_CASE("the largest board fits into one message", "[coordinator]") {
@@ -264,7 +293,11 @@ TEST_CASE("the largest board fits into one message", "[coordinator]") {
     shown.board.view.operations.resize(kMaxOperationsShown, operation);
     const std::string text = encode(AgentMessage(shown));
     CHECK(text.size() < kMaxMessageBytes / 2);
-    CHECK(decode_agent_message(text).has_value());
+    const auto read = decode_agent_message(text);
+    REQUIRE(read.has_value());
+    const std::chrono::nanoseconds most = std::get<ShownBoard>(*read).board.view.operations[0].queued_ago;
+    CHECK(most > std::chrono::hours(24 * 365 * 30));  // cut to what a receiver takes
+    CHECK(most < std::chrono::nanoseconds::max());
 }
 
 TEST_CASE("of an agent that does not say who waits, whoever has begun something may wait for it", "[coordinator]") {
