@@ -84,6 +84,7 @@ private:
         if (bytes > 0) {
             const auto from = parts_.sources(slice.begin);
             parts_.reduction.reduce(from.data(), from.size(), slice.size(), all.data());
+            team_.node.check_read(operation_);
         }
         for (std::size_t have = 1; have < nodes; have *= 2) {
             const std::size_t more = std::min(have, nodes - have);

@@ -85,13 +85,18 @@ public:
     /// A later one of the same operation. Returns when all ranks of the node have come. Throws Timeout or PeerLost with
     /// the culprits, or the failure of whoever poisoned the node. When it gives up is in deadlines.hpp.
     void barrier(const Operation& operation) {
-        if (size() > 1 && any_gives_up()) await_failure(operation);
+        check_read(operation);
         arrive();
         wait_at_barrier(operation);
     }
     /// Whether the program of a rank may have got its buffers back, and written to them before we had read them: to be
     /// looked at when that is done, and before any rank of this node may take this rank's part for done.
     [[nodiscard]] bool any_gives_up() const;
+    /// To be called between reading what peers have announced and showing what that came to to other nodes, whose ranks
+    /// hear of a failure here only later. Throws as barrier() if a rank has given up by now.
+    void check_read(const Operation& operation) const {
+        if (size() > 1 && any_gives_up()) await_failure(operation);
+    }
     /// The barrier in two steps, the second of which may be tried first: whether all come within a moment.
     void arrive();
     [[nodiscard]] bool try_barrier() const;

@@ -144,6 +144,7 @@ private:
                        reduction_.reduce(from.data(), from.size(), size, to);
                        to += size * reduction_.accumulator_bytes;
                    });
+        node_.check_read(operation_);
         return result;
     }
 

@@ -127,6 +127,7 @@ bool SumStream::reduce(std::size_t number) {
         const auto from = parts_.sources(range.begin);
         auto* const to = const_cast<std::byte*>(sums(number, range.begin));  // in sums_, which is ours
         parts_.reduction.reduce(from.data(), from.size(), range.size(), to);
+        parts_.team.node.check_read(parts_.operation);
     }
     combine_what_is_there();
     return true;
