@@ -7,6 +7,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/node_ranks.hpp"
+#include "tests/unit/worker_lib/node_team.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -68,4 +69,34 @@ TEST_CASE("nobody goes through a barrier with what he has read of a rank that ha
     CHECK(ranks[1].any_gives_up());
     CHECK(failure_of([&] { ranks[1].barrier(one); }).code() == (leaves ? ErrorCode::PeerLost : ErrorCode::Aborted));
     CHECK_FALSE(ranks[0].try_barrier());  // and so nobody else does
+}
+
+TEST_CASE("an all-reduce that its caller carries out goes no further when a rank has given up before it was read",
+          "[native][unit]") {
+    const bool leaves = GENERATE(true, false);
+    NodeTeam node(1, 1000);
+    if (leaves) {
+        node.ranks[1].stop(kEnough);
+        node.ranks[1].leave(detail::Departure::kLeft);
+    } else {
+        node.ranks[1].poison(kEnough);
+    }
+    const auto arrived = node.ranks.control(0).arrived.load();
+    CHECK(detail::reduce_and_arrive(node.team, node.one, node.own) == detail::Step::kReduced);
+    CHECK(node.ranks.control(0).arrived.load() == arrived);  // else a peer would take it for done, and end well
+    const Error error = failure_of([&] { all_reduce(node.team, node.one, node.own, detail::Step::kReduced); });
+    CHECK(error.code() == (leaves ? ErrorCode::PeerLost : ErrorCode::Aborted));
+    CHECK(node.ranks.control(0).arrived.load() == arrived);
+}
+
+TEST_CASE("an all-reduce that its caller has carried out before a rank gives up ends well where all have arrived",
+          "[native][unit]") {
+    NodeTeam node(1, 1000);
+    CHECK(detail::reduce_and_arrive(node.team, node.one, node.own) == detail::Step::kArrived);
+    node.ranks[1].join(node.one);
+    node.ranks[1].arrive();
+    node.ranks[1].poison(kEnough);
+    CHECK(failure_of([&] { all_reduce(node.team, node.one, node.own, detail::Step::kArrived); }).what() ==
+          std::string(kNone.what()));
+    CHECK(node.values(0, 1000)[0] == 3);
 }
