@@ -99,6 +99,40 @@ TEST_CASE("a monitored barrier does not wait for who is gone", "[barrier][unit]"
     }
 }
 
+TEST_CASE("who has given its part of a sum and does not wait for that is in no operation", "[barrier][unit]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) -> std::string {
+        ProcessGroup& group = context.world();
+        Store& store = context.store();
+        constexpr std::size_t kCount = 8192;
+        auto* const values = static_cast<float*>(group.arena().allocate(kCount * sizeof(float)));
+        std::fill_n(values, kCount, 1.0F);
+        group.barrier().wait();
+        const auto reduce = [&] { return group.all_reduce({values, kCount, DType::f32}, ReduceOp::Sum); };
+        std::string text;
+        if (context.rank() == 0) {
+            Work sum = reduce();
+            store.set("opened", "yes");
+            sum.wait();
+            try {
+                group.monitored_barrier(milliseconds(200), "save");
+            } catch (const Error& error) {
+                text = error.what();
+            }
+            store.set("over", "yes");
+        } else {
+            (void)store.get("opened", milliseconds(20'000));
+            Work sum = reduce();  // rank 0 is slow to notice: only its part is done now
+            (void)store.get("over", milliseconds(20'000));
+            sum.wait();
+        }
+        if (std::count(values, values + kCount, 2.0F) != kCount) throw std::runtime_error("another sum");
+        return text;
+    });
+    REQUIRE(outcomes[0].value);
+    REQUIRE(outcomes[1].value);
+    CHECK_THAT(*outcomes[0].value, Catch::Contains("is alive, in no operation, and has done operation #"));
+}
+
 TEST_CASE("a monitored barrier is passed even if the last to come dies before it says so", "[barrier][unit]") {
     const auto errors = errors_of({.ranks_per_node = {3}}, [](Context& context) {
         context.world().barrier().wait();

@@ -128,15 +128,14 @@ bool NativeBackend::open_all_reduce(const Operation& operation) {
     return node_.try_open(operation, {.input = own.input.place(), .output = own.output.place()}, {});
 }
 
-/// The rest of it, as far as peers have come.
+/// The rest of it, as far as peers have come. Whatever is left begins when somebody is at it again: until then this
+/// rank waits for nobody, and says so.
 Step NativeBackend::go_on(const Operation& operation) {
     if (!node_.try_join()) return Step::kOpened;
-    node_.begin(operation);
     const UsualFloats floats;
     if (opened_one_shot_) {
         finish_one_shot(team(), operation, OwnData::kBuffer);
     } else {
-        node_.take_earliest_deadline();
         const Step step = reduce_and_arrive(team(), operation, own_buffers(operation));
         if (step != Step::kArrived || !node_.try_barrier()) return step;
     }
@@ -199,10 +198,9 @@ void NativeBackend::perform(const Job& job) {
                 failure_->culprits());
         }
         const Operation& operation = job.operation;
-        if (job.step == Step::kNone || job.step == Step::kOpened) {  // else that was at once
-            job.work->begin();
-            node_.begin(operation);
-        }
+        job.work->begin();
+        node_.begin(operation);
+        if (job.step == Step::kReduced || job.step == Step::kArrived) node_.take_earliest_deadline();
         if (!job.given) node_.check_poison(operation);  // else peers may end it well without us, and so must we
         if (is_one_shot(topology_, operation)) {
             if (job.step == Step::kNone) node_.open(operation, {}, one_shot_data(topology_, operation));

@@ -45,7 +45,6 @@ std::shared_ptr<WorkState> NativeBackend::enqueue(Operation&& operation, Step st
     const bool others = !jobs_.empty();
     const bool given = step == Step::kArrived || (step == Step::kOpened && is_one_shot(topology_, operation));
     const bool all_given = given && (!others || jobs_.front().given);  // behind the first one all are
-    if (step == Step::kReduced || step == Step::kArrived) work->begin();
     jobs_.push_back({std::move(operation), work, step, given});
     if (all_given) return work;
     if (choice_.wake(others)) {

@@ -78,7 +78,7 @@ public:
     /// The same for the only one that is opened and not joined, unless a rank stays away for longer than a moment or
     /// has called something else: then nothing has happened.
     [[nodiscard]] bool try_join();
-    /// After that, and begin(): deadline() becomes what join() would have made it.
+    /// After that, and a begin() behind it: deadline() becomes what join() would have made it.
     void take_earliest_deadline();
     /// What a rank has announced beside it.
     [[nodiscard]] const std::byte* data(int index) const { return meeting(index).data.data(); }
