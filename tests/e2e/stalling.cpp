@@ -21,7 +21,7 @@
 // abort     rank 1 gives the group up
 // sizes     rank 1 receives more than rank 0 has sent, who goes on to a barrier
 // offers    the same with a message that is offered
-// throws    rank 1 leaves by an exception, while the others wait for it
+// throws    rank 1 leaves by an exception, while the others wait for it, and says why only when they have ended of that
 // zero      rank 1 leaves as if all were done, while the others wait for it
 // hurry     as circle, but all give up after a second
 // eat       rank 1 takes memory until it is killed, while the others wait for it
@@ -39,6 +39,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/process_state.hpp"
 #include "ddp/ddp.hpp"
 
 namespace {
@@ -89,12 +90,33 @@ void sizes(ddp::Context& context, std::size_t count) {
     context.world().barrier().wait();
 }
 
+std::vector<int> peers;  ///< whose end main() waits for before it says why it ends; then the agent knows of theirs
+
+void note_peers(ddp::Context& context) {
+    int own = ::getpid();
+    std::vector<int> pids(static_cast<std::size_t>(context.world_size()));
+    context.world().all_gather(ddp::buffer(own), ddp::buffer(std::span(pids))).wait();
+    if (context.rank() != 1) return;
+    std::erase(pids, own);
+    peers = pids;
+    fmt::print("leaving\n");
+    std::fflush(stdout);
+}
+
 void leave(ddp::Context& context, bool by_exception) {
     context.world().barrier().wait();
+    if (by_exception) note_peers(context);
     if (context.rank() != 1)
         context.world().barrier().wait();
     else if (by_exception)
         throw std::runtime_error("the loss is not finite");
+}
+
+void wait_for_the_end_of_peers() {
+    for (const int pid : peers) {
+        while (ddprun::process_state(pid) != "ended") std::this_thread::sleep_for(1ms);
+    }
+    if (!peers.empty()) std::this_thread::sleep_for(100ms);
 }
 
 void abort(ddp::Context& context) {
@@ -237,6 +259,7 @@ int main(int argc, char** argv) {
     try {
         return run(argv[1]);
     } catch (const std::exception& error) {
+        wait_for_the_end_of_peers();
         fmt::print(stderr, "{}\n", error.what());
         return EXIT_FAILURE;
     }
