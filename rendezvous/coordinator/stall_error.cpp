@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -176,12 +177,20 @@ std::string how_ended(const RankBoard& board) {
     return board.ended ? board.process.substr(0, board.process.find(',')) : "";
 }
 
+/// Whether it was in flight when the member let go of its group, and has failed of that.
+bool was_let_go(const StallMember& member, const BoardOperation& operation) {
+    const auto& left = member.group->left_ago;
+    return operation.group == member.index && operation.failed && !is_arrival(operation) && left &&
+           operation.ended_ago && *operation.ended_ago <= *left;
+}
+
 /// How long ago a member was gone as if all were done: it let go of the group, or its process ended before that. Empty:
 /// it is there, or an operation had failed before, or an exception ended it.
 std::optional<nanoseconds> gone_ago(const StallMember& member) {
     const BoardGroup& group = *member.group;
     const bool failed = std::ranges::any_of(member.board->view.operations, [&](const BoardOperation& operation) {
-        return operation.group == member.index && operation.failed && !is_arrival(operation);
+        return operation.group == member.index && operation.failed && !is_arrival(operation) &&
+               !was_let_go(member, operation);
     });
     if (failed || group.aborted_ago || group.left_by_exception) return std::nullopt;
     const RankBoard& board = *member.board;
@@ -196,6 +205,7 @@ const BoardOperation* failed_without(const StallMember& member, int leaver, cons
     const auto needs_it = [&](const BoardOperation& operation) {
         if (operation.group != member.index || !operation.failed || operation.timed_out || is_arrival(operation))
             return false;
+        if (was_let_go(member, operation)) return false;  // it has left, too
         if (operation.p2p_seq == 0) return left.done < operation.seq;
         return operation.peer >= 0 && world_rank(*member.group, operation.peer) == leaver;
     };
@@ -209,13 +219,36 @@ std::string describe_leaving(const StallMember& leaver) {
     const std::string end = how_ended(*leaver.board);
     std::string text = fmt::format("LEFT rank {} (node {}{}{}): let go of group '{}' ", number(leaver.board->rank),
                                    leaver.board->host, end.empty() ? "" : ", ", end, group.name);
-    if (group.done == 0) return text + "before any collective was done";
-    const BoardOperation* const last = find_collective(leaver, group.done);
-    return text + "after " + (last != nullptr ? describe(*last) : fmt::format("#{}", group.done));
+    if (group.done == 0) {
+        text += "before any collective was done";
+    } else {
+        const BoardOperation* const last = find_collective(leaver, group.done);
+        text += "after " + (last != nullptr ? describe(*last) : fmt::format("#{}", group.done));
+    }
+    const auto& operations = leaver.board->view.operations;
+    const auto in_flight = std::ranges::find_if(operations, [&](const BoardOperation& one) {
+        return one.p2p_seq == 0 && one.seq > group.done && was_let_go(leaver, one);
+    });
+    return in_flight == operations.end() ? text : text + fmt::format(", with {} in flight", describe(*in_flight));
+}
+
+/// "LEFT …; ranks 0, 2 (node a) were in #6 …"; empty: nobody needed that one.
+std::string judge_leaver(const StallMember& leaver, const std::map<int, StallMember>& members,
+                         const BoardsByRank& all) {
+    std::vector<int> ranks;
+    const BoardOperation* what = nullptr;
+    for (const auto& [rank, member] : members) {
+        const BoardOperation* failed = failed_without(member, number(leaver.board->rank), *leaver.group);
+        if (failed == nullptr || (what != nullptr && describe(*failed) != describe(*what))) continue;
+        what = failed;
+        ranks.push_back(rank);
+    }
+    return what != nullptr ? describe_leaving(leaver) + were_in(ranks, *what, all) : "";
 }
 
 /// `dead` has seen its group fail, which a member had left before as if all were done. It may have failed in something
-/// that the leaver has done, for another one that needed it has taken it along.
+/// that the leaver has done, for another one that needed it has taken it along. Of several that had left the first that
+/// somebody needed counts.
 std::string judge_absence(const Groups& groups, const BoardsByRank& all, const RankBoard* own,
                           const FailureReport& dead) {
     const BoardOperation* const last = own != nullptr ? ended_last(own->view) : nullptr;
@@ -224,26 +257,17 @@ std::string judge_absence(const Groups& groups, const BoardsByRank& all, const R
     if (index >= own->view.groups.size()) return "";
     const auto& members = groups.at(own->view.groups[index].name);
     if (members.at(number(dead.rank)).index != last->group) return "";  // of an older group of that name
-    const StallMember* first = nullptr;
-    nanoseconds first_gone{-1};
+    std::vector<std::pair<nanoseconds, const StallMember*>> leavers;
     for (const auto& [rank, member] : members) {
         const auto gone = gone_ago(member);
-        if (rank == number(dead.rank) || !gone || *gone <= first_gone || *gone > kRecentTimeout) continue;
-        if (*gone + slack(*member.board, *own) < *last->ended_ago) continue;
-        first = &member;
-        first_gone = *gone;
+        if (rank == number(dead.rank) || !gone || *gone > kRecentTimeout) continue;
+        if (*gone + slack(*member.board, *own) >= *last->ended_ago) leavers.emplace_back(*gone, &member);
     }
-    if (first == nullptr) return "";
-    std::vector<int> ranks;
-    const BoardOperation* what = nullptr;
-    for (const auto& [rank, member] : members) {
-        const BoardOperation* failed = failed_without(member, number(first->board->rank), *first->group);
-        if (failed == nullptr || (what != nullptr && describe(*failed) != describe(*what))) continue;
-        what = failed;
-        ranks.push_back(rank);
+    std::ranges::stable_sort(leavers, std::greater(), &std::pair<nanoseconds, const StallMember*>::first);
+    for (const auto& [gone, leaver] : leavers) {
+        if (std::string text = judge_leaver(*leaver, members, all); !text.empty()) return text;
     }
-    if (what == nullptr) return "";  // that was no loss
-    return describe_leaving(*first) + were_in(ranks, *what, all);
+    return "";  // that was no loss
 }
 
 }  // namespace

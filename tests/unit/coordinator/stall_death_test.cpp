@@ -295,6 +295,34 @@ TEST_CASE("who has let go of a group as if all were done is named when a peer fa
     CHECK(judge_error({of_another, gone}, killed(of_another, kError)) == "");
 }
 
+TEST_CASE("of several who had left the one that was needed is named, not the one that left first", "[coordinator]") {
+    On early = On(1).host("b").world(4).done().done();  // all that the others have failed in it had done
+    early.board.view.groups[0].left_ago = 300ms;
+    On needed = On(2).host("b").world(4).done();
+    needed.board.view.groups[0].left_ago = 90ms;
+    const RankBoard victim = ended(failed(On(0).world(4).done().in(), 80ms));
+    const RankBoard other = failed(On(3).world(4).done().in(), 75ms);
+    CHECK(judge_error({victim, early, needed, other}, killed(victim, kError)) ==
+          "LEFT rank 2 (node b): let go of group 'world' after #1 all_reduce sum f32[4]; ranks 0, 3 (node n0) were in "
+          "#2 all_reduce sum f32[4]");
+    // Of two that were needed, the one that left first.
+    On first = On(1).host("b").world(4).done();
+    first.board.view.groups[0].left_ago = 300ms;
+    CHECK_THAT(judge_error({victim, first, needed, other}, killed(victim, kError)),
+               Catch::StartsWith("LEFT rank 1 (node b): "));
+}
+
+TEST_CASE("who has let go of a group with work in flight is told with that", "[coordinator]") {
+    const RankBoard victim = ended(failed(On(0).world(3).done().in(), 80ms));
+    On leaver = failed(On(1).host("b").world(3).done().in(), 89ms);
+    leaver.board.view.groups[0].left_ago = 90ms;
+    CHECK(judge_error({victim, leaver}, killed(victim, kError)) ==
+          "LEFT rank 1 (node b): let go of group 'world' after #1 all_reduce sum f32[4], with #2 all_reduce sum f32[4] "
+          "in flight; rank 0 (node n0) was in #2 all_reduce sum f32[4]");
+    leaver.board.view.operations.back().ended_ago = 95ms;  // it had failed before
+    CHECK(judge_error({victim, leaver}, killed(victim, kError)) == "");
+}
+
 TEST_CASE("who left for an error, or later, or was needed no more, is not what a peer has failed of", "[coordinator]") {
     const RankBoard victim = ended(failed(On(0).world(4).done().in(), 80ms));
     const auto left = [](On peer, std::chrono::nanoseconds ago) {
