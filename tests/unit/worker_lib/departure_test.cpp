@@ -3,6 +3,7 @@
 // groups of idle ranks stay alive until the others are through.
 
 #include <chrono>
+#include <exception>
 #include <stdexcept>
 #include <vector>
 
@@ -132,6 +133,46 @@ TEST_CASE("who runs fewer operations than the others is named, with both numbers
         CHECK_THAT(error->what(), Catch::Contains(name) &&
                                       Catch::Contains("has left the group normally after operation #2") &&
                                       Catch::Contains("#3 all_reduce sum f32[1] 'loss'"));
+    }
+}
+
+TEST_CASE("of a rank that left with work in flight it is said that it did not wait for it", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}, {2, 1}}));
+    const bool waits = GENERATE(true, false);
+    CAPTURE(shape.size(), waits);
+    const LocalWorld world{.ranks_per_node = shape};
+    Gate left(world.size());
+    Gate over(world.size());  // nobody else leaves before
+    const auto errors = errors_of(world, [&](Context& context) {
+        auto group = context.world().split(0, context.rank(), "short");
+        std::vector<float> values(100'000, 1);
+        const auto reduce = [&] { return group->all_reduce(buffer(std::span(values)), ReduceOp::Sum); };
+        reduce().wait();
+        if (context.rank() == 1) {
+            if (!waits) (void)reduce();
+            group.reset();
+        }
+        left.pass();
+        std::exception_ptr error;
+        try {
+            if (context.rank() == 0) reduce().wait();
+        } catch (...) {
+            error = std::current_exception();
+        }
+        over.pass();
+        if (error) std::rethrow_exception(error);
+    });
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->code() == ErrorCode::PeerLost);
+    CHECK(errors[0]->culprits() == Culprits{1});
+    CHECK_THAT(errors[0]->what(), Catch::Contains("rank 1 (host"));
+    if (waits) {
+        CHECK_THAT(errors[0]->what(), Catch::Contains("has left the group normally after operation #1. Do all ranks"));
+    } else {
+        CHECK_THAT(errors[0]->what(),
+                   Catch::Contains("has left the group after operation #1 with work in flight: it did not wait for "
+                                   "what it had called last. Each rank must wait for its Work"));
     }
 }
 

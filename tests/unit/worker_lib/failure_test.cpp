@@ -252,7 +252,9 @@ TEST_CASE("a rank that leaves with work in flight is missed as any other that le
     INFO(errors[0]->what());
     CHECK(errors[0]->code() == ErrorCode::PeerLost);
     CHECK(errors[0]->culprits() == Culprits{1});
-    CHECK_THAT(errors[0]->what(), Catch::Contains("has left the group normally before any operation"));
+    // Inside a node the others need nothing more of a rank that has come to a barrier.
+    CHECK_THAT(errors[0]->what(), Catch::Contains(shape.size() == 1 ? "has left the group normally after operation #1"
+                                                                    : "has left the group with work in flight"));
     CHECK_FALSE(errors[1]);
 }
 

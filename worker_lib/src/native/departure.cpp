@@ -15,6 +15,12 @@ Error departure_error(int rank, std::string_view name, Departure how, std::optio
                 "{} has left the group normally{}. Do all ranks run the same number of steps and collectives?", name,
                 when);
             break;
+        case Departure::kLeftInFlight:
+            text = fmt::format(
+                "{} has left the group{} with work in flight: it did not wait for what it had called last. Each rank "
+                "must wait for its Work before its ProcessGroup ends",
+                name, after == 0u ? "" : when);
+            break;
         case Departure::kLeftByException:
             text = fmt::format("{} has left the group by an exception{}. Its own output says which", name, when);
             break;

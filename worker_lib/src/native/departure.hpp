@@ -17,6 +17,7 @@ enum class Departure : std::uint32_t {
     kLeftByException,  ///< it destroyed its group while an exception passed through its program
     kEnded,            ///< its process ended
     kLost,             ///< its host is heard of no more: that ended, or the network did
+    kLeftInFlight,     ///< it destroyed its group with work in flight, in which others need it
 };
 
 /// Error{PeerLost}: "rank 3 (host b, pid 7) has left the group normally after operation #5. …"

@@ -30,7 +30,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
 }
 
 NativeBackend::~NativeBackend() {
-    const auto how = std::uncaught_exceptions() > 0 ? Departure::kLeftByException : Departure::kLeft;
+    auto how = std::uncaught_exceptions() > 0 ? Departure::kLeftByException : Departure::kLeft;
     // Both before end(), which must look to nobody like a failure of the group.
     if (watch_) watch_->stop();
     auto failure = node_.failure_for_others();
@@ -39,6 +39,7 @@ NativeBackend::~NativeBackend() {
         false);
     thread_.join();
     handle_->shut();
+    if (how == Departure::kLeft && left_in_flight_) how = Departure::kLeftInFlight;
     if (!failure && !node_.stopped()) failure = failure_;
     const Absence departure = node_.own_absence(how);
     if (p2p_) p2p_->stop(failure ? *failure : departure.error, failure.has_value());
@@ -158,7 +159,8 @@ namespace {
 RankState state_after(const Absence& absence) {
     return {.gone = true,
             .text = absence.error.what(),
-            .left = absence.how == Departure::kLeft || absence.how == Departure::kLeftByException,
+            .left = absence.how == Departure::kLeft || absence.how == Departure::kLeftInFlight ||
+                    absence.how == Departure::kLeftByException,
             .ended = absence.how == Departure::kEnded};
 }
 
@@ -213,6 +215,7 @@ void NativeBackend::perform(const Job& job) {
         }
         node_.done(operation);
     } catch (const Error& error) {
+        if (node_.stopped()) note_unfinished(job);
         fail(error);
         job.work->complete(std::current_exception());
         return;
@@ -223,6 +226,12 @@ void NativeBackend::perform(const Job& job) {
         return;
     }
     job.work->complete(nullptr);
+}
+
+/// It fails because we leave. Of what peers need nothing more of us for, they may say that we have done it.
+void NativeBackend::note_unfinished(const Job& job) {
+    left_in_flight_ = left_in_flight_ || !job.given;
+    if (!left_in_flight_) node_.done(job.operation);
 }
 
 /// Takes the whole group along: the ranks of this node at once, the others by a last message. Unless this rank is only

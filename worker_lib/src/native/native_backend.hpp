@@ -112,6 +112,7 @@ private:
     }
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
     void perform(const Job& job);
+    void note_unfinished(const Job& job);
     void fail(const Error& failure);
     void end(const Error& failure, bool tell_peers);
     [[nodiscard]] Error out_of_memory() const;
@@ -129,6 +130,7 @@ private:
     LightMutex running_;            ///< taken before mutex_
     OperationScratch scratch_;      ///< who holds running_ only, as node_'s and links_'s operations
     std::optional<Error> failure_;  ///< who holds running_ only
+    bool left_in_flight_ = false;   ///< work that others need has failed because we leave; the same
     /// Of running_, from open() to submit() of an operation that is opened.
     std::unique_lock<LightMutex> opening_;
     bool opened_alone_ = false;     ///< that one, with no other in the queue
