@@ -68,7 +68,7 @@ std::string_view advice_for_signal(int signal) {
     }
 }
 
-std::string_view advice(const Verdict& verdict) {
+std::string_view advice_for_end(const Verdict& verdict) {
     if (verdict.outcome == Outcome::kInfrastructure) {
         if (verdict.culprit) return "";  // its message has said what to do
         return "Starting the same command again may be all that is needed.";
@@ -88,6 +88,10 @@ std::string_view advice(const Verdict& verdict) {
                    : "It said nothing on stderr; its stdout is in the .out file beside it.";
     }
     return "";
+}
+
+std::string advice(const Verdict& verdict) {
+    return verdict.hint.empty() ? std::string(advice_for_end(verdict)) : verdict.hint + ".";
 }
 
 /// Whether a program says with that line that its arguments are wrong: the head of a usage (argparse and others), a
@@ -111,9 +115,17 @@ bool refused_its_arguments(const FailureReport& culprit) {
     return std::ranges::any_of(culprit.last_lines, complains_of_arguments);
 }
 
+/// What was said several times in a row stands once, with how often.
 std::string quoted_lines(const std::vector<std::string>& lines) {
     std::string text;
-    for (const std::string& line : lines) text += line.empty() ? "    |\n" : quoted(line);
+    for (std::size_t i = 0, end = 0; i < lines.size(); i = end) {
+        end = i + 1;
+        while (end < lines.size() && lines[end] == lines[i]) ++end;
+        if (lines[i].empty())
+            text += "    |\n";
+        else
+            text += quoted(end - i > 1 ? fmt::format("{}  (x{})", lines[i], end - i) : lines[i]);
+    }
     return text;
 }
 
@@ -135,6 +147,7 @@ std::string describe(const FailureReport& culprit, const Verdict& verdict) {
     const bool said = verdict.reason.find(culprit.message) != std::string::npos;
     const bool judged = verdict.judged.find(culprit.activity) != std::string::npos;
     std::string text = culprit.pid > 0 ? "First failure:\n" : "";
+    if (verdict.bystander) text = "The first to fail of that:\n";
     text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
     text += field("host", fmt::format("{} (node {})", culprit.host, number(culprit.node_rank)));
     text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, describe_end(culprit)))
@@ -157,12 +170,15 @@ std::string format_verdict(const Verdict& verdict, const std::string& program) {
                 ? fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", program)
                 : fmt::format("{} FAILED\n", program);
     text += rule('-');
-    if (!verdict.reason.empty()) text += verdict.reason + "\n";
-    if (!verdict.judged.empty()) text += verdict.judged + "\n";
+    // Who failed first of what others did comes after those.
+    const std::string& first = verdict.bystander ? verdict.judged : verdict.reason;
+    const std::string& second = verdict.bystander ? verdict.reason : verdict.judged;
+    if (!first.empty()) text += first + "\n";
+    if (!second.empty()) text += second + "\n";
     if (verdict.culprit) text += describe(*verdict.culprit, verdict);
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
     text += field("exit code", std::to_string(verdict.exit_code));
-    if (const std::string_view hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);
+    if (const std::string hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);
     text += rule('=');
     return printable(text, text.size());  // much of it was written by other nodes
 }

@@ -50,6 +50,8 @@ struct Judged {
     TimePoint now;
     std::optional<Rank> dead = {};  ///< it tells how this worker ended, and is no matter to the failure of another one
     std::string detail = {};        ///< of `dead`: the same where rank and end are named already
+    std::string hint = {};          ///< what to do next
+    std::vector<int> blamed = {};   ///< ranks whose fault it is; empty: not known
 };
 
 /// Time passes; expected every kTickInterval.

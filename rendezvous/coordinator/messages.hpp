@@ -66,6 +66,8 @@ struct Verdict {
     int restarts = 0;                      ///< worker groups started after the first
     std::string judged = {};  ///< who kept whom waiting, if that is what the culprit failed of, or what it was in and
                               ///< who waited for it; one line, may be empty
+    std::string hint = {};    ///< what to do about that, one line, may be empty
+    bool bystander = false;   ///< the culprit only failed first of what `judged` says of others
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

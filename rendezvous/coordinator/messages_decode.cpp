@@ -77,6 +77,8 @@ Verdict read_verdict(Fields in) {
     if (in.has("culprit")) verdict.culprit = read_failure(in.object("culprit"));
     verdict.restarts = in.small("restarts", 0);
     if (in.has("judged")) verdict.judged = in.text("judged");
+    if (in.has("hint")) verdict.hint = in.text("hint");
+    if (in.has("bystander")) verdict.bystander = in.boolean("bystander");
     return verdict;
 }
 

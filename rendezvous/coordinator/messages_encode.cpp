@@ -80,6 +80,8 @@ json::object verdict_fields(const Verdict& verdict) {
                         {"restarts", verdict.restarts}};
     if (verdict.culprit) fields["culprit"] = failure_fields(*verdict.culprit);
     if (!verdict.judged.empty()) fields["judged"] = text(verdict.judged);
+    if (!verdict.hint.empty()) fields["hint"] = text(verdict.hint);
+    if (verdict.bystander) fields["bystander"] = true;
     return fields;
 }
 

@@ -42,6 +42,13 @@ void release_leaving_nodes(Transition& t) {
     for (const NodeId& id : ids) release(t, id);
 }
 
+void take_judgement(Verdict& verdict, const Group& group) {
+    verdict.judged = group.judged;
+    verdict.hint = group.judged_hint;
+    const int failed = number(verdict.culprit->rank);
+    verdict.bystander = !group.judged_blamed.empty() && !std::ranges::count(group.judged_blamed, failed);
+}
+
 void conclude(Transition& t) {
     State& state = t.state;
     close_store(t);
@@ -55,7 +62,7 @@ void conclude(Transition& t) {
                              (!group.judged_dead || *group.judged_dead == cause.failure->rank);
         if (!restart_is_left(state)) {
             Verdict verdict = failure_verdict(cause, state.shape->max_restarts);
-            if (of_this) verdict.judged = group.judged;
+            if (of_this) take_judgement(verdict, group);
             return finish(t, std::move(verdict));
         }
         const std::string& judged = group.judged_dead ? group.judged_detail : group.judged;
@@ -216,6 +223,8 @@ void judged(Transition& t, const Judged& event) {
         group.judged = event.text;
         group.judged_dead = event.dead;
         group.judged_detail = event.detail;
+        group.judged_hint = event.hint;
+        group.judged_blamed = event.blamed;
         t.say(event.text);
     }
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);

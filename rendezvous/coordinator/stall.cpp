@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "rendezvous/coordinator/stall_hints.hpp"
 #include "rendezvous/coordinator/stall_waits.hpp"
 #include "rendezvous/coordinator/stall_words.hpp"
 
@@ -129,6 +130,9 @@ StallVerdict judge(const std::vector<RankBoard>& boards, nanoseconds patience) {
     verdict.kind = best.kind;
     verdict.text = describe(best, all, Tense::kPresent);
     verdict.text_after = describe(best, all, Tense::kPast);
+    verdict.hint = hint_for(best, all, Tense::kPresent);
+    verdict.hint_after = hint_for(best, all, Tense::kPast);
+    verdict.blamed = blamed(best);
     verdict.group = best.group->name();
     verdict.seq = operation.seq;
     verdict.ranks = best.ranks;

@@ -30,6 +30,9 @@ struct StallVerdict {
     std::vector<int> ranks = {};  ///< whom it names
     std::uint64_t p2p_seq = 0;    ///< of the send or receive that it is about; 0: a collective
     int waiter = -1;              ///< the rank that is in it, for each counts its own; of a collective -1
+    std::string hint = {};        ///< what to do next, with `text`; empty: that says it
+    std::string hint_after = {};  ///< the same with `text_after`
+    std::vector<int> blamed = {};  ///< whose fault it is; empty: not known
 };
 
 /// `boards`: at most one per rank; ranks may be missing, or have shown nothing but their host. `patience`: who has been

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rendezvous/coordinator/stall_death.hpp"
+#include "rendezvous/coordinator/stall_hints.hpp"
 #include "rendezvous/coordinator/stall_words.hpp"
 
 namespace ddprun::coordinator {
@@ -46,8 +47,8 @@ bool is_member(const std::map<int, StallMember>& members, int rank) {
 
 /// "MISMATCH of a send and its receive in group 'world': rank 0 (node a) send #1 f32[4] peer 1 tag 5, rank 1 (node b)
 /// recv #1 f32[5] peer 0 tag 5". The receiver's board has both; that of `member` is one, if it has.
-std::string judge_misfit(const std::string& group, int rank, const StallMember& member, const BoardsByRank& all,
-                         nanoseconds& oldest) {
+ErrorVerdict judge_misfit(const std::string& group, int rank, const StallMember& member, const BoardsByRank& all,
+                          nanoseconds& oldest) {
     const auto& operations = member.board->view.operations;
     for (const BoardOperation& message : operations) {
         const bool misfit =
@@ -62,24 +63,26 @@ std::string judge_misfit(const std::string& group, int rank, const StallMember& 
         BoardOperation sent = message;
         sent.op = "send";
         sent.peer = member.group->rank;
-        return fmt::format("MISMATCH of a send and its receive in group '{}': {} {}, {} {}", group,
-                           name_ranks({world_rank(*member.group, message.peer)}, all), describe(sent),
-                           name_ranks({rank}, all), describe(*receive));
+        const int sender = world_rank(*member.group, message.peer);
+        return {fmt::format("MISMATCH of a send and its receive in group '{}': {} {}, {} {}", group,
+                            name_ranks({sender}, all), describe(sent), name_ranks({rank}, all), describe(*receive)),
+                kMisfitHint,
+                {sender, rank}};
     }
-    return "";
+    return {};
 }
 
 /// Operations that the group refused because it had failed have the same error; of those all called the same.
 /// Who is no member of the group has ended of something else.
-std::string judge_mismatch(const Groups& groups, const BoardsByRank& all, int dead) {
-    std::string text;
+ErrorVerdict judge_mismatch(const Groups& groups, const BoardsByRank& all, int dead) {
+    ErrorVerdict verdict;
     nanoseconds oldest{-1};
     for (const auto& [name, members] : groups) {
         if (!is_member(members, dead)) continue;
         const GroupWaits group(name, members);
         for (const auto& [rank, member] : members) {
-            if (std::string misfit = judge_misfit(name, rank, member, all, oldest); !misfit.empty())
-                text = std::move(misfit);
+            if (ErrorVerdict misfit = judge_misfit(name, rank, member, all, oldest); !misfit.text.empty())
+                verdict = std::move(misfit);
             for (const BoardOperation& operation : member.board->view.operations) {
                 const bool failed_of_it = operation.group == member.index && operation.p2p_seq == 0 &&
                                           operation.mismatch && operation.ended_ago;
@@ -87,11 +90,12 @@ std::string judge_mismatch(const Groups& groups, const BoardsByRank& all, int de
                 const StallWait wait{rank, member, &operation};
                 if (!is_mismatch(group, wait)) continue;
                 oldest = *operation.ended_ago;
-                text = describe({StallKind::kMismatch, &group, &wait}, all, Tense::kPast);
+                const StallFinding finding{StallKind::kMismatch, &group, &wait};
+                verdict = {describe(finding, all, Tense::kPast), hint_for(finding, all, Tense::kPast), blamed(finding)};
             }
         }
     }
-    return text;
+    return verdict;
 }
 
 struct Abort {
@@ -148,8 +152,8 @@ std::string who_was_in_it(const std::map<int, StallMember>& members, const Abort
     return were_in(ranks, *operation, all);
 }
 
-std::string judge_abort(const Groups& groups, const BoardsByRank& all, const RankBoard* own,
-                        const FailureReport& dead) {
+ErrorVerdict judge_abort(const Groups& groups, const BoardsByRank& all, const RankBoard* own,
+                         const FailureReport& dead) {
     std::optional<Abort> first;
     const std::map<int, StallMember>* members = nullptr;
     for (const auto& [name, of_group] : groups) {
@@ -162,14 +166,14 @@ std::string judge_abort(const Groups& groups, const BoardsByRank& all, const Ran
             members = &of_group;
         }
     }
-    if (!first) return "";
+    if (!first) return {};
     const BoardGroup& group = *first->who.group;
     std::string text = fmt::format("ABORTED group '{}': {} gave it up: '{}'", group.name,
                                    name_ranks({first->rank}, all), group.abort_reason);
     text += who_was_in_it(*members, *first, all);
     const std::string& phase = first->who.board->view.phase;
     if (!phase.empty()) text += fmt::format("; rank {} in phase '{}'", first->rank, phase);
-    return text;
+    return {std::move(text), abort_hint(first->rank), {first->rank}};
 }
 
 /// "exited with code 0"; empty: it has not ended.
@@ -233,8 +237,8 @@ std::string describe_leaving(const StallMember& leaver) {
 }
 
 /// "LEFT …; ranks 0, 2 (node a) were in #6 …"; empty: nobody needed that one.
-std::string judge_leaver(const StallMember& leaver, const std::map<int, StallMember>& members,
-                         const BoardsByRank& all) {
+ErrorVerdict judge_leaver(const StallMember& leaver, const std::map<int, StallMember>& members,
+                          const BoardsByRank& all) {
     std::vector<int> ranks;
     const BoardOperation* what = nullptr;
     for (const auto& [rank, member] : members) {
@@ -243,20 +247,21 @@ std::string judge_leaver(const StallMember& leaver, const std::map<int, StallMem
         what = failed;
         ranks.push_back(rank);
     }
-    return what != nullptr ? describe_leaving(leaver) + were_in(ranks, *what, all) : "";
+    if (what == nullptr) return {};
+    return {describe_leaving(leaver) + were_in(ranks, *what, all), kStepsHint, {number(leaver.board->rank)}};
 }
 
 /// `dead` has seen its group fail, which a member had left before as if all were done. It may have failed in something
 /// that the leaver has done, for another one that needed it has taken it along. Of several that had left the first that
 /// somebody needed counts.
-std::string judge_absence(const Groups& groups, const BoardsByRank& all, const RankBoard* own,
-                          const FailureReport& dead) {
+ErrorVerdict judge_absence(const Groups& groups, const BoardsByRank& all, const RankBoard* own,
+                           const FailureReport& dead) {
     const BoardOperation* const last = own != nullptr ? ended_last(own->view) : nullptr;
-    if (last == nullptr || !last->failed || last->timed_out || last->group < 0) return "";
+    if (last == nullptr || !last->failed || last->timed_out || last->group < 0) return {};
     const auto index = static_cast<std::size_t>(last->group);
-    if (index >= own->view.groups.size()) return "";
+    if (index >= own->view.groups.size()) return {};
     const auto& members = groups.at(own->view.groups[index].name);
-    if (members.at(number(dead.rank)).index != last->group) return "";  // of an older group of that name
+    if (members.at(number(dead.rank)).index != last->group) return {};  // of an older group of that name
     std::vector<std::pair<nanoseconds, const StallMember*>> leavers;
     for (const auto& [rank, member] : members) {
         const auto gone = gone_ago(member);
@@ -265,25 +270,26 @@ std::string judge_absence(const Groups& groups, const BoardsByRank& all, const R
     }
     std::ranges::stable_sort(leavers, std::greater(), &std::pair<nanoseconds, const StallMember*>::first);
     for (const auto& [gone, leaver] : leavers) {
-        if (std::string text = judge_leaver(*leaver, members, all); !text.empty()) return text;
+        if (ErrorVerdict verdict = judge_leaver(*leaver, members, all); !verdict.text.empty()) return verdict;
     }
-    return "";  // that was no loss
+    return {};  // that was no loss
 }
 
 }  // namespace
 
-std::string judge_error(const std::vector<RankBoard>& boards, const FailureReport& dead) {
+ErrorVerdict judge_error(const std::vector<RankBoard>& boards, const FailureReport& dead) {
     BoardsByRank all;
     for (const RankBoard& board : boards) all[number(board.rank)] = &board;
     const auto found = all.find(number(dead.rank));
     const RankBoard* const own = found != all.end() && found->second->view.written ? found->second : nullptr;
     const Groups groups = groups_of(boards);
     if (!is_violent(dead.status)) {  // else it is no matter of an error; a program that catches none gets a SIGABRT
-        if (std::string text = judge_mismatch(groups, all, number(dead.rank)); !text.empty()) return text;
+        ErrorVerdict mismatch = judge_mismatch(groups, all, number(dead.rank));
+        if (!mismatch.text.empty()) return mismatch;
     }
-    std::string text = judge_abort(groups, all, own, dead);
-    if (text.empty() && !is_violent(dead.status)) text = judge_absence(groups, all, own, dead);
-    return text;
+    ErrorVerdict abort = judge_abort(groups, all, own, dead);
+    if (!abort.text.empty() || is_violent(dead.status)) return abort;
+    return judge_absence(groups, all, own, dead);
 }
 
 }  // namespace ddprun::coordinator

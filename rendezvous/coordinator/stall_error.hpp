@@ -10,10 +10,16 @@
 
 namespace ddprun::coordinator {
 
+struct ErrorVerdict {
+    std::string text;              ///< one line; empty: that was no such error, or the boards do not tell
+    std::string hint = {};         ///< what to do next
+    std::vector<int> blamed = {};  ///< whose fault it is; empty: not known
+};
+
 /// "MISMATCH at #183 of group 'world': …", as in judge(), or "ABORTED group 'world': rank 3 (node b) gave it up: 'loss
 /// is NaN'; …", or "LEFT rank 3 (node b): …" when `dead` failed because a member had gone as if all were done. Of
 /// several errors in the last kRecentTimeout the first one. `boards`: as in judge(), read after the end of `dead`.
 /// Empty when that did not end of such an error, or the boards do not tell.
-[[nodiscard]] std::string judge_error(const std::vector<RankBoard>& boards, const FailureReport& dead);
+[[nodiscard]] ErrorVerdict judge_error(const std::vector<RankBoard>& boards, const FailureReport& dead);
 
 }  // namespace ddprun::coordinator

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/coordinator/stall_hints.hpp"
 #include "rendezvous/coordinator/stall_rewind.hpp"
 #include "rendezvous/coordinator/stall_words.hpp"
 
@@ -56,7 +57,8 @@ std::string describe_stopped(const std::vector<RankBoard>& boards) {
 }  // namespace
 
 std::string judge_now(const std::vector<RankBoard>& boards, std::chrono::seconds patience) {
-    if (const StallVerdict verdict = judge(boards, patience); verdict.kind != StallKind::kNone) return verdict.text;
+    if (const StallVerdict verdict = judge(boards, patience); verdict.kind != StallKind::kNone)
+        return with_hint(verdict.text, verdict.hint);
     const std::string timeout = judge_timeout(boards).text;
     const std::string stopped = describe_stopped(boards);
     const std::string nobody = fmt::format("no rank has waited in one operation for {} s", patience.count());

@@ -201,6 +201,15 @@ bool is_mismatch(const GroupWaits& group, const StallWait& wait) {
     return sides_of(group, wait.operation->seq).size() > 1;
 }
 
+std::vector<int> odd_ones(const GroupWaits& group, const StallWait& wait) {
+    const std::vector<Side> sides = sides_of(group, wait.operation->seq);
+    const bool known = sides.size() > 1 && sides[0].ranks.size() > sides[1].ranks.size();
+    std::vector<int> ranks;
+    for (std::size_t i = known ? 1 : 0; i < sides.size(); ++i)
+        ranks.insert(ranks.end(), sides[i].ranks.begin(), sides[i].ranks.end());
+    return ranks;
+}
+
 std::string describe(const StallFinding& finding, const BoardsByRank& all, Tense tense) {
     switch (finding.kind) {
         case StallKind::kDead: {

@@ -28,6 +28,9 @@ enum class Tense { kPresent, kPast };
 /// "ranks 0-3, 8 (node a), 4 (node b)": at most four nodes. Those whose host is not known stand without one.
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks, const BoardsByRank& all);
 
+/// Those who called something else than most; all, where no side of a collective is larger than each other one.
+[[nodiscard]] std::vector<int> odd_ones(const GroupWaits& group, const StallWait& wait);
+
 /// Whether those who have come to a collective called different things.
 [[nodiscard]] bool is_mismatch(const GroupWaits& group, const StallWait& wait);
 

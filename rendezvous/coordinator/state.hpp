@@ -66,6 +66,8 @@ struct Group {
     std::string judged = {};                      ///< what they said last
     std::optional<Rank> judged_dead = {};         ///< as in Judged, and …
     std::string judged_detail = {};
+    std::string judged_hint = {};
+    std::vector<int> judged_blamed = {};
     TimePoint judged_at = {};
 };
 

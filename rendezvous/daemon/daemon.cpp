@@ -233,7 +233,8 @@ void Daemon::perform(const Conclusion& action) { spdlog::info("{}", printable(ac
 void Daemon::perform(const JudgingFailure& action) { apply(coordinator::Judging{action.generation, Clock::now()}); }
 
 void Daemon::perform(const JudgedFailure& action) {
-    apply(coordinator::Judged{action.generation, action.text, Clock::now(), action.dead, action.detail});
+    apply(coordinator::Judged{action.generation, action.text, Clock::now(), action.dead, action.detail, action.hint,
+                              action.blamed});
 }
 
 }  // namespace ddprun::daemon

@@ -47,6 +47,8 @@ struct JudgedFailure {
     std::string text;               ///< for when the group has been ended; may be empty
     std::optional<Rank> dead = {};  ///< as in coordinator::Judged
     std::string detail = {};
+    std::string hint = {};
+    std::vector<int> blamed = {};
     friend bool operator==(const JudgedFailure&, const JudgedFailure&) = default;
 };
 using InquiryAction = std::variant<ToAgent, ToInspector, Conclusion, JudgingFailure, JudgedFailure>;
@@ -124,7 +126,9 @@ private:
     /// The boards that have come and, of ranks that have shown none, where they are.
     [[nodiscard]] static std::vector<coordinator::RankBoard> boards_of(const coordinator::State& state,
                                                                        const Inquiry& inquiry);
-    static void tell_all(const coordinator::State& state, std::string text, InquiryActions& actions);
+    /// A line, and what to do next where the line does not say it.
+    static void tell_all(const coordinator::State& state, std::string text, const std::string& hint,
+                         InquiryActions& actions);
     /// Whether that node can be asked, and told.
     [[nodiscard]] static bool answers(const coordinator::State& state, const coordinator::NodeId& id);
     void remind(std::chrono::nanoseconds patience, TimePoint when);

@@ -8,6 +8,7 @@
 
 #include "rendezvous/coordinator/stall_death.hpp"
 #include "rendezvous/coordinator/stall_error.hpp"
+#include "rendezvous/coordinator/stall_hints.hpp"
 #include "rendezvous/coordinator/stall_now.hpp"
 #include "rendezvous/coordinator/stall_rewind.hpp"
 #include "rendezvous/daemon/inquiries.hpp"
@@ -21,6 +22,10 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::size_t kMaxTold = 1'000;  // of different culprits
+
+JudgedFailure by_deadline(Generation generation, const StallVerdict& verdict) {
+    return {generation, verdict.text_after, {}, {}, verdict.hint_after, verdict.blamed};
+}
 
 }  // namespace
 
@@ -36,12 +41,12 @@ void Inquiries::conclude(const State& state, const Inquiry& inquiry, TimePoint n
     const bool news = current && verdict.kind != StallKind::kNone && is_news(verdict, inquiry.patience, now);
     pause_ = news ? nanoseconds(kPause) : std::min<nanoseconds>(pause_ * 2, kMaxPause);
     quiet_until_ = now + pause_;
-    if (news) tell_all(state, std::move(verdict.text), actions);
+    if (news) tell_all(state, std::move(verdict.text), verdict.hint, actions);
 }
 
-void Inquiries::tell_all(const State& state, std::string text, InquiryActions& actions) {
+void Inquiries::tell_all(const State& state, std::string text, const std::string& hint, InquiryActions& actions) {
     for (const auto& [id, member] : state.group.members) {
-        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{state.group.generation, text}});
+        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{state.group.generation, with_hint(text, hint)}});
     }
     actions.push_back(Conclusion{std::move(text)});
 }
@@ -73,8 +78,9 @@ void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, Tim
     const std::vector<RankBoard> boards = boards_of(state, inquiry);
     if (state.phase == Phase::kRunning) return tell_timeout(state, inquiry, boards, now, actions);
     if (state.phase == Phase::kStopping && state.cause.failure) {
-        if (std::string error = judge_error(boards, *state.cause.failure); !error.empty()) {
-            actions.push_back(JudgedFailure{inquiry.generation, error, state.cause.failure->rank, error});
+        if (ErrorVerdict error = judge_error(boards, *state.cause.failure); !error.text.empty()) {
+            actions.push_back(JudgedFailure{inquiry.generation, error.text, state.cause.failure->rank, error.text,
+                                            std::move(error.hint), std::move(error.blamed)});
             return;
         }
         DeathVerdict death = judge_death(boards, *state.cause.failure);
@@ -87,8 +93,7 @@ void Inquiries::conclude_failure(const State& state, const Inquiry& inquiry, Tim
     // What people know already may be why, if nothing else has happened since.
     StallVerdict known;
     const StallVerdict verdict = new_timeout(boards, inquiry.recent, now, &known);
-    actions.push_back(
-        JudgedFailure{inquiry.generation, (verdict.kind != StallKind::kNone ? verdict : known).text_after});
+    actions.push_back(by_deadline(inquiry.generation, verdict.kind != StallKind::kNone ? verdict : known));
 }
 
 /// The boards were read up to kFailurePatience after they were asked for, this time and the time before: a deadline
@@ -105,10 +110,10 @@ StallVerdict Inquiries::new_timeout(const std::vector<RankBoard>& boards, nanose
 void Inquiries::tell_timeout(const State& state, const Inquiry& inquiry, const std::vector<RankBoard>& boards,
                              TimePoint now, InquiryActions& actions) {
     const StallVerdict verdict = new_timeout(boards, inquiry.recent, now, nullptr);
-    actions.push_back(JudgedFailure{inquiry.generation, verdict.text_after});
+    actions.push_back(by_deadline(inquiry.generation, verdict));
     if (verdict.kind == StallKind::kNone) return;
     for (const auto& [id, member] : state.group.members) {
-        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, verdict.text}});
+        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, with_hint(verdict.text, verdict.hint)}});
     }
 }
 

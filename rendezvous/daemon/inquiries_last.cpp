@@ -60,7 +60,7 @@ void Inquiries::conclude_the_last(const State& state, const Inquiry& inquiry, In
     using std::chrono::nanoseconds;
     const nanoseconds quiet = last_told_ ? std::min<nanoseconds>(*last_told_ * 2, kMaxQuiet) : nanoseconds(kQuiet);
     last_told_ = last_pause_ = quiet;
-    tell_all(state, std::move(text), actions);
+    tell_all(state, std::move(text), "", actions);
 }
 
 }  // namespace ddprun::daemon

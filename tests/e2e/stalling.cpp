@@ -1,7 +1,7 @@
 // A worker for tests of verdicts: runs into a stall of the kind that it is told, and stays there until it is killed.
 //
 // usage: stalling
-// tags|small|large|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat|mismatch|abort|
+// tags|small|large|swap|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat|mismatch|abort|
 // hurry|sizes|offers|throws|zero|left
 //
 // small     rank 1 waits for another tag than rank 0 has sent, who goes on to a barrier; both give up after 2 s
@@ -17,6 +17,7 @@
 // caught    the same, and they catch the error and compute, too
 // quit      the same, and they end as if nothing had happened
 // behind    rank 1 comes four seconds late to what the others have given up after one, whose error they catch
+// swap      both send, and receive after that
 // mismatch  rank 1 passes another count
 // abort     rank 1 gives the group up
 // sizes     rank 1 receives more than rank 0 has sent, who goes on to a barrier
@@ -66,6 +67,14 @@ void mistagged(ddp::Context& context, std::size_t count) {
     if (context.rank() == 0) sent = context.world().send(buffer, 1, 5, {}, {.tag = "halo"});
     if (context.rank() == 1) context.world().recv(buffer, 0, 7, {}, {.timeout = 2s, .tag = {}}).wait();
     context.world().barrier({.timeout = 2s, .tag = {}}).wait();
+}
+
+void swap(ddp::Context& context) {
+    std::vector<float> values(1 << 20);
+    const ddp::Buffer buffer = ddp::buffer(std::span(values));
+    const int peer = 1 - context.rank();
+    context.world().send(buffer, peer, 3, {}, {.timeout = 1s, .tag = {}}).wait();
+    context.world().recv(buffer, peer, 3).wait();
 }
 
 void circle(ddp::Context& context, std::chrono::milliseconds timeout) {
@@ -229,6 +238,7 @@ int run(const std::string& what) {
     if (what == "tags") tags(context);
     if (what == "small") mistagged(context, 10);
     if (what == "large") mistagged(context, 1 << 20);
+    if (what == "swap") swap(context);
     if (what == "circle") circle(context, {});
     if (what == "hurry") circle(context, 1s);
     if (what == "mismatch") mismatch(context);

@@ -185,7 +185,9 @@ TEST_CASE("an operation that fails by its deadline ends the job with the rank th
     REQUIRE(box != std::string::npos);
     CHECK_THAT(job.err.substr(box), Contains("\nLAGGING rank 1 (node node1): has finished nothing of the group, rank 0 "
                                              "waits in #1 all_reduce sum f32[1000] of group 'world' for ") &&
-                                        Contains("; in phase 'computing'\nFirst failure:\n"));
+                                        Contains("; in phase 'computing'\nrank 0 on node0 exited with code 1\nThe first to fail of "
+                                                 "that:\n") &&
+                                        !Contains("First failure") && Contains("`ddpctl dump` shows"));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -202,6 +204,7 @@ TEST_CASE("the box has one line about an error that is found at once, and about 
          "'halo', rank 1 (node node1) recv #1 f32[11] peer 0 tag 5\n"},
         {"offers", "MISMATCH of a send and its receive in group 'world': rank 0 (node node0) send #1 f32[1048576] "},
         {"zero", "LEFT rank 1 (node node1"},
+        {"swap", "MISMATCH: rank "},
     }));
     const e2e::Sandbox sandbox("stall-" + how);
     const auto job =
@@ -214,7 +217,12 @@ TEST_CASE("the box has one line about an error that is found at once, and about 
     const auto box = job.err.find("FAILED\n");
     REQUIRE(box != std::string::npos);
     CHECK_THAT(job.err.substr(box), Contains("\n" + line_of_it));
-    if (how == "zero") CHECK_THAT(job.err.substr(box), Contains("): let go of group 'world' after #1 barrier; "));
+    if (how == "zero") {
+        CHECK_THAT(job.err.substr(box), Contains("): let go of group 'world' after #1 barrier; ") &&
+                                            Contains("\nThe first to fail of that:\n  rank        : 0 ") &&
+                                            Contains("ddp::Join"));
+    }
+    if (how == "swap") CHECK_THAT(job.err.substr(box), Contains("put them into one ProcessGroup::batch()"));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -52,6 +52,26 @@ TEST_CASE("who kept the culprit waiting stands below the reason", "[agent]") {
                Contains("no restart was left\nLAGGING rank 3 (node n1): has finished nothing\nFirst failure:\n"));
 }
 
+TEST_CASE("who failed first of what another rank did stands below that one, and is not called the first failure",
+          "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    verdict.judged = "LAGGING rank 3 (node n1): has finished nothing";
+    verdict.hint = "Look at rank 3";
+    verdict.bystander = true;
+    const std::string text = format_verdict(verdict, "train");
+    CHECK_THAT(text, Contains("\nLAGGING rank 3 (node n1): has finished nothing\nrank 5 on n12 failed and no restart was "
+                              "left\nThe first to fail of that:\n  rank        : 5 ") &&
+                         !Contains("First failure"));
+    CHECK_THAT(text, Contains("\n  exit code   : 1\nLook at rank 3.\n====") && !Contains("--log-dir keeps"));
+}
+
+TEST_CASE("a line that a worker repeats stands in the box once", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    verdict.culprit->last_lines = {"lost", "lost", "lost", "", "", "again", "lost"};
+    CHECK_THAT(format_verdict(verdict, "train"),
+               Contains("    | lost  (x3)\n    |\n    | again\n    | lost\n  restarts"));
+}
+
 TEST_CASE("what a dead worker was in is said once: in the judgement, or where that does not tell, under it",
           "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});

@@ -175,6 +175,8 @@ private:
         Verdict verdict{static_cast<Outcome>(number(0, 3)), number(0, 255), text(), {}, any()};
         if (number(0, 1)) verdict.culprit = failure();
         if (number(0, 1)) verdict.judged = text();
+        if (number(0, 1)) verdict.hint = text();
+        verdict.bystander = number(0, 1) == 1;
         return verdict;
     }
 

@@ -63,6 +63,20 @@ TEST_CASE("a failure by a deadline is concluded when it is judged, and its verdi
     CHECK(job.verdict().reason == "rank 0 on n1 was killed by SIGKILL");
 }
 
+TEST_CASE("who failed first of what another rank did is told apart from that one, and the hint goes along",
+          "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.feed(Judging{Generation{1}, job.now});
+    job.fail("n1", failure(0, "n1"));
+    const auto blamed = GENERATE(values<std::vector<int>>({{1}, {0, 1}, {}}));
+    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now, {}, {}, "Look at it", blamed});
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().hint == "Look at it");
+    CHECK(job.verdict().bystander == (blamed == std::vector<int>{1}));
+}
+
 TEST_CASE("what was judged is the reason of a restart, and no matter to what fails long after, or in another group",
           "[coordinator]") {
     Job job({.max_restarts = 1});

@@ -139,6 +139,10 @@ namespace {
 
 constexpr ExitStatus kError{ExitStatus::Kind::kExited, 1, false};
 
+std::string error_line(const std::vector<RankBoard>& boards, const FailureReport& dead) {
+    return judge_error(boards, dead).text;
+}
+
 /// Its newest operation has failed, for others called another one.
 On mismatched(On peer, std::chrono::nanoseconds ago = 60ms) {
     peer = failed(std::move(peer), ago);
@@ -159,14 +163,14 @@ TEST_CASE("who called what is told of a mismatch that was found at once, however
     const std::string line =
         "MISMATCH at #2 of group 'world': ranks 0-1 (node n0) all_reduce sum f32[4], rank 3 (node b) broadcast "
         "'weights'";
-    CHECK(judge_error(boards, killed(board, kError)) == line);
-    CHECK(judge_error(boards, killed(boards[0], kError)) == line);  // whoever is taken for the cause
-    CHECK(judge_error(boards, killed(board, {ExitStatus::Kind::kSignaled, 6, false})) == line);
-    CHECK(judge_error(boards, killed(boards[2])) == "");  // killed by SIGKILL, of something else
+    CHECK(error_line(boards, killed(board, kError)) == line);
+    CHECK(error_line(boards, killed(boards[0], kError)) == line);  // whoever is taken for the cause
+    CHECK(error_line(boards, killed(board, {ExitStatus::Kind::kSignaled, 6, false})) == line);
+    CHECK(error_line(boards, killed(boards[2])) == "");  // killed by SIGKILL, of something else
     for (RankBoard& old : boards)
         for (BoardOperation& operation : old.view.operations)
             if (operation.mismatch) operation.ended_ago = 11s;
-    CHECK(judge_error(boards, killed(board, kError)) == "");  // the program has survived it
+    CHECK(error_line(boards, killed(board, kError)) == "");  // the program has survived it
 }
 
 TEST_CASE("of a mismatch in counts or steps alone the odd rank is named, and of several the first", "[coordinator]") {
@@ -179,13 +183,13 @@ TEST_CASE("of a mismatch in counts or steps alone the odd rank is named, and of 
     std::vector<RankBoard> boards;
     for (const int rank : {0, 1, 2}) boards.push_back(gathering(rank, rank == 1 ? 7 : 8, "all_gather_v"));
     CHECK(
-        judge_error(boards, killed(boards[0], kError)) ==
+        error_line(boards, killed(boards[0], kError)) ==
         "MISMATCH at #1 of group 'world': ranks 0, 2 (node n0) all_gather_v with one list of counts, rank 1 (node n0) "
         "all_gather_v with another list of counts");
     boards.clear();
     for (const int rank : {0, 1, 2}) boards.push_back(gathering(rank, rank == 2 ? 0 : 8, "barrier"));
     CHECK(
-        judge_error(boards, killed(boards[0], kError)) ==
+        error_line(boards, killed(boards[0], kError)) ==
         "MISMATCH at #1 of group 'world': ranks 0-1 (node n0) barrier of step 8, rank 2 (node n0) barrier of no step");
 }
 
@@ -199,15 +203,15 @@ TEST_CASE("who gave a group up is named with the reason, and with who was in it"
     const std::string line =
         "ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'; rank 0 (node n0) was "
         "in #2 all_reduce sum f32[4]; rank 3 in phase 'eval'";
-    CHECK(judge_error(boards, killed(board, kError)) == line);
-    CHECK(judge_error(boards, killed(board)) == line);         // by what it did next
-    CHECK(judge_error(boards, killed(peer, kError)) == line);  // who failed of it
-    CHECK(judge_error(boards, killed(peer)) == "");            // killed by SIGKILL
+    CHECK(error_line(boards, killed(board, kError)) == line);
+    CHECK(error_line(boards, killed(board)) == line);         // by what it did next
+    CHECK(error_line(boards, killed(peer, kError)) == line);  // who failed of it
+    CHECK(error_line(boards, killed(peer)) == "");            // killed by SIGKILL
     // Who had ended before is why it was given up, and so is an operation that had failed.
     RankBoard before = ended(On(2).host("b").world(4).done(), 90ms);
-    CHECK(judge_error({peer, board, before}, killed(before, kError)) == "");
+    CHECK(error_line({peer, board, before}, killed(before, kError)) == "");
     RankBoard of_another_error = ended(failed(aborter.in(), 81ms));
-    CHECK(judge_error({peer, of_another_error}, killed(of_another_error, kError)) == "");
+    CHECK(error_line({peer, of_another_error}, killed(of_another_error, kError)) == "");
 }
 
 TEST_CASE("who goes on after it has given a group up, and is killed of something else, has not ended of that",
@@ -217,9 +221,9 @@ TEST_CASE("who goes on after it has given a group up, and is killed of something
     aborter.board.view.groups[0].abort_reason = "the evaluation is over";
     const RankBoard board = ended(aborter);
     const std::vector<RankBoard> boards{On(0).world(4).done().in(), board};
-    CHECK(judge_error(boards, killed(board)) == "");
+    CHECK(error_line(boards, killed(board)) == "");
     CHECK_THAT(judge_death(boards, killed(board)).text, Contains("; rank 0 (node n0) waited for it"));
-    CHECK_THAT(judge_error(boards, killed(board, kError)), Catch::StartsWith("ABORTED group 'world'"));
+    CHECK_THAT(error_line(boards, killed(board, kError)), Catch::StartsWith("ABORTED group 'world'"));
 }
 
 TEST_CASE("who is no member of a group, or has failed of none of its operations, has not ended of its error",
@@ -230,17 +234,17 @@ TEST_CASE("who is no member of a group, or has failed of none of its operations,
     const RankBoard peer = ended(failed(On(0).world(4).done().group("eval", {{0, 2, 1}}).done().in(), 70ms));
     const RankBoard calm = ended(On(0).world(4).done().group("eval", {{0, 2, 1}}).done());
     const RankBoard stranger = ended(failed(On(3).world(4).done().in(), 70ms));
-    CHECK_THAT(judge_error({peer, aborter, stranger}, killed(peer, kError)), Catch::StartsWith("ABORTED group 'eval'"));
-    CHECK(judge_error({peer, aborter, stranger}, killed(stranger, kError)) == "");
-    CHECK(judge_error({calm, aborter, stranger}, killed(calm, kError)) == "");
+    CHECK_THAT(error_line({peer, aborter, stranger}, killed(peer, kError)), Catch::StartsWith("ABORTED group 'eval'"));
+    CHECK(error_line({peer, aborter, stranger}, killed(stranger, kError)) == "");
+    CHECK(error_line({calm, aborter, stranger}, killed(calm, kError)) == "");
 
     On first = mismatched(On(0).world(4).done().group("eval", {{0, 2, 1}}).in());
     const RankBoard second = mismatched(On(1).world(4).done().group("eval", {{0, 2, 1}}).in("barrier"));
-    CHECK_THAT(judge_error({first, second, stranger}, killed(second, kError)),
+    CHECK_THAT(error_line({first, second, stranger}, killed(second, kError)),
                Catch::StartsWith("MISMATCH at #1 of group 'eval'"));
-    CHECK(judge_error({first, second, stranger}, killed(stranger, kError)) == "");
+    CHECK(error_line({first, second, stranger}, killed(stranger, kError)) == "");
     first.board.rank = Rank{3};  // of a member whose board was not seen the others' lists tell
-    CHECK_THAT(judge_error({first, second}, killed(RankBoard(On(0)), kError)), Catch::StartsWith("MISMATCH at #1"));
+    CHECK_THAT(error_line({first, second}, killed(RankBoard(On(0)), kError)), Catch::StartsWith("MISMATCH at #1"));
 }
 
 TEST_CASE("a send that its receive did not fit is told with both, whoever is taken for the cause", "[coordinator]") {
@@ -260,11 +264,11 @@ TEST_CASE("a send that its receive did not fit is told with both, whoever is tak
     const std::string line =
         "MISMATCH of a send and its receive in group 'world': rank 0 (node n0) send #7 f32[4] peer 1 tag 5 'halo', "
         "rank 1 (node b) recv #1 f32[5] peer 0 tag 5";
-    for (const RankBoard& board : boards) CHECK(judge_error(boards, killed(board, kError)) == line);
-    CHECK(judge_error(boards, killed(boards[1])) == "");                 // killed by SIGKILL, of something else
-    CHECK(judge_error(boards, killed(RankBoard(On(3)), kError)) == "");  // no member
+    for (const RankBoard& board : boards) CHECK(error_line(boards, killed(board, kError)) == line);
+    CHECK(error_line(boards, killed(boards[1])) == "");                 // killed by SIGKILL, of something else
+    CHECK(error_line(boards, killed(RankBoard(On(3)), kError)) == "");  // no member
     receiver.board.view.operations.back().ended_ago = 11s;
-    CHECK(judge_error({ended(receiver), boards[2]}, killed(boards[2], kError)) == "");  // the program has survived it
+    CHECK(error_line({ended(receiver), boards[2]}, killed(boards[2], kError)) == "");  // the program has survived it
 }
 
 TEST_CASE("who has let go of a group as if all were done is named when a peer fails of that", "[coordinator]") {
@@ -279,20 +283,20 @@ TEST_CASE("who has let go of a group as if all were done is named when a peer fa
     const std::string line =
         "LEFT rank 1 (node b, exited with code 0): let go of group 'world' after #1 all_reduce sum f32[4]; ranks 0, 3 "
         "(node n0) were in #2 all_reduce sum f32[4]";
-    CHECK(judge_error({victim, gone, second, third}, killed(victim, kError)) == line);
-    CHECK(judge_error({victim, gone, second, third}, killed(second, kError)) == line);
-    CHECK(judge_error({victim, gone, second, third}, killed(victim)) == "");  // killed by SIGKILL
+    CHECK(error_line({victim, gone, second, third}, killed(victim, kError)) == line);
+    CHECK(error_line({victim, gone, second, third}, killed(second, kError)) == line);
+    CHECK(error_line({victim, gone, second, third}, killed(victim)) == "");  // killed by SIGKILL
     On without_a_word = leaver;                                               // it has ended without letting go
     without_a_word.board.view.groups[0].left_ago.reset();
-    CHECK(judge_error({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == line);
+    CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == line);
     without_a_word.process("killed by SIGKILL, 12 ms ago", true);
-    CHECK(judge_error({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == "");
+    CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == "");
 
     const RankBoard receiver = ended(failed(On(0).world(4).done().transfer("recv", 1, 7), 80ms));
-    CHECK_THAT(judge_error({receiver, gone}, killed(receiver, kError)),
+    CHECK_THAT(error_line({receiver, gone}, killed(receiver, kError)),
                Catch::EndsWith("; rank 0 (node n0) was in recv #1 peer 1 tag 7"));
     const RankBoard of_another = ended(failed(On(0).world(4).done().transfer("recv", 2, 7), 80ms));
-    CHECK(judge_error({of_another, gone}, killed(of_another, kError)) == "");
+    CHECK(error_line({of_another, gone}, killed(of_another, kError)) == "");
 }
 
 TEST_CASE("of several who had left the one that was needed is named, not the one that left first", "[coordinator]") {
@@ -329,7 +333,7 @@ TEST_CASE("who left for an error, or later, or was needed no more, is not what a
         peer.board.view.groups[0].left_ago = ago;
         return peer;
     };
-    const auto line = [&](const On& peer) { return judge_error({victim, peer}, killed(victim, kError)); };
+    const auto line = [&](const On& peer) { return error_line({victim, peer}, killed(victim, kError)); };
     const On peer = On(1).world(4).done();
     CHECK(line(left(peer, 90ms)) != "");
     CHECK(line(left(peer, 11s)) == "");  // so long ago that nothing of it is left
@@ -344,8 +348,8 @@ TEST_CASE("who left for an error, or later, or was needed no more, is not what a
     On by_exception = left(peer, 90ms);
     by_exception.board.view.groups[0].left_by_exception = true;
     CHECK(line(by_exception) == "");
-    CHECK(judge_error({ended(failed(On(0).world(4).done().in(), 2s)), left(peer, 90ms)}, killed(victim, kError)) == "");
+    CHECK(error_line({ended(failed(On(0).world(4).done().in(), 2s)), left(peer, 90ms)}, killed(victim, kError)) == "");
     RankBoard late = victim;
     late.view.operations.back().timed_out = true;  // a deadline has its own line
-    CHECK(judge_error({late, left(peer, 90ms)}, killed(late, kError)) == "");
+    CHECK(error_line({late, left(peer, 90ms)}, killed(late, kError)) == "");
 }

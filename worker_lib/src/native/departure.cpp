@@ -33,8 +33,30 @@ Error departure_error(int rank, std::string_view name, Departure how, std::optio
 }
 
 Error cannot_finish(std::string_view group, std::string_view self, std::string_view operation, const Error& cause) {
-    return {cause.code(), fmt::format("group '{}': {} cannot finish {}: {}", group, self, operation, cause.what()),
-            cause.culprits()};
+    const std::string prefix = fmt::format("group '{}': ", group);
+    std::string why = without_reader(cause.what());
+    const auto again = why.find(prefix);  // at its start, or behind who reported it
+    if (again == 0 || (again != why.npos && std::string_view(why).substr(0, again).ends_with(" reported: ")))
+        why.erase(again, prefix.size());
+    return {cause.code(), fmt::format("{}{} cannot finish {}: {}", prefix, self, operation, why), cause.culprits()};
+}
+
+std::string without_reader(std::string_view text) {
+    constexpr std::string_view kReads = " cannot finish ";
+    const auto group_end = text.find("': ");
+    if (!text.starts_with("group '") || group_end == text.npos) return std::string(text);
+    const std::string_view prefix = text.substr(0, group_end + 3);
+    const std::string_view reader = text.substr(prefix.size());
+    const auto verb = reader.find(kReads);
+    if (verb == reader.npos || reader.find(": ") < verb) return std::string(text);
+    bool in_tag = false;  // which may hold anything
+    for (std::size_t i = verb + kReads.size(); i < reader.size(); ++i) {
+        if (reader[i] == '\'') in_tag = !in_tag;
+        if (in_tag || !reader.substr(i).starts_with(": ")) continue;
+        const std::string_view cause = reader.substr(i + 2);
+        return cause.starts_with("group '") ? std::string(cause) : fmt::format("{}{}", prefix, cause);
+    }
+    return std::string(text);
 }
 
 }  // namespace ddp::detail

@@ -24,9 +24,13 @@ enum class Departure : std::uint32_t {
 /// after   the last operation that the rank has done; nothing if that is unknown
 [[nodiscard]] Error departure_error(int rank, std::string_view name, Departure how, std::optional<std::uint64_t> after);
 
-/// Puts before the text of `cause` what its reader was doing: "group 'world': rank 0 cannot finish #6 barrier: …".
+/// Puts before the text of `cause` what its reader was doing: "group 'world': rank 0 cannot finish #6 barrier: …". What
+/// another operation, or another rank, could not finish of the same cause is left out.
 /// self   as name_self()
 [[nodiscard]] Error cannot_finish(std::string_view group, std::string_view self, std::string_view operation,
                                   const Error& cause);
+
+/// That text without what its reader was doing: "group 'world': …". Others stay as they are.
+[[nodiscard]] std::string without_reader(std::string_view text);
 
 }  // namespace ddp::detail

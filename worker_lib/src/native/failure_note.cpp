@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "worker_lib/src/native/departure.hpp"
+
 namespace ddp::detail {
 
 FailureNote make_note(const Error& failure, Wording wording) {
@@ -23,7 +25,7 @@ FailureNote make_note(const Error& failure, Wording wording) {
 }
 
 Error reported_by(std::string_view name, const Error& failure) {
-    return {failure.code(), fmt::format("{} reported: {}", name, failure.what()), failure.culprits()};
+    return {failure.code(), fmt::format("{} reported: {}", name, without_reader(failure.what())), failure.culprits()};
 }
 
 Error read_note(const FailureNote& note) {

@@ -23,7 +23,7 @@ static_assert(std::is_trivially_copyable_v<FailureNote>);
 enum class Wording { kOwnView, kComplete };
 [[nodiscard]] FailureNote make_note(const Error& failure, Wording wording = Wording::kOwnView);
 
-/// `failure` with the name of who found it: "rank 3 (host b, pid 9) reported: …".
+/// The cause of `failure` with the name of who found it: "rank 3 (host b, pid 9) reported: …".
 [[nodiscard]] Error reported_by(std::string_view name, const Error& failure);
 
 /// Back again; an unknown code becomes System.

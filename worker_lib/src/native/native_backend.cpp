@@ -196,7 +196,8 @@ void NativeBackend::perform(const Job& job) {
         if (failure_) {
             throw Error(
                 failure_->code(),
-                fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation), failure_->what()),
+                fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation),
+                            without_reader(failure_->what())),
                 failure_->culprits());
         }
         const Operation& operation = job.operation;

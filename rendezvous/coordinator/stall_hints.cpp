@@ -1,0 +1,92 @@
+#include "rendezvous/coordinator/stall_hints.hpp"
+
+#include <fmt/format.h>
+
+namespace ddprun::coordinator {
+namespace {
+
+constexpr const char* kBatch = "put them into one ProcessGroup::batch()";
+
+std::string mismatch_hint(const StallWait& wait) {
+    if (wait.operation->p2p_seq == 0)
+        return "All ranks must call the same collectives, in one order and with the same sizes: look for one under "
+               "`if rank == …`, or in a loop that is longer on some ranks";
+    if (wait.unasked != nullptr) return "Give the send and its receive the same tag";
+    const bool sends = wait.operation->op == "send";
+    if (wait.crossing == nullptr || (wait.crossing->op == "send") != sends)
+        return "Give the send and its receive the same tag";
+    if (sends) return fmt::format("Each waits until the other receives: {}, or let one receive first", kBatch);
+    return "Each waits until the other sends: one of the two has to send first";
+}
+
+/// Who reads of it afterwards finds no process there.
+std::string lagging_hint(const RankBoard& who, Tense tense) {
+    const bool stopped = who.process == "stopped" || who.process_before == "stopped";
+    if (tense == Tense::kPresent) {
+        if (stopped || who.pid <= 0) return "";  // the line says how to wake it
+        return fmt::format("`py-spy dump --pid {}` or `gdb -p {}` on node {} shows where it is", who.pid, who.pid,
+                           who.host);
+    }
+    if (stopped)
+        return "Somebody stopped that process: Ctrl-Z, a debugger, kill -STOP. While the job stands still, kill -CONT "
+               "wakes it";
+    return "While the job stands still, `ddpctl dump` shows what all ranks do, and `py-spy dump` or `gdb -p` where "
+           "that one is; if it is only slow, give the operation a longer timeout";
+}
+
+}  // namespace
+
+std::vector<int> blamed(const StallFinding& finding) {
+    switch (finding.kind) {
+        case StallKind::kDead:
+        case StallKind::kLagging:
+        case StallKind::kUnknown: return finding.ranks;
+        case StallKind::kCircle: {
+            std::vector<int> ranks = finding.ranks;
+            ranks.push_back(finding.wait->rank);
+            return ranks;
+        }
+        case StallKind::kMismatch:
+            if (finding.wait->operation->p2p_seq != 0) return {finding.wait->rank, finding.wait->peer};
+            return odd_ones(*finding.group, *finding.wait);
+        case StallKind::kAllPresent:
+        case StallKind::kNone: break;
+    }
+    return {};
+}
+
+std::string hint_for(const StallFinding& finding, const BoardsByRank& all, Tense tense) {
+    const bool transfer = finding.wait != nullptr && finding.wait->operation->p2p_seq != 0;
+    switch (finding.kind) {
+        case StallKind::kDead: {
+            const auto board = all.find(finding.ranks.front());
+            const bool well = board != all.end() && board->second->process.starts_with("exited with code 0");
+            return well ? kStepsHint : "";
+        }
+        case StallKind::kMismatch: return mismatch_hint(*finding.wait);
+        case StallKind::kLagging: {
+            const auto board = all.find(finding.ranks.front());
+            return board == all.end() ? "" : lagging_hint(*board->second, tense);
+        }
+        case StallKind::kUnknown: return "Look whether ddprun runs there, and whether its program uses ddp::ddp";
+        case StallKind::kAllPresent:
+            return "Look at the network between these nodes; if the data are just large, give the operation a longer "
+                   "timeout";
+        case StallKind::kCircle:
+            return transfer ? fmt::format("Where sends and receives wait for each other, {}", kBatch) : "";
+        case StallKind::kNone: break;
+    }
+    return "";
+}
+
+std::string with_hint(const std::string& line, const std::string& hint) {
+    return hint.empty() ? line : fmt::format("{}. {}", line, hint);
+}
+
+std::string abort_hint(int rank) {
+    return fmt::format("The program itself did that (ProcessGroup::abort), for the reason quoted: see what rank {} "
+                       "printed before",
+                       rank);
+}
+
+}  // namespace ddprun::coordinator
