@@ -31,6 +31,12 @@ bool is_rank_0() {
     return rank == nullptr || std::string_view(rank) == "0";
 }
 
+/// The same way; init_from_env will tell what is wrong with it.
+int world_size() {
+    const char* const text = std::getenv("WORLD_SIZE");
+    return text == nullptr ? 1 : std::atoi(text);
+}
+
 std::string describe(const Options& options, const ddp::ProcessGroup& group) {
     const bool host = group.backend() != ddp::Backend::Nccl;
     const char* const place = !host ? "on the device" : options.foreign ? "of our own" : "in the arena";
@@ -55,21 +61,6 @@ std::string run_and_print(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* d
     }
     if (prints && !rows.empty()) output.write(table_foot(rows));
     return problem;
-}
-
-/// Every rank comes here. The others leave some time after they see that rank 0 is gone; the launcher stops them
-/// sooner.
-[[noreturn]] void refuse_root(ddp::ProcessGroup& group, int root) {
-    if (group.rank() == 0) {
-        fmt::print(stderr, "ddp-bench: --root {}: the ranks are 0 to {}\n", root, group.size() - 1);
-        std::_Exit(kUsage);  // without a goodbye, so that it is the first
-    }
-    try {
-        group.barrier({.timeout = kTimeForRank0, .tag = "leaving"}).wait();
-    } catch (const ddp::Error&) {
-        std::this_thread::sleep_for(kTimeForRank0);  // on another node the news of this exit could be the faster one
-    }
-    std::_Exit(kUsage);
 }
 
 bool is_file(const std::string& json_file) { return !json_file.empty() && json_file != "-"; }
@@ -105,7 +96,7 @@ int measure_and_report(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* devi
 
 int main(int argc, char** argv) {
     Options options;
-    if (const auto exit_code = ddp::bench::parse_options(argc, argv, is_rank_0(), options)) {
+    if (const auto exit_code = ddp::bench::parse_options(argc, argv, is_rank_0(), world_size(), options)) {
         // The launcher reports the first rank that leaves, and stops the others: let it be the one that has spoken.
         if (*exit_code != 0 && !is_rank_0()) std::this_thread::sleep_for(kTimeForRank0);
         return *exit_code;
@@ -123,7 +114,6 @@ int main(int argc, char** argv) {
     try {
         ddp::Context context = ddp::init_from_env({.backend = options.backend});
         ddp::ProcessGroup& group = context.world();
-        if (options.root >= group.size()) refuse_root(group, options.root);
         const auto device =
             group.backend() == ddp::Backend::Nccl ? ddp::detail::open_device(context.local_rank()) : nullptr;
         return measure_and_report(group, device.get(), options, output, json_file);

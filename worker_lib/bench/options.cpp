@@ -106,10 +106,13 @@ void check_flags(const std::vector<std::string_view>& words) {
     }
 }
 
-void check(const Options& options) {
+void check(const Options& options, int ranks) {
     const auto refuse = [](const char* option, const std::string& why) { throw CLI::ValidationError(option, why); };
     if (options.max_bytes < options.min_bytes)
         refuse("--max-bytes", fmt::format("{} is less than --min-bytes, {}", options.max_bytes, options.min_bytes));
+    if (ranks > 0 && options.root >= ranks)
+        refuse("--root", ranks == 1 ? fmt::format("{} is no rank: the only one is 0", options.root)
+                                    : fmt::format("{} is no rank: they are 0 to {}", options.root, ranks - 1));
     const bool bitwise = options.reduce_op == ReduceOp::BAnd || options.reduce_op == ReduceOp::BOr ||
                          options.reduce_op == ReduceOp::BXor;
     if (bitwise && is_float(options.dtype))
@@ -164,13 +167,16 @@ void add_how(CLI::App& app, Options& options, Texts& texts) {
 
 }  // namespace
 
-std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& options) {
+std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, Options& options) {
     CLI::App app(
         "Measures the collectives of ddp::ddp, in the terms of nccl-tests. Run it under a launcher:\n"
         "  ddprun --nproc_per_node 4 ddp-bench --collective all\n"
-        "Times are those of the slowest rank; algbw is size / time, busbw what the busiest link has carried. In the\n"
+        "Times are those of the slowest rank, in the table the mean of the calls (mean_us in the JSON, beside "
+        "median_us\n"
+        "and p99_us); algbw is size / time, busbw what the busiest link has carried. In the\n"
         "forms that end in _v rank r has r + 1 shares of the whole; their busbw is counted as that of equal parts.\n"
-        "With NCCL the calls of a row are queued and waited for together, as nccl-tests do, unless --rewrite is given;\n"
+        "With NCCL the calls of a row are queued and waited for together, as nccl-tests do, unless --rewrite is "
+        "given;\n"
         "else each is waited for.",
         "ddp-bench");
     Texts texts;
@@ -184,7 +190,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& op
         options.dtype = named(texts.type, kTypes);
         options.reduce_op = named(texts.reduce_op, kOps);
         options.backend = named(texts.backend, kBackends);
-        check(options);
+        check(options, ranks);
         return std::nullopt;
     } catch (const CLI::CallForHelp&) {
         Output output;

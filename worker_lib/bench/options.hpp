@@ -29,7 +29,7 @@ struct Options {
 };
 
 /// The exit code when there is nothing to measure: help was asked for, or an option is wrong. `speaks`: this rank
-/// prints.
-[[nodiscard]] std::optional<int> parse_options(int argc, char** argv, bool speaks, Options& options);
+/// prints. `ranks`: how many there will be; 0: that is not known.
+[[nodiscard]] std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, Options& options);
 
 }  // namespace ddp::bench

@@ -17,8 +17,10 @@ std::string number(double value) {
 
 std::string cells(const Row& row, const std::optional<Measured>& measured) {
     if (!measured) return fmt::format("{:>9} {:>7} {:>7} {:>6}", "-", "-", "-", "-");
+    const bool carries = row.bytes > 0;  // else there is a time, but no bandwidth
     return fmt::format("{:>9} {:>7} {:>7} {:>6}", number(measured->us.mean),
-                       number(algorithm_bandwidth(row, *measured)), number(bus_bandwidth(row, *measured)),
+                       carries ? number(algorithm_bandwidth(row, *measured)) : "-",
+                       carries ? number(bus_bandwidth(row, *measured)) : "-",
                        measured->checked ? fmt::format("{}", measured->wrong) : "N/A");
 }
 
@@ -31,12 +33,16 @@ boost::json::value number_or_null(const std::optional<double>& value) {
 
 boost::json::value json_of(const Row& row, const std::optional<Measured>& measured) {
     if (!measured) return nullptr;
-    boost::json::object fields{{"time_us", measured->us.mean},
+    boost::json::object fields{{"mean_us", measured->us.mean},
                                {"median_us", number_or_null(measured->us.median)},
                                {"p99_us", number_or_null(measured->us.p99)},
-                               {"algbw_gb_s", algorithm_bandwidth(row, *measured)},
-                               {"busbw_gb_s", bus_bandwidth(row, *measured)},
+                               {"algbw_gb_s", nullptr},
+                               {"busbw_gb_s", nullptr},
                                {"wrong", nullptr}};
+    if (row.bytes > 0) {
+        fields["algbw_gb_s"] = algorithm_bandwidth(row, *measured);
+        fields["busbw_gb_s"] = bus_bandwidth(row, *measured);
+    }
     if (measured->checked) fields["wrong"] = measured->wrong;
     return fields;
 }
@@ -65,7 +71,7 @@ double bus_bandwidth(const Row& row, const Measured& measured) {
 }
 
 std::string table_head(Collective collective, const std::string& about) {
-    const std::string group = fmt::format("{:>9} {:>7} {:>7} {:>6}", "time", "algbw", "busbw", "#wrong");
+    const std::string group = fmt::format("{:>9} {:>7} {:>7} {:>6}", "mean", "algbw", "busbw", "#wrong");
     const std::string units = fmt::format("{:>9} {:>7} {:>7} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
     std::string text = fmt::format("# {}: {}\n", name_of(collective), about);
     text += fmt::format("# {:>40}  {:^32}  {:^32}\n", "", "out-of-place", "in-place");
@@ -93,13 +99,14 @@ std::string table_foot(const std::vector<Row>& rows) {
     bool checked = false;
     for_each(rows, [&](const Row& row, const Measured& measured) {
         checked = checked || measured.checked;
-        if (row.call.collective == Collective::kBarrier) return;  // it carries nothing
+        if (row.bytes == 0) return;  // it carries nothing
         sum += bus_bandwidth(row, measured);
         ++count;
     });
-    return fmt::format("# wrong values: {}; mean bus bandwidth: {} GB/s\n",
-                       checked ? fmt::format("{}", wrong_values(rows)) : "not looked for",
-                       number(count > 0 ? sum / static_cast<double>(count) : 0));
+    std::string text =
+        fmt::format("# wrong values: {}", checked ? fmt::format("{}", wrong_values(rows)) : "not looked for");
+    if (count > 0) text += fmt::format("; mean bus bandwidth: {} GB/s", number(sum / static_cast<double>(count)));
+    return text + "\n";
 }
 
 std::string to_json(const std::vector<Row>& rows, const std::string& about, int ranks, const std::string& error) {

@@ -23,10 +23,10 @@ struct Row {
 
 [[nodiscard]] std::string table_head(Collective collective, const std::string& about);
 [[nodiscard]] std::string table_row(const Row& row);
-/// "# wrong values: 0; mean bus bandwidth: 3.21 GB/s".
+/// "# wrong values: 0; mean bus bandwidth: 3.21 GB/s", of the rows that carry anything.
 [[nodiscard]] std::string table_foot(const std::vector<Row>& rows);
 
-/// {"version", "about", "ranks", "error", "rows": [{"collective", "bytes", …, "out_of_place": {"time_us", …},
+/// {"version", "about", "ranks", "error", "rows": [{"collective", "bytes", …, "out_of_place": {"mean_us", …},
 /// "in_place": …}]}. `error`: what ended the run before all was measured; null there if it is empty.
 [[nodiscard]] std::string to_json(const std::vector<Row>& rows, const std::string& about, int ranks,
                                   const std::string& error);

@@ -25,8 +25,10 @@ std::vector<std::size_t> counts(Collective collective, const Options& options, i
     for (auto bytes = static_cast<double>(options.min_bytes); bytes <= most;
          bytes = std::max(bytes * options.factor, 1.0)) {
         const std::size_t count = static_cast<std::size_t>(bytes) / size_of(options.dtype) / whole * whole;
+        if (count == 0 && bytes >= 1) continue;  // too few for one element of each part: nobody asked for 0
         if (counts.empty() || count != counts.back()) counts.push_back(count);
     }
+    if (counts.empty()) counts.push_back(0);  // no size is large enough
     return counts;
 }
 

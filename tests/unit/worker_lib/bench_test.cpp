@@ -25,12 +25,12 @@ struct Parsed {
     std::optional<int> exit_code;
     Options options;
 };
-Parsed parse(std::vector<std::string> words) {
+Parsed parse(std::vector<std::string> words, int ranks = 0) {
     words.insert(words.begin(), "ddp-bench");
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
     Parsed parsed;
-    parsed.exit_code = parse_options(static_cast<int>(pointers.size()), pointers.data(), false, parsed.options);
+    parsed.exit_code = parse_options(static_cast<int>(pointers.size()), pointers.data(), false, ranks, parsed.options);
     return parsed;
 }
 
@@ -85,12 +85,22 @@ TEST_CASE("ddp-bench's options", "[bench]") {
     CHECK(parse({"-c", "all"}).options.collectives.size() == kAllCollectives.size());
 }
 
+TEST_CASE("a root that is no rank is refused with the command line, when it is known how many there are", "[bench]") {
+    CHECK(parse({"-r", "4"}, 4).exit_code == 2);
+    CHECK(parse({"-r", "1"}, 1).exit_code == 2);
+    CHECK_FALSE(parse({"-r", "3"}, 4).exit_code);
+    CHECK_FALSE(parse({"-r", "4"}, 0).exit_code);
+}
+
 TEST_CASE("ddp-bench measures each count once, however small the steps are", "[bench]") {
     const Options small = parse({"-b", "0", "-e", "14", "-f", "1.1"}).options;
     CHECK(counts(Collective::kAllReduce, small, 2) == std::vector<std::size_t>{0, 1, 2, 3});
     CHECK(counts(Collective::kAllGather, small, 2) == std::vector<std::size_t>{0, 2});
     CHECK(counts(Collective::kAllGatherV, small, 2) == std::vector<std::size_t>{0, 1, 2, 3});
     CHECK(counts(Collective::kBarrier, small, 2) == std::vector<std::size_t>{0});
+    const Options eight = parse({"-b", "8", "-e", "64"}).options;  // less than one element for each of four ranks
+    CHECK(counts(Collective::kAllGather, eight, 4) == std::vector<std::size_t>{4, 8, 16});
+    CHECK(counts(Collective::kAllGather, parse({"-b", "4", "-e", "4"}).options, 4) == std::vector<std::size_t>{0});
 }
 
 TEST_CASE("rows that were measured before an error are kept", "[bench]") {
@@ -226,9 +236,25 @@ TEST_CASE("bus bandwidth is nccl-tests'", "[bench]") {
     CHECK(first.at("out_of_place").is_null());
     CHECK(first.at("in_place").as_object().at("p99_us").as_double() == 900);
     CHECK(first.at("in_place").as_object().at("wrong").as_int64() == 3);
+    CHECK(first.at("in_place").as_object().at("mean_us").as_double() == 500);
+    CHECK_THAT(table_head(Collective::kAllReduce, ""), Contains(" mean   algbw"));
     row.in_place->us = {.mean = 500};
     const auto queued = boost::json::parse(to_json({row}, "about", 4, "")).as_object();
     CHECK(queued.at("rows").as_array().at(0).as_object().at("in_place").as_object().at("median_us").is_null());
+}
+
+TEST_CASE("what carries nothing has a time, but no bandwidth, and counts for no mean", "[bench]") {
+    Row empty{.call = {}, .bytes = 0};
+    empty.in_place = Measured{.us = {.mean = 5}, .wrong = 0, .checked = true};
+    Row full = empty;
+    full.bytes = 10'000;
+    full.call.collective = Collective::kBroadcast;
+    full.call.ranks = 2;
+    CHECK_THAT(table_row(empty), Contains("     5.00       -       -      0\n"));
+    CHECK_THAT(table_foot({empty, full}), Contains("mean bus bandwidth: 2.00 GB/s"));
+    CHECK(table_foot({empty}) == "# wrong values: 0\n");
+    const auto json = boost::json::parse(to_json({empty}, "", 2, "")).as_object();
+    CHECK(json.at("rows").as_array().at(0).as_object().at("in_place").as_object().at("busbw_gb_s").is_null());
 }
 
 TEST_CASE("head and rows of the table have the same columns", "[bench]") {
