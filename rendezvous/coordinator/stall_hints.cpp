@@ -84,9 +84,10 @@ std::string with_hint(const std::string& line, const std::string& hint) {
 }
 
 std::string abort_hint(int rank) {
-    return fmt::format("The program itself did that (ProcessGroup::abort), for the reason quoted: see what rank {} "
-                       "printed before",
-                       rank);
+    return fmt::format(
+        "The program itself did that (ProcessGroup::abort), for the reason quoted: see what rank {} "
+        "printed before",
+        rank);
 }
 
 }  // namespace ddprun::coordinator

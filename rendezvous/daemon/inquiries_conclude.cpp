@@ -113,7 +113,8 @@ void Inquiries::tell_timeout(const State& state, const Inquiry& inquiry, const s
     actions.push_back(by_deadline(inquiry.generation, verdict));
     if (verdict.kind == StallKind::kNone) return;
     for (const auto& [id, member] : state.group.members) {
-        if (answers(state, id)) actions.push_back(ToAgent{id, Notice{inquiry.generation, with_hint(verdict.text, verdict.hint)}});
+        if (answers(state, id))
+            actions.push_back(ToAgent{id, Notice{inquiry.generation, with_hint(verdict.text, verdict.hint)}});
     }
 }
 

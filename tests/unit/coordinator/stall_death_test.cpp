@@ -285,7 +285,7 @@ TEST_CASE("who has let go of a group as if all were done is named when a peer fa
         "(node n0) were in #2 all_reduce sum f32[4]";
     CHECK(error_line({victim, gone, second, third}, killed(victim, kError)) == line);
     CHECK(error_line({victim, gone, second, third}, killed(second, kError)) == line);
-    CHECK(error_line({victim, gone, second, third}, killed(victim)) == "");  // killed by SIGKILL
+    CHECK(error_line({victim, gone, second, third}, killed(victim)) == "");   // killed by SIGKILL
     On without_a_word = leaver;                                               // it has ended without letting go
     without_a_word.board.view.groups[0].left_ago.reset();
     CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == line);

@@ -62,8 +62,7 @@ TEST_CASE("sends that wait for each other's receives belong into one batch", "[c
     CHECK_THAT(tags.hint, Contains("the same tag"));
 }
 
-TEST_CASE("of ranks that called different collectives those are accused whom most others contradict",
-          "[coordinator]") {
+TEST_CASE("of ranks that called different collectives those are accused whom most others contradict", "[coordinator]") {
     std::vector<RankBoard> boards{On(0).world(3).in(), On(1).world(3).in("barrier"), On(2).world(3).in()};
     const StallVerdict verdict = judge(boards, kPatience);
     CHECK(verdict.kind == StallKind::kMismatch);

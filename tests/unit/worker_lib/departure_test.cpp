@@ -102,15 +102,17 @@ TEST_CASE("a cause stands once, however many could not finish something because 
     using detail::without_reader;
     const Error lost(ErrorCode::PeerLost, "rank 1 (host b, pid 7) has left the group normally", {1});
     const Error first = cannot_finish("world", "rank 0", "#2 barrier 'a: b'", lost);
-    CHECK(first.what() ==
-          std::string("group 'world': rank 0 cannot finish #2 barrier 'a: b': rank 1 (host b, pid 7) has left the group "
-                      "normally"));
+    CHECK(
+        first.what() ==
+        std::string("group 'world': rank 0 cannot finish #2 barrier 'a: b': rank 1 (host b, pid 7) has left the group "
+                    "normally"));
     CHECK(without_reader(first.what()) == std::string("group 'world': ") + lost.what());
     const Error told = detail::reported_by("rank 0 (host a, pid 6)", first);
     CHECK(told.what() == std::string("rank 0 (host a, pid 6) reported: group 'world': ") + lost.what());
     const Error third = cannot_finish("world", "rank 2", "#2 barrier", told);
-    CHECK(third.what() == std::string("group 'world': rank 2 cannot finish #2 barrier: rank 0 (host a, pid 6) reported: ") +
-                              lost.what());
+    CHECK(third.what() ==
+          std::string("group 'world': rank 2 cannot finish #2 barrier: rank 0 (host a, pid 6) reported: ") +
+              lost.what());
     CHECK(third.culprits() == lost.culprits());
     CHECK(cannot_finish("world", "rank 0", "#3 barrier", first).what() ==
           std::string("group 'world': rank 0 cannot finish #3 barrier: ") + lost.what());

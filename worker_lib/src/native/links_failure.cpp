@@ -137,7 +137,7 @@ void Links::raise_note(const Operation& operation, Flow& flow) const {
     const Error said = read_note(note);
     const Error failure = note.complete != 0 ? said : reported_by(flow.link->name, said);
     node_.relay(failure);  // our neighbours hear who found out, not that we have heard of it
-    throw note.complete != 0 ? cannot_finish(group_, node_.self(), describe(operation), failure) : failure;
+    throw cannot_finish(group_, node_.self(), describe(operation), failure);
 }
 
 /// The connection is broken. If the last that the peer sent is its failure, that is what we report; or what the node

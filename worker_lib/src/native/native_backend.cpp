@@ -194,11 +194,10 @@ OwnBuffer NativeBackend::own_buffer(const Buffer& buffer) const {
 void NativeBackend::perform(const Job& job) {
     try {
         if (failure_) {
-            throw Error(
-                failure_->code(),
-                fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation),
-                            without_reader(failure_->what())),
-                failure_->culprits());
+            throw Error(failure_->code(),
+                        fmt::format("{} cannot run, for the group has failed: {}", describe(job.operation),
+                                    without_reader(failure_->what())),
+                        failure_->culprits());
         }
         const Operation& operation = job.operation;
         job.work->begin();

@@ -96,7 +96,7 @@ void Node::check_poison(const Operation& operation) const {
     const auto found = failure();
     if (!found) return;
     const auto index = static_cast<int>(own().poisoned_by.load(std::memory_order_seq_cst)) - 1;
-    if (control(index).failure.complete == 0) throw *found;
+    if (index == own_index_ && control(index).failure.complete == 0) throw *found;  // that says what it was in
     throw cannot_finish(group_, self(), describe(operation), *found);
 }
 
