@@ -145,9 +145,9 @@ TEST_CASE("a message under a tag that nobody asks for is told at the deadline, w
 TEST_CASE("groups whose barriers are called in different orders are a circle", "[e2e]") {
     const e2e::Sandbox sandbox("stall-circle");
     const std::string text = said(sandbox, {STALLING, "circle"}, "A CIRCLE: ").line;
-    for (const std::string name : {":first'", ":second'"}) CHECK_THAT(text, Contains(name));
-    CHECK_THAT(text, Contains("waits in #1 barrier of group 'world/") &&
-                         Contains("), which waits in #1 barrier of group 'world/") && Contains("in one order"));
+    for (const std::string name : {"'first of world'", "'second of world'"}) CHECK_THAT(text, Contains(name));
+    CHECK_THAT(text, Contains("waits in #1 barrier of group '") &&
+                         Contains("), which waits in #1 barrier of group '") && Contains("in one order"));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -183,11 +183,12 @@ TEST_CASE("an operation that fails by its deadline ends the job with the rank th
     CHECK(job.status.exit_code() == 1);
     const auto box = job.err.find("FAILED\n");
     REQUIRE(box != std::string::npos);
-    CHECK_THAT(job.err.substr(box), Contains("\nLAGGING rank 1 (node node1): has finished nothing of the group, rank 0 "
-                                             "waits in #1 all_reduce sum f32[1000] of group 'world' for ") &&
-                                        Contains("; in phase 'computing'\nrank 0 on node0 exited with code 1\nThe first to fail of "
-                                                 "that:\n") &&
-                                        !Contains("First failure") && Contains("`ddpctl dump` shows"));
+    CHECK_THAT(job.err.substr(box),
+               Contains("\nLAGGING rank 1 (node node1): has finished nothing of the group, rank 0 "
+                        "waits in #1 all_reduce sum f32[1000] of group 'world' for ") &&
+                   Contains("; in phase 'computing'\nrank 0 on node0 exited with code 1\nThe first to fail of "
+                            "that:\n") &&
+                   !Contains("First failure") && Contains("`ddpctl dump` shows"));
     CHECK(sandbox.leftovers() == "");
 }
 

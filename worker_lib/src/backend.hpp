@@ -80,7 +80,8 @@ struct Operation {
 
 /// The members of a group and how they find each other.
 struct GroupSpec {
-    std::string name;                 ///< unique in the job and generation; the prefix of all store keys
+    std::string name;                 ///< for people, and on the board: "reducer of world"
+    std::string path;                 ///< unique in the job and generation, in all store keys; empty: the name is
     int rank = 0;                     ///< of this process in this group
     std::vector<int> members;         ///< world ranks, by group rank
     std::vector<std::string> places;  ///< "host a, pid 71", by group rank, for errors; empty: nobody has said it yet
@@ -93,6 +94,10 @@ struct GroupSpec {
     ddprun::Duration init_timeout{};
     int device = -1;
 };
+
+[[nodiscard]] inline const std::string& path_of(const GroupSpec& spec) {
+    return spec.path.empty() ? spec.name : spec.path;
+}
 
 /// For errors, the one form in which ranks are named: "rank 3 (host a, pid 71)", or "rank 3" where its place is not
 /// known; of a group that counts otherwise than the job "rank 1 (global rank 5, host a, pid 71)".

@@ -66,7 +66,7 @@ void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::v
 
 std::string group_key(const GroupSpec& spec, std::string_view name) {
     const std::string again = spec.init > 1 ? fmt::format("init-{}/", spec.init) : "";
-    return fmt::format("ddp/{}/of-{}/{}{}/{}", spec.generation, spec.world_size, again, spec.name, name);
+    return fmt::format("ddp/{}/of-{}/{}{}/{}", spec.generation, spec.world_size, again, path_of(spec), name);
 }
 
 void publish(const GroupSpec& spec, std::string_view topic, std::string_view value) {

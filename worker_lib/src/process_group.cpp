@@ -18,18 +18,6 @@ namespace ddp::detail {
 namespace {
 
 /// One rank's wish in a split, as it travels through the store: "color key name".
-struct Wish {
-    int color = 0;
-    int key = 0;
-    std::string name;
-};
-
-Wish parse_wish(const std::string& text) {
-    const auto first = text.find(' ');
-    const auto second = text.find(' ', first + 1);
-    return {std::stoi(text.substr(0, first)), std::stoi(text.substr(first + 1, second)), text.substr(second + 1)};
-}
-
 std::string timeout_complaint(const OpOptions& options) {
     return fmt::format("OpOptions::timeout is {} ms. Pass 0 for the default of the group", options.timeout.count());
 }
@@ -178,13 +166,21 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     const std::string call = fmt::format("split '{}'", name);
     refuse_if_aborted(spec_, *backend_, call);
     const StoreWait on_board(*this, "split", name);
-    const auto wishes = exchange(spec_, fmt::format("split/{}", number), fmt::format("{} {} {}", color, key, name),
-                                 backend_.get(), call);
+    const SplitWish own{color, key, std::string(name)};
+    std::vector<SplitWish> wishes;
+    for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
+        wishes.push_back(parse_wish(text));
 
     GroupSpec spec = spec_;
+    {
+        const std::lock_guard lock(mutex_);
+        spec.name = split_names_.name_of(spec_.name, number, own, wishes);
+        split_names_.next(wishes);
+    }
+    spec.path = fmt::format("{}/{}.{}:{}", path_of(spec_), number, color, name);
     std::vector<std::tuple<int, int>> order;  // (key, rank in this group) of those with our color
     for (int rank = 0; rank < static_cast<int>(wishes.size()); ++rank) {
-        const Wish wish = parse_wish(wishes[static_cast<std::size_t>(rank)]);
+        const SplitWish& wish = wishes[static_cast<std::size_t>(rank)];
         if (wish.color != color) continue;
         order.emplace_back(wish.key, rank);
         if (color >= 0 && wish.name != name) {
@@ -195,7 +191,6 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     }
     if (color < 0) return nullptr;
     std::ranges::sort(order);
-    spec.name = fmt::format("{}/{}.{}:{}", spec_.name, number, color, name);
     spec.members.clear();
     spec.places.clear();
     for (const auto& [unused, rank] : order) {

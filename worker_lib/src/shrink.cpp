@@ -49,7 +49,9 @@ std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
     const std::lock_guard lock(shrink_mutex_);
     ShrinkAgreement agreement(spec_, *backend_, shrinks_, excluded, std::move(others));
     const auto round = agreement.reach();
-    spec.name = fmt::format("{}/shrink{}{}", spec_.name, round, excluded.empty() ? "" : ":" + label_of(excluded));
+    const std::string part = fmt::format("/shrink{}{}", round, excluded.empty() ? "" : ":" + label_of(excluded));
+    spec.name = spec_.name + part;
+    spec.path = path_of(spec_) + part;
     // All are there: their records and their connections each get half of the time.
     GroupSpec forming = spec;
     forming.init_timeout /= 2;

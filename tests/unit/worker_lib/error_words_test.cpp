@@ -141,7 +141,7 @@ TEST_CASE("who found out is named once, however many have handed it on", "[nativ
         INFO(errors[rank]->what());
         CHECK(count_of("reported: ", errors[rank]->what()) <= 1);
         CHECK(count_of("cannot finish", errors[rank]->what()) <= 1);
-        CHECK(count_of("group 'world/1.0:all': ", errors[rank]->what()) <= 1);
+        CHECK(count_of("group 'all of world': ", errors[rank]->what()) <= 1);
         if (what == "mismatch")
             CHECK_THAT(errors[rank]->what(), Contains("different operations") && Contains("#1 barrier"));
     }

@@ -7,6 +7,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/local_world.hpp"
+#include "worker_lib/src/split_names.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -158,8 +159,33 @@ TEST_CASE("groups of groups have names of their own", "[native][unit]") {
         const auto second = context.world().split(0, 0, "reducer");
         const auto inner = second->split(context.rank(), 0, "alone");
         inner->barrier().wait();
-        return context.world().name() + " " + first->name() + " " + second->name() + " " + inner->name();
+        return context.world().name() + ", " + first->name() + ", " + second->name() + ", " + inner->name();
     });
-    CHECK(results[0] == "world world/1.0:reducer world/2.0:reducer world/2.0:reducer/1.0:alone");
-    CHECK(results[1] == "world world/1.0:reducer world/2.0:reducer world/2.0:reducer/1.1:alone");
+    CHECK(results[0] ==
+          "world, reducer of world, reducer (split 2) of world, alone (color 0) of reducer (split 2) of world");
+    CHECK(results[1] ==
+          "world, reducer of world, reducer (split 2) of world, alone (color 1) of reducer (split 2) of world");
+}
+
+TEST_CASE("the parts of a split are called by what they are for, and told apart where that is not enough", "[unit]") {
+    using detail::SplitNames;
+    using detail::SplitWish;
+    SplitNames names;
+    const auto named = [&](const SplitWish& own, const std::vector<SplitWish>& all) {
+        return names.name_of("world", 3, own, all);
+    };
+    const SplitWish even{0, 0, "even"}, odd{1, 0, "odd"}, nobody{-1, 0, "even"};
+    CHECK(named(even, {even, odd, nobody}) == "even of world");
+    CHECK(named(even, {even, {1, 0, "even"}}) == "even (color 0) of world");
+    CHECK(named({0, 0, ""}, {{0, 0, ""}}) == "(split 3) of world");
+    CHECK(named({0, 0, "a of b"}, {}) ==
+          "a of b (split 3) of world");  // else that of a group b could be called so, too
+    names.next({even, {-1, 0, "odd"}});
+    CHECK(named(even, {even}) == "even (split 3) of world");
+    CHECK(named(even, {even, {1, 0, "even"}}) == "even (split 3, color 0) of world");
+    CHECK(named(odd, {odd}) == "odd of world");
+    const SplitWish wish{-1, 7, "two words"};
+    CHECK(detail::parse_wish(to_text(wish)).name == wish.name);
+    CHECK(detail::parse_wish(to_text(wish)).key == wish.key);
+    CHECK(detail::parse_wish(to_text(wish)).color == wish.color);
 }

@@ -221,7 +221,7 @@ Hello make_hello(const GroupSpec& spec, const std::vector<Member>& members) {
     hello.rank = spec.rank;
     hello.generation = spec.generation;
     Fnv64 group;
-    group.add(spec.name);
+    group.add(path_of(spec));
     hello.group = group.value();
     const std::string& token = members.front().token;
     std::copy_n(token.begin(), std::min(token.size(), hello.token.size()), hello.token.begin());
