@@ -125,7 +125,7 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
                  if (notice.generation == state_.generation) announcer_.tell_job_notice(notice.text);
              },
              [this](const std::string& notice) { spdlog::warn("{}{}", announcer_.tag(), notice); }}),
-      signals_(io, events_),
+      signals_(io, events_, config_.drain_signals),
       guard_(io),
       deadline_(io),
       boards_(

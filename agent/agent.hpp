@@ -38,8 +38,11 @@ struct AgentConfig {
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds grace{30'000};          ///< from SIGTERM to SIGKILL; a maximum, never a wait
     std::chrono::milliseconds stall_warning{30'000};  ///< who waits so long for one operation is asked about; 0: never
+    bool virtual_local_rank = false;                  ///< workers have LOCAL_RANK=0 and one visible GPU each
+    std::vector<int> drain_signals;                   ///< end the job beside INT, TERM, HUP and QUIT
     OutputConfig output;
     std::string program_name;  ///< what people call the program; empty: the file name of command[0]
+    std::string program_line;  ///< what the user typed to run it, for people; empty: it has no arguments
     bool emulated = false;     ///< one of several nodes below one launcher (--local-nodes), which speaks for them
     UniqueFd last_words;       ///< emulated: gets what the others print at the end of a job, ended by a zero byte
     UniqueFd guard_pipe;       ///< reads end-of-file when the guard is gone; invalid: no guard

@@ -61,8 +61,11 @@ void Announcer::tell_start(const Assignment& assignment) {
     if (assignment.restart_count == 0 || (config_.emulated && !first)) return;
     const int workers = assignment.world_size;
     const int nodes = assignment.node_count;
-    spdlog::info("restart {}: {} worker{} on {} node{}{}", assignment.restart_count, workers, workers == 1 ? "" : "s",
-                 nodes, nodes == 1 ? "" : "s",
+    // Nodes that come or go spend none of --max-restarts.
+    const std::string what = assignment.restart > 0
+                                 ? fmt::format("restart {} of {}", assignment.restart, assignment.max_restarts)
+                                 : "started again";
+    spdlog::info("{}: {} worker{} on {} node{}{}", what, workers, workers == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
 
@@ -102,7 +105,7 @@ void Announcer::tell_verdict(const coordinator::Verdict& verdict) {
     const std::string program = config_.program_name.empty()
                                     ? std::filesystem::path(config_.command.at(0)).filename().string()
                                     : config_.program_name;
-    const std::string box = format_verdict(verdict, program);
+    const std::string box = format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or("")});
     const bool stopped = verdict.outcome == coordinator::Outcome::kStopped;
     const std::string reason = printable(verdict.reason, verdict.reason.size());
     if (config_.emulated) return leave_last_words(stopped ? fmt::format("[ddprun] {}\n", reason) : box);

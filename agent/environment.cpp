@@ -10,6 +10,8 @@
 namespace ddprun::agent {
 namespace {
 
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
 bool continues_name(std::string_view text, std::size_t at) {
     return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
 }
@@ -35,6 +37,19 @@ std::string expand_local_rank(std::string_view text, const std::string& value) {
 
 }  // namespace
 
+std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank) {
+    const int place = number(local_rank);
+    if (visible == nullptr) return std::to_string(place);
+    if (visible->empty()) return "";  // all are hidden
+    std::string_view rest = *visible;
+    for (int at = 0;; ++at) {
+        const auto comma = rest.find(',');
+        if (at == place) return std::string(rest.substr(0, comma));
+        if (comma == std::string_view::npos) return std::nullopt;
+        rest.remove_prefix(comma + 1);
+    }
+}
+
 Rank rank_of(const coordinator::Assignment& assignment, LocalRank local_rank) {
     return Rank{assignment.rank_base + number(local_rank)};
 }
@@ -46,6 +61,12 @@ Environment worker_environment(Environment base, const coordinator::Assignment& 
 
     env["RANK"] = rank;
     env["LOCAL_RANK"] = std::to_string(number(place.local_rank));
+    if (place.virtual_local_rank) {
+        const auto visible = env.find(kVisibleGpus);
+        const auto gpu = gpu_of(visible != env.end() ? &visible->second : nullptr, place.local_rank);
+        env["LOCAL_RANK"] = "0";
+        env[kVisibleGpus] = gpu.value_or("");  // the launcher has refused a list that is too short
+    }
     env["WORLD_SIZE"] = world_size;
     env["LOCAL_WORLD_SIZE"] = std::to_string(place.slots);
     env["GROUP_RANK"] = std::to_string(number(assignment.node_rank));

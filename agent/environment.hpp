@@ -2,6 +2,7 @@
 // What a worker is given: its environment and its arguments (docs/environment.md). Pure.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,12 @@ struct WorkerPlace {
     std::string run_id;
     std::string role;
     std::string error_file;  ///< where a Python worker may leave its exception
+    bool virtual_local_rank = false;  ///< it believes that it is alone on a node of one GPU
 };
+
+/// CUDA_VISIBLE_DEVICES of a worker that is to see one GPU alone, by what this process sees (null: all): the entry of
+/// its place. Nothing: the list is too short.
+[[nodiscard]] std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank);
 
 /// RANK of a worker.
 [[nodiscard]] Rank rank_of(const coordinator::Assignment& assignment, LocalRank local_rank);

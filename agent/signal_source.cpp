@@ -1,5 +1,6 @@
 #include "agent/signal_source.hpp"
 
+#include <algorithm>
 #include <csignal>
 
 #include "agent/last_signals.hpp"
@@ -20,7 +21,10 @@ void push_each(boost::asio::signal_set& signals, EventQueue& events) {
 
 }  // namespace
 
-SignalSource::SignalSource(boost::asio::io_context& io, EventQueue& events) : stop_(io), notify_(io, SIGUSR1, SIGUSR2) {
+SignalSource::SignalSource(boost::asio::io_context& io, EventQueue& events, const std::vector<int>& drain)
+    : stop_(io), notify_(io) {
+    for (const int signal : {SIGUSR1, SIGUSR2})
+        (std::ranges::find(drain, signal) != drain.end() ? stop_ : notify_).add(signal);
     for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) {
         const bool nohup = signal == SIGHUP && is_ignored(SIGHUP);
         if (!nohup) stop_.add(signal);

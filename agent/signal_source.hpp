@@ -4,14 +4,17 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 
+#include <vector>
+
 #include "agent/event_queue.hpp"
 
 namespace ddprun::agent {
 
 class SignalSource {
 public:
-    /// `events` outlives this object. A hang-up that was ignored (nohup) stays ignored.
-    SignalSource(boost::asio::io_context& io, EventQueue& events);
+    /// `events` outlives this object. INT, TERM, QUIT, HUP and those of `drain` stop the job; what is left of USR1 and
+    /// USR2 is for the workers. A hang-up that was ignored (nohup) stays ignored.
+    SignalSource(boost::asio::io_context& io, EventQueue& events, const std::vector<int>& drain);
 
     /// No more events: from here on signals wait for last_signals.hpp.
     void close();

@@ -164,11 +164,15 @@ std::string describe(const FailureReport& culprit, const Verdict& verdict) {
 }  // namespace
 
 std::string format_verdict(const Verdict& verdict, const std::string& program) {
+    return format_verdict(verdict, JobName{program});
+}
+
+std::string format_verdict(const Verdict& verdict, const JobName& job) {
     if (verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kStopped) return "";
     std::string text = rule('=');
     text += verdict.outcome == Outcome::kInfrastructure
-                ? fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", program)
-                : fmt::format("{} FAILED\n", program);
+                ? fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", job.program)
+                : fmt::format("{} FAILED\n", job.program);
     text += rule('-');
     // Who failed first of what others did comes after those.
     const std::string& first = verdict.bystander ? verdict.judged : verdict.reason;
@@ -176,6 +180,8 @@ std::string format_verdict(const Verdict& verdict, const std::string& program) {
     if (!first.empty()) text += first + "\n";
     if (!second.empty()) text += second + "\n";
     if (verdict.culprit) text += describe(*verdict.culprit, verdict);
+    if (!job.command.empty()) text += field("command", job.command);
+    if (!job.run_id.empty()) text += field("job", job.run_id);
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
     text += field("exit code", std::to_string(verdict.exit_code));
     if (const std::string hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);

@@ -32,7 +32,8 @@ WorkerSpec WorkerRecipe::make(const Assignment& assignment, const std::string& r
                             config_.node_name,
                             run_id,
                             config_.role,
-                            spec.error_file ? spec.error_file->path() : ""};
+                            spec.error_file ? spec.error_file->path() : "",
+                            config_.virtual_local_rank};
     spec.argv = worker_command(config_.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, place);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);

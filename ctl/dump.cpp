@@ -120,12 +120,21 @@ int fail(const Error& error, int code) {
     return code;
 }
 
+/// Of its workers here; empty: it has none, or nothing is known.
+std::string command_at(const Endpoint& endpoint) {
+    for (const Job& job : find_jobs()) {
+        const Result<Endpoint> known = parse_endpoint(job.endpoint, 0);
+        if (known && *known == endpoint) return job.command;
+    }
+    return "";
+}
+
 asio::awaitable<int> dump(Endpoint endpoint, DumpOptions options) {
     auto client = co_await client::ControlClient::connect(endpoint, Clock::now() + options.timeout);
     if (!client) co_return fail(client.error(), exit_code::kInfrastructure);
     const Result<Answer> overview = co_await ask(**client, std::nullopt, kOperationsForSummary);
     if (!overview) co_return fail(overview.error(), exit_code::kInfrastructure);
-    const Result<void> printed = print_to_stdout(summarize(overview->boards, overview->end));
+    const Result<void> printed = print_to_stdout(summarize(overview->boards, overview->end, command_at(endpoint)));
     if (!printed) co_return fail(printed.error(), exit_code::kOutput);
     if (options.output.empty()) co_return exit_code::kSuccess;
     const Result<std::size_t> written = co_await write_boards(**client, *overview, options.output);
@@ -148,7 +157,7 @@ Result<Endpoint> the_only_job() {
     if (jobs.size() == 1) return parse_endpoint(jobs.front().endpoint, 0);
     std::string text = fmt::format("{} jobs of yours run on this machine. Choose one:", jobs.size());
     for (const Job& job : jobs)
-        text += fmt::format("\n  ddpctl dump --rdzv-endpoint {}   # job '{}'", job.endpoint, job.run_id);
+        text += fmt::format("\n  ddpctl dump --rdzv-endpoint {}   # job {}", job.endpoint, describe(job));
     return Error{Errc::kUsage, std::move(text)};
 }
 

@@ -1,13 +1,35 @@
 #include "ctl/find_jobs.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <set>
+#include <map>
 #include <sstream>
 #include <string_view>
+#include <utility>
+
+#include "common/escape.hpp"
 
 namespace ddprun::ctl {
+namespace {
+
+constexpr std::size_t kMaxCommand = 100;
+
+std::string content_of(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A worker leads a session of its own; what it has started has the same environment.
+bool is_worker(const std::string& pid) {
+    const pid_t number = static_cast<pid_t>(std::stol(pid));
+    return ::getsid(number) == number;
+}
+
+}  // namespace
 
 Job job_of(const std::string& environment) {
     Job job;
@@ -20,17 +42,43 @@ Job job_of(const std::string& environment) {
     return job;
 }
 
+std::string command_of(const std::string& arguments) {
+    std::istringstream words(arguments);
+    std::string command;
+    for (std::string word; std::getline(words, word, '\0');) {
+        if (command.empty()) word = std::filesystem::path(word).filename().string();
+        command += (command.empty() ? "" : " ") + word;
+    }
+    command = escape_controls(command);
+    if (command.size() <= kMaxCommand) return command;
+    std::size_t end = kMaxCommand - 4;
+    while (end > 0 && (static_cast<unsigned char>(command[end]) & 0xc0) == 0x80) --end;  // a character stays whole
+    return command.substr(0, end) + " …";
+}
+
+std::string describe(const Job& job) {
+    std::string text = fmt::format("'{}'", escape_controls(job.run_id));
+    if (!job.command.empty()) text += ": " + job.command;
+    if (job.workers > 0) text += fmt::format(", {} worker{} on this machine", job.workers, job.workers == 1 ? "" : "s");
+    return text;
+}
+
 std::vector<Job> find_jobs() {
-    std::set<Job> jobs;
-    std::error_code ignored;  // processes end while we look
+    std::map<std::pair<std::string, std::string>, Job> jobs;  // by id and endpoint
+    std::error_code ignored;                                  // processes end while we look
     for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
         const std::string name = entry.path().filename().string();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-        std::ifstream file(entry.path() / "environ", std::ios::binary);
-        const Job job = job_of({std::istreambuf_iterator<char>(file), {}});
-        if (!job.endpoint.empty()) jobs.insert(job);
+        const Job found = job_of(content_of(entry.path() / "environ"));
+        if (found.endpoint.empty()) continue;
+        Job& job = jobs.try_emplace({found.run_id, found.endpoint}, found).first->second;
+        if (!is_worker(name)) continue;
+        ++job.workers;
+        if (job.command.empty()) job.command = command_of(content_of(entry.path() / "cmdline"));
     }
-    return {jobs.begin(), jobs.end()};
+    std::vector<Job> list;
+    for (auto& [key, job] : jobs) list.push_back(std::move(job));
+    return list;
 }
 
 }  // namespace ddprun::ctl

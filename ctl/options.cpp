@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <string_view>
 
 #include "common/exit_codes.hpp"
+#include "common/nearest.hpp"
 #include "common/print.hpp"
 
 namespace ddprun::ctl {
@@ -30,6 +33,8 @@ int complain(const std::string& what) {
     return exit_code::kUsage;
 }
 
+constexpr std::array<std::string_view, 1> kCommands{"dump"};
+
 int show(const CLI::App& app, const CLI::Success& asked) {
     std::ostringstream text;
     app.exit(asked, text, text);
@@ -40,6 +45,11 @@ int show(const CLI::App& app, const CLI::Success& asked) {
 }
 
 }  // namespace
+
+std::string unknown_command(std::string_view typed) {
+    if (typed.empty() || typed.starts_with('-') || typed == kCommands[0]) return "";
+    return fmt::format("there is no command '{}'.{}", typed, did_you_mean(typed, kCommands));
+}
 
 std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv) {
     DumpOptions options;
@@ -59,6 +69,11 @@ std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv) 
     dump->add_option("--timeout", seconds, "how long to try to reach the daemon, and to wait for each answer")
         ->type_name("SECONDS")
         ->capture_default_str();
+    // CLI11 would say of a mistyped command that a command is required.
+    if (const std::string unknown = unknown_command(argc > 1 ? argv[1] : ""); !unknown.empty()) {
+        std::fputs(fmt::format("ddpctl: {} See ddpctl --help.\n", unknown).c_str(), stderr);
+        return exit_code::kUsage;
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version

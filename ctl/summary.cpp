@@ -73,7 +73,7 @@ std::string duration(const Line& line) {
 
 }  // namespace
 
-std::string summarize(const std::vector<RankBoard>& boards, const Inspected& end) {
+std::string summarize(const std::vector<RankBoard>& boards, const Inspected& end, const std::string& command) {
     std::map<std::string, Line> lines;
     std::set<std::string> hosts;
     for (const RankBoard& board : boards) {
@@ -87,8 +87,9 @@ std::string summarize(const std::vector<RankBoard>& boards, const Inspected& end
         hosts.insert(board.host);
     }
     std::string text =
-        fmt::format("job '{}', generation {}: {} rank{} on {} node{}\n", end.run_id, number(end.generation),
-                    end.world_size, end.world_size == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
+        fmt::format("job '{}'{}, generation {}: {} rank{} on {} node{}\n", end.run_id,
+                    command.empty() ? "" : fmt::format(" ({})", command), number(end.generation), end.world_size,
+                    end.world_size == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
     if (end.world_size == 0) return escape_controls(fmt::format("job '{}': {}", end.run_id, end.verdict)) + "\n";
 
     std::vector<std::pair<std::string, Line>> ordered(lines.begin(), lines.end());

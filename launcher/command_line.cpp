@@ -7,7 +7,7 @@
 #include <array>
 #include <iterator>
 
-#include "launcher/nearest.hpp"
+#include "common/nearest.hpp"
 #include "launcher/option_table.hpp"
 
 namespace ddprun::launcher {
@@ -70,19 +70,20 @@ constexpr std::string_view kPlaces = "mpirun's binding of processes to cores. dd
 constexpr std::string_view kNotNeeded = "mpirun's, for what ddprun does not need. Leave it out.";
 
 constexpr std::array kElsewhere{
-    Elsewhere{"logs-specs", "torchrun's, which has a Python class decide where output goes. Use --log-dir, --redirects and --tee."},
-    Elsewhere{"virtual-local-rank", "torchrun's, which gives every worker LOCAL_RANK=0 and one visible GPU. ddprun gives each its own "
-                                      "LOCAL_RANK: choose the GPU by that."},
-    Elsewhere{"numa-binding", "torchrun's, which binds workers to the NUMA node of their GPU. ddprun binds none: make the program a script "
-                                "that ends in: exec numactl --cpunodebind=N --membind=N PROGRAM, with N chosen by its LOCAL_RANK."},
-    Elsewhere{"signals-to-handle", "torchrun's list of signals that end the job. In ddprun SIGINT, SIGTERM, SIGHUP and SIGQUIT do; SIGUSR1 and "
-                                     "SIGUSR2 are passed on to the workers."},
-    Elsewhere{"event-log-handler", "torchrun's name of a Python handler of its events. Leave it out; LOGLEVEL=debug shows what ddprun does."},
-    Elsewhere{"duplicate-stdout-filters", "torchrun's, which copies matching lines of stdout into one file. Use --tee 3, and grep the files "
-                                            "below --log-dir."},
-    Elsewhere{"duplicate-stderr-filters", "torchrun's, which copies matching lines of stderr into one file. Use --tee 3, and grep the files "
-                                            "below --log-dir."},
-    Elsewhere{"print-completion", "torchrun's, which prints a script for the shell. ddprun has none; 'ddprun --help' lists its options."},
+    Elsewhere{"logs-specs",
+              "torchrun's, which has a Python class decide where output goes. Use --log-dir, --redirects and --tee."},
+    Elsewhere{
+        "numa-binding",
+        "torchrun's, which binds workers to the NUMA node of their GPU. ddprun binds none: make the program a script "
+        "that ends in: exec numactl --cpunodebind=N --membind=N PROGRAM, with N chosen by its LOCAL_RANK."},
+    Elsewhere{"duplicate-stdout-filters",
+              "torchrun's, which copies matching lines of stdout into one file. Use --tee 3, and grep the files "
+              "below --log-dir."},
+    Elsewhere{"duplicate-stderr-filters",
+              "torchrun's, which copies matching lines of stderr into one file. Use --tee 3, and grep the files "
+              "below --log-dir."},
+    Elsewhere{"print-completion",
+              "torchrun's, which prints a script for the shell. ddprun has none; 'ddprun --help' lists its options."},
     Elsewhere{"use-env", "torch.distributed.launch's. Leave it out: workers always have LOCAL_RANK."},
     Elsewhere{"np", kProcesses},
     Elsewhere{"n", kProcesses},
@@ -92,7 +93,9 @@ constexpr std::array kElsewhere{
     Elsewhere{"hosts", kHosts},
     Elsewhere{"hostfile", kHosts},
     Elsewhere{"machinefile", kHosts},
-    Elsewhere{"x", "mpirun's variables for the workers. They have the whole environment of ddprun: set the variable before its name."},
+    Elsewhere{"x",
+              "mpirun's variables for the workers. They have the whole environment of ddprun: set the variable before "
+              "its name."},
     Elsewhere{"wdir", "mpirun's directory of the workers. They start in that of ddprun: cd there before."},
     Elsewhere{"bind-to", kPlaces},
     Elsewhere{"map-by", kPlaces},

@@ -125,10 +125,13 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.max_restarts = options.max_restarts;
     config.role = options.role;
     config.program_name = program_name(options, plan.command);
+    config.program_line = program_line(options);
     config.command = std::move(plan.command);
     config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
+    config.virtual_local_rank = options.virtual_local_rank;
+    config.drain_signals = options.drain_signals;
     config.output.log_dir = options.log_dir.value_or("");
     config.output.redirect_to_files = options.redirects == StreamCode::kBoth;
     config.output.tee = options.tee == StreamCode::kBoth;
@@ -166,6 +169,7 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     cluster.endpoint = hosted.endpoint;
     cluster.daemon_lifeline = hosted.lifeline.get();
     cluster.grace = plan.options.grace;
+    cluster.drain_signals = plan.options.drain_signals;
     const int code = run_local_cluster(cluster);
     await_end_of_daemon(hosted.lifeline, kGoodbye);
     return code;
@@ -207,6 +211,8 @@ int launch(const std::vector<std::string>& arguments) {
     if (!slots) return refuse(slots.error(), exit_code::kUsage);
     plan.slots = *slots;
     note_absent_ranks(plan.options, plan.slots);
+    if (const Result<void> enough = check_gpus(plan.options, plan.slots, environment); !enough)
+        return refuse(enough.error(), exit_code::kUsage);
     if (plan.options.local_nodes && plan.options.nodes.max > kMaxLocalNodes) {
         return refuse({Errc::kLimit, fmt::format("--nnodes {}: --local-nodes emulates at most {} nodes on one machine.",
                                                  plan.options.nodes.max, kMaxLocalNodes)}, exit_code::kUsage);

@@ -155,7 +155,9 @@ private:
         while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
             const int signal = static_cast<int>(info.ssi_signo);
             if (signal == SIGCHLD) continue;  // reap() looks for itself: one SIGCHLD may stand for several children
-            if (signal != SIGUSR1 && signal != SIGUSR2 && told_to_end_ == 0) {
+            const bool ends_job =
+                (signal != SIGUSR1 && signal != SIGUSR2) || std::ranges::count(cluster_.drain_signals, signal) > 0;
+            if (ends_job && told_to_end_ == 0) {
                 told_to_end_ = signal;
                 stopped_nodes_ = running_.size();
             }

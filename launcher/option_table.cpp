@@ -78,33 +78,51 @@ Result<void> apply_start_method(Options& o, Text text) {
     return choice ? without_effect(o, "start-method", "workers are programs, not Python functions") : choice.error();
 }
 
+/// null, torchrun's default, asks for nothing.
+Result<void> apply_event_log(Options& o, Text text) {
+    const auto choice = parse_choice(text, {"null", "console"});
+    if (!choice) return choice.error();
+    return *choice == "null" ? Result<void>()
+                             : without_effect(o, "event-log-handler", "LOGLEVEL=debug shows what ddprun does");
+}
+
 constexpr std::array kTable{
-    OptionRow{"nnodes", 0, kJob, "N|MIN:MAX", "number of nodes, or the range within which the job may shrink and grow (default 1)",
+    OptionRow{"nnodes", 0, kJob, "N|MIN:MAX",
+              "number of nodes, or the range within which the job may shrink and grow (default 1)",
               [](Options& o, Text t) { return store(o.nodes, parse_nodes(t)); }},
     OptionRow{"nproc-per-node", 0, kJob, "N|cpu|gpu|auto",
-              "workers on this node: a number, one per allowed CPU, one per GPU, or auto: GPUs if there are any, else CPUs (default 1)",
+              "workers on this node: a number, one per allowed CPU, one per GPU, or auto: GPUs if there are any, else "
+              "CPUs (default 1)",
               [](Options& o, Text t) { return store(o.slots, parse_slots(t)); }},
     OptionRow{"max-restarts", 0, kJob, "N", "how often the job may restart its workers after a failure (default 0)",
               [](Options& o, Text t) { return store(o.max_restarts, parse_integer(t, 0, kMaxRestartLimit)); }},
     OptionRow{"local-nodes", 0, kJob, "", "emulate all MAX nodes on this machine, as processes of their own",
               [](Options& o, Text t) { return store(o.local_nodes, parse_bool(t)); }},
+    OptionRow{"virtual-local-rank", 0, kJob, "",
+              "every worker has LOCAL_RANK=0 and sees one GPU alone: of those in CUDA_VISIBLE_DEVICES, or of all, the "
+              "one of its place on the node",
+              [](Options& o, Text t) { return store(o.virtual_local_rank, parse_bool(t)); }},
     OptionRow{"role", 0, kJob, "NAME", "ROLE_NAME of the workers (default 'default')",
               [](Options& o, Text t) { return store(o.role, parse_name(t)); }},
 
     OptionRow{"rdzv-endpoint", 0, kMeeting, "HOST[:PORT]",
               "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it",
               apply_endpoint},
-    OptionRow{"rdzv-id", 0, kMeeting, "ID", "name of the job; without it the daemon draws one, and agents join whatever job it serves",
-              apply_id},
-    OptionRow{"standalone", 0, kMeeting, "", "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
+    OptionRow{"rdzv-id", 0, kMeeting, "ID",
+              "name of the job; without it the daemon draws one, and agents join whatever job it serves", apply_id},
+    OptionRow{"standalone", 0, kMeeting, "",
+              "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
               [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},
     OptionRow{"node-rank", 0, kMeeting, "N", "the place of this node among the nodes, from 0 to MAX - 1, if it is free",
               [](Options& o, Text t) { return store(o.node_rank, parse_integer(t, 0, kMaxNodes)); }},
-    OptionRow{"master-addr", 0, kMeeting, "HOST", "names the endpoint as torchrun's static rendezvous does (default 127.0.0.1)",
+    OptionRow{"master-addr", 0, kMeeting, "HOST",
+              "names the endpoint as torchrun's static rendezvous does (default 127.0.0.1)",
               [](Options& o, Text t) { return store_text(o.master_addr, t); }},
-    OptionRow{"master-port", 0, kMeeting, "PORT", "port that goes with --master-addr (default 29500)", apply_master_port},
+    OptionRow{"master-port", 0, kMeeting, "PORT", "port that goes with --master-addr (default 29500)",
+              apply_master_port},
     OptionRow{"rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
-              "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the daemon here)",
+              "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
+              "daemon here)",
               apply_conf},
     OptionRow{"rdzv-backend", 0, kMeeting, "NAME", "static or c10d; both mean the rendezvous of ddprun", apply_backend},
 
@@ -115,7 +133,9 @@ constexpr std::array kTable{
     OptionRow{"no-python", 0, kProgram, "", "execute the program itself even if its name ends in .py",
               [](Options& o, Text t) { return store(o.no_python, parse_bool(t)); }},
 
-    OptionRow{"log-dir", 0, kOutput, "DIR", "keep what the workers print in files there (ddprun-logs by default if -r or -t asks for files); /dev/null: no files",
+    OptionRow{"log-dir", 0, kOutput, "DIR",
+              "keep what the workers print in files there (ddprun-logs by default if -r or -t asks for files); "
+              "/dev/null: no files",
               apply_log_dir},
     OptionRow{"redirects", 'r', kOutput, "0|3", "3: stdout and stderr of the workers go to files only",
               [](Options& o, Text t) { return store(o.redirects, parse_stream_code(t)); }},
@@ -123,31 +143,44 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.tee, parse_stream_code(t)); }},
     OptionRow{"label", 0, kOutput, "", "console lines start with [host:rank]",
               [](Options& o, Text t) { return store(o.label, parse_bool(t)); }},
-    OptionRow{"log-line-prefix-template", 0, kOutput, "TEXT",
-              "with --label or --tee: console lines start with TEXT instead, in which ${role_name}, ${local_rank}, ${rank} "
-              "and ${hostname} are replaced",
-              [](Options& o, Text t) {
-                  o.label_template = std::string(t);
-                  return Result<void>();
-              },
-              "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+    OptionRow{
+        "log-line-prefix-template", 0, kOutput, "TEXT",
+        "with --label or --tee: console lines start with TEXT instead, in which ${role_name}, ${local_rank}, ${rank} "
+        "and ${hostname} are replaced",
+        [](Options& o, Text t) {
+            o.label_template = std::string(t);
+            return Result<void>();
+        },
+        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
     OptionRow{"local-ranks-filter", 0, kOutput, "N,N,...",
               "show only what these workers of each node print, by local rank; files are kept of all (default: all)",
               [](Options& o, Text t) { return store(o.console_ranks, parse_local_ranks(t)); }},
-    OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS", "the longest a worker may take to end when asked, before it is killed (default 30)",
-              [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); }, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+    OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS",
+              "the longest a worker may take to end when asked, before it is killed (default 30)",
+              [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); },
+              "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
 
+    OptionRow{"signals-to-handle", 0, kOutput, "NAME,NAME,...",
+              "signals that end the job with the grace of --shutdown-timeout; those not named of SIGUSR1 and SIGUSR2 "
+              "are passed on to the workers "
+              "(default SIGTERM,SIGINT,SIGHUP,SIGQUIT, which always do)",
+              [](Options& o, Text t) { return store(o.drain_signals, parse_signals(t)); }},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",
               "say who keeps whom waiting when a worker has waited for one operation (a collective, a send or receive) "
               "for so long; 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
 
-    OptionRow{"local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
-              [](Options& o, Text) { return without_effect(o, "local-addr", "the daemon uses the address that it sees"); }},
-    OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once", apply_monitor_interval},
+    OptionRow{
+        "local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
+        [](Options& o, Text) { return without_effect(o, "local-addr", "the daemon uses the address that it sees"); }},
+    OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once",
+              apply_monitor_interval},
+    OptionRow{"event-log-handler", 0, kCompatible, "NAME", "null or console; LOGLEVEL=debug shows what ddprun does",
+              apply_event_log},
     OptionRow{"start-method", 0, kCompatible, "NAME", "workers are programs, not Python functions", apply_start_method},
 
-    OptionRow{"as-local-node", 0, "", "INDEX[,FD]@HOST:PORT", "what --local-nodes passes to the processes that it starts",
+    OptionRow{"as-local-node", 0, "", "INDEX[,FD]@HOST:PORT",
+              "what --local-nodes passes to the processes that it starts",
               [](Options& o, Text t) { return store(o.as_local_node, parse_local_node(t)); }},
 };
 

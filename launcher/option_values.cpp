@@ -7,8 +7,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 
-#include "launcher/nearest.hpp"
+#include "common/nearest.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -137,6 +138,32 @@ Result<std::vector<int>> parse_local_ranks(std::string_view text) {
         if (more) text.remove_prefix(comma + 1);
     }
     return ranks;
+}
+
+Result<std::vector<int>> parse_signals(std::string_view text) {
+    struct Name {
+        std::string_view name;
+        int signal;
+    };
+    constexpr std::array kNames{Name{"SIGTERM", SIGTERM}, Name{"SIGINT", SIGINT},   Name{"SIGHUP", SIGHUP},
+                                Name{"SIGQUIT", SIGQUIT}, Name{"SIGUSR1", SIGUSR1}, Name{"SIGUSR2", SIGUSR2}};
+    std::vector<int> signals;
+    for (bool more = !text.empty(); more;) {
+        const auto comma = text.find(',');
+        const std::string_view entry = trimmed(text.substr(0, comma));
+        const auto* const known = std::ranges::find_if(
+            kNames, [&](const Name& name) { return name.name == entry || name.name.substr(3) == entry; });
+        if (known == kNames.end()) {
+            return usage(
+                fmt::format("'{}' is no signal that can end a job. Write names of SIGTERM, SIGINT, SIGHUP, SIGQUIT, "
+                            "SIGUSR1 and SIGUSR2, with commas between them.",
+                            entry));
+        }
+        signals.push_back(known->signal);
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return signals;
 }
 
 Result<RdzvConf> parse_rdzv_conf(std::string_view text) {

@@ -55,6 +55,9 @@ struct LocalNode {
 /// "0,2,3"; empty: none are named.
 [[nodiscard]] Result<std::vector<int>> parse_local_ranks(std::string_view text);
 
+/// "SIGTERM,USR1", in torchrun's spelling or without SIG: numbers of signals that may end a job.
+[[nodiscard]] Result<std::vector<int>> parse_signals(std::string_view text);
+
 [[nodiscard]] Result<NodeRange> parse_nodes(std::string_view text);
 [[nodiscard]] Result<Slots> parse_slots(std::string_view text);
 /// Only 0 and 3 are served: the files of one stream alone, and maps per rank, are refused by name.

@@ -23,6 +23,7 @@ struct Options {
     int max_restarts = 0;
     std::string role = "default";
     bool local_nodes = false;
+    bool virtual_local_rank = false;  ///< each worker believes that it is alone on a node of one GPU
 
     // where the nodes meet
     bool standalone = false;
@@ -47,6 +48,7 @@ struct Options {
     std::string label_template;             ///< of labelled lines; empty: "[host:rank] "
     std::vector<int> console_ranks;         ///< local ranks; empty: all
     std::chrono::milliseconds grace{30'000};
+    std::vector<int> drain_signals;  ///< named by --signals-to-handle; INT, TERM, HUP and QUIT end the job anyway
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
 
     std::optional<LocalNode> as_local_node; ///< set in the processes that --local-nodes starts

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "launcher/nearest.hpp"
+#include "common/nearest.hpp"
 
 namespace fs = std::filesystem;
 
@@ -130,14 +130,35 @@ Result<void> check_script(const std::string& script) {
     return {};
 }
 
+/// `why` speaks of programs in general, and would have people look for their script.
+Error wrong_python(const std::string& named, const Error& why) {
+    std::error_code ignored;
+    const fs::path path = named;
+    std::string what = "it is on no directory of PATH";
+    if (fs::is_directory(path, ignored))
+        what = "that is a folder";
+    else if (fs::is_regular_file(path, ignored))
+        what = "that file is not executable (chmod +x)";
+    else if (why.code == Errc::kRefused)
+        what = "the file of that name on PATH is not executable";
+    else if (named.find('/') != std::string::npos)
+        what = fmt::format("there is no such file{}",
+                           path.is_relative() ? fmt::format(" (a relative path starts in {})", current_folder()) : "");
+    const bool words = named.find(' ') != std::string::npos;
+    return {
+        why.code,
+        fmt::format("PYTHON_EXEC={}: cannot run Python programs with that interpreter: {}{}. Set PYTHON_EXEC to the "
+                    "path of a Python, as /usr/bin/python3, or unset it to use the python3 of PATH.",
+                    named, what, words ? "; it takes one program, without arguments" : "")};
+}
+
 Result<std::string> find_python(const Environment& environment, const SearchPath& search) {
     const auto it = environment.find("PYTHON_EXEC");
     const bool chosen = it != environment.end() && !it->second.empty();
     auto python = find_program(chosen ? it->second : "python3", search);
+    if (!python && chosen) return wrong_python(it->second, python.error());
     if (!python) {
-        return with_context(chosen ? "PYTHON_EXEC"
-                                   : "a Python program needs an interpreter (PYTHON_EXEC names another one than "
-                                     "python3)",
+        return with_context("a Python program needs an interpreter (PYTHON_EXEC names another one than python3)",
                             python.error());
     }
     return python;
@@ -187,6 +208,20 @@ std::string program_name(const Options& options, const std::vector<std::string>&
         if (interpreter && script) return fmt::format("{} ({})", fs::path(command[i]).filename().string(), executed);
     }
     return executed;
+}
+
+std::string program_line(const Options& options) {
+    constexpr std::size_t kMost = 200;
+    if (options.program.size() < 2) return "";
+    std::string line;
+    for (const std::string& word : options.program) {
+        const bool plain = !word.empty() && word.find_first_of(" \t\n'\"") == std::string::npos;
+        line += fmt::format("{}{}", line.empty() ? "" : " ", plain ? word : fmt::format("'{}'", word));
+    }
+    if (line.size() <= kMost) return line;
+    std::size_t end = kMost;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;  // a character stays whole
+    return line.substr(0, end) + " …";
 }
 
 fs::path own_folder() {

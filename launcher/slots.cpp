@@ -1,7 +1,10 @@
 #include "launcher/slots.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "agent/environment.hpp"
 #include "common/cpus.hpp"
 
 namespace fs = std::filesystem;
@@ -54,6 +57,18 @@ Result<int> worker_count(const Slots& slots, const Machine& machine) {
     if (machine.gpus > 0) return machine.gpus;
     return Error{Errc::kUsage, "--nproc-per-node gpu: this machine has no GPU to use (no /dev/nvidia<number>, or "
                                "CUDA_VISIBLE_DEVICES hides all). Write a number, cpu or auto."};
+}
+
+Result<void> check_gpus(const Options& options, int slots, const Environment& environment) {
+    const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
+    if (!options.virtual_local_rank || visible == environment.end()) return {};
+    if (agent::gpu_of(&visible->second, LocalRank{slots - 1})) return {};
+    const auto named = std::ranges::count(visible->second, ',') + 1;
+    return Error{
+        Errc::kUsage,
+        fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES={} names {} GPU{} for the {} workers of this node. "
+                    "Name one for each of them, or pass --nproc-per-node {}.",
+                    visible->second, named, named == 1 ? "" : "s", slots, named)};
 }
 
 }  // namespace ddprun::launcher

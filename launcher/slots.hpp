@@ -19,4 +19,7 @@ struct Machine {
 /// Errors: Errc::kUsage for "gpu" where there is none.
 [[nodiscard]] Result<int> worker_count(const Slots& slots, const Machine& machine);
 
+/// Whether --virtual-local-rank finds a GPU for each of the `slots` workers, as far as CUDA_VISIBLE_DEVICES tells.
+[[nodiscard]] Result<void> check_gpus(const Options& options, int slots, const Environment& environment);
+
 }  // namespace ddprun::launcher

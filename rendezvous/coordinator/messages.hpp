@@ -63,7 +63,7 @@ struct Verdict {
     int exit_code = 0;                     ///< what every ddprun of the job exits with
     std::string reason;                    ///< one sentence for people
     std::optional<FailureReport> culprit;
-    int restarts = 0;                      ///< worker groups started after the first
+    int restarts = 0;         ///< of max_restarts; nodes that come or go spend none
     std::string judged = {};  ///< who kept whom waiting, if that is what the culprit failed of, or what it was in and
                               ///< who waited for it; one line, may be empty
     std::string hint = {};    ///< what to do about that, one line, may be empty
@@ -165,6 +165,7 @@ struct Assignment {
     int restart_count = 0;                 ///< the same on all nodes, +1 for every new worker group
     int max_restarts = 0;
     std::string reason;                    ///< why the group before was stopped, one line for people; empty at first
+    int restart = 0;  ///< which of max_restarts led to this group; 0: none, nodes have come or gone
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 

@@ -134,6 +134,7 @@ Assignment read_assignment(Fields& in) {
     assignment.restart_count = in.small("restart_count", 0);
     assignment.max_restarts = in.small("max_restarts", 0);
     assignment.reason = in.text("reason");
+    if (in.has("restart")) assignment.restart = in.small("restart", 0);
     return assignment;
 }
 

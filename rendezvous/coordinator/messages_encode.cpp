@@ -141,17 +141,19 @@ json::object fields(const Waiting& m) {
 }
 
 json::object fields(const Assignment& m) {
-    return {{"type", "assignment"},
-            {"generation", number(m.generation)},
-            {"node_rank", number(m.node_rank)},
-            {"node_count", m.node_count},
-            {"rank_base", m.rank_base},
-            {"world_size", m.world_size},
-            {"master_addr", text(m.master_addr)},
-            {"master_port", m.master_port},
-            {"restart_count", m.restart_count},
-            {"max_restarts", m.max_restarts},
-            {"reason", text(m.reason)}};
+    json::object result{{"type", "assignment"},
+                        {"generation", number(m.generation)},
+                        {"node_rank", number(m.node_rank)},
+                        {"node_count", m.node_count},
+                        {"rank_base", m.rank_base},
+                        {"world_size", m.world_size},
+                        {"master_addr", text(m.master_addr)},
+                        {"master_port", m.master_port},
+                        {"restart_count", m.restart_count},
+                        {"max_restarts", m.max_restarts},
+                        {"reason", text(m.reason)}};
+    if (m.restart > 0) result["restart"] = m.restart;
+    return result;
 }
 
 json::object fields(const Abort& m) {

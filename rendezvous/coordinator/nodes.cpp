@@ -203,7 +203,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
 void release(Transition& t, const NodeId& id) {
     const Node& node = t.state.nodes.at(id);
     Verdict verdict = stopped_verdict({node.join.host, *node.leaving}, 0, *t.state.shape);
-    verdict.restarts = std::max(0, t.state.groups_started - 1);
+    verdict.restarts = t.state.restarts_spent;
     t.send(id, Finished{std::move(verdict)});
     t.actions.push_back(Disconnect{id});
     t.state.nodes.erase(id);

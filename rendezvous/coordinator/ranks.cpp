@@ -74,6 +74,7 @@ std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State&
     assignment.restart_count = state.groups_started;
     assignment.max_restarts = state.shape->max_restarts;
     if (state.groups_started > 0) assignment.reason = state.cause.reason;
+    if (state.cause.failure) assignment.restart = state.restarts_spent;
     assignment.world_size = 0;
     for (const NodeId& id : candidates) assignment.world_size += state.nodes.at(id).join.slots;
 

@@ -123,7 +123,7 @@ Verdict infrastructure_verdict(std::string reason) {
 
 void finish(Transition& t, Verdict verdict) {
     assert(t.state.phase == Phase::kGathering && "whoever ends a group closes its store first");
-    verdict.restarts = std::max(0, t.state.groups_started - 1);
+    verdict.restarts = t.state.restarts_spent;
     t.state.phase = Phase::kFinished;
     t.state.verdict = verdict;
     t.say("the job is over: " + verdict.reason);

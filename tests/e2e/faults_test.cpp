@@ -97,7 +97,7 @@ TEST_CASE("when one of three nodes dies as a whole the other two go on and finis
     CHECK(result.at("steps").to_number<int>() == kSteps);
     CHECK(e2e::read_losses(training.losses).size() == kSteps);
     // The others' trainers have failed of it, and sooner than it was known.
-    CHECK_THAT(job.err(), Catch::Contains("restart 1: 4 workers on 2 nodes (node node1 was lost") &&
+    CHECK_THAT(job.err(), Catch::Contains("started again: 4 workers on 2 nodes (node node1 was lost") &&
                               !Catch::Contains("exited with code"));
     CHECK(sandbox.leftovers() == "");
 }

@@ -85,6 +85,24 @@ TEST_CASE("an interrupted job ends with one line", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a signal named by --signals-to-handle ends the job, as others do", "[e2e]") {
+    const e2e::Sandbox sandbox("handled");
+    const bool emulated = GENERATE(false, true);
+    CAPTURE(emulated);
+    std::vector<std::string> options{"--nproc-per-node", "2", "--signals-to-handle", "SIGUSR1"};
+    if (emulated) options.insert(options.end(), {"--nnodes", "2", "--local-nodes"});
+    e2e::Process process(sandbox, job(options, "trap 'echo told' USR2; echo up; while :; do sleep 0.1; done"));
+    const int workers = emulated ? 4 : 2;
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == workers; }));
+    process.signal(SIGUSR2);  // not named: for the workers
+    CHECK(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2 * workers; }));
+    process.signal(SIGUSR1);
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + SIGUSR1);
+    CHECK(process.err() == fmt::format("[ddprun] interrupted by SIGUSR1: {} workers stopped on {} node{}\n", workers,
+                                       emulated ? 2 : 1, emulated ? "s" : ""));
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]") {
     const e2e::Sandbox sandbox("no-descriptors");
     // It has what its own workers need, but somebody has left it many open files.

@@ -126,7 +126,7 @@ void Checker::check_end(const State& state, const std::vector<Action>& actions, 
         const Verdict& verdict = finish->verdict;
         verdict_ = verdict;
         expect(!verdict.reason.empty(), "a verdict without a reason");
-        expect(verdict.restarts == std::max(0, groups_ - 1), "the verdict counts other restarts");
+        expect(verdict.restarts == state.restarts_spent, "the verdict counts other restarts");
         switch (verdict.outcome) {
             case Outcome::kSucceeded:
                 expect(verdict.exit_code == 0, "a success with an exit code");

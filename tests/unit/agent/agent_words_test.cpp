@@ -64,6 +64,25 @@ TEST_CASE("a node among several is told which one it is, in one line and under t
     CHECK(agent.err() == "[ddprun] this is node 1 of 2 (n12#2): ranks 2-3 of 4, generation 1\n");
 }
 
+TEST_CASE("a restart is numbered among those allowed, and one because nodes came or went is none of them", "[agent]") {
+    const int restart = GENERATE(0, 2);
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"out=hello\n"}));
+    daemon.welcome();
+    Assignment again = assignment(5);
+    again.restart_count = 4;
+    again.max_restarts = 3;
+    again.reason = "node n2 was lost";
+    again.restart = restart;
+    daemon.send(again);
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK_THAT(agent.err(), Contains(restart == 0 ? "[ddprun] started again: 4 workers on "
+                                                  : "[ddprun] restart 2 of 3: 4 workers on ") &&
+                                Contains(" (node n2 was lost)\n") && !Contains("restart 4"));
+}
+
 TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
     FakeDaemon daemon;
     Pipe last_words;

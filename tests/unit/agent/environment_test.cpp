@@ -63,6 +63,25 @@ TEST_CASE("the user's variables are kept, stale ones of an outer job are replace
     CHECK(env.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "0");
 }
 
+TEST_CASE("a worker with a virtual local rank sees one GPU, that of its place", "[agent]") {
+    WorkerPlace virtual_place = place();
+    virtual_place.virtual_local_rank = true;
+    const auto seen = [&](Environment base) {
+        return worker_environment(std::move(base), second_node(), virtual_place);
+    };
+    const Environment all = seen({});
+    CHECK(all.at("LOCAL_RANK") == "0");
+    CHECK(all.at("LOCAL_WORLD_SIZE") == "2");
+    CHECK(all.at("RANK") == "5");
+    CHECK(all.at("CUDA_VISIBLE_DEVICES") == "1");
+    CHECK(seen({{"CUDA_VISIBLE_DEVICES", "4,7,2"}}).at("CUDA_VISIBLE_DEVICES") == "7");
+    CHECK(seen({{"CUDA_VISIBLE_DEVICES", ""}}).at("CUDA_VISIBLE_DEVICES") == "");
+    const std::string short_list = "GPU-1";
+    CHECK(gpu_of(&short_list, LocalRank{0}) == "GPU-1");
+    CHECK_FALSE(gpu_of(&short_list, LocalRank{1}));
+    CHECK_FALSE(worker_environment({}, second_node(), place()).contains("CUDA_VISIBLE_DEVICES"));
+}
+
 TEST_CASE("more workers than CPUs get one OpenMP thread each", "[agent]") {
     WorkerPlace crowded = place();
     crowded.slots = 16;

@@ -59,10 +59,19 @@ TEST_CASE("who failed first of what another rank did stands below that one, and 
     verdict.hint = "Look at rank 3";
     verdict.bystander = true;
     const std::string text = format_verdict(verdict, "train");
-    CHECK_THAT(text, Contains("\nLAGGING rank 3 (node n1): has finished nothing\nrank 5 on n12 failed and no restart was "
-                              "left\nThe first to fail of that:\n  rank        : 5 ") &&
-                         !Contains("First failure"));
+    CHECK_THAT(text,
+               Contains("\nLAGGING rank 3 (node n1): has finished nothing\nrank 5 on n12 failed and no restart was "
+                        "left\nThe first to fail of that:\n  rank        : 5 ") &&
+                   !Contains("First failure"));
     CHECK_THAT(text, Contains("\n  exit code   : 1\nLook at rank 3.\n====") && !Contains("--log-dir keeps"));
+}
+
+TEST_CASE("of two jobs in one terminal the box tells which one it is", "[agent]") {
+    const Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    CHECK_THAT(
+        format_verdict(verdict, {"train", "train --lr 1", "mnist"}),
+        Contains("\ntrain FAILED\n") && Contains("\n  command     : train --lr 1\n  job         : mnist\n  restarts"));
+    CHECK_THAT(format_verdict(verdict, "train"), !Contains("command     :") && !Contains("job         :"));
 }
 
 TEST_CASE("a line that a worker repeats stands in the box once", "[agent]") {

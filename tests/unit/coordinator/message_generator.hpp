@@ -48,8 +48,8 @@ public:
             case 1: return Heartbeat{};
             case 2: return Waiting{texts(), any(), any(), std::chrono::milliseconds(number(0, 1 << 30)), text()};
             case 3:
-                return Assignment{generation(), NodeRank{any()},   number(1, 9), any(), number(1, 9),
-                                  text(),       number(0, 65'535), any(),        any(), text()};
+                return Assignment{generation(),      NodeRank{any()}, number(1, 9), any(),  number(1, 9), text(),
+                                  number(0, 65'535), any(),           any(),        text(), number(0, 9)};
             case 4: return Abort{generation(), text()};
             case 5: return Finished{verdict()};
             case 6: return ShowBoards{generation(), natural(), maybe_rank(), number(0, kMaxOperationsShown)};

@@ -137,8 +137,8 @@ TEST_CASE("a failure with a restart left starts everybody again, with the same r
     CHECK(std::get<OpenStore>(job.actions.at(1)) == OpenStore{Generation{2}});
     CHECK_THAT(job.reason, Contains("restart 1 of 1"));
     job.store_opens(4002);
-    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 2, "", 4002, 1, 1, why});
-    CHECK(job.sent<Assignment>().at("n2") == Assignment{Generation{2}, NodeRank{1}, 2, 1, 2, "", 4002, 1, 1, why});
+    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 2, "", 4002, 1, 1, why, 1});
+    CHECK(job.sent<Assignment>().at("n2") == Assignment{Generation{2}, NodeRank{1}, 2, 1, 2, "", 4002, 1, 1, why, 1});
 
     job.fail("n2", failure(1, "n2", {ExitStatus::Kind::kExited, 3, false}));
     job.stopped("n1");
@@ -288,6 +288,11 @@ TEST_CASE("a new node makes a running group grow while there is room", "[coordin
     CHECK(job.sent<Assignment>().at("n4").node_rank == NodeRank{1});
     CHECK(job.sent<Assignment>().at("n1").node_rank == NodeRank{2});
     CHECK(job.sent<Assignment>().at("n1").restart_count == 1);
+    CHECK(job.sent<Assignment>().at("n1").restart == 0);  // it spends none of --max-restarts, whose number this is
+    job.succeeded("n1");
+    job.succeeded("n2");
+    job.succeeded("n4");
+    CHECK(job.verdict().restarts == 0);
 }
 
 TEST_CASE("a new node waits as a spare when some nodes have finished already", "[coordinator]") {

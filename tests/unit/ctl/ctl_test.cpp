@@ -70,15 +70,32 @@ TEST_CASE("ranks that do the same share a line, and what workers wrote cannot st
                               "'eval\\x1b[31m'; process stopped\n"));
     CHECK_THAT(text, Contains("no board: its program does not use ddp::ddp"));
     CHECK_THAT(text, Contains("  node n2 did not answer\nLAGGING rank 3\n"));
+    CHECK_THAT(ctl::summarize(boards, end, "train --lr 1"),
+               StartsWith("job 'run' (train --lr 1), generation 2: 5 ranks"));
     CHECK(ctl::summarize({}, {"run", Generation{0}, 0, {}, "no workers run: 1 of 2 nodes are here"}) ==
           "job 'run': no workers run: 1 of 2 nodes are here\n");
 }
 
 TEST_CASE("the job of a process is in its environment", "[ctl]") {
     using namespace std::string_literals;
-    CHECK(ctl::job_of("A=1\0DDPRUN_ENDPOINT=127.0.0.1:4711\0DDPRUN_RUN_ID=r\0"s) == ctl::Job{"r", "127.0.0.1:4711"});
+    CHECK(ctl::job_of("A=1\0DDPRUN_ENDPOINT=127.0.0.1:4711\0DDPRUN_RUN_ID=r\0"s) ==
+          ctl::Job{"r", "127.0.0.1:4711", 0, ""});
     CHECK(ctl::job_of("PATH=/bin\0XDDPRUN_ENDPOINT=x\0"s).endpoint.empty());
     CHECK(ctl::job_of("").endpoint.empty());
+}
+
+TEST_CASE("jobs of one machine are told apart by their command", "[ctl]") {
+    using namespace std::string_literals;
+    CHECK(ctl::command_of("/opt/bin/train\0--steps\0"s + "100\0"s) == "train --steps 100");
+    CHECK(ctl::command_of("python3\0-u\0train.py\0"s) == "python3 -u train.py");
+    CHECK(ctl::command_of("a\0\x1b[31m\0"s) == "a \\x1b[31m");
+    CHECK(ctl::command_of("") == "");
+    const std::string cut = ctl::command_of("train\0"s + std::string(90, 'x') + "äääääää\0"s);
+    CHECK(cut.size() <= 100);
+    CHECK_THAT(cut, StartsWith("train x") && Catch::EndsWith(" …"));
+    CHECK(ctl::describe({"run", "n1:1", 4, "train --lr 1"}) == "'run': train --lr 1, 4 workers on this machine");
+    CHECK(ctl::describe({"run", "n1:1", 1, ""}) == "'run', 1 worker on this machine");
+    CHECK(ctl::describe({"run", "n1:1"}) == "'run'");
 }
 
 TEST_CASE("ddpctl takes an endpoint, a folder and a time, and complains about anything else", "[ctl]") {
@@ -96,4 +113,7 @@ TEST_CASE("ddpctl takes an endpoint, a folder and a time, and complains about an
                                                       {"dump", "--output", ""},
                                                       {"dump", "more"}};
     for (const std::vector<const char*>& arguments : wrong) CHECK(std::get<int>(parsed(arguments)) == 2);
+    CHECK(ctl::unknown_command("dmup") == "there is no command 'dmup'. Did you mean dump?");
+    CHECK(ctl::unknown_command("status") == "there is no command 'status'.");
+    for (const char* known : {"dump", "--help", ""}) CHECK(ctl::unknown_command(known) == "");
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "launcher/command_line.hpp"
 #include "launcher/option_table.hpp"
@@ -25,12 +26,30 @@ Options parsed(const Words& words, const Environment& environment = {}) {
 
 /// A value that each option takes; a new row of the table needs one here.
 const std::map<std::string_view, std::string> kSamples{
-    {"nnodes", "2:3"},        {"nproc-per-node", "4"},     {"max-restarts", "1"},   {"role", "trainer"},
-    {"rdzv-endpoint", "n1"},  {"rdzv-id", "mnist"},        {"node-rank", "0"},      {"master-addr", "n1"},
-    {"master-port", "29501"}, {"rdzv-conf", "timeout=9"},  {"rdzv-backend", "c10d"},{"log-dir", "/logs"},
-    {"redirects", "3"},       {"tee", "3"},                {"shutdown-timeout", "5"}, {"stall-warning", "30"}, {"local-addr", "10.0.0.1"},
-    {"monitor-interval", "5"},{"start-method", "fork"},    {"as-local-node", "1@127.0.0.1:4000"},
-    {"log-line-prefix-template", "$rank"}, {"local-ranks-filter", "0,1"},
+    {"nnodes", "2:3"},
+    {"nproc-per-node", "4"},
+    {"max-restarts", "1"},
+    {"role", "trainer"},
+    {"rdzv-endpoint", "n1"},
+    {"rdzv-id", "mnist"},
+    {"node-rank", "0"},
+    {"master-addr", "n1"},
+    {"master-port", "29501"},
+    {"rdzv-conf", "timeout=9"},
+    {"rdzv-backend", "c10d"},
+    {"log-dir", "/logs"},
+    {"redirects", "3"},
+    {"tee", "3"},
+    {"shutdown-timeout", "5"},
+    {"stall-warning", "30"},
+    {"local-addr", "10.0.0.1"},
+    {"monitor-interval", "5"},
+    {"start-method", "fork"},
+    {"as-local-node", "1@127.0.0.1:4000"},
+    {"event-log-handler", "null"},
+    {"signals-to-handle", "SIGTERM,SIGUSR1"},
+    {"log-line-prefix-template", "$rank"},
+    {"local-ranks-filter", "0,1"},
 };
 
 }  // namespace
@@ -126,6 +145,11 @@ TEST_CASE("options say what they mean", "[launcher][unit]") {
     CHECK(parsed({"--nnodes", "2", "--nnodes", "5", "prog"}).nodes == NodeRange{5, 5});
     CHECK(parsed({"prog"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}).grace == 7s);
     CHECK(parsed({"--stall-warning", "0", "prog"}).stall_warning == 0s);
+    CHECK(parsed({"--virtual_local_rank", "prog"}).virtual_local_rank);
+    CHECK(parsed({"prog"}, {{"PET_VIRTUAL_LOCAL_RANK", "1"}}).virtual_local_rank);
+    CHECK(parsed({"prog"}).drain_signals.empty());
+    CHECK(parsed({"--signals-to-handle", "SIGTERM, USR1", "prog"}).drain_signals == std::vector<int>{SIGTERM, SIGUSR1});
+    CHECK(parsed({"prog"}, {{"PET_SIGNALS_TO_HANDLE", ""}}).drain_signals.empty());
     CHECK(parsed({"prog"}, {{"PET_STALL_WARNING", "2.5"}}).stall_warning == 2500ms);
 }
 
@@ -142,6 +166,8 @@ TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {
 
 TEST_CASE("options without effect are accepted and say so", "[launcher][unit]") {
     CHECK(parsed({"--monitor-interval", "5", "--start-method", "fork", "--local-addr", "n1", "prog"}).notes.size() == 3);
+    CHECK(parsed({"--event-log-handler", "null", "prog"}).notes.empty());
+    CHECK(parsed({"--event-log-handler", "console", "prog"}).notes.size() == 1);
     CHECK(parsed({"--standalone", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--master-addr", "n1", "--rdzv-endpoint", "n2", "prog"}).notes.size() == 1);
     CHECK(parsed({"--local-nodes", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);

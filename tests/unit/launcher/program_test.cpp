@@ -141,6 +141,14 @@ TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launc
     CHECK(worker_command(direct, {}, folders.search).value() == direct.program);
 }
 
+TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher][unit]") {
+    CHECK(program_line(asked({"train"})) == "");
+    CHECK(program_line(asked({"./train", "--lr", "1", "", "a b"})) == "./train --lr 1 '' 'a b'");
+    const std::string cut = program_line(asked({"train", std::string(300, 'x')}));
+    CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x …"));
+    CHECK(cut.size() < 210);
+}
+
 TEST_CASE("a script must be there, and so must Python", "[launcher][unit]") {
     const Folders folders;
     const auto no_script = worker_command(asked({"gone.py"}), {}, folders.search);
@@ -153,6 +161,36 @@ TEST_CASE("a script must be there, and so must Python", "[launcher][unit]") {
     REQUIRE_FALSE(no_python.has_value());
     CHECK(no_python.error().code == Errc::kNotFound);
     CHECK_THAT(no_python.error().message, Catch::Contains("PYTHON_EXEC"));
+}
+
+TEST_CASE("a PYTHON_EXEC that is none is told with what it is and what to do, never taken for the script",
+          "[launcher][unit]") {
+    const Folders folders;
+    const std::string script = folders.temp.file("work/train.py", "", 0644).string();
+    const std::string plain = folders.temp.file("work/python3.9", "", 0644).string();
+    const std::string folder = folders.temp.path().string();
+    folders.temp.file("a/python3.8", "", 0644);
+    const auto message = [&](const std::string& named, Errc code) {
+        const auto refused = worker_command(asked({script}), {{"PYTHON_EXEC", named}}, folders.search);
+        REQUIRE_FALSE(refused.has_value());
+        CHECK(refused.error().code == code);
+        CHECK_THAT(
+            refused.error().message,
+            Catch::StartsWith("PYTHON_EXEC=" + named + ": cannot run Python programs with that interpreter: ") &&
+                Catch::EndsWith(". Set PYTHON_EXEC to the path of a Python, as /usr/bin/python3, or unset it to use "
+                                "the python3 of PATH."));
+        return refused.error().message;
+    };
+    CHECK_THAT(message("/no/such/python", Errc::kNotFound), Catch::Contains(": there is no such file. Set"));
+    CHECK_THAT(message("no/such/python", Errc::kNotFound),
+               Catch::Contains("no such file (a relative path starts in /"));
+    CHECK_THAT(message("python9", Errc::kNotFound), Catch::Contains(": it is on no directory of PATH. Set"));
+    CHECK_THAT(message(plain, Errc::kRefused), Catch::Contains(": that file is not executable (chmod +x). Set"));
+    CHECK_THAT(message(folder, Errc::kRefused), Catch::Contains(": that is a folder. Set"));
+    CHECK_THAT(message("python3.8", Errc::kRefused),
+               Catch::Contains(": the file of that name on PATH is not executable"));
+    CHECK_THAT(message("python3 -X dev", Errc::kNotFound),
+               Catch::Contains("; it takes one program, without arguments. Set"));
 }
 
 TEST_CASE("programs of ours are found in our own folder only", "[launcher][unit]") {

@@ -35,3 +35,19 @@ TEST_CASE("the number of workers is what was asked for or what there is", "[laun
     CHECK(refused.error().code == ddprun::Errc::kUsage);
     CHECK_THAT(refused.error().message, Catch::StartsWith("--nproc-per-node gpu: this machine has no GPU to use"));
 }
+
+TEST_CASE("with virtual local ranks each worker needs a GPU of the list, if there is one", "[launcher][unit]") {
+    Options options;
+    const Environment two{{"CUDA_VISIBLE_DEVICES", "4,7"}};
+    CHECK(check_gpus(options, 3, two).has_value());
+    options.virtual_local_rank = true;
+    CHECK(check_gpus(options, 2, two).has_value());
+    CHECK(check_gpus(options, 3, {}).has_value());
+    CHECK(check_gpus(options, 3, {{"CUDA_VISIBLE_DEVICES", ""}}).has_value());
+    const auto refused = check_gpus(options, 3, two);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == ddprun::Errc::kUsage);
+    CHECK(refused.error().message ==
+          "--virtual-local-rank: CUDA_VISIBLE_DEVICES=4,7 names 2 GPUs for the 3 workers of this node. Name one "
+          "for each of them, or pass --nproc-per-node 2.");
+}

@@ -1,4 +1,4 @@
-#include "launcher/nearest.hpp"
+#include "common/nearest.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 /// Number of insertions, deletions and replacements between two words (Wagner & Fischer 1974, doi:10.1145/321796.321811).
@@ -40,4 +40,4 @@ std::string did_you_mean(std::string_view typed, std::span<const std::string_vie
     return distance(typed, best) <= limit ? fmt::format(" Did you mean {}?", best) : "";
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun
