@@ -295,6 +295,25 @@ TEST_CASE("a new node makes a running group grow while there is room", "[coordin
     CHECK(job.verdict().restarts == 0);
 }
 
+TEST_CASE("a group that is started again for another reason than a failure is no restart of those allowed",
+          "[coordinator]") {
+    Job job({.max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n1").restart == 1);
+    job.stopped("n2");  // on its own
+    job.stopped("n1");
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n1").restart_count == 2);
+    CHECK(job.sent<Assignment>().at("n1").restart == 0);
+    job.succeeded("n1");
+    job.succeeded("n2");
+    CHECK(job.verdict().restarts == 1);
+}
+
 TEST_CASE("a new node waits as a spare when some nodes have finished already", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
     job.join("n1");
