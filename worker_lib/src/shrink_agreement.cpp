@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "worker_lib/src/exchange.hpp"
@@ -198,7 +199,16 @@ bool ShrinkAgreement::agrees(int rank, const ShrinkWish& theirs) {
                 fmt::format("shrink of group '{}': the survivors disagree: {} excludes {}, {} excludes {}. All must "
                             "exclude the same ranks",
                             spec_.name, backend_.name_of(spec_.rank), in_words(wish_.excluded), backend_.name_of(rank),
-                            in_words(theirs.excluded)));
+                            in_words(theirs.excluded)),
+                excluded_by_either(rank, theirs));
+}
+
+/// By us or by that rank, and neither of the two.
+std::vector<int> ShrinkAgreement::excluded_by_either(int rank, const ShrinkWish& theirs) const {
+    std::vector<int> all;
+    std::ranges::set_union(wish_.excluded, theirs.excluded, std::back_inserter(all));
+    std::erase_if(all, [&](int one) { return one == rank || one == spec_.rank; });
+    return all;
 }
 
 /// Of those of the excluded who have spoken here: who is gone for all that we know. And that we are not.

@@ -66,6 +66,7 @@ private:
     [[nodiscard]] ShrinkWishes read_wishes(std::vector<int> ranks) const;
     void hear(const ShrinkWishes& wishes);
     [[nodiscard]] bool agrees(int rank, const ShrinkWish& theirs);
+    [[nodiscard]] std::vector<int> excluded_by_either(int rank, const ShrinkWish& theirs) const;
     [[nodiscard]] std::optional<RivalSide> rival(const ShrinkWishes& wishes) const;
     [[nodiscard]] bool counts_as_gone(int rank) const;
     [[nodiscard]] Presence presence_of(int rank, const ShrinkWishes& wishes) const;

@@ -197,8 +197,9 @@ TEST_CASE("a rank killed inside any collective, send or receive is named by all 
 
 TEST_CASE("a rank stopped inside any collective, send or receive is named by all others at the deadline",
           "[faults][unit]") {
-    constexpr std::int64_t kDeadlineMs = 1500;  // what a busy machine takes for an operation is less
-    const Expected expected{.code = ErrorCode::Timeout, .least_ms = kDeadlineMs - 200, .usual_ms = kDeadlineMs + 1800};
+    constexpr std::int64_t kDeadlineMs =
+        1500;  // from the beginning of the operation, and what a busy machine takes for one is less
+    const Expected expected{.code = ErrorCode::Timeout, .least_ms = kDeadlineMs - 500, .usual_ms = kDeadlineMs + 1800};
     for (const Scene& scene : kScenes) {
         if (!scene.always && fault_rounds() == 1) continue;
         DYNAMIC_SECTION(scene.name()) {

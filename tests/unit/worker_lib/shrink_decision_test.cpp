@@ -1,5 +1,8 @@
 // What is decided about a shrink() is decided once, however long who decides is held up, or loses the store.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -155,6 +158,27 @@ TEST_CASE("what a rank wanted in an earlier call is no consent to a later one", 
         CHECK_THAT(texts[rank], Catch::StartsWith("2, shrink of group 'world': the survivors disagree: ") &&
                                     Catch::Contains("excludes nobody, " + named(2) + ") excludes rank 0"));
     CHECK_THAT(texts[2], Catch::StartsWith("shrink of group 'world': the survivors disagree: "));
+}
+
+TEST_CASE("survivors that were told of different failures agree when they exclude each other's too", "[shrink][unit]") {
+    Gate end(4);
+    const auto words = run_ranks({.ranks_per_node = {2, 2}}, [&](Context& context) {
+        const int rank = context.rank();
+        std::string text;
+        if (rank == 0 || rank == 3) {  // the others are late, each for who waits on its node
+            try {
+                (void)shrink(context, {rank == 0 ? 1 : 2});
+            } catch (const Error& error) {
+                text = fmt::format("{} | {} | ", error.what(), fmt::join(error.culprits(), " "));
+                text += outcome_of([&] { return shrink(context, error.culprits()); });
+            }
+        }
+        end.pass();
+        return text;
+    });
+    for (const std::size_t rank : {0, 3})
+        CHECK_THAT(words[rank], Catch::StartsWith("shrink of group 'world': the survivors disagree: ") &&
+                                    Catch::EndsWith(" | 1 2 | 2"));
 }
 
 TEST_CASE("who has said that it wants the same is not asked again while the others are waited for", "[shrink][unit]") {

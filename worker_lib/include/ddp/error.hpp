@@ -29,7 +29,8 @@ public:
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
     /// Ranks of the group that the error is about; empty when unknown. Those of PeerLost and Timeout can be excluded by
     /// ProcessGroup::shrink(). A Mismatch is a bug in the program, which a smaller group has, too: its text quotes both
-    /// sides, and its culprits are those whom most others contradict, where that is known. Do not exclude them.
+    /// sides, and its culprits are those whom most others contradict, where that is known. Do not exclude them; but
+    /// those of a shrink() whose survivors disagree are all whom one of two survivors excludes: to be excluded by both.
     [[nodiscard]] const std::vector<int>& culprits() const noexcept { return culprits_; }
     /// The operation that it has ended, or refused at the call, and the group's name: "#183 all_reduce sum f32[6572160]
     /// 'bucket 3'", which is number 183 there. Empty, and 0, where it was none: while a group is made, say.

@@ -150,7 +150,8 @@ public:
     /// anew (--max-restarts): those who may be excluded there are stopped, cut off, or have exited with 0.
     /// Waits for the survivors as long as init_timeout, then as long until they are connected. Throws InvalidArgument
     /// if it excludes this rank; Mismatch if survivors exclude different ranks, PeerLost or Timeout if one of them does
-    /// not come: then call it again. Ranks that exclude the same ones and wait at the same time belong together,
+    /// not come: then call it again, without the culprits, too (of two failures at a time, two ranks may each have been
+    /// told of one). Ranks that exclude the same ones and wait at the same time belong together,
     /// however often each has called it before. Of two sides that exclude each other only one goes on, the other gets
     /// Mismatch: the larger one wins, of equal ones that with the lowest rank, unless it comes when the other has
     /// formed already. A side that could lose waits a second for the other, if the excluded are not known to be gone.

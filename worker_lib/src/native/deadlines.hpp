@@ -14,13 +14,15 @@
 
 namespace ddp::detail {
 
-inline constexpr std::chrono::milliseconds kTelling{500};  ///< for the culprit's name to get from node to node
+inline constexpr std::chrono::milliseconds kTelling{750};  ///< for the culprit's name to get from node to node
 /// For who knows the culprit to be ahead of who only suspects one, between nodes.
 inline constexpr std::chrono::milliseconds kDoubt{150};
 /// For the last words to and from a peer, when something has failed already.
 inline constexpr std::chrono::milliseconds kFarewell{250};
-/// A rank that waits for messages says so at least four times in this time, unless it is stopped.
-inline constexpr std::chrono::milliseconds kSilence{200};
+/// A rank that waits for messages says so at least ten times in this time, unless it is stopped. Longer than one that
+/// is ready to run has to wait for a core on a busy machine: of 1,100 ranks that were stopped, with 50 processes on two
+/// cores beside, 200 ms blamed an innocent neighbour twice.
+inline constexpr std::chrono::milliseconds kSilence{500};
 
 /// Of the time between two looks at others, what says nothing about them: the one who looks did not run itself, and on
 /// a machine that stood still nobody did.

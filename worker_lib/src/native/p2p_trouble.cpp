@@ -18,8 +18,8 @@ namespace {
 /// In which a rank that leaves says what it has to say, or what it has sent is taken: 100 MiB at most.
 constexpr int kLastTurns = 100;
 /// So long before a deadline ranks of other nodes are asked whether they wait themselves: they are silent, or answer
-/// several times.
-constexpr auto kAsking = 3 * kSilence;
+/// many times.
+constexpr auto kAsking = 2 * kSilence;
 
 /// The first transfer of a work that is not done, in words.
 std::string unfinished_text(const P2pWork& work) {
