@@ -1,6 +1,7 @@
 // In which words ranks hear of a failure: what differs, who found out, and which rank of the job a group's rank is.
 
 #include <chrono>
+#include <future>
 #include <span>
 #include <string>
 #include <thread>
@@ -152,20 +153,29 @@ TEST_CASE("ranks of a group that counts otherwise than the job are named with th
     const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}, {1, 1, 1, 1}}));
     const auto what = GENERATE(values<std::string>({"mismatch", "deadline", "p2p", "barrier"}));
     Gate gate(4);
-    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&what](Context& context) {
-                                      const auto group =
-                                          context.world().split(context.rank() % 2, context.rank(), "half");
-                                      if (context.rank() % 2 == 0) return;  // of the other half
-                                      float value = 0;
-                                      const bool late = context.rank() == 3;
-                                      const OpOptions soon{.timeout = milliseconds(200)};
-                                      if (what == "mismatch" && late) return group->barrier().wait();
-                                      if (what == "barrier" && !late)
-                                          return group->monitored_barrier(milliseconds(200), "end");
-                                      if (late) return std::this_thread::sleep_for(milliseconds(1'000));
-                                      if (what == "p2p") return group->recv(buffer(value), 1, 0, {}, soon).wait();
-                                      group->all_reduce(buffer(value), ReduceOp::Sum, {}, soon).wait();
-                                  }));
+    std::promise<void> told;  // to rank 3, that what it is late for has failed
+    const auto call = [&](ProcessGroup& group) {
+        float value = 0;
+        const OpOptions soon{.timeout = milliseconds(200)};
+        if (what == "barrier") return group.monitored_barrier(milliseconds(200), "end");
+        if (what == "p2p") return group.recv(buffer(value), 1, 0, {}, soon).wait();
+        group.all_reduce(buffer(value), ReduceOp::Sum, {}, soon).wait();
+    };
+    const auto errors =
+        errors_of({.ranks_per_node = shape}, behind(gate, [&](Context& context) {
+                      const auto group = context.world().split(context.rank() % 2, context.rank(), "half");
+                      if (context.rank() % 2 == 0) return;  // of the other half
+                      if (context.rank() == 3) {
+                          if (what == "mismatch") return group->barrier().wait();
+                          return static_cast<void>(told.get_future().wait_for(std::chrono::seconds(20)));
+                      }
+                      try {
+                          call(*group);
+                      } catch (...) {
+                          told.set_value();
+                          throw;
+                      }
+                  }));
     CAPTURE(what);
     REQUIRE(errors[1]);
     INFO(errors[1]->what());
