@@ -32,7 +32,9 @@ CELLS = ["all_reduce:8:3000", "barrier:0:3000", "all_reduce:65536:500", "all_red
          "sendrecv:8:3000", "sendrecv:16384:1000", "sendrecv:1048576:60", "sendrecv:26214400:12"]
 STALL_CELLS = ["all_reduce:8:100000"]  # the late ones of so many show whether anything ever stalls
 MEASURED_FOR_STALLS = ["ours", "foreign", "openmpi"]  # with the others it would take minutes
+FLOORS_OF_FOREIGN = {"staged-floor": "staged", "cma-floor": "cma"}
 LACKS = {"floor": ["barrier", "broadcast", "gradients", "f16", "sendrecv"], "bare": ["broadcast", "gradients", "f16", "sendrecv"],
+         **{name: ["barrier", "broadcast", "gradients", "f16", "sendrecv"] for name in FLOORS_OF_FOREIGN},
          "gloo": ["sendrecv"], "torch": ["bf16"]}  # ends of operations
 LARGE_CELLS = ["all_reduce:268435456:4"]
 
@@ -40,7 +42,7 @@ SINGLE_COPY = ["--mca", "btl_vader_single_copy_mechanism"]
 RING = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
         "--mca", "coll_tuned_allreduce_algorithm_segmentsize", "1048576"]
 
-COLUMNS = ["ours", "foreign", "floor", "bare", "openmpi", *TUNED, "mpich", "gloo", "torch"]
+COLUMNS = ["ours", "foreign", "floor", "bare", *FLOORS_OF_FOREIGN, "openmpi", *TUNED, "mpich", "gloo", "torch"]
 
 
 def peers(build, ranks):
@@ -52,6 +54,8 @@ def peers(build, ranks):
     found["foreign"] = (ddprun + [str(bench / "bench_peer_ddp"), "foreign"], {})
     for name in ("floor", "bare"):
         found[name] = ([str(bench / f"bench_{name}"), str(ranks)], {})
+    for name, way in FLOORS_OF_FOREIGN.items():
+        found[name] = ([str(bench / "bench_floor_foreign"), way, str(ranks)], {})
     openmpi, mpich = shutil.which("mpirun.openmpi"), shutil.which("mpirun.mpich")
     if openmpi and (bench / "bench_peer_openmpi").exists():
         start = [openmpi, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)]
@@ -188,8 +192,9 @@ def main():
     if "ours" in options.without:
         parser.error("--without ours: the others are compared with it")
     needed = ["bin/ddprun", "bench/bench_peer_ddp", "bench/bench_cache_state"]
-    programs.require(options.build, needed + [f"bench/bench_{name}" for name in ("floor", "bare") if name not in options.without],
-                     "bench_collectives")
+    needed += [f"bench/bench_{name}" for name in ("floor", "bare") if name not in options.without]
+    needed += ["bench/bench_floor_foreign"] if any(name not in options.without for name in FLOORS_OF_FOREIGN) else []
+    programs.require(options.build, needed, "bench_collectives")
     cells = options.cells or CELLS + STALL_CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
     try:
