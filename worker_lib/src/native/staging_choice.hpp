@@ -19,9 +19,11 @@ public:
     /// For the next operation of so many bytes: past the caches or not.
     [[nodiscard]] bool streams(std::size_t bytes) const {
         const Class& known = classes_[class_of(bytes)];
-        if (known.count < 2 * kTurn) return known.count >= kTurn;
+        const std::uint64_t turn = known.count / kTurn;
+        if (turn < kFirstTurns) return turn % 2 == 1;
         const bool better = known.cost(1) < known.cost(0);
-        return known.count % kAgain < kTurn ? !better : better;
+        const bool again = known.count % kAgain < kTurn || turn == kSoon || turn == 2 * kSoon;
+        return again ? !better : better;
     }
 
     /// What the last one of this size did. Its successor stages its first piece in the same way, before the node has
@@ -40,8 +42,11 @@ public:
 
 private:
     static constexpr std::uint64_t kTurn = 2;  ///< operations in one way, of which the second is timed
+    static constexpr std::uint64_t kFirstTurns = 3;
     /// After so many the slower way has a turn again; training repeats in even numbers.
     static constexpr std::uint64_t kAgain = 61;
+    /// It has two more before, in these turns: a program's first operations are those that are most often disturbed.
+    static constexpr std::uint64_t kSoon = 8;
     static constexpr std::size_t kRecent = 4;
     static constexpr std::size_t kClasses = 12;
     static constexpr double kNever = std::numeric_limits<double>::infinity();
