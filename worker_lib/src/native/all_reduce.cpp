@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "worker_lib/src/native/all_reduce_parts.hpp"
+#include "worker_lib/src/native/fetch_ahead.hpp"
 #include "worker_lib/src/native/partition.hpp"
 #include "worker_lib/src/native/stream_copy.hpp"
 
@@ -17,10 +18,10 @@ namespace ddp::detail {
 
 namespace {
 
-/// Room for a piece in a slot. Long buffers go in half of that: with all that belongs to it, it stays in a second-level
-/// cache of 1 MiB.
+/// Room for a piece in a slot. Buffers that lie in no cache go in half of that: with all that belongs to it, it stays
+/// in a second-level cache of 1 MiB.
 constexpr std::size_t kPieceBytes = 512u << 10;
-constexpr std::size_t kLongBytes = 8u << 20;
+constexpr std::size_t kUncachedBytes = 8u << 20;
 
 /// Of a slice that is shared out: small enough that who is taken off its core in the middle of one has not taken much
 /// along.
@@ -35,11 +36,15 @@ static_assert(2 * kPieceBytes <= kResultOffset && kSlotBytes <= kStagingBytes);
 class NodeAllReduce {
 public:
     NodeAllReduce(const Team& team, const Operation& operation, const OwnBuffers& own)
-        : parts_(team, operation, own), node_(team.node), own_(own), long_(parts_.bytes() >= StagingChoice::kLeast) {}
+        : parts_(team, operation, own),
+          node_(team.node),
+          own_(own),
+          long_(parts_.bytes() >= StagingChoice::kLeast),
+          uncached_(parts_.bytes() >= kUncachedBytes) {}
 
     void run(bool opened) {
         const std::size_t count = parts_.operation.buffer.count;
-        const std::size_t piece = (parts_.bytes() < kLongBytes ? kPieceBytes : kPieceBytes / 2) / parts_.width;
+        const std::size_t piece = (uncached_ ? kPieceBytes / 2 : kPieceBytes) / parts_.width;
         const bool alone = node_.size() == 1;
         OperationScratch& scratch = parts_.team.scratch;
         streams_ = long_ && scratch.staging.last(parts_.bytes());  // until this one's choice is known
@@ -62,6 +67,7 @@ public:
         }
         if (node_.any_foreign(Side::kOutput)) prepare_slot();
         streams_ = node_.streams();
+        fetches_ = uncached_ && !streams_;
         const auto began = ddprun::Clock::now();
         for (std::size_t first = 0, number = 0; first < count; first += piece, ++number) {
             const Range current{first, std::min(first + piece, count)};
@@ -159,8 +165,24 @@ private:
         std::byte* const result = slot(self, Area::kResult, number, piece, mine.begin);
         const bool copied = others_take && streams_ && parts_.receives();  // from the own output, which comes first
         if (others_take && !copied) to.push_back(result);
-        parts_.reduction.reduce_into(from.data(), from.size(), mine.size(), parts_.scale, to.data(), to.size());
+        reduce_listed(mine.size());
         if (copied) copy_to_slot(result, static_cast<const std::byte*>(to.front()), mine.size());
+    }
+
+    /// `count` elements of the scratch's sources into its outputs.
+    void reduce_listed(std::size_t count) const {
+        auto& from = parts_.team.scratch.sources;
+        auto& to = parts_.team.scratch.outputs;
+        const auto reduce_next = [&](std::size_t elements) {
+            parts_.reduction.reduce_into(from.data(), from.size(), elements, parts_.scale, to.data(), to.size());
+        };
+        if (!fetches_) return reduce_next(count);
+        const auto* const own = static_cast<const std::byte*>(from[static_cast<std::size_t>(node_.own_index())]);
+        fetching_ahead(own, count * parts_.width, [&](std::size_t, std::size_t size) {
+            reduce_next(size / parts_.width);
+            for (auto& source : from) source = static_cast<const std::byte*>(source) + size;
+            for (auto& output : to) output = static_cast<std::byte*>(output) + size;
+        });
     }
 
     void take(Range piece, std::size_t number) const {
@@ -177,7 +199,9 @@ private:
     Node& node_;
     const OwnBuffers& own_;
     const bool long_;       ///< so that it matters how staging copies
+    const bool uncached_;   ///< so that it matters how memory is read
     bool streams_ = false;  ///< copies to the slot past the caches
+    bool fetches_ = false;  ///< asks ahead for what it reduces
 };
 
 }  // namespace
