@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+LEAST = {"ours": "bare", "foreign": "staged-floor"}  # columns of what does no more than has to be done
 TUNED = ["openmpi-nocma", "openmpi-ring", "openmpi-huge"]  # Open MPI's best settings; the best of them is taken per cell
 
 
@@ -24,11 +25,14 @@ class Goal:
         """median: column -> microseconds; late: column -> p99.9 / median. None: not measured."""
         if self.measure == "late":
             return late.get("ours")
-        known = {**median, "tuned": best_tuned(median)}
-        parts = [known.get(name) for name in self.measure.split("/")]
-        if None in parts:
+        return _quotient(self.measure.split("/"), median)
+
+    def limit(self, median):
+        """The value that would be reached with nothing around the collective itself. None: not measured, or no matter of it."""
+        names = self.measure.split("/")
+        if names[0] == "floor" or names[-1] not in LEAST:
             return None
-        return parts[0] if len(parts) == 1 else parts[0] / parts[1]
+        return _quotient([*names[:-1], LEAST[names[-1]]], median)
 
     def met(self, value):
         return value <= self.bound if self.at_most else value >= self.bound
@@ -36,6 +40,14 @@ class Goal:
     def text(self):
         what = {"ours": "µs", "late": "p99.9 / median"}.get(self.measure, self.measure)
         return f"{self.ranks} ranks, {self.cell}: {what} {'≤' if self.at_most else '≥'} {self.bound:g}"
+
+
+def _quotient(names, median):
+    known = {**median, "tuned": best_tuned(median)}
+    parts = [known.get(name) for name in names]
+    if None in parts:
+        return None
+    return parts[0] if len(parts) == 1 else parts[0] / parts[1]
 
 
 def _ratios(ranks, cell, **bounds):
@@ -63,18 +75,27 @@ GOALS = [
 ]
 
 
+def _verdict(goal, median, late):
+    value = goal.value(median, late)
+    if value is None:
+        return "-"
+    if goal.met(value):
+        return f"yes: {value:.3g}"
+    limit = goal.limit(median)
+    beside = "" if limit is None else f" (at {'least' if goal.at_most else 'most'} {limit:.3g})"
+    return f"**no**: {value:.3g}{beside}"
+
+
 def goals_table(ranks, figures):
-    """figures: state of the caches -> cell -> (median, late), as Goal.value wants them. Empty without goals."""
+    """figures: state of the caches -> cell -> (median, late), as Goal.value wants them. Empty without goals. Beside what
+    is missed stands what bare processes reach, where these were measured."""
     goals = [goal for goal in GOALS if goal.ranks == ranks]
     states = sorted(figures)
     if not goals or not states:
         return ""
     lines = ["| goal | " + " | ".join(states) + " |", "|---" * (len(states) + 1) + "|"]
     for goal in goals:
-        fields = []
-        for state in states:
-            asked = goal.state in ("", state)
-            value = goal.value(*figures[state].get(goal.cell, ({}, {}))) if asked else None
-            fields.append("-" if value is None else f"{'yes' if goal.met(value) else '**no**'}: {value:.3g}")
+        fields = [_verdict(goal, *figures[state].get(goal.cell, ({}, {}))) if goal.state in ("", state) else "-"
+                  for state in states]
         lines.append(f"| {goal.text()} | " + " | ".join(fields) + " |")
     return "\n".join(lines)

@@ -285,8 +285,8 @@ TEST_CASE("who has let go of a group as if all were done is named when a peer fa
         "(node n0) were in #2 all_reduce sum f32[4]";
     CHECK(error_line({victim, gone, second, third}, killed(victim, kError)) == line);
     CHECK(error_line({victim, gone, second, third}, killed(second, kError)) == line);
-    CHECK(error_line({victim, gone, second, third}, killed(victim)) == "");   // killed by SIGKILL
-    On without_a_word = leaver;                                               // it has ended without letting go
+    CHECK(error_line({victim, gone, second, third}, killed(victim)) == "");  // killed by SIGKILL
+    On without_a_word = leaver;                                              // it has ended without letting go
     without_a_word.board.view.groups[0].left_ago.reset();
     CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == line);
     without_a_word.process("killed by SIGKILL, 12 ms ago", true);
@@ -306,13 +306,13 @@ TEST_CASE("of several who had left the one that was needed is named, not the one
     needed.board.view.groups[0].left_ago = 90ms;
     const RankBoard victim = ended(failed(On(0).world(4).done().in(), 80ms));
     const RankBoard other = failed(On(3).world(4).done().in(), 75ms);
-    CHECK(judge_error({victim, early, needed, other}, killed(victim, kError)) ==
+    CHECK(error_line({victim, early, needed, other}, killed(victim, kError)) ==
           "LEFT rank 2 (node b): let go of group 'world' after #1 all_reduce sum f32[4]; ranks 0, 3 (node n0) were in "
           "#2 all_reduce sum f32[4]");
     // Of two that were needed, the one that left first.
     On first = On(1).host("b").world(4).done();
     first.board.view.groups[0].left_ago = 300ms;
-    CHECK_THAT(judge_error({victim, first, needed, other}, killed(victim, kError)),
+    CHECK_THAT(error_line({victim, first, needed, other}, killed(victim, kError)),
                Catch::StartsWith("LEFT rank 1 (node b): "));
 }
 
@@ -320,11 +320,11 @@ TEST_CASE("who has let go of a group with work in flight is told with that", "[c
     const RankBoard victim = ended(failed(On(0).world(3).done().in(), 80ms));
     On leaver = failed(On(1).host("b").world(3).done().in(), 89ms);
     leaver.board.view.groups[0].left_ago = 90ms;
-    CHECK(judge_error({victim, leaver}, killed(victim, kError)) ==
+    CHECK(error_line({victim, leaver}, killed(victim, kError)) ==
           "LEFT rank 1 (node b): let go of group 'world' after #1 all_reduce sum f32[4], with #2 all_reduce sum f32[4] "
           "in flight; rank 0 (node n0) was in #2 all_reduce sum f32[4]");
     leaver.board.view.operations.back().ended_ago = 95ms;  // it had failed before
-    CHECK(judge_error({victim, leaver}, killed(victim, kError)) == "");
+    CHECK(error_line({victim, leaver}, killed(victim, kError)) == "");
 }
 
 TEST_CASE("who left for an error, or later, or was needed no more, is not what a peer has failed of", "[coordinator]") {
