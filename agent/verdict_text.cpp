@@ -91,7 +91,8 @@ std::string_view advice_for_end(const Verdict& verdict) {
 }
 
 std::string advice(const Verdict& verdict) {
-    return verdict.hint.empty() ? std::string(advice_for_end(verdict)) : verdict.hint + ".";
+    const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever came of it, or before
+    return verdict.hint.empty() || ran_out ? std::string(advice_for_end(verdict)) : verdict.hint + ".";
 }
 
 /// Whether a program says with that line that its arguments are wrong: the head of a usage (argparse and others), a

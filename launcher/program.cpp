@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cstring>
 
 #include "common/nearest.hpp"
@@ -135,13 +137,14 @@ Error wrong_python(const std::string& named, const Error& why) {
     std::error_code ignored;
     const fs::path path = named;
     std::string what = "it is on no directory of PATH";
-    if (fs::is_directory(path, ignored))
+    const bool is_path = named.find('/') != std::string::npos;  // else one of that name on PATH is meant
+    if (is_path && fs::is_directory(path, ignored))
         what = "that is a folder";
-    else if (fs::is_regular_file(path, ignored))
+    else if (is_path && fs::is_regular_file(path, ignored))
         what = "that file is not executable (chmod +x)";
     else if (why.code == Errc::kRefused)
         what = "the file of that name on PATH is not executable";
-    else if (named.find('/') != std::string::npos)
+    else if (is_path)
         what = fmt::format("there is no such file{}",
                            path.is_relative() ? fmt::format(" (a relative path starts in {})", current_folder()) : "");
     const bool words = named.find(' ') != std::string::npos;
@@ -210,13 +213,45 @@ std::string program_name(const Options& options, const std::vector<std::string>&
     return executed;
 }
 
+namespace {
+
+/// As a shell takes it for one word.
+std::string shell_word(const std::string& word) {
+    const auto is_plain = [](unsigned char c) {
+        return c >= 0x80 || std::isalnum(c) != 0 ||
+               std::string_view("_@%+=:,./-").find(static_cast<char>(c)) != std::string_view::npos;
+    };
+    if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+/// Whether an option of that name ("--wandb-key") takes what no log should keep.
+bool takes_secret(std::string option) {
+    if (!option.starts_with('-')) return false;
+    std::ranges::transform(option, option.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    constexpr std::array<std::string_view, 4> kEnds{"key", "token", "password", "secret"};
+    return std::ranges::any_of(kEnds, [&](std::string_view end) { return option.ends_with(end); });
+}
+
+std::string without_secret(const std::string& word, const std::string& before) {
+    if (takes_secret(before)) return "***";
+    const auto equals = word.find('=');
+    const bool hidden = equals != std::string::npos && takes_secret(word.substr(0, equals));
+    return hidden ? word.substr(0, equals + 1) + "***" : shell_word(word);
+}
+
+}  // namespace
+
 std::string program_line(const Options& options) {
     constexpr std::size_t kMost = 200;
     if (options.program.size() < 2) return "";
     std::string line;
+    std::string before;
     for (const std::string& word : options.program) {
-        const bool plain = !word.empty() && word.find_first_of(" \t\n'\"") == std::string::npos;
-        line += fmt::format("{}{}", line.empty() ? "" : " ", plain ? word : fmt::format("'{}'", word));
+        line += fmt::format("{}{}", line.empty() ? "" : " ", without_secret(word, before));
+        before = word;
     }
     if (line.size() <= kMost) return line;
     std::size_t end = kMost;

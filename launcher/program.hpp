@@ -30,7 +30,8 @@ struct SearchPath {
 /// pkg (python3)". `command` is what worker_command() made of the options.
 [[nodiscard]] std::string program_name(const Options& options, const std::vector<std::string>& command);
 
-/// The program with its arguments as typed, cut, for the box at the end; empty: it has none.
+/// The program with its arguments as typed, cut, for the box at the end, without what "--wandb-key", "--api-token" and
+/// such take; empty: it has none.
 [[nodiscard]] std::string program_line(const Options& options);
 
 /// The folder of the running executable. Throws ErrorException when /proc cannot say.

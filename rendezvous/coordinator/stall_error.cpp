@@ -218,7 +218,17 @@ const BoardOperation* failed_without(const StallMember& member, int leaver, cons
     return found != operations.end() ? &*found : nullptr;
 }
 
-std::string describe_leaving(const StallMember& leaver) {
+/// What the leaver had called and not waited for, from number `needed` on: what came before it had given all that peers
+/// take of it. Null: nothing.
+const BoardOperation* left_in_flight(const StallMember& leaver, std::uint64_t needed) {
+    const auto& operations = leaver.board->view.operations;
+    const auto found = std::ranges::find_if(operations, [&](const BoardOperation& one) {
+        return one.p2p_seq == 0 && one.seq > leaver.group->done && one.seq >= needed && was_let_go(leaver, one);
+    });
+    return found != operations.end() ? &*found : nullptr;
+}
+
+std::string describe_leaving(const StallMember& leaver, const BoardOperation* in_flight) {
     const BoardGroup& group = *leaver.group;
     const std::string end = how_ended(*leaver.board);
     std::string text = fmt::format("LEFT rank {} (node {}{}{}): let go of group '{}' ", number(leaver.board->rank),
@@ -229,11 +239,7 @@ std::string describe_leaving(const StallMember& leaver) {
         const BoardOperation* const last = find_collective(leaver, group.done);
         text += "after " + (last != nullptr ? describe(*last) : fmt::format("#{}", group.done));
     }
-    const auto& operations = leaver.board->view.operations;
-    const auto in_flight = std::ranges::find_if(operations, [&](const BoardOperation& one) {
-        return one.p2p_seq == 0 && one.seq > group.done && was_let_go(leaver, one);
-    });
-    return in_flight == operations.end() ? text : text + fmt::format(", with {} in flight", describe(*in_flight));
+    return in_flight == nullptr ? text : text + fmt::format(", with {} in flight", describe(*in_flight));
 }
 
 /// "LEFT …; ranks 0, 2 (node a) were in #6 …"; empty: nobody needed that one.
@@ -248,7 +254,10 @@ ErrorVerdict judge_leaver(const StallMember& leaver, const std::map<int, StallMe
         ranks.push_back(rank);
     }
     if (what == nullptr) return {};
-    return {describe_leaving(leaver) + were_in(ranks, *what, all), kStepsHint, {number(leaver.board->rank)}};
+    const BoardOperation* const in_flight = left_in_flight(leaver, what->p2p_seq == 0 ? what->seq : 0);
+    return {describe_leaving(leaver, in_flight) + were_in(ranks, *what, all),
+            in_flight != nullptr ? kInFlightHint : kStepsHint,
+            {number(leaver.board->rank)}};
 }
 
 /// `dead` has seen its group fail, which a member had left before as if all were done. It may have failed in something

@@ -39,8 +39,7 @@ std::string lagging_hint(const RankBoard& who, Tense tense) {
 std::vector<int> blamed(const StallFinding& finding) {
     switch (finding.kind) {
         case StallKind::kDead:
-        case StallKind::kLagging:
-        case StallKind::kUnknown: return finding.ranks;
+        case StallKind::kLagging: return finding.ranks;
         case StallKind::kCircle: {
             std::vector<int> ranks = finding.ranks;
             ranks.push_back(finding.wait->rank);
@@ -49,6 +48,7 @@ std::vector<int> blamed(const StallFinding& finding) {
         case StallKind::kMismatch:
             if (finding.wait->operation->p2p_seq != 0) return {finding.wait->rank, finding.wait->peer};
             return odd_ones(*finding.group, *finding.wait);
+        case StallKind::kUnknown:  // their agent may just be slow to answer
         case StallKind::kAllPresent:
         case StallKind::kNone: break;
     }

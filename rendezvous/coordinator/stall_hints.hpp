@@ -21,6 +21,7 @@ namespace ddprun::coordinator {
 inline constexpr const char* kStepsHint =
     "Give all ranks the same number of steps; where their data differ, ddp::Join lets those with fewer batches end "
     "together with the others";
+inline constexpr const char* kInFlightHint = "Wait for each Work before its ProcessGroup ends";
 inline constexpr const char* kMisfitHint = "Give the send and its receive one type and one count";
 
 /// Of a rank that gave its group up.

@@ -76,11 +76,14 @@ std::string judge_now(const std::vector<RankBoard>& boards, std::chrono::seconds
     return text;
 }
 
+/// Whoever looks at a process (py-spy, gdb -p) stops it for a moment.
+constexpr std::chrono::nanoseconds kPassing = std::chrono::seconds(3);
+
 std::string judge_left_behind(const std::vector<RankBoard>& boards) {
     std::optional<std::chrono::nanoseconds> longest;
     for (const RankBoard& board : boards) {
         if (board.ended) continue;
-        if (!is_stopped(board)) return "";
+        if (!is_stopped(board) || (board.stopped_for && *board.stopped_for < kPassing)) return "";
         if (board.stopped_for) longest = std::max(longest.value_or(std::chrono::nanoseconds(0)), *board.stopped_for);
     }
     const Stopped stopped = who_is_stopped(boards);

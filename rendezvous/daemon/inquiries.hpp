@@ -71,6 +71,8 @@ public:
     static constexpr std::chrono::minutes kMaxQuiet{60};
     /// When nobody has ended well for so long since somebody did, those who are left are looked at.
     static constexpr std::chrono::seconds kLeftBehindAfter{5};
+    /// While one of them goes on, they are looked at again after twice as long each time, up to this.
+    static constexpr std::chrono::minutes kMaxLeftPause{5};
 
     InquiryActions stalled(const coordinator::State& state, const coordinator::NodeId& from,
                            const coordinator::Stalled& report, TimePoint now);
@@ -163,6 +165,7 @@ private:
     std::map<Culprit, Told> told_;
     TimePoint last_asked_at_{};                          ///< those who are left when others have ended well …
     std::chrono::nanoseconds last_pause_{kPause};        ///< … and how long not again
+    std::optional<TimePoint> last_end_;                  ///< when the newest of those ended
     std::optional<std::chrono::nanoseconds> last_told_;  ///< that they are stopped, and so long not again
 };
 

@@ -32,9 +32,10 @@ InquiryActions Inquiries::ask_about_the_last(const State& state, TimePoint now) 
     const auto last = last_end(state.group);
     if (!last || now < *last + kLeftBehindAfter) return {};
     forget_older_generations(state.group.generation);
+    if (std::exchange(last_end_, last) != last) last_pause_ = kPause;
     if (now < last_asked_at_ + last_pause_) return {};
     last_asked_at_ = now;
-    last_pause_ = kMaxPause;
+    last_pause_ = std::min<std::chrono::nanoseconds>(2 * last_pause_, kMaxLeftPause);
     return ask(state,
                {.generation = state.group.generation,
                 .inspector = {},

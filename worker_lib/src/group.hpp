@@ -16,7 +16,6 @@
 #include "worker_lib/src/forks.hpp"
 #include "worker_lib/src/light_mutex.hpp"
 #include "worker_lib/src/shrink_agreement.hpp"
-#include "worker_lib/src/split_names.hpp"
 
 namespace ddp::detail {
 
@@ -64,7 +63,6 @@ private:
     std::uint64_t step_ = 0;
     std::uint64_t last_transfer_ = 0;
     std::uint64_t splits_ = 0;
-    SplitNames split_names_;
     std::uint64_t monitored_ = 0;
     std::mutex shrink_mutex_;  ///< one call at a time
     ShrinkHistory shrinks_;

@@ -10,6 +10,7 @@
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/operation_check.hpp"
+#include "worker_lib/src/split_names.hpp"
 #include "worker_lib/src/store_wait.hpp"
 #include "worker_lib/src/timeouts.hpp"
 
@@ -172,11 +173,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         wishes.push_back(parse_wish(text));
 
     GroupSpec spec = spec_;
-    {
-        const std::lock_guard lock(mutex_);
-        spec.name = split_names_.name_of(spec_.name, number, own, wishes);
-        split_names_.next(wishes);
-    }
+    spec.name = name_of_part(spec_.name, number, own, wishes);
     spec.path = fmt::format("{}/{}.{}:{}", path_of(spec_), number, color, name);
     std::vector<std::tuple<int, int>> order;  // (key, rank in this group) of those with our color
     for (int rank = 0; rank < static_cast<int>(wishes.size()); ++rank) {

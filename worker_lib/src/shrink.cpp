@@ -49,9 +49,9 @@ std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
     const std::lock_guard lock(shrink_mutex_);
     ShrinkAgreement agreement(spec_, *backend_, shrinks_, excluded, std::move(others));
     const auto round = agreement.reach();
-    const std::string part = fmt::format("/shrink{}{}", round, excluded.empty() ? "" : ":" + label_of(excluded));
-    spec.name = spec_.name + part;
-    spec.path = path_of(spec_) + part;
+    const std::string part = fmt::format("shrink{}{}", round, excluded.empty() ? "" : ":" + label_of(excluded));
+    spec.name = fmt::format("({}) of {}", part, spec_.name);  // no split's, for those have words of the program first
+    spec.path = fmt::format("{}/{}", path_of(spec_), part);
     // All are there: their records and their connections each get half of the time.
     GroupSpec forming = spec;
     forming.init_timeout /= 2;

@@ -14,8 +14,8 @@ SplitWish parse_wish(const std::string& text) {
     return {std::stoi(text.substr(0, first)), std::stoi(text.substr(first + 1, second)), text.substr(second + 1)};
 }
 
-std::string SplitNames::name_of(std::string_view parent, std::uint64_t split, const SplitWish& own,
-                                const std::vector<SplitWish>& all) const {
+std::string name_of_part(std::string_view parent, std::uint64_t split, const SplitWish& own,
+                         const std::vector<SplitWish>& all) {
     const bool several = std::ranges::any_of(all, [&](const SplitWish& other) {
         return other.color >= 0 && other.color != own.color && other.name == own.name;
     });
@@ -23,16 +23,10 @@ std::string SplitNames::name_of(std::string_view parent, std::uint64_t split, co
     const bool odd = own.name.empty() || own.name.find_first_of("()'") != std::string::npos ||
                      own.name.find(" of ") != std::string::npos;
     std::string which;
-    if (odd || used_.contains(own.name)) which = fmt::format("split {}", split);
+    if (odd || split > 1) which = fmt::format("split {}", split);
     if (several) which += fmt::format("{}color {}", which.empty() ? "" : ", ", own.color);
     if (which.empty()) return fmt::format("{} of {}", own.name, parent);
     return fmt::format("{}{}({}) of {}", own.name, own.name.empty() ? "" : " ", which, parent);
-}
-
-void SplitNames::next(const std::vector<SplitWish>& all) {
-    for (const SplitWish& wish : all) {
-        if (wish.color >= 0) used_.insert(wish.name);
-    }
 }
 
 }  // namespace ddp::detail

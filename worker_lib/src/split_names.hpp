@@ -2,7 +2,6 @@
 // What the ranks of a group say when it is split, and how the parts are called by it. Pure.
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,17 +17,12 @@ struct SplitWish {
 [[nodiscard]] std::string to_text(const SplitWish& wish);
 [[nodiscard]] SplitWish parse_wish(const std::string& text);
 
-/// Names of the parts of one group. Every rank sees all wishes of all splits, so all name the parts alike.
-class SplitNames {
-public:
-    /// "reducer of world", "half (color 1) of world" where several parts are called so, "reducer (split 2) of world"
-    /// where an earlier one was. The next() of the same split takes the names for used.
-    [[nodiscard]] std::string name_of(std::string_view parent, std::uint64_t split, const SplitWish& own,
-                                      const std::vector<SplitWish>& all) const;
-    void next(const std::vector<SplitWish>& all);
-
-private:
-    std::set<std::string> used_;
-};
+/// "reducer of world", "half (color 1) of world" where several parts of this split are called so, "eval (split 2) of
+/// world" where it is not the first split. By what all ranks know alike, also those whose earlier calls failed, for
+/// boards tell groups apart by their names.
+/// parent   the name of the group that is split
+/// split    the number of this split there, from 1
+[[nodiscard]] std::string name_of_part(std::string_view parent, std::uint64_t split, const SplitWish& own,
+                                       const std::vector<SplitWish>& all);
 
 }  // namespace ddp::detail

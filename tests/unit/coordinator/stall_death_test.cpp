@@ -5,6 +5,7 @@
 #include "rendezvous/coordinator/messages_board.hpp"
 #include "rendezvous/coordinator/stall_death.hpp"
 #include "rendezvous/coordinator/stall_error.hpp"
+#include "rendezvous/coordinator/stall_hints.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/coordinator/stall_boards.hpp"
 
@@ -323,6 +324,17 @@ TEST_CASE("who has let go of a group with work in flight is told with that", "[c
     CHECK(error_line({victim, leaver}, killed(victim, kError)) ==
           "LEFT rank 1 (node b): let go of group 'world' after #1 all_reduce sum f32[4], with #2 all_reduce sum f32[4] "
           "in flight; rank 0 (node n0) was in #2 all_reduce sum f32[4]");
+    CHECK(judge_error({victim, leaver}, killed(victim, kError)).hint == kInFlightHint);
+    // What it had given its part to is no loss: the peers have failed of what came after.
+    On later = failed(On(0).world(4).done().done().in(), 80ms);
+    const RankBoard beyond = ended(later);
+    leaver.board.view.groups[0].size = beyond.view.groups[0].size;
+    leaver.board.view.groups[0].members = beyond.view.groups[0].members;
+    const auto verdict = judge_error({beyond, leaver}, killed(beyond, kError));
+    CHECK_THAT(verdict.text, Catch::StartsWith("LEFT rank 1 ") && !Catch::Contains("in flight"));
+    CHECK(verdict.hint == kStepsHint);
+    leaver.board.view.groups[0].size = victim.view.groups[0].size;
+    leaver.board.view.groups[0].members = victim.view.groups[0].members;
     leaver.board.view.operations.back().ended_ago = 95ms;  // it had failed before
     CHECK(error_line({victim, leaver}, killed(victim, kError)) == "");
 }

@@ -144,6 +144,9 @@ TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launc
 TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher][unit]") {
     CHECK(program_line(asked({"train"})) == "");
     CHECK(program_line(asked({"./train", "--lr", "1", "", "a b"})) == "./train --lr 1 '' 'a b'");
+    CHECK(program_line(asked({"train", "--name", "it's", "$HOME;*"})) == "train --name 'it'\\''s' '$HOME;*'");
+    CHECK(program_line(asked({"train", "--wandb-key", "abc", "--API_TOKEN=x y", "--keys", "3", "key"})) ==
+          "train --wandb-key *** --API_TOKEN=*** --keys 3 key");
     const std::string cut = program_line(asked({"train", std::string(300, 'x')}));
     CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x …"));
     CHECK(cut.size() < 210);

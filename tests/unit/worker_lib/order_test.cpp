@@ -168,22 +168,18 @@ TEST_CASE("groups of groups have names of their own", "[native][unit]") {
 }
 
 TEST_CASE("the parts of a split are called by what they are for, and told apart where that is not enough", "[unit]") {
-    using detail::SplitNames;
     using detail::SplitWish;
-    SplitNames names;
-    const auto named = [&](const SplitWish& own, const std::vector<SplitWish>& all) {
-        return names.name_of("world", 3, own, all);
+    const auto named = [&](const SplitWish& own, const std::vector<SplitWish>& all, std::uint64_t split = 1) {
+        return detail::name_of_part("world", split, own, all);
     };
     const SplitWish even{0, 0, "even"}, odd{1, 0, "odd"}, nobody{-1, 0, "even"};
     CHECK(named(even, {even, odd, nobody}) == "even of world");
     CHECK(named(even, {even, {1, 0, "even"}}) == "even (color 0) of world");
-    CHECK(named({0, 0, ""}, {{0, 0, ""}}) == "(split 3) of world");
+    CHECK(named({0, 0, ""}, {{0, 0, ""}}) == "(split 1) of world");
     CHECK(named({0, 0, "a of b"}, {}) ==
-          "a of b (split 3) of world");  // else that of a group b could be called so, too
-    names.next({even, {-1, 0, "odd"}});
-    CHECK(named(even, {even}) == "even (split 3) of world");
-    CHECK(named(even, {even, {1, 0, "even"}}) == "even (split 3, color 0) of world");
-    CHECK(named(odd, {odd}) == "odd of world");
+          "a of b (split 1) of world");  // else that of a group b could be called so, too
+    CHECK(named(even, {even}, 3) == "even (split 3) of world");
+    CHECK(named(even, {even, {1, 0, "even"}}, 3) == "even (split 3, color 0) of world");
     const SplitWish wish{-1, 7, "two words"};
     CHECK(detail::parse_wish(to_text(wish)).name == wish.name);
     CHECK(detail::parse_wish(to_text(wish)).key == wish.key);

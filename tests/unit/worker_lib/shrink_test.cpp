@@ -59,8 +59,8 @@ TEST_CASE("the survivors of a failed group go on in a smaller one, in the same o
         gate.pass();
         return result;
     });
-    const std::vector<std::string> expected{"world/shrink1:1 9/0/4", "", "world/shrink1:1 9/1/4",
-                                            "world/shrink1:1 9/2/4", "world/shrink1:1 9/3/4"};
+    const std::vector<std::string> expected{"(shrink1:1) of world 9/0/4", "", "(shrink1:1) of world 9/1/4",
+                                            "(shrink1:1) of world 9/2/4", "(shrink1:1) of world 9/3/4"};
     for (std::size_t rank = 0; rank < results.size(); ++rank) {
         CHECK(results[rank].text() == "");
         CHECK(results[rank].value == expected[rank]);

@@ -165,8 +165,9 @@ private:
         std::byte* const result = slot(self, Area::kResult, number, piece, mine.begin);
         const bool copied = others_take && streams_ && parts_.receives();  // from the own output, which comes first
         if (others_take && !copied) to.push_back(result);
-        reduce_listed(mine.size());
-        if (copied) copy_to_slot(result, static_cast<const std::byte*>(to.front()), mine.size());
+        const auto* const first = static_cast<const std::byte*>(to.empty() ? nullptr : to.front());
+        reduce_listed(mine.size());  // which uses the lists up
+        if (copied) copy_to_slot(result, first, mine.size());
     }
 
     /// `count` elements of the scratch's sources into its outputs.
