@@ -1,3 +1,5 @@
+#include <chrono>
+#include <memory>
 #include <optional>
 
 #include "ddp/ddp.hpp"
@@ -198,14 +200,56 @@ TEST_CASE("a backward that was not announced, or announced otherwise, is refused
                            return seen;
                        }).front();
     REQUIRE(texts.size() == 8);
-    CHECK(texts[0] == "accepted");
+    CHECK_THAT(texts[0], Contains("Join::more() was not called"));  // not even the first one
     CHECK_THAT(texts[1], Contains("a backward without sync, but") && Contains("announced one with sync"));
     CHECK(texts[2] == "accepted");
     CHECK_THAT(texts[3], Contains("Join::more() was not called"));
     CHECK_THAT(texts[4], Contains("a backward with sync, but") && Contains("announced one without sync"));
     CHECK(texts[5] == "accepted");
-    CHECK(texts[6] == "accepted");  // nobody has a batch left: the epoch is over
+    CHECK_THAT(texts[6], Contains("more() has returned false") && Contains("Leave the loop"));
     CHECK(texts[7] == "accepted");  // the Join has gone
+}
+
+TEST_CASE("a rank that forgets the first more() is told at once, and the others of what it did", "[join]") {
+    const auto began = std::chrono::steady_clock::now();
+    const auto outcomes =
+        try_ranks({.ranks_per_node = {2, 1}, .timeout = std::chrono::minutes(5)}, [&](Context& context) {
+            GradientReducer reducer(context.world(), {{"a", 1}});
+            Join join(context.world(), reducer);
+            if (context.rank() != 1) static_cast<void>(join.more(true));
+            ddp::testing::run_step(reducer, 1, 1);
+        });
+    REQUIRE(outcomes[1].ddp_error());
+    CHECK(outcomes[1].ddp_error()->code() == ddp::ErrorCode::InvalidArgument);
+    CHECK_THAT(outcomes[1].text(), Contains("Join::more() was not called before it. Call it"));
+    for (const std::size_t rank : {0, 2}) {
+        REQUIRE(outcomes[rank].ddp_error());
+        CHECK(outcomes[rank].ddp_error()->culprits() == std::vector<int>{1});
+    }
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(60));
+}
+
+TEST_CASE("a Join that takes another one's place has its backwards announced, too", "[join]") {
+    const auto texts = run_ranks({}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        auto join = std::make_unique<Join>(context.world(), reducer);
+        join = std::make_unique<Join>(context.world(), reducer);  // the first one goes after the second has come
+        std::vector<std::string> seen;
+        for (const bool announced : {false, true}) {
+            if (announced) static_cast<void>(join->more(true));
+            try {
+                ddp::testing::run_step(reducer, 1, 1);
+                seen.emplace_back("accepted");
+            } catch (const ddp::Error& error) {
+                seen.emplace_back(error.what());
+            }
+        }
+        join.reset();
+        ddp::testing::run_step(reducer, 1, 1);
+        return seen;
+    });
+    CHECK_THAT(texts.front()[0], Contains("Join::more() was not called"));
+    CHECK(texts.front()[1] == "accepted");
 }
 
 TEST_CASE("when a rank leaves out the backward that it announced, the others do not wait for it", "[join]") {

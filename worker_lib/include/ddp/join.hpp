@@ -36,9 +36,10 @@ public:
     /// Before each step: has this rank a batch for it? Returns true when it has; one rank that has none shadows the
     /// steps of the others inside this call, and returns false on all ranks together, when nobody has any. `sync`:
     /// whether the step's one backward will be synchronised, the same on all ranks that have a batch: else all throw
-    /// Error{Mismatch}. A begin_backward that does otherwise, or without this call before it, throws
-    /// Error{InvalidArgument}; so does this call when the backward that the last one announced was not made, and then
-    /// the reducer is unusable on all ranks, for the others count on it. Costs one small exchange per step.
+    /// Error{Mismatch}. As long as the Join lives a begin_backward that does otherwise, without this call before it
+    /// (the first one, too), or after it has returned false, throws Error{InvalidArgument}; so does this call when the
+    /// backward that the last one announced was not made, and then the reducer is unusable on all ranks, for the others
+    /// count on it. Costs one small exchange per step.
     [[nodiscard]] bool more(bool have_batch, bool sync = true);
     /// The lowest of the ranks that made the last step, from which the final model has to come. -1 before any step.
     [[nodiscard]] int last_active() const { return last_active_; }

@@ -60,14 +60,16 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
 Join::Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options)
     : group_(group.split(0, group.rank(), "join")), reducer_(*reducer.impl_), options_(options) {
     const int ranks = reducer_.ranks();
-    if (group_->size() == ranks) return;
-    throw Error(ErrorCode::InvalidArgument, "Join: the group has " + std::to_string(group_->size()) +
-                                                " ranks, the reducer's has " + std::to_string(ranks) +
-                                                ". Pass the group that the reducer was made with");
+    if (group_->size() != ranks) {
+        throw Error(ErrorCode::InvalidArgument, "Join: the group has " + std::to_string(group_->size()) +
+                                                    " ranks, the reducer's has " + std::to_string(ranks) +
+                                                    ". Pass the group that the reducer was made with");
+    }
+    reducer_.join_begins();
 }
 
 Join::~Join() {
-    reducer_.allow_any();
+    reducer_.join_ends();
     reducer_.divide_by(group_->size());
 }
 
@@ -86,7 +88,7 @@ bool Join::more(bool have_batch, bool sync) {
         group_->all_gather(buffer(own), buffer(std::span(plans)), {}, {.timeout = {}, .tag = "join"}).wait();
         const auto first = std::ranges::find_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
         if (first == plans.end()) {
-            reducer_.allow_any();
+            reducer_.end_epoch();
             return false;
         }
         last_active_ = static_cast<int>(first - plans.begin());

@@ -34,6 +34,11 @@ void GradientReducer::Impl::check_announcement(bool sync) const {
             "begin_backward: Join::more() was not called before it. Call it before each backward, as ranks without "
             "batches make one for each call");
     }
+    if (next_ == Next::kEnded) {
+        refuse(
+            "begin_backward: Join::more() has returned false, as no rank has a batch left. Leave the loop then; for "
+            "backwards that are no part of it end the Join's life first");
+    }
     if ((next_ == Next::kSync) != sync) {
         refuse("begin_backward: this is a backward " + with_or_without(sync) + ", but Join::more() announced one " +
                with_or_without(!sync) +

@@ -41,9 +41,17 @@ public:
     void set_no_sync(int change);
 
     // For Join, whose ranks without batches follow what the others have announced.
-    /// The next backward has to be of this kind, and each one after it announced, until allow_any().
+    /// Each backward has to be announced, until the last Join has gone: one may be made before the last one goes.
+    void join_begins() {
+        if (joins_++ == 0) next_ = Next::kUnannounced;
+    }
+    void join_ends() {
+        if (--joins_ == 0) next_ = Next::kAny;
+    }
+    /// The next backward has to be of this kind.
     void announce(bool sync) { next_ = sync ? Next::kSync : Next::kNoSync; }
-    void allow_any() { next_ = Next::kAny; }
+    /// No rank has a batch for another one.
+    void end_epoch() { next_ = Next::kEnded; }
     /// What was announced has not begun.
     [[nodiscard]] bool owes_backward() const { return next_ == Next::kSync || next_ == Next::kNoSync; }
     /// A backward, announced here, in which this rank has nothing to say.
@@ -61,7 +69,7 @@ public:
 
 private:
     enum class Phase { kIdle, kSyncing, kAccumulating, kFailed };
-    enum class Next { kAny, kSync, kNoSync, kUnannounced };
+    enum class Next { kAny, kSync, kNoSync, kUnannounced, kEnded };
     struct Param {
         int uses_left = 0;  ///< in this backward
         bool complete = false;
@@ -133,6 +141,7 @@ private:
     int divisor_ = 1;
     int no_sync_guards_ = 0;
     Next next_ = Next::kAny;
+    int joins_ = 0;
     bool may_rebuild_ = false;  ///< until the order of the first synchronised step has been looked at
 
     mutable std::mutex mutex_;
