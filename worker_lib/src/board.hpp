@@ -48,6 +48,11 @@ public:
         if (group_ != nullptr) mark_mismatched();
     }
 
+    /// The program has given its group up because of it.
+    void aborted(std::string_view reason) const {
+        if (group_ != nullptr) mark_aborted(reason);
+    }
+
     /// It was never called, as far as anybody is concerned: the next one of the group has its number. Call it before
     /// that is queued.
     void refused() const {
@@ -72,6 +77,7 @@ private:
     void mark_done(ddprun::TimePoint queued) const;
     void mark_ended(bool well, bool timed_out) const;
     void mark_mismatched() const;
+    void mark_aborted(std::string_view reason) const;
     void mark_refused() const;
     [[nodiscard]] bool has_slot() const { return slot_ != nullptr && slot_->id.load(std::memory_order_relaxed) == id_; }
 

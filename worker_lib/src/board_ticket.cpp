@@ -45,6 +45,10 @@ void BoardTicket::mark_mismatched() const {
     slot_->failure.store(layout::Failure::kMismatch, std::memory_order_relaxed);
 }
 
+void BoardTicket::mark_aborted(std::string_view reason) const {
+    if (Board* const board = process_board()) board->abort(reason, {.slot = group_});
+}
+
 /// The caller has the group's lock, so that nobody has queued anything behind it.
 void BoardTicket::mark_refused() const {
     if (is_fork.load(std::memory_order_relaxed)) return;

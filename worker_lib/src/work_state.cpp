@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddp/error.hpp"
+#include "worker_lib/src/caught.hpp"
 #include "worker_lib/src/timeouts.hpp"
 
 namespace ddp::detail {
@@ -14,13 +15,29 @@ namespace {
 
 using Callback = std::function<void(std::exception_ptr)>;
 
-void run(const Callback& callback, const std::exception_ptr& error) noexcept {
-    try {
-        callback(error);
-    } catch (...) {
-        // Nobody could catch it: this is the progress thread, or a thread that only asked to be told.
+/// A callback that this thread is in. One may wait for another group's work, and so run callbacks of that inside.
+class CallbackFrame {
+public:
+    explicit CallbackFrame(const WorkState& work) : work_(work), outer_(innermost) { innermost = this; }
+    ~CallbackFrame() { innermost = outer_; }
+    CallbackFrame(const CallbackFrame&) = delete;
+    CallbackFrame& operator=(const CallbackFrame&) = delete;
+
+    /// A work of the group of `other` whose callback this thread is in; null: it is in none of that group.
+    [[nodiscard]] static const WorkState* find(const WorkState& other) {
+        const CallbackFrame* frame = innermost;
+        while (frame != nullptr && frame->work_.owner().of != other.owner().of) frame = frame->outer_;
+        return frame != nullptr ? &frame->work_ : nullptr;
     }
-}
+
+private:
+    static constinit thread_local const CallbackFrame* innermost;
+
+    const WorkState& work_;
+    const CallbackFrame* const outer_;
+};
+
+constinit thread_local const CallbackFrame* CallbackFrame::innermost = nullptr;
 
 /// Nothing: no error, or none of ours.
 std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
@@ -36,12 +53,12 @@ std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-void WorkState::complete(std::exception_ptr error) {
+std::string WorkState::complete(std::exception_ptr error) {
     if (error) error = named(error);
     std::vector<Callback> callbacks;
     {
         const std::lock_guard lock(mutex_);
-        if (done_) return;
+        if (done_) return {};
         const auto code = code_of(error);
         if (code == ErrorCode::Mismatch) ticket_.mismatched();
         note_end(error == nullptr, code == ErrorCode::Timeout);
@@ -50,7 +67,16 @@ void WorkState::complete(std::exception_ptr error) {
         callbacks.swap(callbacks_);
     }
     changed_.notify_all();
-    for (const Callback& callback : callbacks) run(callback, error);
+    std::string thrown;
+    for (const Callback& callback : callbacks) {
+        try {
+            const CallbackFrame frame(*this);
+            callback(error);
+        } catch (...) {  // the others still have to hear of the end
+            if (thrown.empty()) thrown = fmt::format("a callback of {} has thrown: {}", text(), caught());
+        }
+    }
+    return thrown;
 }
 
 std::exception_ptr WorkState::named(const std::exception_ptr& error) const {
@@ -64,7 +90,7 @@ std::exception_ptr WorkState::named(const std::exception_ptr& error) const {
 }
 
 void WorkState::throw_late(std::string_view when) const {
-    const auto& [group, rank] = owner();
+    const auto& [group, rank, of] = owner();
     const std::string what = text();
     const Error late(ErrorCode::Timeout, fmt::format("group '{}': {}: {} is not done {}", group, rank, what, when));
     throw late.in(group, what, seq_);
@@ -77,6 +103,17 @@ bool WorkState::wait_until(ddprun::TimePoint until) {
     return true;
 }
 
+void WorkState::refuse_inside_callback(std::string_view call) const {
+    const WorkState* const outer = CallbackFrame::find(*this);
+    if (outer == nullptr) return;
+    const std::string what = text();
+    const Error refusal(ErrorCode::InvalidArgument,
+                        fmt::format("{}() inside a callback of group '{}': {} waits for {}, but the group goes on only "
+                                    "when the callback of {} returns. Start work there, and wait for it elsewhere",
+                                    call, owner().group, owner().rank, what, outer->text()));
+    throw refusal.in(owner().group, what, seq_);
+}
+
 void WorkState::then(Callback callback) {
     std::exception_ptr error;
     {
@@ -87,7 +124,8 @@ void WorkState::then(Callback callback) {
         }
         error = error_;
     }
-    run(callback, error);
+    const CallbackFrame frame(*this);
+    callback(error);  // what it throws is the caller's
 }
 
 void WorkState::wait() {
@@ -113,7 +151,11 @@ bool Work::done() const {
 
 void Work::wait() {
     if (!state_) return;
-    if (!state_->done()) state_->note_waiter(state_->blocks_host());
+    if (!state_->done()) {
+        const bool blocks = state_->blocks_host();
+        if (blocks) state_->refuse_inside_callback("wait");
+        state_->note_waiter(blocks);
+    }
     state_->wait();
 }
 
@@ -124,7 +166,10 @@ void Work::wait_host(std::chrono::milliseconds timeout) {
                                 timeout.count()));
     }
     if (!state_) return;
-    if (!state_->done()) state_->note_waiter(timeout.count() == 0);
+    if (!state_->done()) {
+        state_->refuse_inside_callback("wait_host");
+        state_->note_waiter(timeout.count() == 0);
+    }
     if (timeout.count() == 0) return state_->detail::WorkState::wait();
     state_->hurry();
     if (!state_->wait_until(detail::deadline_in(timeout))) {
@@ -137,7 +182,7 @@ void Work::then(std::function<void(std::exception_ptr)> callback) {
         state_->then(std::move(callback));
         state_->hurry();
     } else {
-        detail::run(callback, nullptr);
+        callback(nullptr);
     }
 }
 

@@ -21,6 +21,7 @@ namespace ddp::detail {
 struct Participant {
     std::string group;
     std::string rank;
+    const void* of = nullptr;  ///< the same for all works of one group of this process, and no other
 };
 
 class WorkState {
@@ -41,10 +42,14 @@ public:
     /// The backend begins with it.
     void begin() const { ticket_.started(); }
     /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts. An
-    /// Error gets the name of the operation.
-    void complete(std::exception_ptr error);
+    /// Error gets the name of the operation. Returns what a callback has thrown, in words, for which the group has to
+    /// be aborted: nobody else hears of it. Empty: nothing.
+    std::string complete(std::exception_ptr error);
     /// Blocks until done or `until`; false when that passed. Throws the work's error.
     bool wait_until(ddprun::TimePoint until);
+    /// Throws Error{InvalidArgument} if this thread is in a callback of the work's group, which cannot go on meanwhile.
+    /// Call it only when the work is not done, and CALL would block.
+    void refuse_inside_callback(std::string_view call) const;
     void then(std::function<void(std::exception_ptr)> callback);
     /// Throws Error{Timeout}: "… is not done WHEN".
     [[noreturn]] void throw_late(std::string_view when) const;
@@ -61,6 +66,8 @@ public:
     virtual void note_waiter(bool blocked) const { ticket_.waited(blocked); }
     /// The same of its end; `timed_out`: by a deadline.
     virtual void note_end(bool well, bool timed_out) const { ticket_.ended(well, timed_out); }
+    /// The same of its group, which is given up because of it.
+    virtual void note_abort(std::string_view reason) const { ticket_.aborted(reason); }
 
     /// It has been queued, and the caller holds no lock.
     virtual void start() {}

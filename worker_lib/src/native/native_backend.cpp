@@ -20,7 +20,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
       rules_(std::move(connected.rules)),
       arena_(std::move(connected.segment)),
       node_(spec.name, std::move(connected.local), topology_.own_index, topology_.nodes.size() == 1),
-      handle_(std::make_shared<BackendHandle>(*this, Participant{name_, name_of(rank_)})) {
+      handle_(std::make_shared<BackendHandle>(*this, Participant{name_, name_of(rank_), &node_})) {
     if (!connected.links.empty()) links_.emplace(spec.name, spec.generation, std::move(connected.links), node_);
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
     if (connected.p2p_listener) p2p_ = make_p2p(connected.hello, std::move(connected.p2p_listener));
@@ -93,7 +93,12 @@ std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd liste
                                           .arena = arena_,
                                           .hello = hello,
                                           .listener = std::move(listener),
-                                          .on_failure = [this](const Error& failure) { end(failure, true); }});
+                                          .on_failure = [this](const Error& failure) { end(failure, true); },
+                                          .on_thrown =
+                                              [handle = handle_](const WorkState& work, std::string_view text) {
+                                                  handle->with(
+                                                      [&](NativeBackend& own) { own.give_up_for(work, text); });
+                                              }});
 }
 
 /// The first step, if that is possible here and now: nobody runs, and all before it are opened. GroupImpl has one
@@ -217,15 +222,27 @@ void NativeBackend::perform(const Job& job) {
     } catch (const Error& error) {
         if (node_.stopped()) note_unfinished(job);
         fail(error);
-        job.work->complete(std::current_exception());
+        complete(*job.work, std::current_exception());
         return;
     } catch (const std::exception& error) {  // out of memory, most likely
         const Error failure(ErrorCode::System, fmt::format("{}: {}", describe(job.operation), error.what()));
         fail(failure);
-        job.work->complete(std::make_exception_ptr(failure));
+        complete(*job.work, std::make_exception_ptr(failure));
         return;
     }
-    job.work->complete(nullptr);
+    complete(*job.work, nullptr);
+}
+
+/// What its callbacks throw nobody else catches.
+void NativeBackend::complete(WorkState& work, std::exception_ptr error) {
+    const std::string thrown = work.complete(std::move(error));
+    if (!thrown.empty()) give_up_for(work, thrown);
+}
+
+void NativeBackend::give_up_for(const WorkState& work, std::string_view thrown) {
+    if (failure()) return;
+    work.note_abort(thrown);
+    abort(thrown);
 }
 
 /// It fails because we leave. Of what peers need nothing more of us for, they may say that we have done it.

@@ -75,6 +75,8 @@ public:
     /// Runs operations until `work` is done. If somebody else runs, or one before it has a later deadline, sees to it
     /// that the progress thread goes on, and comes back.
     void help(const WorkState& work);
+    /// A callback of `work` has thrown that. Nothing is done if the group has failed already: it may be of the same.
+    void give_up_for(const WorkState& work, std::string_view thrown);
     /// What has been opened only shall be finished by the progress thread.
     void hurry();
 
@@ -113,6 +115,7 @@ private:
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer) const;
     void perform(const Job& job);
     void note_unfinished(const Job& job);
+    void complete(WorkState& work, std::exception_ptr error);
     void fail(const Error& failure);
     void end(const Error& failure, bool tell_peers);
     [[nodiscard]] Error out_of_memory() const;

@@ -34,7 +34,7 @@ void P2pWork::hurry() {
 
 P2p::P2p(P2pSetup setup)
     : setup_(std::move(setup)),
-      self_{setup_.group, name_of(setup_.rank)},
+      self_{setup_.group, name_of(setup_.rank), &setup_.node},
       page_(setup_.node.local(setup_.node.own_index()).segment->post_page()),
       pauses_(setup_.node.crowded() ? 0 : kPauses),
       owner_{setup_.rank, setup_.members, setup_.arena, setup_.node, page_.listening, {}, {}} {

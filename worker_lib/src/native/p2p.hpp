@@ -42,6 +42,8 @@ struct P2pSetup {
     Hello hello;                                   ///< on connections to other nodes
     ddprun::UniqueFd listener;                     ///< for them; none with one node
     std::function<void(const Error&)> on_failure;  ///< tells the group, once; any thread
+    /// A callback of that work has thrown that. Any thread, also when the group has gone.
+    std::function<void(const WorkState&, std::string_view)> on_thrown;
 };
 
 class P2p : public std::enable_shared_from_this<P2p> {
@@ -135,6 +137,7 @@ private:
     void deliver(Running& running);
     void leave(Running& running);
     void hand_over(Running& running);
+    void complete(const std::vector<Done>& done) const;
     [[nodiscard]] bool move(Running& running);
     [[nodiscard]] bool owes_word() const;
     void need_thread();

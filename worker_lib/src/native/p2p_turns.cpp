@@ -161,11 +161,18 @@ void P2p::deliver(Running& running) {
     running.lock();
 }
 
+void P2p::complete(const std::vector<Done>& done) const {
+    for (const Done& one : done) {
+        const std::string thrown = one.work->complete(one.error);
+        if (!thrown.empty() && setup_.on_thrown) setup_.on_thrown(*one.work, thrown);
+    }
+}
+
 /// The same, and does not take the lock again: somebody may sleep with it.
 void P2p::leave(Running& running) {
     const auto done = std::exchange(done_, {});
     running.unlock();
-    for (const Done& one : done) one.work->complete(one.error);
+    complete(done);
 }
 
 /// The same, and the thread looks in soon: nobody else may. Whether it sleeps for long is looked at after the lock is
@@ -177,7 +184,7 @@ void P2p::hand_over(Running& running) {
     running.unlock();
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (long_nap_.load(std::memory_order_seq_cst) || stopping_) interrupt();
-    for (const Done& one : done) one.work->complete(one.error);
+    complete(done);
 }
 
 void P2p::need_thread() {

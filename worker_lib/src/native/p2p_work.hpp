@@ -28,6 +28,10 @@ public:
         for (const BoardTicket& ticket : batch.tickets) ticket.waited(blocked);
     }
 
+    void note_abort(std::string_view reason) const override {
+        if (!batch.tickets.empty()) batch.tickets.front().aborted(reason);
+    }
+
     const TransferBatch batch;
 
     // Who holds P2p's lock for running only:

@@ -69,7 +69,7 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
     : api_(api),
       place_(place_of(spec)),
       owner_(std::make_shared<Participant>(Participant{
-          spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], place_here())})),
+          spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], place_here()), this})),
       rank_(spec.rank),
       ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {

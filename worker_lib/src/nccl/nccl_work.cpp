@@ -57,6 +57,12 @@ void NcclWork::note_end(bool well, bool timed_out) const {
     }
 }
 
+void NcclWork::note_abort(std::string_view reason) const {
+    const auto* const batch = std::get_if<TransferBatch>(&task_);
+    if (batch == nullptr) return WorkState::note_abort(reason);
+    if (!batch->tickets.empty()) batch->tickets.front().aborted(reason);
+}
+
 cudaError_t NcclWork::record_end(bool launched) {
     const cudaError_t error = device_->cuda().event_record(end_, device_->stream());
     recorded_ = error == cudaSuccess;

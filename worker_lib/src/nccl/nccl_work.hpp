@@ -47,6 +47,7 @@ public:
     // Each message stands on the board by itself.
     void note_waiter(bool blocked) const override;
     void note_end(bool well, bool timed_out) const override;
+    void note_abort(std::string_view reason) const override;
 
     /// Nothing of the group is before it on the device any more: it begins. The watchdog's thread.
     void its_turn();

@@ -133,7 +133,7 @@ void Watchdog::run_callbacks() {
         ended_.pop_front();
         in_callback_ = true;
         lock.unlock();
-        next.work->complete(next.error);
+        complete(next);
         next = {};  // the last owner of a work gives its event back
         lock.lock();
         in_callback_ = false;
@@ -214,8 +214,16 @@ void Watchdog::complete(Lock& lock, Ended ended) {
         return;
     }
     lock.unlock();
-    ended.work->complete(ended.error);
+    complete(ended);
     lock.lock();
+}
+
+/// What its callbacks throw nobody else catches: the group is given up for it, unless it has failed already.
+void Watchdog::complete(const Ended& ended) {
+    const std::string thrown = ended.work->complete(ended.error);
+    if (thrown.empty() || failure()) return;
+    ended.work->note_abort(thrown);
+    fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, thrown), {}, {}});
 }
 
 /// Ends the communicator first, since until then the device may write to the buffers, then fails all works.

@@ -79,6 +79,7 @@ private:
     void note(Failure failure);
     void follow_first(Lock& lock, Pauses& pauses);
     void complete(Lock& lock, Ended ended);
+    void complete(const Ended& ended);
     void give_up(Lock& lock);
     void abort_communicator(Lock& lock);
     [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, cudaError_t state);

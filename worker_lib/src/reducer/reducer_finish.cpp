@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "worker_lib/src/caught.hpp"
 #include "worker_lib/src/native/usual_floats.hpp"
 #include "worker_lib/src/reducer/reducer_impl.hpp"
 #include "worker_lib/src/reducer/values.hpp"
@@ -12,17 +13,6 @@ namespace ddp {
 namespace {
 
 using detail::refuse;
-
-/// The text of what is being caught: hooks and callbacks may throw anything.
-std::string caught() {
-    try {
-        throw;
-    } catch (const std::exception& error) {
-        return error.what();
-    } catch (...) {
-        return "an exception that is not derived from std::exception";
-    }
-}
 
 }  // namespace
 
@@ -162,7 +152,7 @@ ddprun::Duration GradientReducer::Impl::waited_since(ddprun::TimePoint time) con
 /// never come: tell them at once.
 void GradientReducer::Impl::fail() {
     if (phase_ == Phase::kFailed) return;  // what follows from the first failure is none
-    failure_ = caught();
+    failure_ = detail::caught();
     phase_ = Phase::kFailed;
     group_->abort(failure_);
 }
