@@ -116,6 +116,25 @@ TEST_CASE("sums of n floats are within n units of rounding of the exact sum", "[
     CHECK(worst <= 8 * 0x1p-24);
 }
 
+TEST_CASE("an average is the sum times the rounded 1/P, not the sum divided by P", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {2, 1}}));
+    const std::size_t count = GENERATE(7, 200'000);
+    CAPTURE(shape, count);
+    const auto fives = run_ranks({.ranks_per_node = shape}, [count](Context& context) {
+        std::vector<float> singles(count, context.rank() == 1 ? 5.0f : 0.0f);
+        std::vector<double> doubles(count, context.rank() == 1 ? 5.0 : 0.0);
+        context.world().all_reduce(buffer(std::span(singles)), ReduceOp::Avg).wait();
+        context.world().all_reduce(buffer(std::span(doubles)), ReduceOp::Avg).wait();
+        const bool alike = std::ranges::count(singles, singles[0]) == std::ptrdiff_t(count) &&
+                           std::ranges::count(doubles, doubles[0]) == std::ptrdiff_t(count);
+        return alike ? std::pair(singles[0], doubles[0]) : std::pair(0.0f, 0.0);
+    });
+    const std::pair averages(5.0f * static_cast<float>(1.0 / 3), 5.0 * (1.0 / 3));
+    CHECK(averages.first != 5.0f / 3);
+    CHECK(averages.second != 5.0 / 3);
+    CHECK(fives == std::vector(3, averages));
+}
+
 TEST_CASE("an element's sum does not depend on what else is in its buffer", "[native][unit]") {
     const std::vector<int> shape{3, 2};
     const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {

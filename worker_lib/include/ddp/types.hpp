@@ -12,7 +12,10 @@ namespace ddp {
 
 enum class DType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64 };
 
-/// BAnd, BOr, BXor: integers only, native backend only. Avg: floats only.
+/// BAnd, BOr, BXor: integers only, native backend only.
+/// Avg: floats only. The sum of P ranks is multiplied by 1/P, which is rounded to the type in which it was summed up
+/// (f32 for f16 and bf16, too), not divided by P: where P is no power of two the last bit may be another one than of
+/// sum / P. NCCL multiplies by the same factor, before it adds.
 enum class ReduceOp : std::uint8_t { Sum, Avg, Min, Max, Product, BAnd, BOr, BXor };
 
 enum class Device : std::uint8_t { Cpu, Cuda };
@@ -94,7 +97,7 @@ struct OpOptions {
     /// 0: the group's default; negative: Error{InvalidArgument}. Who waits for a rank that does nothing gives up then;
     /// who waits for one that waits itself, up to 2 s later, so that the first to tell is who knows the culprit.
     std::chrono::milliseconds timeout{};
-    std::string_view tag{};               ///< names the operation in errors and dumps: "bucket 3"
+    std::string_view tag{};  ///< names the operation in errors and dumps: "bucket 3"
 };
 
 }  // namespace ddp
