@@ -118,4 +118,22 @@ TEST_CASE("a plan is taken from an earlier run, if it fits", "[reducer]") {
         GradientReducer(context.world(), specs, options);
     });
     CHECK_THAT(different[1].text(), Contains("disagree on the bucket plan"));
+    // One plan has both in one bucket, the other each in its own.
+    CHECK_THAT(
+        different[0].text(),
+        Contains(") has bucket 0 with 2 parameters in 256 bytes of f32, the first of them parameter 1 'b' f32[4], "
+                 "but rank 1 (host ") &&
+            Contains(") has bucket 0 with 1 parameter in 128 bytes of f32, the first of them parameter 0 'a' f32[3]"
+                     " (different from rank 0: rank 1). Pass the same ReducerOptions::plan on every rank"));
+
+    BucketPlan shifted = plan_buckets(specs, {}, order);
+    shifted.buckets[0].slots[1].offset_bytes += 128;
+    shifted.buckets[0].bytes += 128;
+    BucketPlan padded = plan_buckets(specs, {}, order);
+    padded.buckets[0].bytes += 128;
+    const auto inside = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        GradientReducer(context.world(), specs, {.plan = context.rank() == 0 ? shifted : padded});
+    });
+    CHECK_THAT(inside[1].text(), Contains(") has parameter 1 'b' f32[4] at byte 256 of bucket 0, but rank 1") &&
+                                     Contains(") has parameter 1 'b' f32[4] at byte 128 of bucket 0"));
 }

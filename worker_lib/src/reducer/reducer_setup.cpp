@@ -36,6 +36,28 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
     return items;
 }
 
+/// Buckets first: the first item that differs is the first bucket that holds more or less, or else the first place of a
+/// gradient.
+std::vector<std::string> describe(const BucketPlan& plan, const std::vector<ParamSpec>& params) {
+    std::vector<std::string> items;
+    items.reserve(plan.buckets.size() + params.size());
+    for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+        const BucketPlan::Bucket& bucket = plan.buckets[b];
+        items.push_back("bucket " + std::to_string(b) + " with " + std::to_string(bucket.slots.size()) +
+                        (bucket.slots.size() == 1 ? " parameter in " : " parameters in ") +
+                        std::to_string(bucket.bytes) + " bytes of " + std::string(to_string(bucket.dtype)) +
+                        ", the first of them " +
+                        describe(bucket.slots.front().param, params[bucket.slots.front().param]));
+    }
+    for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+        for (const BucketPlan::Slot& slot : plan.buckets[b].slots) {
+            items.push_back(describe(slot.param, params[slot.param]) + " at byte " + std::to_string(slot.offset_bytes) +
+                            " of bucket " + std::to_string(b));
+        }
+    }
+    return items;
+}
+
 void check_uses(const std::vector<ParamSpec>& params) {
     for (std::size_t i = 0; i < params.size(); ++i) {
         if (params[i].uses < 1)
@@ -99,8 +121,8 @@ BucketPlan GradientReducer::Impl::agree_on_plan() {
     detail::require_agreement(*group_, "the parameters", items);
     if (refusal) std::rethrow_exception(refusal);
     // Without a plan from elsewhere this differs only if the nodes run different versions of this library.
-    const std::vector<std::string> hash{"bucket plan " + std::to_string(plan.hash())};
-    detail::require_agreement(*group_, "the bucket plan", hash);
+    detail::require_agreement(*group_, "the bucket plan", describe(plan, specs_),
+                              "Pass the same ReducerOptions::plan on every rank, or none on any.");
     return plan;
 }
 
