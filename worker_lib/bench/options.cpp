@@ -120,6 +120,9 @@ void check(const Options& options, int ranks) {
                fmt::format("{} is for integers, not for {}", to_string(options.reduce_op), to_string(options.dtype)));
     if (options.reduce_op == ReduceOp::Avg && !is_float(options.dtype))
         refuse("--redop", fmt::format("avg is for floats, not for {}", to_string(options.dtype)));
+    if (options.max_bytes > 0 && options.max_bytes < size_of(options.dtype))
+        refuse("--max-bytes", fmt::format("{} holds no element of {}, which has {} bytes. Pass at least that, or 0",
+                                          options.max_bytes, to_string(options.dtype), size_of(options.dtype)));
 }
 
 /// Between CLI11 and Options.

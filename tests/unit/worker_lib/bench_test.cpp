@@ -92,6 +92,14 @@ TEST_CASE("a root that is no rank is refused with the command line, when it is k
     CHECK_FALSE(parse({"-r", "4"}, 0).exit_code);
 }
 
+TEST_CASE("sizes that hold no element are not measured as if they were 0", "[bench]") {
+    CHECK(parse({"-b", "3", "-e", "3"}).exit_code == 2);  // of f32
+    CHECK(parse({"-b", "1", "-e", "7", "-d", "f64"}).exit_code == 2);
+    CHECK_FALSE(parse({"-b", "3", "-e", "3", "-d", "i8"}).exit_code);
+    CHECK_FALSE(parse({"-b", "0", "-e", "0"}).exit_code);
+    CHECK(counts(Collective::kAllReduce, parse({"-b", "3", "-e", "12"}).options, 2) == std::vector<std::size_t>{1, 3});
+}
+
 TEST_CASE("ddp-bench measures each count once, however small the steps are", "[bench]") {
     const Options small = parse({"-b", "0", "-e", "14", "-f", "1.1"}).options;
     CHECK(counts(Collective::kAllReduce, small, 2) == std::vector<std::size_t>{0, 1, 2, 3});
