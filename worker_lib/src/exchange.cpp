@@ -32,10 +32,11 @@ void look_for_trouble(const GroupSpec& spec, std::string_view topic, const std::
     refuse_if_aborted(spec, backend, call);
     const std::string word = group_key(spec, fmt::format("{}/gone", topic));
     const auto report = [&](int rank, std::string_view state) {
-        throw Error(ErrorCode::PeerLost,
-                    fmt::format("group '{}': {} calls {}, which waits for all ranks: {}. shrink() the group", spec.name,
-                                name_rank(spec, spec.rank), call, state),
-                    {rank});
+        throw Error(
+            ErrorCode::PeerLost,
+            fmt::format("group '{}': {} calls {}, which waits for all ranks: {} Call shrink() to go on without it",
+                        spec.name, name_rank(spec, spec.rank), call, sentence(state)),
+            {rank});
     };
     for (const int rank : others) {
         const auto state = backend.state_of(rank);
@@ -142,6 +143,11 @@ std::string name_ranks(const std::vector<int>& ranks) {
     std::vector<std::string> numbers;
     for (const int rank : ranks) numbers.push_back(std::to_string(rank));
     return (ranks.size() == 1 ? "rank " : "ranks ") + list_of(std::move(numbers), ranks.size());
+}
+
+std::string sentence(std::string_view text) {
+    const bool ended = text.ends_with('.') || text.ends_with('?') || text.ends_with('!');
+    return fmt::format("{}{}", text, ended ? "" : ".");
 }
 
 std::string list_of(std::vector<std::string> names, std::size_t most) {

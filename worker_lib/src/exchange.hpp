@@ -36,6 +36,9 @@ void refuse_if_aborted(const GroupSpec& spec, const BackendImpl& backend, std::s
 /// "rank 3", "ranks 1, 2 and 7".
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
 
+/// `text` with a full stop behind it, unless it ends a sentence itself: more may follow.
+[[nodiscard]] std::string sentence(std::string_view text);
+
 /// "a", "a and b", "a, b and c"; of many names the first `most`, "and 12 more": texts of failures are cut at 1 KiB.
 [[nodiscard]] std::string list_of(std::vector<std::string> names, std::size_t most = 8);
 

@@ -176,13 +176,14 @@ private:
                                        spec_.members.size(), seconds);
         for (const int rank : missing) {
             const std::string& word = words[static_cast<std::size_t>(rank)];
-            text += fmt::format("{} {}", rank == missing.front() ? ":" : ";",
+            const char* const between = rank == missing.front() ? ":" : text.ends_with('?') ? "" : ";";
+            text += fmt::format("{} {}", between,
                                 word.empty() ? backend_.name_of(rank) +
                                                    " is silent, and no rank of its node "
                                                    "came that could tell more"
                                              : word);
         }
-        if (!text.ends_with('?')) text += '.';
+        text = sentence(text);
         text += gone.empty() ? " The group stays usable: who still comes gets this error at once"
                              : " Without " + name_ranks(gone) + " the group is of no use: shrink() it";
         const auto code = gone.empty() ? ErrorCode::Timeout : ErrorCode::PeerLost;

@@ -23,6 +23,16 @@ std::string timeout_complaint(const OpOptions& options) {
     return fmt::format("OpOptions::timeout is {} ms. Pass 0 for the default of the group", options.timeout.count());
 }
 
+constexpr std::size_t kMostNameBytes = 200;  // names of groups inside groups add up, in store keys and errors
+
+void check_name(const GroupSpec& spec, std::string_view name) {
+    if (name.size() <= kMostNameBytes) return;
+    throw Error(ErrorCode::InvalidArgument,
+                fmt::format("split of group '{}': its name for the parts, '{}…', has {} bytes, and {} are allowed. "
+                            "Pass a shorter one on all ranks",
+                            spec.name, name.substr(0, 40), name.size(), kMostNameBytes));
+}
+
 /// With where its members are, now that they have met.
 GroupSpec with_places(GroupSpec spec, const BackendImpl& backend) {
     spec.places.clear();
@@ -160,6 +170,7 @@ ddprun::TimePoint GroupImpl::deadline_of(const OpOptions& options, ddprun::TimeP
 
 std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
     check_process();
+    check_name(spec_, name);
     const auto number = [this] {
         const std::lock_guard lock(mutex_);
         return ++splits_;

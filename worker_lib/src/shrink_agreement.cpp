@@ -264,9 +264,9 @@ void ShrinkAgreement::check_alive() const {
         const auto state = backend_.state_of(rank);
         if (!state.gone) continue;
         throw Error(ErrorCode::PeerLost,
-                    fmt::format("shrink of group '{}': rank {} waits for a survivor that is none: {}. Call it again, "
+                    fmt::format("shrink of group '{}': rank {} waits for a survivor that is none: {} Call it again, "
                                 "with that rank excluded too",
-                                spec_.name, spec_.rank, state.text),
+                                spec_.name, spec_.rank, sentence(state.text)),
                     {rank});
     }
 }

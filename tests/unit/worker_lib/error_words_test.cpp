@@ -1,5 +1,6 @@
 // In which words ranks hear of a failure: what differs, who found out, and which rank of the job a group's rank is.
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <span>
@@ -146,6 +147,68 @@ TEST_CASE("who found out is named once, however many have handed it on", "[nativ
         if (what == "mismatch")
             CHECK_THAT(errors[rank]->what(), Contains("different operations") && Contains("#1 barrier"));
     }
+}
+
+TEST_CASE("an error is one line without control characters, whatever the program has called things", "[native][unit]") {
+    const auto what = GENERATE(values<std::string>({"mismatch", "argument", "abort", "send", "split", "barrier"}));
+    Gate gate(2);
+    const auto errors =
+        errors_of({.ranks_per_node = {1, 1}}, behind(gate, [&what](Context& context) {
+                      const bool odd = context.rank() == 1;
+                      const auto group = context.world().split(0, context.rank(), "half\n\x1b[2Jline");
+                      std::vector<float> values(10);
+                      Buffer all = buffer(std::span(values));
+                      const OpOptions tagged{.timeout = milliseconds(20'000), .tag = "loss\n\x1b[31mred"};
+                      if (what == "mismatch")
+                          group->all_reduce(odd ? buffer(values[0]) : all, ReduceOp::Sum, {}, tagged).wait();
+                      if (what == "argument") group->broadcast(all, 7, {}, tagged).wait();
+                      if (what == "send") group->send(all, 7, 0, {}, tagged).wait();
+                      if (what == "abort" && odd) group->abort("loss\n\x1b[31mred is NaN");
+                      if (what == "abort") group->barrier(tagged).wait();
+                      if (what == "split") static_cast<void>(group->split(0, 0, odd ? "even" : "odd\r\n"));
+                      if (what == "barrier" && !odd) group->monitored_barrier(milliseconds(200), "end\n\x1b[31mred");
+                      if (what == "barrier" && odd) throw Error(ErrorCode::Io, "disk\nfull");
+                  }));
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        INFO(error->what());
+        CHECK(std::ranges::none_of(std::string(error->what()), [](unsigned char c) { return c < 0x20 || c == 0x7f; }));
+        CHECK_THAT(error->what(), Contains("\\x0a"));
+    }
+}
+
+TEST_CASE("a name that no board, store or reader could take is refused, and the group goes on", "[native][unit]") {
+    const auto names = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        std::string text = "accepted";
+        try {
+            static_cast<void>(context.world().split(0, 0, std::string(5000, 'x')));
+        } catch (const Error& error) {
+            text = error.code() == ErrorCode::InvalidArgument ? error.what() : "another code";
+        }
+        const auto longest = context.world().split(0, context.rank(), std::string(200, 'y'));
+        longest->barrier().wait();
+        return text;
+    });
+    for (const std::string& text : names) {
+        CHECK_THAT(text, Contains("'world'") && Contains("has 5000 bytes, and 200 are allowed. Pass a shorter"));
+        CHECK(text.size() < 300);
+    }
+}
+
+TEST_CASE("what follows the question that a rank left open begins as a sentence", "[native][unit]") {
+    const auto what = GENERATE(values<std::string>({"split", "shrink", "barrier"}));
+    const auto errors = errors_of({.ranks_per_node = {3}}, [&what](Context& context) {
+        if (context.rank() != 0) return;  // and leaves
+        if (what == "split") static_cast<void>(context.world().split(0, 0, "part"));
+        if (what == "shrink") static_cast<void>(context.world().shrink({}));
+        if (what == "barrier") context.world().monitored_barrier(milliseconds(20'000), "end");
+    });
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK_THAT(errors[0]->what(), Contains("steps and collectives? "));
+    for (const char* const doubled : {"?.", "?;", "..", "?,"}) CHECK_THAT(errors[0]->what(), !Contains(doubled));
+    if (what == "split") CHECK_THAT(errors[0]->what(), Contains("collectives? Call shrink() to go on"));
+    if (what == "shrink") CHECK_THAT(errors[0]->what(), Contains("collectives? Call it again"));
 }
 
 TEST_CASE("ranks of a group that counts otherwise than the job are named with their global rank, too",

@@ -23,8 +23,8 @@ enum class ErrorCode {
 
 class Error : public std::runtime_error {
 public:
-    Error(ErrorCode code, const std::string& text, std::vector<int> culprits = {})
-        : std::runtime_error(text), code_(code), culprits_(std::move(culprits)) {}
+    /// what() is one line: control characters of `text`, which may come from tags and names, are shown as \xHH.
+    Error(ErrorCode code, const std::string& text, std::vector<int> culprits = {});
 
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
     /// Ranks of the group that the error is about; empty when unknown. Those of PeerLost and Timeout can be excluded by

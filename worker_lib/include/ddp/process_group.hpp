@@ -141,7 +141,8 @@ public:
     /// Collective over this group: ranks with equal `color` (>= 0) form a new group, ordered by (key, rank); a negative
     /// color gives nullptr. The new group has queues, connections and shared memory of its own. Throws Error{Timeout}
     /// naming those who have not called it within init_timeout, PeerLost at once if one of them is known to be gone,
-    /// Aborted after abort(), Mismatch if ranks of one color give different names.
+    /// Aborted after abort(), Mismatch if ranks of one color give different names, InvalidArgument at once for a name
+    /// of more than 200 bytes.
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
 
     /// Collective over those who stay, after a failure or without one: a new group of all ranks but `exclude`, in the
