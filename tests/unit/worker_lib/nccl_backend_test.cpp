@@ -7,6 +7,7 @@
 
 using namespace ddp;
 using namespace ddp::test;
+using Catch::Contains;
 using detail::BackendImpl;
 using detail::OpKind;
 
@@ -155,6 +156,35 @@ TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
     gate->store(true);
     CHECK(eventually([&] { return calls > 0; }));
     CHECK(calls == 1);
+}
+
+TEST_CASE("nccl: a callback may have its stream wait for the group, not the host, and what it throws aborts the group",
+          "[nccl]") {
+    FakeGroup group(1);
+    group.nccl_version = GENERATE(22602, 22809);  // with the older one callbacks have a thread of their own
+    const auto backend = group.backend(0);
+    const cudaStream_t streams[] = {group.gpu.make_stream(), group.gpu.make_stream()};
+    const std::vector gates{group.gpu.close_gate(streams[0]), group.gpu.close_gate(streams[1])};
+    std::vector<float> values(3);
+    std::vector<std::shared_ptr<detail::WorkState>> works;
+    for (const std::size_t i : {0, 1}) {
+        auto wanted = all_reduce(values, ReduceOp::Sum, i + 1);
+        wanted.stream.handle = streams[i];
+        works.push_back(backend->submit(std::move(wanted)));
+    }
+    std::atomic<bool> stream_waits = false;
+    works[0]->then([&](const std::exception_ptr&) {
+        Work(works[1]).wait();
+        stream_waits = true;
+        Work(works[1]).wait_host();
+    });
+    gates[0]->store(true);
+    REQUIRE(eventually([&] { return backend->failure().has_value(); }));
+    CHECK(stream_waits);
+    CHECK(backend->failure()->code() == ErrorCode::Aborted);
+    CHECK_THAT(backend->failure()->what(),
+               Contains("aborted: a callback of #1 all_reduce") && Contains("wait_host() inside a callback of group"));
+    gates[1]->store(true);
 }
 
 TEST_CASE("nccl: a callback's call that stays in NCCL ends at its deadline, by an abort, and with the group",
