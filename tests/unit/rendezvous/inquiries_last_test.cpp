@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/coordinator/stall_now.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/rendezvous/inquiries_fixture.hpp"
 
@@ -77,8 +78,20 @@ TEST_CASE("nothing is told of a rank that merely goes on when all others have en
         CHECK(told(fresh, state, process, kStart + 5s) == "");
     }
     CHECK(told(inquiries, state, "running", kStart + 5s) == "");
-    CHECK(told(inquiries, state, "stopped", kStart + 34s) == "-");  // nobody is asked all the time
+    CHECK(told(inquiries, state, "stopped", kStart + 14s) == "-");  // nobody is asked all the time …
+    CHECK(told(inquiries, state, "running", kStart + 15s) == "");
+    CHECK(told(inquiries, state, "stopped", kStart + 34s) == "-");  // … and less and less often
     CHECK_THAT(told(inquiries, state, "stopped", kStart + 35s), Catch::StartsWith("LEFT BEHIND"));
+}
+
+TEST_CASE("who is stopped for a moment, as by who looks at it, is not left behind", "[daemon]") {
+    RankBoard one = left(1, 3, "stopped", true).board;
+    one.stopped_for = 2900ms;
+    CHECK(judge_left_behind({one}).empty());
+    one.stopped_for = 3s;
+    CHECK_THAT(judge_left_behind({one}), Catch::StartsWith("LEFT BEHIND rank 3 (node "));
+    one.stopped_for.reset();  // an agent that does not look
+    CHECK_FALSE(judge_left_behind({one}).empty());
 }
 
 TEST_CASE("who is stopped is not left behind while another rank goes on, or is not known", "[daemon]") {
