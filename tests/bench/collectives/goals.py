@@ -82,7 +82,7 @@ def _verdict(goal, median, late):
     if goal.met(value):
         return f"yes: {value:.3g}"
     limit = goal.limit(median)
-    beside = "" if limit is None else f" (at {'least' if goal.at_most else 'most'} {limit:.3g})"
+    beside = "" if limit is None else f" ({LEAST[goal.measure.split('/')[-1]]}: {limit:.3g})"
     return f"**no**: {value:.3g}{beside}"
 
 
