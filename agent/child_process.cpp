@@ -72,7 +72,7 @@ struct InChild {
 
     template <typename Launcher, typename Path, typename Argv>
     error_code on_exec_setup(Launcher&, const Path&, const Argv&) const {
-        ::setsid();
+        ::setpgid(0, 0);  // and no session: docs/design/014
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);  // it died before the line above
         if (!place_descriptors(stdout_fd, stderr_fd)) {

@@ -31,7 +31,7 @@ struct ChildSpec {
 
 class ChildProcess {
 public:
-    /// Starts `spec` in its own session, to be killed when this thread ends, with default signal handling, the caller's
+    /// Starts `spec` in its own process group, to be killed when this thread ends, with default signal handling, the caller's
     /// stdin and no other descriptors than those of `spec`. Returns after the exec. Errors: the errno of exec, with the
     /// path; start_error() for all that comes before the exec. No process is left then.
     [[nodiscard]] static Result<ChildProcess> start(boost::asio::io_context& io, const ChildSpec& spec);

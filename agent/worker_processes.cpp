@@ -308,10 +308,10 @@ std::string WorkerProcesses::error_message(LocalRank rank) const {
 }
 
 /// A script that was started as the worker waits for the trainer, which is the one to look at. What the board says is
-/// believed only of a process in the worker's own session.
+/// believed only of a process that the worker has started.
 pid_t WorkerProcesses::trainer_of(const Worker& worker) {
     const pid_t writer = worker.board ? worker.board->writer() : 0;
-    return writer > 0 && ::getsid(writer) == worker.pid ? writer : worker.pid;
+    return writer > 0 && (::getpgid(writer) == worker.pid || is_below(writer, worker.pid)) ? writer : worker.pid;
 }
 
 coordinator::BoardView WorkerProcesses::board(LocalRank rank, std::size_t most) const {

@@ -4,18 +4,35 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <charconv>
 
 #include "common/unique_fd.hpp"
 
 namespace ddprun {
+namespace {
+
+/// "S 70 …" of "71 (name) S 70 …": the name may hold anything, parentheses too.
+std::string_view after_name(std::string_view stat) {
+    const auto end = stat.rfind(") ");
+    return end == std::string_view::npos ? "" : stat.substr(end + 2);
+}
+
+/// /proc/PID/stat, so much of it as is looked at; empty when it cannot be read, and errno says why.
+std::string stat_of(pid_t pid) {
+    const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+    std::string text(512, '\0');
+    const ssize_t size = file ? ::read(file.get(), text.data(), text.size()) : 0;
+    text.resize(static_cast<std::size_t>(size > 0 ? size : 0));
+    return text;
+}
+
+}  // namespace
 
 std::string parse_process_state(std::string_view stat) {
-    // "71 (name) S 70 …": the name may hold anything, parentheses too.
-    const auto end = stat.rfind(") ");
-    if (end == std::string_view::npos || end + 2 >= stat.size()) return "unknown";
-    switch (stat[end + 2]) {
+    const std::string_view rest = after_name(stat);
+    if (rest.empty()) return "unknown";
+    switch (rest[0]) {
         case 'T':
         case 't': return "stopped";
         case 'D': return "in the kernel";
@@ -26,12 +43,24 @@ std::string parse_process_state(std::string_view stat) {
 }
 
 std::string process_state(pid_t pid) {
-    const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-    std::array<char, 512> text{};
-    if (!file && errno == ENOENT) return "ended";
-    const ssize_t size = file ? ::read(file.get(), text.data(), text.size()) : 0;
-    if (size < 0 && errno == ESRCH) return "ended";  // between the two calls
-    return parse_process_state({text.data(), static_cast<std::size_t>(size > 0 ? size : 0)});
+    errno = 0;
+    const std::string stat = stat_of(pid);
+    if (stat.empty() && (errno == ENOENT || errno == ESRCH)) return "ended";  // ESRCH: between open and read
+    return parse_process_state(stat);
+}
+
+pid_t parse_parent(std::string_view stat) {
+    const std::string_view rest = after_name(stat);
+    pid_t parent = -1;
+    if (rest.size() > 2) std::from_chars(rest.data() + 2, rest.data() + rest.size(), parent);
+    return parent;
+}
+
+pid_t parent_of(pid_t pid) { return parse_parent(stat_of(pid)); }
+
+bool is_below(pid_t pid, pid_t ancestor) {
+    while (pid > 1 && pid != ancestor) pid = parent_of(pid);
+    return pid == ancestor;
 }
 
 }  // namespace ddprun

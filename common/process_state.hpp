@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel says about a process, for verdicts on a job that stands still.
+// What the kernel says about a process, for verdicts on a job that stands still: its state, and whose child it is.
 
 #include <sys/types.h>
 
@@ -14,5 +14,14 @@ namespace ddprun {
 
 /// The same from the text of /proc/PID/stat. Pure.
 [[nodiscard]] std::string parse_process_state(std::string_view stat);
+
+/// The parent of a process; -1: there is no such process, or /proc does not let us see it.
+[[nodiscard]] pid_t parent_of(pid_t pid);
+
+/// The same from the text of /proc/PID/stat. Pure.
+[[nodiscard]] pid_t parse_parent(std::string_view stat);
+
+/// Whether `pid` is `ancestor`, its child, or a child's child and so on; false when a process between them has ended.
+[[nodiscard]] bool is_below(pid_t pid, pid_t ancestor);
 
 }  // namespace ddprun

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/escape.hpp"
+#include "common/process_state.hpp"
 
 namespace ddprun::ctl {
 namespace {
@@ -23,10 +24,13 @@ std::string content_of(const std::filesystem::path& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A worker leads a session of its own; what it has started has the same environment.
-bool is_worker(const std::string& pid) {
-    const pid_t number = static_cast<pid_t>(std::stol(pid));
-    return ::getsid(number) == number;
+Job job_of_process(const std::filesystem::path& entry) { return job_of(content_of(entry / "environ")); }
+
+/// A worker leads a process group. What it has started may do so too, but has a parent with the same environment.
+bool is_worker(const std::string& name, const Job& job) {
+    const pid_t pid = static_cast<pid_t>(std::stol(name));
+    if (::getpgid(pid) != pid) return false;
+    return job_of_process(fmt::format("/proc/{}", parent_of(pid))) != job;
 }
 
 }  // namespace
@@ -69,10 +73,10 @@ std::vector<Job> find_jobs() {
     for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
         const std::string name = entry.path().filename().string();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-        const Job found = job_of(content_of(entry.path() / "environ"));
+        const Job found = job_of_process(entry.path());
         if (found.endpoint.empty()) continue;
         Job& job = jobs.try_emplace({found.run_id, found.endpoint}, found).first->second;
-        if (!is_worker(name)) continue;
+        if (!is_worker(name, found)) continue;
         ++job.workers;
         if (job.command.empty()) job.command = command_of(content_of(entry.path() / "cmdline"));
     }

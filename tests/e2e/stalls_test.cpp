@@ -161,9 +161,10 @@ TEST_CASE("a rank that computes lags behind, whatever it has under way", "[e2e]"
 }
 
 TEST_CASE("under a wrapper script the process that is looked at is the trainer's", "[e2e]") {
+    const auto wrapper = GENERATE(as<std::string>(), "", "setsid -w ", "timeout 600 ");  // the others: in a group of its own
     const e2e::Sandbox sandbox("stall-wrapper");
-    const Said job =
-        said(sandbox, {"sh", "-c", fmt::format("'{}' stopped; echo wrapped", STALLING)}, "LAGGING rank 1 (node node1)");
+    const Said job = said(sandbox, {"sh", "-c", fmt::format("{}'{}' stopped; echo wrapped", wrapper, STALLING)},
+                          "LAGGING rank 1 (node node1)");
     const auto at = job.out.find("stopping ");
     INFO(job.line << "\n" << job.out);
     REQUIRE(at != std::string::npos);

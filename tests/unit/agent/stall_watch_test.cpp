@@ -108,3 +108,18 @@ TEST_CASE("the state of a process is told from the kernel's letter, whatever its
     CHECK(parse_process_state("71 (train) ") == "unknown");
     CHECK(process_state(::getpid()) == "running");
 }
+
+TEST_CASE("whose child a process is is told from the kernel's number, whatever its name", "[agent]") {
+    CHECK(parse_parent("71 (train) S 70 71") == 70);
+    CHECK(parse_parent("71 (a) S 5 (b) R 70 3") == 70);
+    CHECK(parse_parent("") == -1);
+    CHECK(parse_parent("71 (train) ") == -1);
+    CHECK(parse_parent("71 (train) S x") == -1);
+    CHECK(parent_of(::getpid()) == ::getppid());
+    CHECK(parent_of(-1) == -1);
+    CHECK(is_below(::getpid(), ::getpid()));
+    CHECK(is_below(::getpid(), ::getppid()));
+    CHECK(is_below(::getpid(), parent_of(::getppid())));
+    CHECK_FALSE(is_below(::getppid(), ::getpid()));
+    CHECK_FALSE(is_below(::getpid(), -1));
+}

@@ -1,4 +1,9 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -6,6 +11,7 @@
 #include "ctl/options.hpp"
 #include "ctl/summary.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 
 using namespace ddprun;
 using namespace ddprun::coordinator;
@@ -96,6 +102,28 @@ TEST_CASE("jobs of one machine are told apart by their command", "[ctl]") {
     CHECK(ctl::describe({"run", "n1:1", 4, "train --lr 1"}) == "'run': train --lr 1, 4 workers on this machine");
     CHECK(ctl::describe({"run", "n1:1", 1, ""}) == "'run', 1 worker on this machine");
     CHECK(ctl::describe({"run", "n1:1"}) == "'run'");
+}
+
+TEST_CASE("a worker is counted once, whatever it has started in process groups of its own", "[ctl]") {
+    const TemporaryDirectory directory;
+    const std::string ready = directory.path() / "ready";
+    REQUIRE(::mkfifo(ready.c_str(), 0600) == 0);
+    const std::string endpoint = "find-jobs-" + std::to_string(::getpid()) + ":1";
+    // timeout(1) leads a group of its own. All of it ends when stdin does.
+    const std::string worker = "exec env -i PATH=\"$PATH\" DDPRUN_ENDPOINT=" + endpoint +
+                               " DDPRUN_RUN_ID=run setsid sh -c 'timeout 1000 sh -c \"echo > " + ready +
+                               "; exec sleep 1000\" & read line; kill $!; wait'";
+    std::FILE* stdin_of_worker = ::popen(worker.c_str(), "w");
+    REQUIRE(stdin_of_worker);
+    std::ifstream(ready).get();  // until the inner shell runs
+
+    std::vector<ctl::Job> jobs = ctl::find_jobs();
+    std::erase_if(jobs, [&](const ctl::Job& job) { return job.endpoint != endpoint; });
+    ::pclose(stdin_of_worker);
+    REQUIRE(jobs.size() == 1);
+    CHECK(jobs[0].run_id == "run");
+    CHECK(jobs[0].workers == 1);
+    CHECK_THAT(jobs[0].command, StartsWith("sh -c "));
 }
 
 TEST_CASE("ddpctl takes an endpoint, a folder and a time, and complains about anything else", "[ctl]") {
