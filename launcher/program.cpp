@@ -227,19 +227,22 @@ std::string shell_word(const std::string& word) {
     return quoted + "'";
 }
 
-/// Whether an option of that name ("--wandb-key") takes what no log should keep.
-bool takes_secret(std::string option) {
-    if (!option.starts_with('-')) return false;
-    std::ranges::transform(option, option.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    constexpr std::array<std::string_view, 4> kEnds{"key", "token", "password", "secret"};
-    return std::ranges::any_of(kEnds, [&](std::string_view end) { return option.ends_with(end); });
+/// Whether what has that name ("--wandb-key", "API_KEY", "logger.token") is what no log should keep.
+bool is_secret(std::string name) {
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string last_word = name.substr(name.find_last_of("-_.") + 1);  // all of it when there is none of these
+    constexpr std::array<std::string_view, 7> kSecrets{"apikey", "key", "passwd", "password", "secret", "token", "pwd"};
+    return std::ranges::find(kSecrets, last_word) != kSecrets.end();
 }
 
+bool is_option(const std::string& word) { return word.starts_with('-'); }
+
 std::string without_secret(const std::string& word, const std::string& before) {
-    if (takes_secret(before)) return "***";
     const auto equals = word.find('=');
-    const bool hidden = equals != std::string::npos && takes_secret(word.substr(0, equals));
-    return hidden ? word.substr(0, equals + 1) + "***" : shell_word(word);
+    if (equals != std::string::npos && is_secret(word.substr(0, equals))) return word.substr(0, equals + 1) + "***";
+    // "--use-key --lr 1": that was a switch, without a value
+    const bool hidden = is_option(before) && is_secret(before) && !word.starts_with("--");
+    return hidden ? "***" : shell_word(word);
 }
 
 }  // namespace

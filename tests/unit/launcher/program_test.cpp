@@ -147,6 +147,10 @@ TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher
     CHECK(program_line(asked({"train", "--name", "it's", "$HOME;*"})) == "train --name 'it'\\''s' '$HOME;*'");
     CHECK(program_line(asked({"train", "--wandb-key", "abc", "--API_TOKEN=x y", "--keys", "3", "key"})) ==
           "train --wandb-key *** --API_TOKEN=*** --keys 3 key");
+    CHECK(program_line(asked({"env", "WANDB_API_KEY=abc", "train", "logger.api_key=abc", "--password", "-x1"})) ==
+          "env WANDB_API_KEY=*** train logger.api_key=*** --password ***");
+    CHECK(program_line(asked({"train", "--use-key", "--lr", "1", "--mode=token", "2", "--monkey", "3", "--key=4", "5"})) ==
+          "train --use-key --lr 1 --mode=token 2 --monkey 3 --key=*** 5");
     const std::string cut = program_line(asked({"train", std::string(300, 'x')}));
     CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x …"));
     CHECK(cut.size() < 210);
