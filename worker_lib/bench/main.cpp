@@ -51,6 +51,8 @@ std::string run_and_print(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* d
                           std::vector<Row>& rows, Output& output) {
     const bool prints = group.rank() == 0 && options.json_file != "-";
     std::string problem;
+    if (const std::string names = left_out(options, group.size()); prints && !names.empty())
+        fmt::print(stderr, "ddp-bench: left out {}\n", names);
     try {
         run(group, options, device, rows, [&](const Row& row, bool first) {
             if (prints && first) output.write(table_head(row.call.collective, describe(options, group)));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "worker_lib/bench/output.hpp"
+#include "worker_lib/bench/run.hpp"
 
 namespace ddp::bench {
 namespace {
@@ -125,6 +127,13 @@ void check(const Options& options, int ranks) {
                                           options.max_bytes, to_string(options.dtype), size_of(options.dtype)));
 }
 
+/// Some may have no row beside others that have; all of them is no benchmark.
+void check_that_something_is_left(const Options& options, int ranks) {
+    const auto has_no_row = [&](Collective collective) { return counts(collective, options, ranks).empty(); };
+    if (ranks > 0 && std::ranges::all_of(options.collectives, has_no_row))
+        throw CLI::ValidationError("--max-bytes", left_out(options, ranks));
+}
+
 /// Between CLI11 and Options.
 struct Texts {
     std::string collectives = "all_reduce";
@@ -194,6 +203,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
         options.reduce_op = named(texts.reduce_op, kOps);
         options.backend = named(texts.backend, kBackends);
         check(options, ranks);
+        check_that_something_is_left(options, ranks);
         return std::nullopt;
     } catch (const CLI::CallForHelp&) {
         Output output;

@@ -1,5 +1,7 @@
 #include "worker_lib/bench/run.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "worker_lib/bench/measure.hpp"
@@ -28,8 +30,20 @@ std::vector<std::size_t> counts(Collective collective, const Options& options, i
         if (count == 0 && bytes >= 1) continue;  // too few for one element of each part: nobody asked for 0
         if (counts.empty() || count != counts.back()) counts.push_back(count);
     }
-    if (counts.empty()) counts.push_back(0);  // no size is large enough
     return counts;
+}
+
+std::string left_out(const Options& options, int ranks) {
+    std::string names;
+    for (const Collective collective : options.collectives) {
+        if (counts(collective, options, ranks).empty())
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(collective));
+    }
+    return names.empty() ? ""
+                         : fmt::format("{}: no size from --min-bytes {} to --max-bytes {} has an element of {} for "
+                                       "each of {} ranks. Pass --max-bytes {} or more",
+                                       names, options.min_bytes, options.max_bytes, to_string(options.dtype), ranks,
+                                       size_of(options.dtype) * static_cast<std::size_t>(ranks));
 }
 
 void run(ProcessGroup& group, const Options& options, detail::DeviceAccess* device, std::vector<Row>& rows,

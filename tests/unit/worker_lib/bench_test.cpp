@@ -108,7 +108,19 @@ TEST_CASE("ddp-bench measures each count once, however small the steps are", "[b
     CHECK(counts(Collective::kBarrier, small, 2) == std::vector<std::size_t>{0});
     const Options eight = parse({"-b", "8", "-e", "64"}).options;  // less than one element for each of four ranks
     CHECK(counts(Collective::kAllGather, eight, 4) == std::vector<std::size_t>{4, 8, 16});
-    CHECK(counts(Collective::kAllGather, parse({"-b", "4", "-e", "4"}).options, 4) == std::vector<std::size_t>{0});
+    CHECK(counts(Collective::kAllGather, parse({"-b", "4", "-e", "4"}).options, 4).empty());
+}
+
+TEST_CASE("ddp-bench leaves out a collective for which all sizes are too small, and refuses to have none", "[bench]") {
+    const auto parsed = parse({"-c", "all_gather,all_reduce,reduce_scatter", "-b", "8", "-e", "16"}, 5);
+    REQUIRE_FALSE(parsed.exit_code);
+    CHECK(left_out(parsed.options, 5) ==
+          "all_gather, reduce_scatter: no size from --min-bytes 8 to --max-bytes 16 has an element of f32 for each of 5 "
+          "ranks. Pass --max-bytes 20 or more");
+    CHECK(left_out(parsed.options, 4) == "");
+    CHECK(parse({"-c", "all_gather", "-b", "8", "-e", "16"}, 5).exit_code == 2);
+    CHECK_FALSE(parse({"-c", "all_gather", "-b", "0", "-e", "0"}, 5).exit_code);
+    CHECK_FALSE(parse({"-c", "all_gather,barrier", "-b", "8", "-e", "16"}, 5).exit_code);
 }
 
 TEST_CASE("rows that were measured before an error are kept", "[bench]") {
