@@ -230,9 +230,11 @@ TEST_CASE("a rank that forgets the first more() is told at once, and the others 
 }
 
 TEST_CASE("a Join that takes another one's place has its backwards announced, too", "[join]") {
-    const auto texts = run_ranks({}, [](Context& context) {
+    const bool epoch_ended = GENERATE(false, true);
+    const auto texts = run_ranks({}, [&](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
         auto join = std::make_unique<Join>(context.world(), reducer);
+        if (epoch_ended) static_cast<void>(join->more(false));
         join = std::make_unique<Join>(context.world(), reducer);  // the first one goes after the second has come
         std::vector<std::string> seen;
         for (const bool announced : {false, true}) {

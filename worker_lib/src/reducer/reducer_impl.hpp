@@ -43,7 +43,7 @@ public:
     // For Join, whose ranks without batches follow what the others have announced.
     /// Each backward has to be announced, until the last Join has gone: one may be made before the last one goes.
     void join_begins() {
-        if (joins_++ == 0) next_ = Next::kUnannounced;
+        if (joins_++ == 0 || next_ == Next::kEnded) next_ = Next::kUnannounced;  // ended: the one before has
     }
     void join_ends() {
         if (--joins_ == 0) next_ = Next::kAny;
