@@ -195,12 +195,15 @@ bool ShrinkAgreement::agrees(int rank, const ShrinkWish& theirs) {
     if (theirs.excluded == wish_.excluded) return theirs.stands();
     history_.refused[rank] = theirs.serial;
     disagree_ = true;
+    std::vector<int> either = excluded_by_either(rank, theirs);
+    const std::string advice =
+        either.empty() ? "" : fmt::format(": call it again on every rank that is left, without {}", in_words(either));
     throw Error(ErrorCode::Mismatch,
                 fmt::format("shrink of group '{}': the survivors disagree: {} excludes {}, {} excludes {}. All must "
-                            "exclude the same ranks",
+                            "exclude the same ranks{}",
                             spec_.name, backend_.name_of(spec_.rank), in_words(wish_.excluded), backend_.name_of(rank),
-                            in_words(theirs.excluded)),
-                excluded_by_either(rank, theirs));
+                            in_words(theirs.excluded), advice),
+                std::move(either));
 }
 
 /// By us or by that rank, and neither of the two.

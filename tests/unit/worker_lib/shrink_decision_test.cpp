@@ -178,6 +178,8 @@ TEST_CASE("survivors that were told of different failures agree when they exclud
     });
     for (const std::size_t rank : {0, 3})
         CHECK_THAT(words[rank], Catch::StartsWith("shrink of group 'world': the survivors disagree: ") &&
+                                    Catch::Contains("All must exclude the same ranks: call it again on every rank that "
+                                                    "is left, without ranks 1 and 2 | ") &&
                                     Catch::EndsWith(" | 1 2 | 2"));
 }
 
