@@ -1,6 +1,5 @@
 #pragma once
-// ChildProcess: one process that we started, leader of a session and process group of its own, which it owns as a
-// whole. One thread; start from the main thread, because the parent-death signal follows the thread that forked.
+// ChildProcess: one process that we started, leader of a process group of its own, which it owns as a whole. One thread; start from the main thread, because the parent-death signal follows the thread that forked.
 
 #include <sys/types.h>
 #include <boost/asio/io_context.hpp>

@@ -135,6 +135,19 @@ TEST_CASE("an average is the sum times the rounded 1/P, not the sum divided by P
     CHECK(fives == std::vector(3, averages));
 }
 
+TEST_CASE("an average of 16 bits is rounded once: by a 1/P of 16 bits it would be another one", "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {2, 1}}));
+    CAPTURE(shape);
+    using Halves = std::array<std::uint16_t, 2>;  // f16, bf16
+    const auto fives = run_ranks({.ranks_per_node = shape}, [](Context& context) {
+        Halves five = context.rank() == 1 ? Halves{0x4500, 0x40a0} : Halves{};
+        context.world().all_reduce({&five[0], 1, DType::f16}, ReduceOp::Avg).wait();
+        context.world().all_reduce({&five[1], 1, DType::bf16}, ReduceOp::Avg).wait();
+        return five;
+    });
+    CHECK(fives == std::vector(3, Halves{0x3eab, 0x3fd5}));  // 1.66699, 1.66406; not 0x3eaa, 0x3fd6
+}
+
 TEST_CASE("an element's sum does not depend on what else is in its buffer", "[native][unit]") {
     const std::vector<int> shape{3, 2};
     const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {

@@ -15,7 +15,8 @@ enum class DType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32, f6
 /// BAnd, BOr, BXor: integers only, native backend only.
 /// Avg: floats only. The sum of P ranks is multiplied by 1/P, which is rounded to the type in which it was summed up
 /// (f32 for f16 and bf16, too), not divided by P: where P is no power of two the last bit may be another one than of
-/// sum / P. NCCL multiplies by the same factor, before it adds.
+/// sum / P. NCCL multiplies before it adds, by 1/P rounded to the buffer's type: of f16 and bf16 it makes more of a
+/// difference.
 enum class ReduceOp : std::uint8_t { Sum, Avg, Min, Max, Product, BAnd, BOr, BXor };
 
 enum class Device : std::uint8_t { Cpu, Cuda };
