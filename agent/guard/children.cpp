@@ -21,7 +21,8 @@ long next_number(const char* text, ssize_t size, ssize_t& at) {
     return number;
 }
 
-/// The parent of the process whose entry in /proc is `name`; -1 when it is gone.
+/// The parent of the process whose entry in /proc is `name`; -1 when it is gone. The guard does not allocate, so it
+/// cannot use that of common/.
 pid_t parent_of(int proc, const char* name) {
     char path[kPathBytes] = "";
     if (std::strlen(name) + sizeof "/stat" > sizeof path) return -1;
