@@ -52,13 +52,17 @@ std::string describe(const BoardView& view, const BoardOperation& operation) {
 
 namespace {
 
+/// One that never began tells nothing, nor does it that a program has begun well.
 bool tells_its_end(const BoardOperation& operation) {
-    return !is_arrival(operation) && operation.started_ago &&
-           operation.ended_ago;  // one that never began tells nothing
+    if (is_arrival(operation) || (is_init(operation) && !operation.failed)) return false;
+    return operation.started_ago && operation.ended_ago;
 }
 
-/// The last one. A small operation's times are those of the kernel's last tick, so a large one before it seems to have
-/// ended later; but a group does its collectives in order.
+/// A small operation's times are those of the kernel's last tick, at most so long ago.
+constexpr std::chrono::milliseconds kTick{10};
+
+/// The last one. Because of ticks a large one before it may seem to have ended later than a small one; but a group does
+/// its collectives in order, and of two groups that which was called later has most likely ended later.
 const BoardOperation* last_ended(const BoardView& view) {
     const BoardOperation* last = nullptr;
     for (const BoardOperation& operation : view.operations) {
@@ -66,9 +70,11 @@ const BoardOperation* last_ended(const BoardView& view) {
         if (last == nullptr || *operation.ended_ago <= *last->ended_ago) last = &operation;
     }
     if (last == nullptr || last->failed || last->p2p_seq != 0 || last->group < 0) return last;
+    const std::chrono::nanoseconds newest = *last->ended_ago;
     for (const BoardOperation& operation : view.operations) {
         if (!tells_its_end(operation) || operation.failed || operation.p2p_seq != 0) continue;
-        if (operation.group == last->group && operation.seq > last->seq) last = &operation;
+        const bool same_tick = *operation.ended_ago - newest <= kTick && operation.id > last->id;
+        if (operation.group == last->group ? operation.seq > last->seq : same_tick) last = &operation;
     }
     return last;
 }

@@ -89,6 +89,9 @@ struct BoardView {
 /// one, and that no receive asks for; until `ended_ago`. Its numbers are those that the sender gave it.
 [[nodiscard]] inline bool is_arrival(const BoardOperation& operation) { return operation.op == "arrived"; }
 
+/// It waits for the ranks of a new world to appear (worker_lib's InitWait).
+[[nodiscard]] inline bool is_init(const BoardOperation& operation) { return operation.op == "init_from_env"; }
+
 /// The operation that the worker is in, if any: begun, not ended, and waited for. Of several the oldest collective.
 [[nodiscard]] const BoardOperation* in_hand(const BoardView& view);
 /// The same of those that nobody waits for.

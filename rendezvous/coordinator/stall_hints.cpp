@@ -61,14 +61,16 @@ std::string hint_for(const StallFinding& finding, const BoardsByRank& all, Tense
         case StallKind::kDead: {
             const auto board = all.find(finding.ranks.front());
             const bool well = board != all.end() && board->second->process.starts_with("exited with code 0");
-            return well ? kStepsHint : "";
+            if (!well) return "";
+            return board->second->view.written ? kStepsHint : "All ranks must call ddp::init_from_env()";
         }
         case StallKind::kMismatch: return mismatch_hint(*finding.wait);
         case StallKind::kLagging: {
             const auto board = all.find(finding.ranks.front());
             return board == all.end() ? "" : lagging_hint(*board->second, tense);
         }
-        case StallKind::kUnknown: return "Look whether ddprun runs there, and whether its program uses ddp::ddp";
+        case StallKind::kUnknown:
+            return "Look whether ddprun runs there, and whether its program has called ddp::init_from_env()";
         case StallKind::kAllPresent:
             return "Look at the network between these nodes; if the data are just large, give the operation a longer "
                    "timeout";
@@ -85,8 +87,9 @@ std::string with_hint(const std::string& line, const std::string& hint) {
 
 std::string abort_hint(int rank) {
     return fmt::format(
-        "The program itself did that (ProcessGroup::abort), for the reason quoted: see what rank {} "
-        "printed before",
+        "That rank did so itself, for the reason quoted (an error there, or ProcessGroup::abort): see what rank {} "
+        "printed "
+        "before",
         rank);
 }
 

@@ -161,7 +161,8 @@ TEST_CASE("a rank that computes lags behind, whatever it has under way", "[e2e]"
 }
 
 TEST_CASE("under a wrapper script the process that is looked at is the trainer's", "[e2e]") {
-    const auto wrapper = GENERATE(as<std::string>(), "", "setsid -w ", "timeout 600 ");  // the others: in a group of its own
+    const auto wrapper =
+        GENERATE(as<std::string>(), "", "setsid -w ", "timeout 600 ");  // the others: in a group of its own
     const e2e::Sandbox sandbox("stall-wrapper");
     const Said job = said(sandbox, {"sh", "-c", fmt::format("{}'{}' stopped; echo wrapped", wrapper, STALLING)},
                           "LAGGING rank 1 (node node1)");
@@ -170,6 +171,18 @@ TEST_CASE("under a wrapper script the process that is looked at is the trainer's
     REQUIRE(at != std::string::npos);
     const std::string pid = job.out.substr(at + 9, job.out.find('\n', at) - at - 9);
     CHECK_THAT(job.line, Contains("its process " + pid + " is stopped (a signal, a debugger): kill -CONT " + pid));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("ranks that wait for one to appear are told of while they wait, and why it never will", "[e2e]") {
+    const auto [how, verdict] = GENERATE(table<std::string, std::string>(
+        {{"exec sleep 1000",
+          "WAITING for rank 1 (node node1), which has shown no board: peers wait in #1 init_from_env "},
+         {"exit 0", "DEAD rank 1 (node node1, exited with code 0, "}}));
+    const e2e::Sandbox sandbox("stall-init");
+    const std::string program = fmt::format("[ $RANK = 0 ] || {}; exec '{}' stopped", how, STALLING);
+    CHECK_THAT(said(sandbox, {"sh", "-c", program}, verdict).line,
+               Contains("in #1 init_from_env of group 'world (init)' for ") && Contains("ddp::init_from_env()"));
     CHECK(sandbox.leftovers() == "");
 }
 

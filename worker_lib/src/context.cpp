@@ -18,6 +18,7 @@
 #include "worker_lib/src/native/member.hpp"
 #include "worker_lib/src/standard_streams.hpp"
 #include "worker_lib/src/store_adapter.hpp"
+#include "worker_lib/src/store_wait.hpp"
 #include "worker_lib/src/timeouts.hpp"
 
 namespace ddp {
@@ -83,6 +84,7 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     check(options);
     detail::check(environment_);
     GroupSpec spec = world_spec(environment_, store_, options);
+    const detail::InitWait waiting(spec);
     spec.init = detail::meet_in_round(spec);
     const Backend backend = agree_on_backend(spec, options.backend);
     const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;

@@ -16,6 +16,7 @@
 #include "worker_lib/src/forks.hpp"
 #include "worker_lib/src/light_mutex.hpp"
 #include "worker_lib/src/shrink_agreement.hpp"
+#include "worker_lib/src/store_wait.hpp"
 
 namespace ddp::detail {
 
@@ -48,9 +49,9 @@ public:
     void abort(std::string_view reason);
 
 private:
-    class StoreWait;
-
     void check_process() const;
+    /// `what` is on the board, "monitored_barrier" for example, as long as the result lives.
+    [[nodiscard]] WaitAtStore wait_at_store(std::string_view what, std::string_view tag);
     [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch& batch, const OpOptions& options);
     [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options, ddprun::TimePoint now) const;
 
@@ -66,7 +67,7 @@ private:
     std::uint64_t monitored_ = 0;
     std::mutex shrink_mutex_;  ///< one call at a time
     ShrinkHistory shrinks_;
-    std::optional<BoardPlace> store_place_;  ///< from the first StoreWait on
+    std::optional<BoardPlace> store_place_;  ///< from the first wait_at_store() on
     std::uint64_t store_steps_ = 0;
 };
 

@@ -222,7 +222,7 @@ void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string
         const std::lock_guard lock(mutex_);
         return ++monitored_;
     }();
-    const StoreWait on_board(*this, "monitored_barrier", where);
+    const WaitAtStore on_board = wait_at_store("monitored_barrier", where);
     MonitoredBarrier barrier(spec_, *backend_, number, where);
     barrier.pass(timeout.count() == 0 ? spec_.default_timeout : bounded(timeout));
     if (number > 1) MonitoredBarrier(spec_, *backend_, number - 1, {}).forget();

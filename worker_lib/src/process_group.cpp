@@ -177,7 +177,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     }();
     const std::string call = fmt::format("split '{}'", name);
     refuse_if_aborted(spec_, *backend_, call);
-    const StoreWait on_board(*this, "split", name);
+    const WaitAtStore on_board = wait_at_store("split", name);
     const SplitWish own{color, key, std::string(name)};
     std::vector<SplitWish> wishes;
     for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
@@ -213,7 +213,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
 std::vector<std::string> GroupImpl::tell_all(std::string_view topic, std::string_view value, std::string_view call) {
     check_process();
     refuse_if_aborted(spec_, *backend_, call);
-    const StoreWait on_board(*this, call, topic);
+    const WaitAtStore on_board = wait_at_store(call, topic);
     return exchange(spec_, topic, value, backend_.get(), call);
 }
 

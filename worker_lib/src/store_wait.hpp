@@ -1,25 +1,37 @@
 #pragma once
-// GroupImpl::StoreWait: says on the board that this rank waits for the group at the store, for as long as it lives.
-// These steps stand there as operations of a group of their own, "world (store)", for they have numbers of their own.
+// What says on the board that this rank waits for others at the store, for as long as it lives. These steps stand there
+// as operations of a group of their own, "world (store)", for they have numbers of their own; that in which a world is
+// made, of "world (init)".
 
 #include <exception>
-#include <string_view>
 
-#include "worker_lib/src/group.hpp"
+#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/board.hpp"
 
 namespace ddp::detail {
 
-class GroupImpl::StoreWait {
+class WaitAtStore {
 public:
-    /// what   "monitored_barrier": all ranks take the same steps in the same order
-    StoreWait(GroupImpl& group, std::string_view what, std::string_view tag);
-    ~StoreWait() { ticket_.ended(std::uncaught_exceptions() == exceptions_); }
-    StoreWait(const StoreWait&) = delete;
-    StoreWait& operator=(const StoreWait&) = delete;
+    /// step   all ranks take the same ones in the same order
+    WaitAtStore(BoardPlace& place, const StoreStep& step);
+    ~WaitAtStore() { ticket_.ended(std::uncaught_exceptions() == exceptions_); }
+    WaitAtStore(const WaitAtStore&) = delete;
+    WaitAtStore& operator=(const WaitAtStore&) = delete;
 
 private:
     const int exceptions_ = std::uncaught_exceptions();
     BoardTicket ticket_;
+};
+
+/// Of the ranks that are to become a world.
+class InitWait {
+public:
+    explicit InitWait(const GroupSpec& world)
+        : place_(world, world.name + " (init)"), wait_(place_, {.what = "init_from_env", .tag = {}, .seq = 1}) {}
+
+private:
+    BoardPlace place_;
+    WaitAtStore wait_;
 };
 
 }  // namespace ddp::detail

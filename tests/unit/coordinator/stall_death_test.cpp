@@ -67,6 +67,15 @@ TEST_CASE("a small operation whose time is that of the last tick is newer than t
     on.board.view.operations[0].ended_ago = 1ms;
     on.board.view.operations[1].ended_ago = 5ms;
     CHECK_THAT(describe_activity(on.board.view), Catch::StartsWith("had finished #2 all_reduce"));
+    CHECK(describe_activity(On(0).group("world (init)", {{0, 4, 1}}).done("init_from_env").world(4).board.view) ==
+          "had done no collective");
+    On split =
+        On(0).group("world (store)", {{0, 4, 1}}).done("split").world(4).done();  // and its small one was called later
+    split.board.view.operations[0].ended_ago = 2000ms;
+    split.board.view.operations[1].ended_ago = 2003ms;
+    CHECK_THAT(describe_activity(split.board.view), Catch::StartsWith("had finished #1 all_reduce"));
+    split.board.view.operations[1].ended_ago = 2030ms;  // no tick is so long
+    CHECK_THAT(describe_activity(split.board.view), Catch::StartsWith("had finished #1 split"));
 }
 
 TEST_CASE("one that died while it computed is told with what it had finished, and what the others waited in",

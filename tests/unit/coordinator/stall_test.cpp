@@ -74,6 +74,12 @@ TEST_CASE("peers of one that has ended wait for the dead", "[coordinator]") {
     CHECK(verdict.text ==
           "DEAD rank 1 (node n0, exited with code 0, 4.2 s ago): peers wait in #2 all_reduce sum f32[4] "
           "of group 'world' for 31.0 s");
+    CHECK_THAT(verdict.hint, StartsWith("Give all ranks the same number of steps"));
+    RankBoard never_joined = On(1).process("exited with code 0, 4.2 s ago", true);
+    never_joined.view = {};
+    const StallVerdict joining = judge({On(0).world(2).in("init_from_env"), never_joined}, kPatience);
+    CHECK_THAT(joining.text, StartsWith("DEAD rank 1") && Contains("peers wait in #1 init_from_env of group 'world'"));
+    CHECK(joining.hint == "All ranks must call ddp::init_from_env()");
 }
 
 TEST_CASE("ranks that called different operations are a mismatch, also when the counts alone differ", "[coordinator]") {
