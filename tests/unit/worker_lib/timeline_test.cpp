@@ -125,3 +125,14 @@ TEST_CASE("a timeline that cannot be written is refused by name", "[timeline]") 
     CHECK_THAT(outcomes[0].text(), Contains("DDP_TIMELINE") && Contains("/nonexistent/trace.rank-0.json") &&
                                        Contains("No such file") && Contains("unset"));
 }
+
+TEST_CASE("a directory is no timeline", "[timeline]") {
+    const TemporaryDirectory directory;
+    const TimelineVariable variable(directory.path());
+    const auto outcomes = ddp::testing::try_ranks({}, [](ddp::Context& context) {
+        ddp::GradientReducer(context.world(), {{"a", 1}});
+    });
+    CHECK_THAT(outcomes[0].text(), Contains("DDP_TIMELINE: '" + directory.path().string() + "' is a directory") &&
+                                       Contains("timeline.json"));
+    CHECK_FALSE(std::filesystem::exists(timeline_file(directory.path(), 0)));
+}

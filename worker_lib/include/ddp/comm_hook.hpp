@@ -47,8 +47,9 @@ public:
 };
 
 struct CompressOptions {
-    /// What rounding loses is added to the next step's gradient. Kept per parameter, in its own type: costs as much
-    /// memory as the gradients. Lost when the reducer goes; a checkpoint does not hold it.
+    /// What rounding loses of this rank's gradient is added to that of the next step. The average is rounded once more,
+    /// the same on all ranks, and that is not made up for. Kept per parameter, in its own type: costs as much memory
+    /// as the gradients. Lost when the reducer goes; a checkpoint does not hold it.
     bool error_feedback = false;
 };
 

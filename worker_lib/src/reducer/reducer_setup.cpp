@@ -21,6 +21,16 @@ std::string describe(std::size_t i, const ParamSpec& param) {
            std::to_string(param.count) + "]";
 }
 
+std::string_view name_of(Average average) {
+    switch (average) {
+        case Average::Auto: return "Auto";
+        case Average::Pre: return "Pre";
+        case Average::Post: return "Post";
+        case Average::InReduce: return "InReduce";
+    }
+    return "?";
+}
+
 /// Everything that decides which collectives a rank makes.
 std::vector<std::string> describe(const std::vector<ParamSpec>& params, const ReducerOptions& options) {
     std::vector<std::string> items;
@@ -29,9 +39,9 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
                     std::to_string(options.limits.bucket_cap_bytes) + " bytes, alignment " +
                     std::to_string(options.limits.align_bytes));
     items.push_back(
-        std::string(options.hook ? "a hook" : "no hook") + ", average " +
-        std::to_string(static_cast<int>(options.average)) + (options.rebuild && !options.plan ? ", rebuild" : "") +
-        (options.find_unused ? ", find_unused" : "") + (options.check_every_step ? ", check_every_step" : ""));
+        std::string(options.hook ? "a hook" : "no hook") + ", Average::" + std::string(name_of(options.average)) +
+        (options.rebuild && !options.plan ? ", rebuild" : "") + (options.find_unused ? ", find_unused" : "") +
+        (options.check_every_step ? ", check_every_step" : ""));
     for (std::size_t i = 0; i < params.size(); ++i) items.push_back(describe(i, params[i]));
     return items;
 }
@@ -118,7 +128,7 @@ BucketPlan GradientReducer::Impl::agree_on_plan() {
         refusal = std::current_exception();
         items.insert(items.begin(), error.what());
     }
-    detail::require_agreement(*group_, "the parameters", items);
+    detail::require_agreement(*group_, "the reducer's parameters or options", items);
     if (refusal) std::rethrow_exception(refusal);
     // Without a plan from elsewhere this differs only if the nodes run different versions of this library.
     detail::require_agreement(*group_, "the bucket plan", describe(plan, specs_),

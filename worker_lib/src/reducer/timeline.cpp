@@ -27,6 +27,10 @@ std::filesystem::path timeline_file(const std::filesystem::path& file, int rank)
 std::shared_ptr<Timeline> Timeline::from_environment(int rank) {
     const char* file = std::getenv("DDP_TIMELINE");
     if (file == nullptr || *file == '\0') return nullptr;
+    if (std::filesystem::is_directory(file))  // our file would lie beside it
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("DDP_TIMELINE: '{}' is a directory. Name a file, such as '{}'", file,
+                                (std::filesystem::path(file) / "timeline.json").string()));
     // The reducers of a process share one, also those that come after others have ended. Never destroyed: one may end
     // while the process does.
     static auto& all = *new std::map<std::filesystem::path, std::shared_ptr<Timeline>>;
