@@ -13,7 +13,7 @@
 
 namespace ddprun::board {
 
-inline constexpr std::uint64_t kMagic = 0x3472616f42706464u;  // "ddpBoar4"
+inline constexpr std::uint64_t kMagic = 0x3572616f42706464u;  // "ddpBoar5"
 inline constexpr std::size_t kOperations = 2'000;             ///< the newest ones; as c10d's flight recorder
 inline constexpr std::size_t kGroups = 64;                    ///< that live at one time; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
@@ -82,7 +82,8 @@ struct Operation {
     std::int32_t peer = -1;     ///< root, or the other side of a send or receive, in the group; -1: it has none
     std::uint64_t seq = 0;      ///< in the group, from 1; of a send or receive: the latest collective's
     std::uint64_t p2p_seq = 0;  ///< 0: a collective; else its number among the group's sends and receives
-    std::int64_t transfer_tag = 0;
+    std::int32_t transfer_tag = 0;
+    std::uint32_t timeout_ms = 0;  ///< how long after `queued` its deadline is; the largest number: that long or longer
     std::uint64_t count = 0;  ///< elements, as the ranks compare them
     std::uint64_t input_count = 0;
     std::uint64_t output_count = 0;

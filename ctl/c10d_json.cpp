@@ -93,7 +93,7 @@ json::object entry(const BoardOperation& operation, const BoardGroup& group, std
                         {"time_discovered_started_ns", at(operation.started_ago)},
                         {"time_discovered_completed_ns", completed ? at(operation.ended_ago) : 0},
                         {"retired", operation.ended_ago.has_value()},
-                        {"timeout_ms", 0},
+                        {"timeout_ms", operation.timeout.count()},
                         {"is_p2p", operation.p2p_seq != 0},
                         {"frames", json::array()},
                         {"tag", operation.tag},

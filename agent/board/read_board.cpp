@@ -106,13 +106,14 @@ BoardOperation shown(const board::Operation& operation, const Marks& marks, std:
     result.reduce = text(operation.reduce);
     result.dtype = text(operation.dtype);
     result.tag = text(operation.tag);
-    result.transfer_tag = std::clamp<std::int64_t>(operation.transfer_tag, INT32_MIN, INT32_MAX);
+    result.transfer_tag = operation.transfer_tag;
     result.peer = std::clamp(operation.peer, -1, kMaxRanks);
     result.count = sane(operation.count);
     result.input_count = sane(operation.input_count);
     result.output_count = sane(operation.output_count);
     result.fingerprint = operation.fingerprint;
     result.queued_ago = ago(operation.queued, now);
+    result.timeout = std::chrono::milliseconds(operation.timeout_ms);
     if (marks.started > 0) result.started_ago = ago(marks.started, now);
     if (marks.ended != 0) result.ended_ago = ago(absolute(marks.ended), now);
     result.failed = marks.ended < 0;

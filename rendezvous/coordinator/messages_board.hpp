@@ -52,6 +52,7 @@ struct BoardOperation {
     std::uint64_t output_count = 0;
     std::uint64_t fingerprint = 0;
     std::chrono::nanoseconds queued_ago{0};
+    std::chrono::milliseconds timeout{0};  ///< its deadline is that long after the call; 0: an older agent does not say
     std::optional<std::chrono::nanoseconds> started_ago = {};
     std::optional<std::chrono::nanoseconds> ended_ago = {};
     /// Since when somebody waits for it, or for a collective behind it in its group; empty: it was only posted.

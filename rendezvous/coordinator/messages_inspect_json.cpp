@@ -59,6 +59,7 @@ json::object fields(const BoardOperation& operation) {
                         {"seq", signed_number(operation.seq)},
                         {"op", text(operation.op)},
                         {"queued_ago_ns", count(operation.queued_ago)}};
+    if (operation.timeout.count() > 0) result["timeout_ms"] = operation.timeout.count();
     if (operation.p2p_seq != 0) result["p2p_seq"] = signed_number(operation.p2p_seq);
     if (!operation.reduce.empty()) result["reduce"] = text(operation.reduce);
     if (!operation.dtype.empty()) {
@@ -150,6 +151,7 @@ BoardOperation read_operation(Fields in, std::size_t groups) {
     operation.seq = natural(in, "seq");
     operation.op = in.text("op");
     operation.queued_ago = duration(in, "queued_ago_ns");
+    if (in.has("timeout_ms")) operation.timeout = std::chrono::milliseconds(in.integer("timeout_ms", 0, UINT32_MAX));
     if (in.has("p2p_seq")) operation.p2p_seq = natural(in, "p2p_seq");
     if (in.has("reduce")) operation.reduce = in.text("reduce");
     if (in.has("dtype")) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -106,6 +107,8 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
         CHECK(board.at("version") == "2.10");
         CHECK(board.at("pg_config").as_object().contains("world"));
         CHECK(board.at("entries").as_array().size() > 5);
+        const auto has_usual_deadline = [](const auto& entry) { return entry.at("timeout_ms") == 1'800'000; };
+        CHECK(std::ranges::any_of(board.at("entries").as_array(), has_usual_deadline));
     }
     CHECK_FALSE(std::filesystem::exists(folder / "rank_4.json"));  // of an earlier job, which had more ranks
     CHECK(std::filesystem::exists(folder / "rank_5.json"));        // not ours

@@ -63,6 +63,7 @@ struct Operation {
     Stream stream;
     std::string tag;
     std::uint64_t seq = 0;
+    ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;
     BoardTicket ticket;  ///< what becomes of it is written there; WorkState does
 

@@ -42,6 +42,11 @@ std::array<char, Size> padded(std::string_view text) {
     return result;
 }
 
+std::uint32_t milliseconds(ddprun::Duration timeout) {
+    const std::int64_t count = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, UINT32_MAX));
+}
+
 /// What operations are called, as it stands on the board: as words to copy, for a small one takes little longer than
 /// copying four texts.
 class Names {
@@ -178,6 +183,7 @@ BoardTicket Board::queue(const Operation& operation, const BoardClaim& claim, co
     entry.seq = operation.seq;
     entry.fingerprint = operation.counts_hash;
     entry.queued = nanoseconds(now);
+    entry.timeout_ms = milliseconds(operation.timeout);
     entry.op = words.of(operation.kind);
     if (!operation.tag.empty()) copy(entry.tag, operation.tag);
     if (has_root(operation.kind)) entry.peer = operation.root;
@@ -232,6 +238,7 @@ void Board::write(const BoardClaim& place, const TransferBatch& batch, const Tra
     entry.seq = group.slot->queued.load(std::memory_order_relaxed);
     entry.p2p_seq = batch.seq;
     entry.queued = nanoseconds(now);
+    entry.timeout_ms = milliseconds(batch.timeout);
     entry.peer = transfer.peer;
     entry.count = entry.input_count = entry.output_count = transfer.buffer.count;
     copy(entry.op, op);
@@ -248,6 +255,7 @@ BoardTicket Board::queue(const StoreStep& step, const BoardGroup& group, ddprun:
     entry.group = group.id;
     entry.seq = step.seq;
     entry.queued = nanoseconds(now);
+    entry.timeout_ms = milliseconds(step.timeout);
     copy(entry.op, step.what);
     copy(entry.tag, step.tag);
     const BoardClaim place = claim();

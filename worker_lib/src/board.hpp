@@ -22,6 +22,7 @@ struct TransferBatch;
 struct StoreStep {
     std::string_view what;  ///< "monitored_barrier"
     std::string_view tag;
+    ddprun::Duration timeout{};
     std::uint64_t seq = 0;  ///< among these steps of its group, from 1
 };
 

@@ -50,10 +50,10 @@ public:
 
 private:
     void check_process() const;
-    /// `what` is on the board, "monitored_barrier" for example, as long as the result lives.
-    [[nodiscard]] WaitAtStore wait_at_store(std::string_view what, std::string_view tag);
+    /// `step`, which is numbered here, is on the board as long as the result lives.
+    [[nodiscard]] WaitAtStore wait_at_store(StoreStep step);
     [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch& batch, const OpOptions& options);
-    [[nodiscard]] ddprun::TimePoint deadline_of(const OpOptions& options, ddprun::TimePoint now) const;
+    [[nodiscard]] ddprun::Duration timeout_of(const OpOptions& options) const;
 
     const GroupSpec spec_;
     BoardPlace place_;  ///< before the backend, which ends what is in flight

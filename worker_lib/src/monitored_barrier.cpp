@@ -222,9 +222,10 @@ void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string
         const std::lock_guard lock(mutex_);
         return ++monitored_;
     }();
-    const WaitAtStore on_board = wait_at_store("monitored_barrier", where);
+    const ddprun::Duration bound = timeout.count() == 0 ? spec_.default_timeout : bounded(timeout);
+    const WaitAtStore on_board = wait_at_store({"monitored_barrier", where, bound});
     MonitoredBarrier barrier(spec_, *backend_, number, where);
-    barrier.pass(timeout.count() == 0 ? spec_.default_timeout : bounded(timeout));
+    barrier.pass(bound);
     if (number > 1) MonitoredBarrier(spec_, *backend_, number - 1, {}).forget();
 }
 

@@ -87,7 +87,8 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     // Nobody sets a short timeout and asks for speed.
     const bool own_timeout = options.timeout.count() > 0;
     const ddprun::TimePoint tick = ddprun::last_tick();
-    operation.deadline = deadline_of(options, own_timeout ? ddprun::Clock::now() : tick + ddprun::tick_length());
+    operation.timeout = timeout_of(options);
+    operation.deadline = (own_timeout ? ddprun::Clock::now() : tick + ddprun::tick_length()) + operation.timeout;
     const BoardClaim claim = place_.claim();
     const bool opened = backend_->open(operation);
     const ddprun::TimePoint now = opened || !place_.is_written() ? tick : ddprun::Clock::now();
@@ -131,7 +132,8 @@ std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch& batch, const OpOption
     if (!options.tag.empty()) batch.tag = options.tag;
     const bool own_timeout = options.timeout.count() > 0;
     const ddprun::TimePoint tick = ddprun::last_tick();
-    batch.deadline = deadline_of(options, own_timeout ? ddprun::Clock::now() : tick + ddprun::tick_length());
+    batch.timeout = timeout_of(options);
+    batch.deadline = (own_timeout ? ddprun::Clock::now() : tick + ddprun::tick_length()) + batch.timeout;
     const std::lock_guard lock(mutex_);
     batch.seq = last_transfer_ + 1;
     std::string wrong = complaint(batch, spec_.rank, static_cast<int>(spec_.members.size()), backend_->kind());
@@ -163,9 +165,8 @@ std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch& batch, const OpOption
     }
 }
 
-ddprun::TimePoint GroupImpl::deadline_of(const OpOptions& options, ddprun::TimePoint now) const {
-    const bool own = options.timeout.count() > 0;
-    return now + (own ? bounded(options.timeout) : spec_.default_timeout);
+ddprun::Duration GroupImpl::timeout_of(const OpOptions& options) const {
+    return options.timeout.count() > 0 ? bounded(options.timeout) : spec_.default_timeout;
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
@@ -177,7 +178,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     }();
     const std::string call = fmt::format("split '{}'", name);
     refuse_if_aborted(spec_, *backend_, call);
-    const WaitAtStore on_board = wait_at_store("split", name);
+    const WaitAtStore on_board = wait_at_store({"split", name, spec_.init_timeout});
     const SplitWish own{color, key, std::string(name)};
     std::vector<SplitWish> wishes;
     for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
@@ -213,7 +214,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
 std::vector<std::string> GroupImpl::tell_all(std::string_view topic, std::string_view value, std::string_view call) {
     check_process();
     refuse_if_aborted(spec_, *backend_, call);
-    const WaitAtStore on_board = wait_at_store(call, topic);
+    const WaitAtStore on_board = wait_at_store({call, topic, spec_.init_timeout});
     return exchange(spec_, topic, value, backend_.get(), call);
 }
 

@@ -9,10 +9,11 @@ WaitAtStore::WaitAtStore(BoardPlace& place, const StoreStep& step) : ticket_(pla
     ticket_.waited(true);
 }
 
-WaitAtStore GroupImpl::wait_at_store(std::string_view what, std::string_view tag) {
+WaitAtStore GroupImpl::wait_at_store(StoreStep step) {
     const std::lock_guard lock(mutex_);
     if (!store_place_) store_place_.emplace(spec_, spec_.name + " (store)");
-    return WaitAtStore(*store_place_, {.what = what, .tag = tag, .seq = ++store_steps_});
+    step.seq = ++store_steps_;
+    return WaitAtStore(*store_place_, step);
 }
 
 }  // namespace ddp::detail

@@ -27,7 +27,8 @@ private:
 class InitWait {
 public:
     explicit InitWait(const GroupSpec& world)
-        : place_(world, world.name + " (init)"), wait_(place_, {.what = "init_from_env", .tag = {}, .seq = 1}) {}
+        : place_(world, world.name + " (init)"),
+          wait_(place_, {.what = "init_from_env", .tag = {}, .timeout = world.init_timeout, .seq = 1}) {}
 
 private:
     BoardPlace place_;

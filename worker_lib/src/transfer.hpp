@@ -27,6 +27,7 @@ struct TransferBatch {
     std::uint64_t seq = 0;
     ddprun::TimePoint deadline;
     std::vector<BoardTicket> tickets;  ///< of each transfer; none where nothing is written
+    ddprun::Duration timeout{};  ///< `deadline` is that long after the call
 };
 
 /// "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.

@@ -6,10 +6,12 @@
 #include "tests/catch.hpp"
 #include "tests/unit/agent/board_rig.hpp"
 #include "worker_lib/src/native/p2p_work.hpp"
+#include "worker_lib/src/timeouts.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
 using coordinator::BoardView;
+using namespace std::chrono_literals;
 
 TEST_CASE("the agent reads what the library writes: queued, begun, done and failed operations, members, phase",
           "[agent]") {
@@ -101,6 +103,26 @@ TEST_CASE("sends and receives stand on the board beside the collectives, each wi
     CHECK(rig.queue(batch, {}).empty());
 }
 
+TEST_CASE("the agent reads what deadline each operation has, of the longest that it is long", "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1, 2});
+    const auto timeout = GENERATE(1ms, 1'800'000ms, ddp::detail::kForever);
+    const auto shown = std::min<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(UINT32_MAX));
+    ddp::detail::Operation operation;
+    operation.seq = 1;
+    operation.timeout = timeout;
+    (void)rig.writer->queue(operation, rig.writer->claim(), world, Clock::now());
+    ddp::detail::TransferBatch batch;
+    batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, -3}};
+    batch.timeout = timeout;
+    (void)rig.queue(batch, world);
+    (void)rig.writer->queue({"split", "rows", timeout, 1}, world, Clock::now());
+    const BoardView view = rig.agent.view(100);
+    REQUIRE(view.operations.size() == 3);
+    for (const auto& one : view.operations) CHECK(one.timeout == shown);
+    CHECK(view.operations[1].transfer_tag == -3);
+}
+
 TEST_CASE("of transfers that end with their group only those are late whose own deadline has passed", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
@@ -146,7 +168,7 @@ TEST_CASE("who waits for a collective waits for those before it in its group; fo
     CHECK(rig.agent.view(0).operations.size() == 4);  // that one has not begun, but somebody waits for it
     last.ended(true);
     CHECK(waits() == std::vector{nobody, {true, false}, nobody, nobody});
-    const auto step = rig.writer->queue(ddp::detail::StoreStep{"monitored_barrier", "save", 1},
+    const auto step = rig.writer->queue(ddp::detail::StoreStep{"monitored_barrier", "save", 1s, 1},
                                         rig.add("world (store)", {0, 1}), Clock::now());
     step.started();
     step.waited(true);

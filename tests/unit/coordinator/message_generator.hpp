@@ -152,6 +152,7 @@ private:
         operation.transfer_tag = number(-9, 9);
         operation.fingerprint = number(0, 1) ? 0 : (std::uint64_t{1} << 63) + natural();
         operation.queued_ago = duration();
+        operation.timeout = std::chrono::milliseconds(number(0, 1) ? 0 : number(1, 1 << 30));
         if (number(0, 1)) operation.started_ago = duration();
         if (number(0, 1)) operation.ended_ago = duration();
         operation.failed = number(0, 1) == 1;

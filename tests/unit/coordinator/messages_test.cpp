@@ -287,6 +287,7 @@ TEST_CASE("the largest board fits into one message", "[coordinator]") {
     operation.tag = worst.substr(0, 40);
     operation.count = operation.input_count = operation.output_count = 1ull << 53;
     operation.fingerprint = ~0ull;
+    operation.timeout = std::chrono::milliseconds(UINT32_MAX);
     operation.queued_ago = std::chrono::nanoseconds::max();
     operation.started_ago = operation.ended_ago = operation.waited_ago = operation.queued_ago;
     operation.failed = operation.timed_out = operation.mismatch = operation.polled = true;

@@ -42,6 +42,7 @@ RankBoard board() {
     BoardOperation going = operation("all_reduce", 2);
     going.started_ago = 2s;
     going.tag = "bucket 3";
+    going.timeout = 30min;
     board.view.operations = {done, going, operation("barrier", 3)};
     board.view.operations.back().dtype = "";
     return board;
@@ -82,6 +83,8 @@ TEST_CASE("a dump has c10d's members: version, groups with their ranks, entries 
     CHECK(done.at("input_dtypes") == json::parse("[\"BFloat16\"]"));
     CHECK(done.at("time_created_ns") == kNow - 5'000'000'000);
     CHECK(done.at("duration_ms").to_number<double>() == 1000);
+    CHECK(done.at("timeout_ms") == 0);  // its agent does not say
+    CHECK(entries[1].at("timeout_ms") == 1'800'000);
     CHECK(entries[1].at("state") == "started");
     CHECK(entries[1].at("time_discovered_completed_ns") == 0);
     CHECK(entries[2].at("state") == "scheduled");
