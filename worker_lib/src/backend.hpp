@@ -140,6 +140,8 @@ public:
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch) = 0;
     [[nodiscard]] virtual Arena& arena() = 0;
     virtual void abort(std::string_view reason) = 0;
+    /// Whether this thread is in a callback of one of its works: until that returns the backend cannot end.
+    [[nodiscard]] virtual bool is_inside_callback() const = 0;
     /// Why nothing runs any more, as far as it is known here. Any thread.
     [[nodiscard]] virtual std::optional<Error> failure() const;
     /// "host a, pid 71", or nothing. Any thread, as the next ones; all work after a failure, too.

@@ -47,6 +47,8 @@ public:
                                                     std::string_view call);
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
     void abort(std::string_view reason);
+    /// Whether this thread is in a callback of one of its works.
+    [[nodiscard]] bool is_inside_callback() const { return !home_.is_elsewhere() && backend_->is_inside_callback(); }
 
 private:
     void check_process() const;

@@ -271,8 +271,6 @@ namespace ddp {
 
 ProcessGroup::ProcessGroup(std::unique_ptr<detail::GroupImpl> impl) : impl_(std::move(impl)) {}
 ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
-ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
-ProcessGroup::~ProcessGroup() = default;
 
 int ProcessGroup::rank() const { return impl_->spec().rank; }
 int ProcessGroup::size() const { return static_cast<int>(impl_->spec().members.size()); }

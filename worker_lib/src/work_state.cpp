@@ -23,10 +23,11 @@ public:
     CallbackFrame(const CallbackFrame&) = delete;
     CallbackFrame& operator=(const CallbackFrame&) = delete;
 
-    /// A work of the group of `other` whose callback this thread is in; null: it is in none of that group.
-    [[nodiscard]] static const WorkState* find(const WorkState& other) {
+    /// A work of the group whose callback this thread is in; null: it is in none of that group.
+    /// group   Participant::of
+    [[nodiscard]] static const WorkState* find(const void* group) {
         const CallbackFrame* frame = innermost;
-        while (frame != nullptr && frame->work_.owner().of != other.owner().of) frame = frame->outer_;
+        while (frame != nullptr && frame->work_.owner().of != group) frame = frame->outer_;
         return frame != nullptr ? &frame->work_ : nullptr;
     }
 
@@ -104,7 +105,7 @@ bool WorkState::wait_until(ddprun::TimePoint until) {
 }
 
 void WorkState::refuse_inside_callback(std::string_view call) const {
-    const WorkState* const outer = CallbackFrame::find(*this);
+    const WorkState* const outer = CallbackFrame::find(owner().of);
     if (outer == nullptr) return;
     const std::string what = text();
     const Error refusal(ErrorCode::InvalidArgument,
@@ -113,6 +114,8 @@ void WorkState::refuse_inside_callback(std::string_view call) const {
                                     call, owner().group, owner().rank, what, outer->text()));
     throw refusal.in(owner().group, what, seq_);
 }
+
+bool WorkState::inside_callback_of(const void* group) { return CallbackFrame::find(group) != nullptr; }
 
 void WorkState::then(Callback callback) {
     std::exception_ptr error;
@@ -124,8 +127,7 @@ void WorkState::then(Callback callback) {
         }
         error = error_;
     }
-    const CallbackFrame frame(*this);
-    callback(error);  // what it throws is the caller's
+    callback(error);  // what it throws is the caller's; nor does the group wait for it
 }
 
 void WorkState::wait() {

@@ -50,6 +50,8 @@ public:
     /// Throws Error{InvalidArgument} if this thread is in a callback of the work's group, which cannot go on meanwhile.
     /// Call it only when the work is not done, and CALL would block.
     void refuse_inside_callback(std::string_view call) const;
+    /// Whether this thread is in a callback of a work of that group. `group`: Participant::of of its works.
+    [[nodiscard]] static bool inside_callback_of(const void* group);
     void then(std::function<void(std::exception_ptr)> callback);
     /// Throws Error{Timeout}: "… is not done WHEN".
     [[noreturn]] void throw_late(std::string_view when) const;

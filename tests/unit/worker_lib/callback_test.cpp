@@ -181,3 +181,62 @@ TEST_CASE("a callback that throws on the error of its work changes nothing about
         CHECK_THAT(error->what(), Contains("aborted by rank 1") && Contains("loss is NaN") && !Contains("callback"));
     }
 }
+
+TEST_CASE("a group may be destroyed inside a callback of its own: it ends when that has returned",
+          "[native][p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const auto kind = GENERATE(Kind::kCollective, Kind::kMessage);
+    const bool waits = GENERATE(false, true);  // on whose thread the callback runs
+    CAPTURE(shape, static_cast<int>(kind), waits);
+    const auto began = std::chrono::steady_clock::now();
+    std::latch prepared(2);
+    const auto texts = run_ranks({.ranks_per_node = shape, .timeout = kNever}, [&](Context& context) {
+        std::vector<float> one(kLarge, 1);
+        std::vector<float> two(kLarge, 1);
+        auto own = context.world().split(0, context.rank(), "own");
+        const auto error_of_second = [](Work second) {
+            try {
+                second.wait();
+            } catch (const Error& error) {
+                return std::string(error.what());
+            }
+            return std::string("none");
+        };
+        if (context.rank() == 1) {
+            prepared.arrive_and_wait();
+            start(*own, one, kind).wait();
+            const std::string text = error_of_second(own->all_reduce(buffer(std::span(two)), ReduceOp::Sum));
+            context.world().barrier().wait();
+            return text;
+        }
+        std::promise<Work> told;
+        Work work = start(*own, one, kind);
+        work.then([&](const std::exception_ptr&) {
+            Work second = own->recv(buffer(std::span(two)), 1, 9);  // which nobody sends
+            own.reset();
+            told.set_value(second);
+        });
+        prepared.arrive_and_wait();
+        if (waits) work.wait();
+        const std::string text = error_of_second(told.get_future().get());
+        context.world().barrier().wait();
+        return text;
+    });
+    CHECK_THAT(texts[0], Contains("was destroyed by rank 0"));
+    CHECK_THAT(texts[1], Contains("rank 0") && Contains("own"));
+    CHECK(std::chrono::steady_clock::now() - began < kSoon);
+}
+
+TEST_CASE("a callback that is called at once, for its work is done, may wait for its own group", "[native][unit]") {
+    const auto sums = run_ranks({.ranks_per_node = {1, 1}, .timeout = kNever}, [&](Context& context) {
+        std::vector<float> one(kLarge, 1);
+        std::vector<float> two(kLarge, 1);
+        Work work = context.world().all_reduce(buffer(std::span(one)), ReduceOp::Sum);
+        work.wait();
+        work.then([&](const std::exception_ptr&) {
+            context.world().all_reduce(buffer(std::span(two)), ReduceOp::Sum).wait();
+        });
+        return two.back();
+    });
+    CHECK(sums == std::vector<float>{2, 2});
+}

@@ -187,6 +187,34 @@ TEST_CASE("nccl: a callback may have its stream wait for the group, not the host
     gates[1]->store(true);
 }
 
+TEST_CASE("nccl: a group may be destroyed inside a callback of its own: it ends when that has returned", "[nccl]") {
+    FakeGroup group(1);
+    group.nccl_version = GENERATE(22602, 22809);  // as above
+    std::optional<ProcessGroup> world(group.world(0));
+    const cudaStream_t streams[] = {group.gpu.make_stream(), group.gpu.make_stream()};
+    const std::vector gates{group.gpu.close_gate(streams[0]), group.gpu.close_gate(streams[1])};
+    std::vector<float> values(3);
+    const auto start = [&](std::size_t i) {
+        Stream stream;
+        stream.handle = streams[i];
+        return world->all_reduce(device_buffer(values), ReduceOp::Sum, stream);
+    };
+    std::atomic<bool> destroyed = false;
+    {
+        Work first = start(0);
+        Work second = start(1);
+        first.then([&](const std::exception_ptr&) {
+            world.reset();
+            destroyed = true;
+        });
+        gates[0]->store(true);
+        REQUIRE(eventually([&] { return destroyed.load(); }));
+        CHECK(outcome_of([&] { second.wait_host(); }).code == ErrorCode::Aborted);
+    }
+    gates[1]->store(true);
+    CHECK(eventually([&] { return group.gpu.counts().streams + group.gpu.counts().blocks == 0; }));
+}
+
 TEST_CASE("nccl: a callback's call that stays in NCCL ends at its deadline, by an abort, and with the group",
           "[nccl]") {
     const auto how = GENERATE(as<std::string>(), "deadline", "abort", "destruction");

@@ -41,7 +41,8 @@ public:
     ProcessGroup(ProcessGroup&&) noexcept;
     ProcessGroup& operator=(ProcessGroup&&) noexcept;
     /// Waits for nothing: operations in flight fail with Aborted. Peers that still need this rank (native backend) get
-    /// Error{PeerLost} at once, with its name and the last operation that it has done.
+    /// Error{PeerLost} at once, with its name and the last operation that it has done. Inside a callback of its own
+    /// works (Work::then) all of this happens when the callback has returned.
     ~ProcessGroup();
 
     [[nodiscard]] int rank() const;

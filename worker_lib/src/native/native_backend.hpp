@@ -64,6 +64,7 @@ public:
     [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override;
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
+    [[nodiscard]] bool is_inside_callback() const override { return WorkState::inside_callback_of(&node_); }
     [[nodiscard]] std::string where_is(int rank) const override;
     [[nodiscard]] int global_rank(int rank) const override {
         return members_[static_cast<std::size_t>(rank)].global_rank;
