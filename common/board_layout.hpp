@@ -73,9 +73,9 @@ private:
     std::array<std::atomic<std::uint64_t>, sizeof(T) / sizeof(std::uint64_t)> words_{};
 };
 
-/// Texts are cut to what fits (the words of an abort with "…"), and end with a zero byte only where there is room for
-/// one. Times are nanoseconds of CLOCK_MONOTONIC.
-/// One with `op` "arrived" is no operation but a message of `peer` that no receive asks for, see Board::note_arrival().
+/// Texts are cut to what fits (words of users between two characters, with "…"), and end with a zero byte only where
+/// there is room for one. Times are nanoseconds of CLOCK_MONOTONIC. One with `op` "arrived" is no operation but a
+/// message of `peer` that no receive asks for, see Board::note_arrival().
 struct Operation {
     std::uint64_t id = 0;       ///< counted from 1 over all groups of the process; its slot is id % kOperations
     std::uint32_t group = 0;    ///< Group::id
@@ -84,7 +84,7 @@ struct Operation {
     std::uint64_t p2p_seq = 0;  ///< 0: a collective; else its number among the group's sends and receives
     std::int32_t transfer_tag = 0;
     std::uint32_t timeout_ms = 0;  ///< how long after `queued` its deadline is; the largest number: that long or longer
-    std::uint64_t count = 0;  ///< elements, as the ranks compare them
+    std::uint64_t count = 0;       ///< elements, as the ranks compare them
     std::uint64_t input_count = 0;
     std::uint64_t output_count = 0;
     std::uint64_t fingerprint = 0;  ///< what else the ranks compare; 0: nothing

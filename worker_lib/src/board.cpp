@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/cut.hpp"
 #include "ddp/phase.hpp"
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/board_writing.hpp"
@@ -22,17 +23,6 @@ namespace {
 template <std::size_t Size>
 void copy(std::array<char, Size>& to, std::string_view text) {
     std::copy_n(text.begin(), std::min(text.size(), Size), to.begin());
-}
-
-/// The same for words of users: it shows where they were cut, and no character is cut in two.
-template <std::size_t Size>
-void copy_words(std::array<char, Size>& to, std::string_view text) {
-    if (text.size() <= Size) return copy(to, text);
-    constexpr std::string_view kCut = "…";
-    std::size_t end = Size - kCut.size();
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // in the midst of a character
-    copy(to, text.substr(0, end));
-    std::ranges::copy(kCut, to.begin() + static_cast<std::ptrdiff_t>(end));
 }
 
 template <std::size_t Size>
@@ -136,7 +126,7 @@ BoardGroup Board::add(const GroupSpec& spec, std::string_view name) {
     group.rank = spec.rank;
     group.size = static_cast<std::int32_t>(spec.members.size());
     if (!describe_members(spec.members, group)) group.run_count = 0;
-    copy(group.name, name.empty() ? spec.name : name);
+    ddprun::copy_cut(group.name, name.empty() ? spec.name : name);
     for (auto* number : {&oldest->queued, &oldest->started, &oldest->done}) number->store(0, std::memory_order_relaxed);
     oldest->abort.clear();
     oldest->left.store(0, std::memory_order_relaxed);
@@ -185,7 +175,7 @@ BoardTicket Board::queue(const Operation& operation, const BoardClaim& claim, co
     entry.queued = nanoseconds(now);
     entry.timeout_ms = milliseconds(operation.timeout);
     entry.op = words.of(operation.kind);
-    if (!operation.tag.empty()) copy(entry.tag, operation.tag);
+    if (!operation.tag.empty()) ddprun::copy_cut(entry.tag, operation.tag);
     if (has_root(operation.kind)) entry.peer = operation.root;
     if (reduces(operation.kind)) entry.reduce = words.of(operation.reduce_op);
     if (operation.kind != OpKind::kBarrier) {
@@ -244,7 +234,7 @@ void Board::write(const BoardClaim& place, const TransferBatch& batch, const Tra
     copy(entry.op, op);
     entry.dtype = names().of(transfer.buffer.dtype);
     entry.transfer_tag = transfer.tag;
-    if (!batch.tag.empty()) copy(entry.tag, batch.tag);
+    if (!batch.tag.empty()) ddprun::copy_cut(entry.tag, batch.tag);
     write(place, entry);
     if (place.slot != nullptr) place.slot->started.store(entry.queued, std::memory_order_relaxed);
 }
@@ -257,7 +247,7 @@ BoardTicket Board::queue(const StoreStep& step, const BoardGroup& group, ddprun:
     entry.queued = nanoseconds(now);
     entry.timeout_ms = milliseconds(step.timeout);
     copy(entry.op, step.what);
-    copy(entry.tag, step.tag);
+    ddprun::copy_cut(entry.tag, step.tag);
     const BoardClaim place = claim();
     write(place, entry);
     group.slot->queued.store(step.seq, std::memory_order_relaxed);
@@ -270,7 +260,7 @@ void Board::abort(std::string_view reason, const BoardGroup& group) {
     layout::Abort abort;
     if (group.slot->abort.load(abort)) return;
     abort.at = now();
-    copy_words(abort.reason, reason);
+    ddprun::copy_cut(abort.reason, reason);
     group.slot->abort.store(abort);
 }
 
@@ -282,7 +272,7 @@ void Board::set_phase(std::string_view text) {
     const std::lock_guard lock(mutex_);
     layout::Phase phase;
     phase.since = now();
-    copy(phase.text, text);
+    ddprun::copy_cut(phase.text, text);
     memory_.phase.store(phase);
 }
 

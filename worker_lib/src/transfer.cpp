@@ -97,7 +97,7 @@ std::string describe(const TransferBatch& batch, const Transfer& transfer) {
     const auto& [sends, buffer, peer, tag] = transfer;
     std::string text = fmt::format("p2p #{} {} {}[{}] {} rank {}, tag {}", batch.seq, sends ? "send" : "recv",
                                    ddp::to_string(buffer.dtype), buffer.count, sends ? "to" : "from", peer, tag);
-    if (!batch.tag.empty()) text += fmt::format(" '{}'", batch.tag);
+    if (!batch.tag.empty()) text += fmt::format(" '{}'", shown_tag(batch.tag));
     return text;
 }
 

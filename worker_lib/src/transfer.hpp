@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.hpp"
+#include "common/cut.hpp"
 #include "ddp/types.hpp"
 #include "worker_lib/src/board.hpp"
 
@@ -25,10 +27,13 @@ struct TransferBatch {
     Stream stream;    ///< of the caller, where buffers are on a device
     std::string tag;  ///< OpOptions::tag
     std::uint64_t seq = 0;
+    ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;
     std::vector<BoardTicket> tickets;  ///< of each transfer; none where nothing is written
-    ddprun::Duration timeout{};  ///< `deadline` is that long after the call
 };
+
+/// OpOptions::tag as errors show it. One may be a whole document: nobody reads that in a line.
+[[nodiscard]] inline std::string shown_tag(std::string_view tag) { return ddprun::cut(tag, 100); }
 
 /// "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.
 [[nodiscard]] std::string describe(const TransferBatch& batch, const Transfer& transfer);

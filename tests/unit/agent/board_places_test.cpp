@@ -54,6 +54,28 @@ TEST_CASE("why a group was given up is cut between two characters, and shows it"
     CHECK_THAT(reason, Catch::StartsWith("xéé") && Catch::EndsWith("éé…"));
 }
 
+TEST_CASE("names, tags and phases that are too long are cut between two characters, and show it", "[agent]") {
+    Rig rig;
+    std::string text = "x";
+    for (int i = 0; i < 100; ++i) text += "é";
+    const auto world = rig.add(text, {0, 1});
+    (void)rig.queue(world, 1, text);
+    ddp::detail::TransferBatch batch;
+    batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, 0}};
+    batch.tag = text;
+    (void)rig.queue(batch, world);
+    (void)rig.writer->queue({"split", text, {}, 1}, world, Clock::now());
+    rig.writer->set_phase(text);
+    const BoardView view = rig.agent.view(100);
+    std::vector<std::string> shown{view.groups.front().name, view.phase};
+    for (const auto& operation : view.operations) shown.push_back(operation.tag);
+    REQUIRE(shown.size() == 5);
+    for (const std::string& one : shown) CHECK_THAT(one, Catch::StartsWith("xéé") && Catch::EndsWith("éé…"));
+    CHECK(shown[0].size() == 128);
+    CHECK(shown[1].size() == 64);
+    CHECK(shown[2].size() == 40);
+}
+
 TEST_CASE("places of groups that are gone are taken again, and irregular members are left out", "[agent]") {
     Rig rig;
     (void)rig.add("world", {0});

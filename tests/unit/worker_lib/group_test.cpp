@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <future>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -102,6 +103,32 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     work.wait();
     CHECK(work.seq() == 1);  // refused calls have no number
     CHECK(floats == std::vector<float>(4, 2));
+}
+
+TEST_CASE("of a tag that is a whole document errors show the beginning", "[group][unit]") {
+    std::string tag;
+    for (int i = 0; i < 1000; ++i) tag += "é";
+    const OpOptions options{.tag = tag};
+    std::latch refused(1);
+    const auto texts = run_ranks({.ranks_per_node = {2}}, [&](Context& context) -> std::vector<std::string> {
+        ProcessGroup& world = context.world();
+        if (context.rank() == 1) {
+            refused.wait();
+            return {};
+        }
+        float value = 0;
+        const Buffer one = buffer(std::span(&value, 1));
+        std::vector<std::string> own{refusal([&] { (void)world.broadcast(one, 7, {}, options); }),
+                                     refusal([&] { (void)world.send(one, 7, 0, {}, options); }),
+                                     refusal([&] { world.monitored_barrier(milliseconds(50), tag); })};
+        refused.count_down();
+        return own;
+    });
+    REQUIRE(texts[0].size() == 3);
+    for (const std::string& text : texts[0]) {
+        CHECK_THAT(text, Catch::Contains(" 'éé") && Catch::Contains("éé…'"));
+        CHECK(text.size() < 600);
+    }
 }
 
 TEST_CASE("a world of one does everything alone", "[group][unit]") {

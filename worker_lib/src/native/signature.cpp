@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/cut.hpp"
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/fnv.hpp"
 
@@ -50,8 +51,7 @@ Identity identity_of(const Operation& operation) {
 
 Tag tag_of(const Operation& operation) {
     Tag tag{};
-    if (!operation.tag.empty())
-        std::memcpy(tag.data(), operation.tag.data(), std::min(operation.tag.size(), tag.size()));
+    if (!operation.tag.empty()) ddprun::copy_cut(tag, operation.tag);
     return tag;
 }
 
