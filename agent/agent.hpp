@@ -39,7 +39,7 @@ struct AgentConfig {
     std::chrono::milliseconds grace{30'000};          ///< from SIGTERM to SIGKILL; a maximum, never a wait
     std::chrono::milliseconds stall_warning{30'000};  ///< who waits so long for one operation is asked about; 0: never
     bool virtual_local_rank = false;                  ///< workers have LOCAL_RANK=0 and one visible GPU each
-    std::vector<int> drain_signals;                   ///< end the job beside INT, TERM, HUP and QUIT
+    std::vector<int> drain_signals;                   ///< end the job beside INT, TERM, HUP and QUIT; workers get them
     OutputConfig output;
     std::string program_name;  ///< what people call the program; empty: the file name of command[0]
     std::string program_line;  ///< what the user typed to run it, for people; empty: it has no arguments

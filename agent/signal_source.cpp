@@ -9,13 +9,13 @@
 namespace ddprun::agent {
 namespace {
 
-/// Every signal of `signals` becomes a `SignalEvent`, until the set is cleared.
-template <typename SignalEvent>
-void push_each(boost::asio::signal_set& signals, EventQueue& events) {
-    signals.async_wait([&](const boost::system::error_code& error, int signal) {
+/// Every signal of `signals` becomes the event that `event_of` makes of it, until the set is cleared.
+template <typename EventOf>
+void push_each(boost::asio::signal_set& signals, EventQueue& events, EventOf event_of) {
+    signals.async_wait([&signals, &events, event_of](const boost::system::error_code& error, int signal) {
         if (error) return;
-        events.push(SignalEvent{signal});
-        push_each<SignalEvent>(signals, events);
+        events.push(event_of(signal));
+        push_each(signals, events, event_of);
     });
 }
 
@@ -23,14 +23,16 @@ void push_each(boost::asio::signal_set& signals, EventQueue& events) {
 
 SignalSource::SignalSource(boost::asio::io_context& io, EventQueue& events, const std::vector<int>& drain)
     : stop_(io), notify_(io) {
-    for (const int signal : {SIGUSR1, SIGUSR2})
-        (std::ranges::find(drain, signal) != drain.end() ? stop_ : notify_).add(signal);
+    const auto is_named = [drain](int signal) { return std::ranges::find(drain, signal) != drain.end(); };
+    for (const int signal : {SIGUSR1, SIGUSR2}) (is_named(signal) ? stop_ : notify_).add(signal);
     for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) {
         const bool nohup = signal == SIGHUP && is_ignored(SIGHUP);
         if (!nohup) stop_.add(signal);
     }
-    push_each<StopSignal>(stop_, events);
-    push_each<NotifySignal>(notify_, events);
+    push_each(stop_, events, [is_named](int signal) {
+        return StopSignal{signal, is_named(signal) ? signal : SIGTERM};
+    });
+    push_each(notify_, events, [](int signal) { return NotifySignal{signal}; });
 }
 
 void SignalSource::close() {

@@ -12,8 +12,9 @@ namespace ddprun::agent {
 
 class SignalSource {
 public:
-    /// `events` outlives this object. INT, TERM, QUIT, HUP and those of `drain` stop the job; what is left of USR1 and
-    /// USR2 is for the workers. A hang-up that was ignored (nohup) stays ignored.
+    /// `events` outlives this object. INT, TERM, QUIT, HUP and those of `drain` stop the job: the workers get a signal
+    /// of `drain` itself, as torchrun's do, and SIGTERM in place of any other. What is left of USR1 and USR2 is for the
+    /// workers. A hang-up that was ignored (nohup) stays ignored.
     SignalSource(boost::asio::io_context& io, EventQueue& events, const std::vector<int>& drain);
 
     /// No more events: from here on signals wait for last_signals.hpp.

@@ -69,7 +69,7 @@ private:
 
     void start(const Assignment& assignment);
     void fail(LocalRank rank, const ExitStatus& status, std::string why);
-    void stop_group();
+    void stop_group(int signal = SIGTERM);
     void kill_group();
     void end_with(Finish finish);
     void settle();
@@ -92,10 +92,11 @@ void Transition::start(const Assignment& assignment) {
 }
 
 /// Asks the group to end. The grace counts from the first time; a group that ends by itself gets no second signal.
-void Transition::stop_group() {
+void Transition::stop_group(int signal) {
     if (state_.gone || state_.phase == Phase::kStopping) return;
     if (state_.phase == Phase::kRunning) {
-        act(SignalGroup{SIGTERM});
+        state_.asked_with = signal;
+        act(SignalGroup{signal});
         state_.deadline = now_ + state_.grace;
     }
     state_.phase = Phase::kStopping;
@@ -159,6 +160,7 @@ void Transition::on(const WorkerExited& event) {
         fail(event.rank, event.status, "");
     } else if (state_.running.empty()) {
         send(GroupSucceeded{state_.generation});
+        state_.asked_with = SIGTERM;
         act(SignalGroup{SIGTERM});  // for processes that the workers left behind
         state_.phase = Phase::kSucceeded;
         state_.deadline = now_ + state_.grace;
@@ -216,7 +218,7 @@ void Transition::on(const StopSignal& event) {
         state_.drained = state_.running.size();
         state_.stopped_at = now_;
         send(Leave{event.signal});
-        stop_group();
+        stop_group(event.for_workers);
         settle();
     } else if ((event.signal == SIGINT || event.signal == SIGTERM) && now_ - state_.stopped_at >= kSecondSignalAfter) {
         if (!state_.killed) reason_ = fmt::format("got {} again; killing the workers", signal_name(event.signal));
@@ -257,8 +259,8 @@ void Transition::on(const Tick&) {
     if (!state_.deadline || now_ < *state_.deadline) return;
     state_.deadline.reset();
     if (!state_.killed) {
-        reason_ = fmt::format("not everything has ended {} s after SIGTERM; killing what is left",
-                              std::chrono::duration<double>(state_.grace).count());
+        reason_ = fmt::format("not everything has ended {} s after {}; killing what is left",
+                              std::chrono::duration<double>(state_.grace).count(), signal_name(state_.asked_with));
         kill_group();
         return;
     }

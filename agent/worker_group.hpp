@@ -3,6 +3,7 @@
 // Pure: no clock, process, socket or log. The table is in docs/design/003-worker-group.md; the code has the same rows.
 
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <set>
 #include <string>
@@ -49,9 +50,10 @@ struct AbortReceived {
 struct JobFinished {
     coordinator::Verdict verdict;
 };
-/// INT, TERM, HUP or QUIT: end with grace.
+/// INT, TERM, HUP or QUIT, or another that is to end the job: end with grace.
 struct StopSignal {
     int signal = 0;
+    int for_workers = SIGTERM;  ///< what the workers get of it
 };
 /// USR1 or USR2: for the workers, the job goes on.
 struct NotifySignal {
@@ -130,6 +132,7 @@ struct State {
     std::set<LocalRank> running;                  ///< workers that have not ended
     bool gone = true;                             ///< no process of the group is left
     bool killed = false;                          ///< it got SIGKILL
+    int asked_with = SIGTERM;                     ///< the signal by which it was told to end
     std::optional<TimePoint> deadline;            ///< when a Tick is due
     std::optional<coordinator::Assignment> next;  ///< to be started when the group is gone
     std::optional<int> stop_signal;               ///< this node was told to leave

@@ -158,7 +158,7 @@ void WorkerProcesses::signal_group(int number) {
     bool spared = false;
     for (const auto& worker : workers_) {
         if (!worker->process) continue;
-        if (number == SIGTERM && !worker->told && ends_by_itself(*worker))
+        if (number != SIGKILL && !worker->told && ends_by_itself(*worker))
             spared = true;
         else
             tell(*worker);

@@ -56,8 +56,8 @@ public:
     void all_started();
 
     /// To every process of the group and to every stray, those that turn up later included. A worker that is ending
-    /// by itself, for it has written a traceback or an error file, or has let go of its groups, gets SIGTERM a second
-    /// later: cut short, it would not tell its exit code, and pass for a victim.
+    /// by itself, for it has written a traceback or an error file, or has let go of its groups, gets it a second
+    /// later unless it is SIGKILL: cut short, it would not tell its exit code, and pass for a victim.
     void signal_group(int number);
     void notify_workers(int number);
 

@@ -22,7 +22,7 @@ struct LocalCluster {
     Endpoint endpoint;         ///< of the daemon
     int daemon_lifeline = -1;  ///< a descriptor that reads end-of-file when the daemon is gone; not owned
     std::chrono::milliseconds grace{30'000};
-    std::vector<int> drain_signals;  ///< end the job beside INT, TERM, HUP and QUIT
+    std::vector<int> drain_signals;  ///< end the job beside INT, TERM, HUP and QUIT; workers get them
 };
 
 /// Starts the nodes, passes signals on, prints once how the job ended, and returns the job's exit code when no process

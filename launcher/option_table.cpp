@@ -161,8 +161,8 @@ constexpr std::array kTable{
               "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
 
     OptionRow{"signals-to-handle", 0, kOutput, "NAME,NAME,...",
-              "signals that end the job with the grace of --shutdown-timeout; those not named of SIGUSR1 and SIGUSR2 "
-              "are passed on to the workers "
+              "signals that end the job with the grace of --shutdown-timeout, and that the workers get themselves, "
+              "not SIGTERM; those not named of SIGUSR1 and SIGUSR2 are passed on to the workers "
               "(default SIGTERM,SIGINT,SIGHUP,SIGQUIT, which always do)",
               [](Options& o, Text t) { return store(o.drain_signals, parse_signals(t)); }},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",

@@ -103,6 +103,28 @@ TEST_CASE("a signal named by --signals-to-handle ends the job, as others do", "[
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("workers get the signal that --signals-to-handle names, and SIGKILL after the grace", "[e2e]") {
+    const e2e::Sandbox sandbox("handled-by-workers");
+    const auto [named, sent, got] = GENERATE(table<std::string, int, std::string>({{"SIGUSR1", SIGUSR1, "USR1"},
+                                                                                    {"SIGINT,USR2", SIGINT, "INT"},
+                                                                                    {"SIGUSR1", SIGQUIT, "TERM"}}));
+    const bool obeys = GENERATE(true, false);
+    CAPTURE(named, sent, obeys);
+    const std::string traps = "for name in USR1 USR2 INT HUP TERM; do trap \"echo got $name; $END\" $name; done; ";
+    e2e::Process process(sandbox, job({"--nproc-per-node", "2", "--signals-to-handle", named, "--shutdown-timeout",
+                                       obeys ? "30" : "1"},
+                                      fmt::format("END={}; ", obeys ? "'exit 0'" : ":") + traps +
+                                          "echo up; while :; do sleep 0.1; done"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2; }));
+    process.signal(sent);
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + sent);
+    const std::string line = fmt::format("got {}\n", got);
+    CHECK(process.out() == "up\nup\n" + line + line);
+    const bool was_killed = process.err().find(fmt::format("1 s after SIG{}; killing", got)) != std::string::npos;
+    CHECK(was_killed == !obeys);
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]") {
     const e2e::Sandbox sandbox("no-descriptors");
     // It has what its own workers need, but somebody has left it many open files.

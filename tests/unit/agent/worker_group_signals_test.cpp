@@ -23,6 +23,18 @@ TEST_CASE("a drain says goodbye, gives the workers their grace and ends with 128
     CHECK(group.finished_with(143));
 }
 
+TEST_CASE("workers get the signal that is meant for them, and what is left after the grace is killed", "[agent]") {
+    Group group = running(1) << StopSignal{SIGUSR1, SIGUSR1};
+    CHECK(group.actions == Actions{SendMessage{Leave{SIGUSR1}}, SignalGroup{SIGUSR1}});
+    group.after(kGrace) << Tick{};
+    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+    CHECK_THAT(group.reason, Catch::Contains("s after SIGUSR1; killing what is left"));
+    group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupGone{};
+    CHECK(group.finished_with(128 + SIGUSR1));
+    Group hung_up = running(1) << StopSignal{SIGHUP};
+    CHECK(hung_up.actions == Actions{SendMessage{Leave{SIGHUP}}, SignalGroup{SIGTERM}});
+}
+
 TEST_CASE("the last word of a drained node is what was interrupted, by what, and how much of it", "[agent]") {
     const auto last_word = [](const Group& group) { return std::get<Finish>(group.actions.back()).why; };
     CHECK(last_word(Group() << StopSignal{SIGINT}) == "interrupted by SIGINT; no worker was running");

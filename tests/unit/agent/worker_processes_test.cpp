@@ -82,10 +82,10 @@ std::string contents(const std::filesystem::path& path) {
 
 /// Tells the group to end, and waits for those in `own`, which end by themselves. False: this machine stood still for
 /// so long that they were rightly told to end.
-[[nodiscard]] bool ends_in_time(Group& group, const std::set<int>& own) {
+[[nodiscard]] bool ends_in_time(Group& group, const std::set<int>& own, int signal = SIGTERM) {
     constexpr std::chrono::seconds kGiven{1};
     const TimePoint from = Clock::now();
-    group.processes.signal_group(SIGTERM);
+    group.processes.signal_group(signal);
     CHECK(group.until([&] { return std::ranges::all_of(own, [&](int rank) { return group.exits.contains(rank); }); }));
     if (Clock::now() < from + kGiven) return true;
     CHECK(group.all_gone());
@@ -190,6 +190,7 @@ TEST_CASE("ends that the stop did not cause are told apart from those that it di
 TEST_CASE("a worker that is failing by itself may end by itself, and is told to end when it does not", "[agent]") {
     const std::string traceback = "err=Traceback (most recent call last):\nValueError: x\n";
     const std::string error_file = R"(error-file={"message": "ValueError: x"})";
+    const int signal = GENERATE(SIGTERM, SIGUSR1);
     Group group;
     REQUIRE(group.start({traceback, "sleep-ms=200", "exit=3"}).has_value());
     REQUIRE(group.start({error_file, "err=.\n", "sleep-ms=200", "exit=4"}).has_value());
@@ -202,12 +203,12 @@ TEST_CASE("a worker that is failing by itself may end by itself, and is told to 
         }
         return true;
     }));
-    if (!ends_in_time(group, {0, 1})) return;
+    if (!ends_in_time(group, {0, 1}, signal)) return;
     CHECK(group.all_gone());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == 4);
-    CHECK(group.exits[2].number == SIGTERM);
-    CHECK(group.exits[3].number == SIGTERM);
+    CHECK(group.exits[2].number == signal);
+    CHECK(group.exits[3].number == signal);
     CHECK(group.unasked_ends == std::set<int>{0, 1});
     CHECK(group.processes.failing_since(LocalRank{0}));
     CHECK_FALSE(group.processes.failing_since(LocalRank{3}));
