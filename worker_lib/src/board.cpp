@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 
 #include "common/cut.hpp"
 #include "ddp/phase.hpp"
 #include "worker_lib/src/backend.hpp"
 #include "worker_lib/src/board_writing.hpp"
+#include "worker_lib/src/fnv.hpp"
 
 namespace ddp::detail {
 
@@ -30,6 +32,20 @@ std::array<char, Size> padded(std::string_view text) {
     std::array<char, Size> result{};
     copy(result, text);
     return result;
+}
+
+/// Boards tell groups apart by name, and the parts of a split differ at its end or, in parts of parts, anywhere. Of one
+/// that is too long the board has the beginning, a hash of all of it, and the end.
+std::string name_for_board(std::string_view name) {
+    constexpr std::size_t kRoom = std::tuple_size_v<decltype(layout::Group::name)>;
+    constexpr std::size_t kEnd = 40;
+    if (name.size() <= kRoom) return std::string(name);
+    Fnv64 hash;
+    hash.add(name);
+    std::size_t from = name.size() - kEnd;
+    while (from < name.size() && (static_cast<unsigned char>(name[from]) & 0xC0U) == 0x80) ++from;  // whole characters
+    const std::string end = fmt::format("[{:016x}]{}", hash.value(), name.substr(from));
+    return ddprun::cut(name, kRoom - end.size()) + end;
 }
 
 std::uint32_t milliseconds(ddprun::Duration timeout) {
@@ -126,7 +142,7 @@ BoardGroup Board::add(const GroupSpec& spec, std::string_view name) {
     group.rank = spec.rank;
     group.size = static_cast<std::int32_t>(spec.members.size());
     if (!describe_members(spec.members, group)) group.run_count = 0;
-    ddprun::copy_cut(group.name, name.empty() ? spec.name : name);
+    copy(group.name, name_for_board(name.empty() ? spec.name : name));
     for (auto* number : {&oldest->queued, &oldest->started, &oldest->done}) number->store(0, std::memory_order_relaxed);
     oldest->abort.clear();
     oldest->left.store(0, std::memory_order_relaxed);

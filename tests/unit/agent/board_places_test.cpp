@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -67,13 +69,35 @@ TEST_CASE("names, tags and phases that are too long are cut between two characte
     (void)rig.writer->queue({"split", text, {}, 1}, world, Clock::now());
     rig.writer->set_phase(text);
     const BoardView view = rig.agent.view(100);
-    std::vector<std::string> shown{view.groups.front().name, view.phase};
+    std::vector<std::string> shown{view.phase};
     for (const auto& operation : view.operations) shown.push_back(operation.tag);
-    REQUIRE(shown.size() == 5);
+    REQUIRE(shown.size() == 4);
     for (const std::string& one : shown) CHECK_THAT(one, Catch::StartsWith("xéé") && Catch::EndsWith("éé…"));
-    CHECK(shown[0].size() == 128);
-    CHECK(shown[1].size() == 64);
-    CHECK(shown[2].size() == 40);
+    CHECK(shown[0].size() == 64);
+    CHECK(shown[1].size() == 40);
+}
+
+TEST_CASE("groups whose long names differ anywhere have different names on the board, with both ends", "[agent]") {
+    Rig rig;
+    std::string middle = "ä";  // of two bytes, so that somewhere a cut would be in their midst
+    for (int i = 0; i < 100; ++i) middle += "é";
+    std::vector<std::string> names;
+    for (const std::string& between :
+         {middle, middle + "e", "e" + middle, middle.substr(0, 100) + "e" + middle.substr(100)})
+        names.push_back("parts " + between + " (color 1) of world");
+    for (const std::string& name : names) (void)rig.add(name, {0, 1});
+    (void)rig.add(names.front() + " (store)", {0, 1});
+    std::set<std::string> shown;
+    for (const auto& group : rig.agent.view(100).groups) {
+        shown.insert(group.name);
+        CHECK_THAT(group.name,
+                   Catch::StartsWith("parts ") && Catch::Contains("é…[") &&
+                       (Catch::EndsWith("é (color 1) of world") || Catch::EndsWith("e (color 1) of world") ||
+                        Catch::EndsWith("é (color 1) of world (store)")));
+        CHECK(group.name.size() > 120);
+        CHECK(group.name.size() <= 128);
+    }
+    CHECK(shown.size() == 5);
 }
 
 TEST_CASE("places of groups that are gone are taken again, and irregular members are left out", "[agent]") {
