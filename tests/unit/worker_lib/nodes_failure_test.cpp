@@ -1,12 +1,15 @@
-// Ranks that give up while a neighbour sends sums of what they gave to other nodes: whose ranks hear of it only later,
-// and must not end well with what has been written to that memory since.
+// Ranks that give up while a neighbour sends to other nodes for them, sums of what they gave or their data itself:
+// whose ranks hear of it only later, and must not end well with what has been written to that memory since.
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <limits>
 #include <random>
 #include <span>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -27,16 +30,37 @@ std::span<float> arena_memory(ProcessGroup& group, std::size_t count) {
     return {static_cast<float*>(group.arena().allocate(count * sizeof(float))), count};
 }
 
-/// How many elements are wrong of results that are no error. Each step sums up other numbers, so that those of the step
-/// before are wrong, too.
-template <typename Reduce>
-int train_until_it_fails(std::span<float> give, std::span<float> take, Reduce reduce) {
+/// Which rank aborts, and when: so long after it has begun so many operations.
+struct Moment {
+    int rank = 1;
+    int operation = 1;
+    std::chrono::microseconds pause{};
+    std::atomic<int> begun{0};
+
+    void begin_one(const Context& context) {
+        if (context.rank() != rank) return;
+        ++begun;
+        begun.notify_all();
+    }
+    void abort(ProcessGroup& group) {
+        for (int now = 0; (now = begun) < operation;) begun.wait(now);
+        std::this_thread::sleep_for(pause);
+        group.abort("enough");
+    }
+};
+
+/// How many elements of `take` are wrong after operations that were no error. Each step uses other numbers, so that
+/// those of the step before are wrong, too: `give` holds its number, and what comes is to be `factor` times that.
+template <typename Operate>
+int train_until_it_fails(Context& context, Moment& moment, std::span<float> give, std::span<float> take, float factor,
+                         Operate operate) {
     int wrong = 0;
     try {
         for (float step = 1;; ++step) {
             std::ranges::fill(give, step);
-            reduce();
-            wrong += static_cast<int>(std::ranges::count_if(take, [&](float sum) { return sum != kRanks * step; }));
+            moment.begin_one(context);
+            operate();
+            wrong += static_cast<int>(std::ranges::count_if(take, [&](float value) { return value != factor * step; }));
         }
     } catch (const Error&) {
 #if !defined(__SANITIZE_THREAD__)  // which would call it a race: it is one, and nobody may believe what he has read
@@ -46,24 +70,33 @@ int train_until_it_fails(std::span<float> give, std::span<float> take, Reduce re
     return wrong;
 }
 
-/// One rank of a node aborts at some moment, while the other sends to another node for both.
+/// One rank of a node aborts at some moment of an operation, while another sends to another node for both.
 template <typename Train>
-void abort_at_any_moment(Train train) {
+void abort_at_any_moment(const std::vector<int>& shape, int rank, Train train) {
     std::mt19937 random(1);
     for (int round = 0; round < (kThorough ? 40 : 10); ++round) {
-        const auto pause = std::chrono::microseconds(std::uniform_int_distribution(0, 20'000)(random));
-        const auto wrong = run_ranks({.ranks_per_node = {2, 1}}, [&](Context& context) {
+        Moment moment;
+        moment.rank = rank;
+        moment.operation = std::uniform_int_distribution(2, 12)(random);
+        moment.pause = std::chrono::microseconds(std::uniform_int_distribution(0, 1'500)(random));
+        const auto wrong = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
             std::future<void> aborter;
-            const auto abort_later = [&] {
-                std::this_thread::sleep_for(pause);
-                context.world().abort("enough");
-            };
-            if (context.rank() == 1) aborter = std::async(std::launch::async, abort_later);
-            return train(context);
+            if (context.rank() == rank)
+                aborter = std::async(std::launch::async, [&] { moment.abort(context.world()); });
+            return train(context, moment);
         });
-        CHECK(wrong == std::vector<int>(kRanks, 0));
+        CHECK(wrong == std::vector<int>(wrong.size(), 0));
+        CHECK(moment.begun >= moment.operation);
     }
 }
+
+/// What only moves data, whose whole is as large as that of others: the operation, and how much each rank gives.
+struct Moving {
+    const char* name;
+    std::size_t shares;  ///< of kCount, in what each rank gives
+    std::size_t gets;
+    void (*operate)(ProcessGroup& group, std::span<float> give, std::span<float> take);
+};
 
 }  // namespace
 
@@ -101,22 +134,66 @@ TEST_CASE("when a rank aborts at any moment ranks of other nodes get the whole s
     const auto* const text = GENERATE(values<const char*>({"direct:0-max", "rd:0-max", "scatter:0-max"}));
     CAPTURE(text);
     const Rules rules(text);
-    abort_at_any_moment([](Context& context) {
+    abort_at_any_moment({2, 1}, 1, [](Context& context, Moment& moment) {
         auto& group = context.world();
         const auto give = arena_memory(group, kCount);
         const auto take = arena_memory(group, kCount);
-        return train_until_it_fails(give, take,
+        return train_until_it_fails(context, moment, give, take, kRanks,
                                     [&] { group.all_reduce(buffer(give), buffer(take), ReduceOp::Sum).wait(); });
     });
 }
 
 TEST_CASE("when a rank aborts at any moment ranks of other nodes get their whole part of a sum or an error",
           "[native][unit]") {
-    abort_at_any_moment([](Context& context) {
+    abort_at_any_moment({2, 1}, 1, [](Context& context, Moment& moment) {
         auto& group = context.world();
         const auto give = arena_memory(group, kCount);
         const auto take = arena_memory(group, kCount / kRanks);
-        return train_until_it_fails(give, take,
+        return train_until_it_fails(context, moment, give, take, kRanks,
                                     [&] { group.reduce_scatter(buffer(give), buffer(take), ReduceOp::Sum).wait(); });
+    });
+}
+
+TEST_CASE("when a rank aborts at any moment ranks of other nodes get what was broadcast or an error",
+          "[native][unit]") {
+    // Ranks of the root's node send its buffer; those of another hand on that of their leader.
+    const auto& [shape, root, rank] =
+        GENERATE(values<std::tuple<std::vector<int>, int, int>>({{{2, 1}, 1, 1}, {{2, 2, 2}, 0, 2}}));
+    abort_at_any_moment(shape, rank, [root = root](Context& context, Moment& moment) {
+        auto& group = context.world();
+        const auto both = arena_memory(group, kCount);
+        return train_until_it_fails(context, moment, both, both, 1,
+                                    [&] { group.broadcast(buffer(both), root).wait(); });
+    });
+}
+
+TEST_CASE("when a rank aborts at any moment ranks of other nodes get what was sent to them or an error",
+          "[native][unit]") {
+    // Of scatter the carrier sends one block from its neighbour's buffer; of the others it puts several together.
+    const auto moving = GENERATE(values<Moving>({
+        {"scatter", kRanks, 1,
+         [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
+             group.scatter(group.rank() == 1 ? buffer(give) : Buffer{}, buffer(take), 1).wait();
+         }},
+        {"all_gather", 1, kRanks,
+         [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
+             group.all_gather(buffer(give), buffer(take)).wait();
+         }},
+        {"gather", 1, kRanks,
+         [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
+             group.gather(buffer(give), group.rank() == 2 ? buffer(take) : Buffer{}, 2).wait();
+             if (group.rank() != 2) std::ranges::fill(take, give.front());
+         }},
+        {"all_to_all", kRanks, kRanks,
+         [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
+             group.all_to_all(buffer(give), buffer(take)).wait();
+         }},
+    }));
+    CAPTURE(moving.name);
+    abort_at_any_moment({2, 1}, 1, [&](Context& context, Moment& moment) {
+        auto& group = context.world();
+        const auto give = arena_memory(group, moving.shares * kCount);
+        const auto take = arena_memory(group, moving.gets * kCount);
+        return train_until_it_fails(context, moment, give, take, 1, [&] { moving.operate(group, give, take); });
     });
 }

@@ -57,6 +57,9 @@ private:
         return staged() ? node_.staging(source_) + at % kStagingBytes : node_.buffer(source_, Side::kInput) + at;
     }
 
+    /// Of that place. A slot is as good as our own memory: no program writes to it.
+    Owner owner() const { return is_source() || staged() ? Owner::kSelf : Owner::kNeighbour; }
+
     void stage(Range window) const {
         if (!is_source() || node_.size() == 1 || !own_.is_foreign()) return;
         own_.copy_out_to(node_.staging(source_) + window.begin % kStagingBytes, window.begin, window.size());
@@ -147,8 +150,9 @@ private:
             return;
         }
         if (!stream_) {
-            stream_.emplace(team_.topology, root_node_, way, windows_, team_.is_leader(),
-                            [this](std::size_t at) { return place_of(at); });
+            stream_.emplace(
+                team_.topology, root_node_, way, windows_, team_.is_leader(),
+                [this](std::size_t at) { return place_of(at); }, owner());
             team_.links->begin(operation_, stream_->ranks());
         }
         stream_->go_on(open, end);
@@ -168,7 +172,7 @@ private:
             const bool gets = place >= have && place < 2 * have;
             const bool later = have > 1;  // the peer may wait in a step before
             const OutMessage out{team_.topology.counterpart((own + have) % nodes), gives ? bytes : bytes.first(0),
-                                 later};
+                                 later, owner()};
             const InMessage in{team_.topology.counterpart((own - have + nodes) % nodes), gets ? bytes : bytes.first(0),
                                later};
             team_.links->exchange(operation_, step_++, std::span(&out, 1), std::span(&in, 1));

@@ -33,13 +33,14 @@ BroadcastWay choose_broadcast(std::size_t nodes, std::size_t bytes) {
 }
 
 BroadcastStream::BroadcastStream(const Topology& topology, int root_node, BroadcastWay way, const Windows& windows,
-                                 bool opening, Place place)
+                                 bool opening, Place place, Owner owner)
     : nodes_(topology.nodes.size()),
       own_(static_cast<std::size_t>(topology.own_node)),
       root_(static_cast<std::size_t>(root_node)),
       hand_on_(way == BroadcastWay::kHandOn && nodes_ > 2),
       opening_(opening),
       place_(std::move(place)),
+      owner_(owner),
       cut_{windows, hand_on_ ? piece_size(windows.largest_slice(), nodes_) : kMostPieceBytes},
       pieces_(cut_.number()),
       ranks_(topology.counterparts()) {
@@ -112,7 +113,7 @@ NextOut BroadcastStream::next_out(std::size_t peer) {
     const bool has_come = own_ == root_ || given < course.openings || come_from_root() > given - course.openings;
     if (number_of(course, given) >= open_ || !has_come) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
     const std::size_t message = given++;
-    return {.turn = Turn::kNow, .step = step_of(course, message), .bytes = piece(course, message)};
+    return {.turn = Turn::kNow, .step = step_of(course, message), .bytes = piece(course, message), .owner = owner_};
 }
 
 NextIn BroadcastStream::next_in(std::size_t peer) {

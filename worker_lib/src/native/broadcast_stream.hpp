@@ -28,9 +28,9 @@ public:
     /// Where a byte of the buffer lies on the root's node, or is to lie on the others; up to the end of its window.
     using Place = std::function<std::byte*(std::size_t)>;
     /// `way` is not kTree. `windows` are of bytes. `opening`: everybody sends to everybody, be it nothing, so that the
-    /// nodes compare what was called.
+    /// nodes compare what was called. `owner`: of the memory at `place`.
     BroadcastStream(const Topology& topology, int root_node, BroadcastWay way, const Windows& windows, bool opening,
-                    Place place);
+                    Place place, Owner owner);
 
     /// Windows before `open` may be begun: their memory is there. Those before `end` are to be done, then stop.
     void go_on(std::size_t open, std::size_t end);
@@ -74,6 +74,7 @@ private:
     const bool hand_on_;
     const bool opening_;
     const Place place_;
+    const Owner owner_;
     const Pieces cut_;
     const std::size_t pieces_;
     std::size_t open_ = 0;  ///< pieces that may be begun

@@ -12,9 +12,10 @@ namespace {
 /// What comes next on a socket, of a header and its payload.
 class Rest {
 public:
-    Rest(void* header, void* payload, const Progress& progress, std::size_t socket) {
+    Rest(void* header, void* payload, Seal& seal, const Progress& progress, std::size_t socket) {
         add(header, progress.header_part(socket));
         add(payload, progress.payload_part(socket));
+        add(&seal, progress.seal_part(socket));
         message_.msg_iov = parts_.data();
     }
     Rest(const Rest&) = delete;
@@ -28,25 +29,42 @@ private:
                                          .iov_len = part.size()};
     }
 
-    std::array<iovec, 2> parts_{};
+    std::array<iovec, 3> parts_{};
     msghdr message_{};
 };
 
 }  // namespace
 
-void Flow::send(std::uint32_t step, std::span<const std::byte> bytes) {
+void Flow::send(std::uint32_t step, std::span<const std::byte> bytes, Owner owner) {
+    if (owner == Owner::kNeighbour && bytes.size() <= kMostUnsealed) {
+        own_copy.assign(bytes.begin(), bytes.end());
+        bytes = own_copy;
+        owner = Owner::kSelf;
+    }
     sending = true;
+    unsealed = owner == Owner::kNeighbour;
+    out_seal = Seal::kGood;
     out_header.step = step;
     out_header.payload_bytes = bytes.size();
     out = bytes;
-    sent = {sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}};
+    sent = {sizeof(MessageHeader),
+            {.payload_bytes = bytes.size(), .sockets = link->sockets()},
+            unsealed ? 0 : seal_bytes(bytes.size())};
+}
+
+void Flow::seal(Seal seal) {
+    unsealed = false;
+    out_seal = seal;
+    sent.add_seal(sizeof(Seal));
 }
 
 void Flow::receive(std::uint32_t step, std::span<std::byte> bytes) {
     receiving = true;
     in_step = step;
     in = bytes;
-    received = {sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}};
+    in_seal = Seal::kGood;
+    received = {
+        sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}, seal_bytes(bytes.size())};
 }
 
 void Flow::send_more() {
@@ -55,7 +73,8 @@ void Flow::send_more() {
 
 void Flow::send_more(std::size_t socket) {
     for (std::size_t given = 0; !sent_all(socket) && !link->sending_broken && given < kTurnBytes;) {
-        Rest rest(&out_header, const_cast<std::byte*>(out.data()), sent, socket);  // sendmsg does not write to it
+        Rest rest(&out_header, const_cast<std::byte*>(out.data()), out_seal, sent,
+                  socket);  // sendmsg does not write to it
         const ssize_t now = ::sendmsg(link->fd(socket), rest.message(), MSG_NOSIGNAL);
         if (now > 0) {
             sent.advance(socket, static_cast<std::size_t>(now));
@@ -69,7 +88,7 @@ void Flow::send_more(std::size_t socket) {
 }
 
 ssize_t Flow::receive_more(std::size_t socket) {
-    Rest rest(&in_header, in.data(), received, socket);
+    Rest rest(&in_header, in.data(), in_seal, received, socket);
     ssize_t now = 0;
     do {
         now = ::recvmsg(link->fd(socket), rest.message(), 0);

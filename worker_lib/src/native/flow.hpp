@@ -12,6 +12,7 @@
 #include "common/clock.hpp"
 #include "common/unique_fd.hpp"
 #include "worker_lib/src/native/signature.hpp"
+#include "worker_lib/src/native/stream.hpp"
 #include "worker_lib/src/native/stripes.hpp"
 
 namespace ddp::detail {
@@ -42,6 +43,14 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 80);
 
+/// Behind every payload of more than kMostUnsealed bytes: whether the sender vouches for it. If not, its last words
+/// follow.
+enum class Seal : std::uint8_t { kGood = 1, kBroken = 2 };
+/// Up to so much of a neighbour's memory is copied before it is sent, which costs less than a seal that comes by
+/// itself.
+inline constexpr std::size_t kMostUnsealed = 16u << 10;
+constexpr std::size_t seal_bytes(std::size_t payload_bytes) { return payload_bytes > kMostUnsealed ? sizeof(Seal) : 0; }
+
 /// Of one message in one go, in bytes: then it is the other sockets' turn, and time to look around.
 inline constexpr std::size_t kTurnBytes = 1u << 20;
 
@@ -53,20 +62,27 @@ struct Flow {
     MessageHeader out_header;
     std::span<const std::byte> out;
     Progress sent;
-    bool out_depends = false;  ///< as in OutMessage; of a stream, it knows that itself
+    Seal out_seal = Seal::kGood;
+    bool unsealed = false;            ///< seal() is still to come
+    std::vector<std::byte> own_copy;  ///< of a small message from a neighbour's memory
+    bool out_depends = false;         ///< as in OutMessage; of a stream, it knows that itself
 
     bool receiving = false;  ///< the same
     std::uint32_t in_step = 0;
     MessageHeader in_header;
     std::span<std::byte> in;
     Progress received;
+    Seal in_seal = Seal::kGood;
     bool in_depends = false;
     std::uint64_t messages_in = 0;  ///< that have come whole
 
-    void send(std::uint32_t step, std::span<const std::byte> bytes);
+    /// From a neighbour's memory: only what has been read of it until this returns, or the last byte has been sent and
+    /// `unsealed` is left, may be good. Then look whether it is.
+    void send(std::uint32_t step, std::span<const std::byte> bytes, Owner owner = Owner::kSelf);
+    void seal(Seal seal);
     void receive(std::uint32_t step, std::span<std::byte> bytes);
 
-    [[nodiscard]] bool sent_all() const { return !sending || sent.finished(); }
+    [[nodiscard]] bool sent_all() const { return !sending || (sent.finished() && !unsealed); }
     [[nodiscard]] bool sent_all(std::size_t socket) const { return !sending || sent.finished(socket); }
     [[nodiscard]] bool received_all() const { return !receiving || received.finished(); }
     /// Whether a socket is to be read. The first one alone, before the header has come and fits.

@@ -73,7 +73,7 @@ void Links::exchange(const Operation& operation, std::uint32_t step, std::span<c
     };
     for (const OutMessage& message : out) {
         Flow& flow = flow_of(message.rank);
-        flow.send(step, message.bytes);
+        give(operation, flow, step, message.bytes, message.owner);
         flow.out_depends = message.depends;
     }
     for (const InMessage& message : in) {
@@ -104,7 +104,7 @@ void Links::run(const Operation& operation, Stream* stream) {
         bool moved = false;
         bool waits = false;
         for (std::size_t i = 0; i < flows_.size(); ++i) {
-            if (send_some(flows_[i], i, stream)) moved = true;
+            if (send_some(operation, flows_[i], i, stream)) moved = true;
             if (receive_some(operation, flows_[i], i, stream)) moved = true;
             waits = waits || !flows_[i].sent_all() || !flows_[i].received_all();
         }
@@ -136,14 +136,26 @@ void Links::run(const Operation& operation, Stream* stream) {
     }
 }
 
+/// What is small has been read by now.
+void Links::give(const Operation& operation, Flow& flow, std::uint32_t step, std::span<const std::byte> bytes,
+                 Owner owner) const {
+    flow.send(step, bytes, owner);
+    if (owner == Owner::kNeighbour) node_.check_read(operation);
+}
+
 /// Whether a message was finished.
-bool Links::send_some(Flow& flow, std::size_t peer, Stream* stream) const {
+bool Links::send_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const {
     if (!flow.sending && stream != nullptr) {
         const NextOut next = stream->next_out(peer);
-        if (next.turn == Turn::kNow) flow.send(next.step, next.bytes);
+        if (next.turn == Turn::kNow) give(operation, flow, next.step, next.bytes, next.owner);
     }
     if (flow.sent_all()) return false;
     flow.send_more();
+    if (flow.unsealed && flow.sent.finished()) {
+        node_.check_read(operation);
+        flow.seal(Seal::kGood);
+        flow.send_more(0);
+    }
     if (!flow.sent_all()) return false;
     if (stream != nullptr) {
         flow.sending = false;
@@ -161,6 +173,7 @@ bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t pee
     if (flow.received_all()) return false;
     for (std::size_t socket = 0; socket < flow.link->sockets(); ++socket) receive_on(operation, flow, socket);
     if (!flow.received_all()) return false;
+    if (flow.in_seal != Seal::kGood) not_vouched_for(operation, flow);
     ++flow.messages_in;
     if (stream != nullptr) {
         flow.receiving = false;

@@ -26,6 +26,7 @@ struct OutMessage {
     int rank = 0;
     std::span<const std::byte> bytes;
     bool depends = false;
+    Owner owner = Owner::kSelf;
 };
 struct InMessage {
     int rank = 0;
@@ -70,7 +71,9 @@ private:
     void begin(const Operation& operation);
     [[nodiscard]] Flow make_flow(const Operation& operation, int rank);
     void run(const Operation& operation, Stream* stream);
-    [[nodiscard]] bool send_some(Flow& flow, std::size_t peer, Stream* stream) const;
+    void give(const Operation& operation, Flow& flow, std::uint32_t step, std::span<const std::byte> bytes,
+              Owner owner) const;
+    [[nodiscard]] bool send_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const;
     [[nodiscard]] bool receive_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const;
     void receive_on(const Operation& operation, Flow& flow, std::size_t socket) const;
     void wait(const Operation& operation, const Stream* stream) const;
@@ -81,6 +84,7 @@ private:
     void check_late(const Operation& operation, ddprun::TimePoint limit, const Stream* stream) const;
     void check_header(const Operation& operation, Flow& flow) const;
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
+    [[noreturn]] void not_vouched_for(const Operation& operation, Flow& flow) const;
     void look_for_reason(const Operation& operation, Flow& flow) const;
     [[noreturn]] void raise_note(const Operation& operation, Flow& flow) const;
     void send_last_words(const FailureNote& note, ddprun::TimePoint deadline);
@@ -89,8 +93,8 @@ private:
     const std::int64_t generation_;
     std::map<int, Link> links_;
     Node& node_;
-    const ddprun::Duration spinning_;  ///< how long to look before sleeping
-    ddprun::UniqueFd interrupt_;       ///< eventfd
+    const ddprun::Duration spinning_;        ///< how long to look before sleeping
+    ddprun::UniqueFd interrupt_;             ///< eventfd
     std::uint64_t seq_ = ~std::uint64_t{0};  ///< of the operation in hand
     ddprun::TimePoint began_;                ///< when its first exchange did
     std::vector<Flow> flows_;  ///< of the last exchange, unless it came to its end; a stream's stay: it may go on

@@ -155,6 +155,12 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
                 {flow.rank});
 }
 
+/// Of what has come some may have been written after a rank of the peer's node had given up.
+void Links::not_vouched_for(const Operation& operation, Flow& flow) const {
+    flow.receiving = false;  // its last words are next
+    peer_lost(operation, flow, "it gave up in the midst of a message");
+}
+
 /// Reads on to the peer's last words, which come on the first socket, past the messages before them. Throws them if
 /// they come.
 void Links::look_for_reason(const Operation& operation, Flow& flow) const {
@@ -173,8 +179,9 @@ void Links::look_for_reason(const Operation& operation, Flow& flow) const {
         if (flow.in_header.step == MessageHeader::kLastWords) raise_note(operation, flow);
         const Stripes payload{.payload_bytes = flow.in_header.payload_bytes, .sockets = flow.link->sockets()};
         const std::size_t come = flow.received.done(0) - sizeof(MessageHeader);
-        if (payload.share(0) < come) return;
-        for (std::size_t left = payload.share(0) - come; left > 0;) {
+        const std::size_t share = payload.share(0) + seal_bytes(payload.payload_bytes);
+        if (share < come) return;
+        for (std::size_t left = share - come; left > 0;) {
             const auto some = std::span(unwanted).first(std::min(left, unwanted.size()));
             if (!receive_all(socket, some, none, deadline)) return;
             left -= some.size();
@@ -185,6 +192,7 @@ void Links::look_for_reason(const Operation& operation, Flow& flow) const {
 void Links::finish_messages() {
     const auto deadline = ddprun::Clock::now() + kFarewell;
     for (Flow& flow : std::exchange(flows_, {})) {
+        if (flow.unsealed) flow.seal(Seal::kBroken);
         while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
             flow.send_more(0);
         if (flow.cut_off()) flow.link->sending_broken = true;

@@ -116,14 +116,25 @@ private:
         }
     }
 
+    int index_of(int rank) const {
+        const auto& local = team_.topology.local();
+        return static_cast<int>(std::ranges::find(local, rank) - local.begin());
+    }
+
+    bool is_staged(int index) const { return sources_ == Sources::kAllStaged || node_.is_foreign(index, Side::kInput); }
+
     /// Where the current piece of a block of this node lies.
     const std::byte* source(const Block& block) const {
-        const auto& local = team_.topology.local();
-        const int index = static_cast<int>(std::ranges::find(local, block.source) - local.begin());
+        const int index = index_of(block.source);
         if (index == node_.own_index()) return input_.data + block.from + done();
-        if (sources_ == Sources::kAllStaged || node_.is_foreign(index, Side::kInput))
-            return node_.staging(index) + block.slot * piece_;
+        if (is_staged(index)) return node_.staging(index) + block.slot * piece_;
         return node_.buffer(index, Side::kInput) + block.from + done();
+    }
+
+    /// Of that memory. A slot is as good as our own: no program writes to it.
+    Owner owner(const Block& block) const {
+        const int index = index_of(block.source);
+        return index == node_.own_index() || is_staged(index) ? Owner::kSelf : Owner::kNeighbour;
     }
 
     void fetch(const Block& block, const std::byte* from) const {
@@ -167,14 +178,15 @@ private:
             message = {message.empty() ? inbox(self) + offset : message.data(), size};
         });
         const bool opening = team_.is_leader() && step == 0;  // this exchange is also the comparison
-        const bool later = step > 0 && team_.nodes() > 2;  // the peer may wait for a third in a round before
+        const bool later = step > 0 && team_.nodes() > 2;     // the peer may wait for a third in a round before
         const auto leaving = pack();
         std::vector<OutMessage> out;
         std::vector<InMessage> in;
         for (std::size_t node = 0; node < team_.nodes(); ++node) {
             if (static_cast<int>(node) == team_.topology.own_node) continue;
             const int peer = team_.topology.counterpart(static_cast<int>(node));
-            if (opening || !leaving[node].empty()) out.push_back({peer, leaving[node], later && !is_scatter()});
+            const auto& [bytes, owner] = leaving[node];
+            if (opening || !bytes.empty()) out.push_back({peer, bytes, later && !is_scatter(), owner});
             if (opening || !arriving[node].empty()) in.push_back({peer, arriving[node], later && !is_gather()});
         }
         team_.links->exchange(operation_, step, out, in);
@@ -184,10 +196,15 @@ private:
     bool is_gather() const { return operation_.kind == OpKind::kGather || operation_.kind == OpKind::kGatherV; }
     bool is_scatter() const { return operation_.kind == OpKind::kScatter || operation_.kind == OpKind::kScatterV; }
 
+    struct Piece {
+        std::span<const std::byte> bytes;
+        Owner owner = Owner::kSelf;
+    };
+
     /// The pieces that this carrier sends to each node. A single one is sent from where it is.
-    std::vector<std::span<const std::byte>> pack() const {
-        std::vector<std::span<const std::byte>> messages(team_.nodes());
-        std::vector<std::vector<std::span<const std::byte>>> pieces(team_.nodes());
+    std::vector<Piece> pack() const {
+        std::vector<Piece> messages(team_.nodes());
+        std::vector<std::vector<Piece>> pieces(team_.nodes());
         std::size_t total = 0;  // of those that are put together
         for (std::size_t node = 0; node < team_.nodes(); ++node) {
             if (static_cast<int>(node) == team_.topology.own_node) continue;
@@ -196,7 +213,7 @@ private:
                  i += carriers()) {
                 const Block& block = leaving_[node][i];
                 const std::size_t size = size_of_piece(block);
-                if (size > 0) pieces[node].emplace_back(source(block), size);
+                if (size > 0) pieces[node].push_back({{source(block), size}, owner(block)});
                 to_node += size;
             }
             if (pieces[node].size() > 1) total += to_node;
@@ -206,13 +223,14 @@ private:
             if (pieces[node].size() == 1) messages[node] = pieces[node].front();
             if (pieces[node].size() < 2) continue;
             std::size_t size = 0;
-            for (const auto piece : pieces[node]) {
-                std::memcpy(free.data() + size, piece.data(), piece.size());
-                size += piece.size();
+            for (const auto& [bytes, owner] : pieces[node]) {
+                std::memcpy(free.data() + size, bytes.data(), bytes.size());
+                size += bytes.size();
             }
-            messages[node] = free.first(size);
+            messages[node].bytes = free.first(size);
             free = free.subspan(size);
         }
+        node_.check_read(operation_);
         return messages;
     }
 

@@ -9,6 +9,10 @@
 
 namespace ddp::detail {
 
+/// Whose memory a message is sent from. A neighbour's program may have its buffer back, and write to it, as soon as
+/// that rank gives up: who sends from there looks for that, and vouches for the message only then.
+enum class Owner : std::uint8_t { kSelf, kNeighbour };
+
 enum class Turn : std::uint8_t {
     kNow,
     kLater,  ///< when another message has been sent or has come; there will be at least one
@@ -19,6 +23,7 @@ struct NextOut {
     Turn turn = Turn::kNever;
     std::uint32_t step = 0;
     std::span<const std::byte> bytes;
+    Owner owner = Owner::kSelf;
 };
 struct NextIn {
     Turn turn = Turn::kNever;

@@ -41,24 +41,38 @@ struct Stripes {
 class Progress {
 public:
     Progress() = default;
-    /// `header_bytes` go before the payload, over the first socket.
-    Progress(std::size_t header_bytes, const Stripes& stripes)
-        : header_(header_bytes), stripes_(stripes), left_(header_bytes + stripes.payload_bytes) {}
+    /// `header_bytes` go before the payload, over the first socket, and `seal_bytes` behind its share of it.
+    Progress(std::size_t header_bytes, const Stripes& stripes, std::size_t seal_bytes)
+        : header_(header_bytes),
+          seal_(seal_bytes),
+          stripes_(stripes),
+          left_(header_bytes + stripes.payload_bytes + seal_bytes) {}
 
     [[nodiscard]] bool finished() const { return left_ == 0; }
     [[nodiscard]] bool finished(std::size_t socket) const {
-        return left_ == 0 || done_[socket] == stripes_.share(socket) + (socket == 0 ? header_ : 0);
+        return left_ == 0 || done_[socket] == stripes_.share(socket) + (socket == 0 ? header_ + seal_ : 0);
     }
     [[nodiscard]] std::size_t done(std::size_t socket) const { return done_[socket]; }
     [[nodiscard]] bool has_header() const { return done_[0] >= header_; }
 
-    /// What comes next on a socket: of the header, and after it of the payload.
+    /// What comes next on a socket: of the header, after it of the payload, and then the seal.
     [[nodiscard]] Range header_part(std::size_t socket) const {
         return socket == 0 && !has_header() ? Range{done_[0], header_} : Range{};
     }
     [[nodiscard]] Range payload_part(std::size_t socket) const {
         if (socket > 0) return stripes_.next(socket, done_[socket]);
         return stripes_.next(0, has_header() ? done_[0] - header_ : 0);
+    }
+
+    [[nodiscard]] Range seal_part(std::size_t socket) const {
+        if (socket > 0 || seal_ == 0) return {};
+        const std::size_t before = done_[0] + header_part(0).size() + payload_part(0).size();
+        return before == header_ + stripes_.share(0) ? Range{0, seal_} : Range{};
+    }
+    /// Where the message had none so far.
+    void add_seal(std::size_t bytes) {
+        seal_ += bytes;
+        left_ += bytes;
     }
 
     void advance(std::size_t socket, std::size_t bytes) {
@@ -68,6 +82,7 @@ public:
 
 private:
     std::size_t header_ = 0;
+    std::size_t seal_ = 0;
     Stripes stripes_;
     std::size_t left_ = 0;
     std::array<std::size_t, kMostSocketsPerPeer> done_{};
