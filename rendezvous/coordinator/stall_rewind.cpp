@@ -23,10 +23,6 @@ constexpr nanoseconds kBefore = std::chrono::milliseconds(100);
 /// for which the daemon hears nobody's heartbeats.
 constexpr int kMaxJudged = 4;
 
-/// After a group has failed, all that was in hand there has ended within this time: whoever suspects somebody last
-/// gives up up to 3 s after who knows (worker_lib's native/deadlines.hpp).
-constexpr nanoseconds kTogether = std::chrono::seconds(4);
-
 using Since = std::optional<nanoseconds>;
 
 void turn_back(Since& mark, nanoseconds by) {

@@ -10,6 +10,10 @@
 
 namespace ddprun::coordinator {
 
+/// After a group has failed, all that was in hand there has ended within this time: whoever suspects somebody last
+/// gives up up to 3 s after who knows (worker_lib's native/deadlines.hpp; a test compares).
+inline constexpr std::chrono::nanoseconds kTogether = std::chrono::seconds(4);
+
 /// The boards as they would have been read `by` earlier; an operation that had been called by then and has ended since
 /// is in hand again. What a board has forgotten stays forgotten.
 [[nodiscard]] std::vector<RankBoard> rewind(std::vector<RankBoard> boards, std::chrono::nanoseconds by);

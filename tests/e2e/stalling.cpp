@@ -22,15 +22,15 @@
 // abort     rank 1 gives the group up
 // sizes     rank 1 receives more than rank 0 has sent, who goes on to a barrier
 // offers    the same with a message that is offered
-// throws    rank 1 leaves by an exception, while the others wait for it, and says why only when they have ended of that
-// zero      rank 1 leaves as if all were done, while the others wait for it
-// hurry     as circle, but all give up after a second
-// eat       rank 1 takes memory until it is killed, while the others wait for it
+// throws    rank 1 leaves by an exception, while the others wait for it, and says why when one of them has ended of
+// that zero      rank 1 leaves as if all were done, while the others wait for it hurry     as circle, but all give up
+// after a second eat       rank 1 takes memory until it is killed, while the others wait for it
 
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -99,7 +99,7 @@ void sizes(ddp::Context& context, std::size_t count) {
     context.world().barrier().wait();
 }
 
-std::vector<int> peers;  ///< whose end main() waits for before it says why it ends; then the agent knows of theirs
+std::vector<int> peers;  ///< for the first end of which main() waits before it says why it ends
 
 void note_peers(ddp::Context& context) {
     int own = ::getpid();
@@ -121,10 +121,11 @@ void leave(ddp::Context& context, bool by_exception) {
         throw std::runtime_error("the loss is not finite");
 }
 
-void wait_for_the_end_of_peers() {
-    for (const int pid : peers) {
-        while (ddprun::process_state(pid) != "ended") std::this_thread::sleep_for(1ms);
-    }
+/// And until the agent knows of it. From then on that gives us a second: so one peer has to do, on however busy a
+/// machine.
+void wait_for_the_end_of_a_peer() {
+    const auto has_ended = [](int pid) { return ddprun::process_state(pid) == "ended"; };
+    while (!peers.empty() && std::ranges::none_of(peers, has_ended)) std::this_thread::sleep_for(1ms);
     if (!peers.empty()) std::this_thread::sleep_for(100ms);
 }
 
@@ -269,7 +270,7 @@ int main(int argc, char** argv) {
     try {
         return run(argv[1]);
     } catch (const std::exception& error) {
-        wait_for_the_end_of_peers();
+        wait_for_the_end_of_a_peer();
         fmt::print(stderr, "{}\n", error.what());
         return EXIT_FAILURE;
     }

@@ -64,6 +64,10 @@ void Checker::check_group(const State& state, const std::vector<Action>& actions
     expect(generation == newest_store_ && open_store_ == generation, "a group starts without its own open store");
     check_fence(group, generation, truth);
     check_ranks(state, group);
+    if (const int restart = group.begin()->second.restart; restart != 0) {
+        expect(restart > restarts_told_, "a restart is told twice");
+        restarts_told_ = restart;
+    }
     newest_group_ = generation;
     ++groups_;
 }
@@ -126,7 +130,13 @@ void Checker::check_end(const State& state, const std::vector<Action>& actions, 
         const Verdict& verdict = finish->verdict;
         verdict_ = verdict;
         expect(!verdict.reason.empty(), "a verdict without a reason");
-        expect(verdict.restarts == state.restarts_spent, "the verdict counts other restarts");
+        // Each is spent by the failure of a group, but not of the one that ended the job; the nodes are told, unless
+        // one is lost before the next group begins.
+        const bool ended_by_workers =
+            verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kWorkerFailed;
+        expect(verdict.restarts >= restarts_told_ && verdict.restarts <= groups_ - (ended_by_workers ? 1 : 0) &&
+                   verdict.restarts <= truth.failures,
+               "the verdict counts other restarts");
         switch (verdict.outcome) {
             case Outcome::kSucceeded:
                 expect(verdict.exit_code == 0, "a success with an exit code");

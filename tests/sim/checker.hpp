@@ -51,6 +51,7 @@ private:
     Generation newest_store_{0};
     Generation newest_group_{0};
     int groups_ = 0;
+    int restarts_told_ = 0;  ///< to the newest group that took the place of a failed one
     std::map<coordinator::NodeId, int> previous_ranks_;
     std::set<std::pair<coordinator::NodeId, Generation>> lost_with_;  ///< nodes that were lost while they had processes
     std::map<coordinator::NodeId, TimePoint> explained_at_;

@@ -2,6 +2,7 @@
 #include "rendezvous/coordinator/stall_rewind.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/coordinator/stall_boards.hpp"
+#include "worker_lib/src/native/deadlines.hpp"
 
 using namespace ddprun;
 using namespace ddprun::coordinator;
@@ -43,6 +44,14 @@ On holds(On here, int peer, std::uint64_t count) {
 }
 
 }  // namespace
+
+TEST_CASE("who gives up last because of one deadline does so within the time that counts as together",
+          "[stall][unit]") {
+    const TimePoint deadline = Clock::now();
+    const auto last = std::max(ddp::detail::finishing_deadline(deadline), ddp::detail::last_network_deadline(deadline));
+    CHECK(last - deadline + 2 * ddp::detail::kFarewell < kTogether);  // it hears others out, and says goodbye
+    CHECK(last - deadline > kTogether / 2);                           // nor is that far too long
+}
 
 TEST_CASE("after a deadline the rank that had not come is named, though its peers have failed since", "[coordinator]") {
     const StallVerdict verdict =
