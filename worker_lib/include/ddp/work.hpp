@@ -39,8 +39,8 @@ public:
     /// group, but must not wait for it (that throws Error{InvalidArgument}, unless the work is done), nor lock what a
     /// thread that waits holds: it may be that thread. If it destroys the group, that ends when the callback has
     /// returned: the buffers of what is in flight are the library's until their works are done, which they are soon
-    /// then, with an error. What it throws aborts the group with its text, here and on the peers. One that is called at
-    /// once may wait, and what it throws comes out of then().
+    /// then, with an error. What it throws aborts the group with its text, as abort() does. One that is called at once
+    /// may wait, and what it throws comes out of then().
     void then(std::function<void(std::exception_ptr)> callback);
     /// The operation's number in its group, from 1.
     [[nodiscard]] std::uint64_t seq() const;
