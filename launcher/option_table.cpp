@@ -8,7 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::uint16_t kDefaultRdzvPort = 29400;   // torchrun's, for an endpoint without port
+constexpr std::uint16_t kDefaultRdzvPort = 29400;  // torchrun's, for an endpoint without port
 
 constexpr std::string_view kJob = "The job";
 constexpr std::string_view kMeeting = "Where the nodes meet";
@@ -40,7 +40,9 @@ Result<void> apply_endpoint(Options& o, Text text) {
     return text.empty() ? Result<void>() : store(o.rdzv_endpoint, parse_endpoint(text, kDefaultRdzvPort));
 }
 
-Result<void> apply_id(Options& o, Text text) { return text.empty() ? Result<void>() : store(o.rdzv_id, parse_name(text)); }
+Result<void> apply_id(Options& o, Text text) {
+    return text.empty() ? Result<void>() : store(o.rdzv_id, parse_name(text));
+}
 
 Result<void> apply_backend(Options&, Text text) {
     // Both mean the one rendezvous that there is.
@@ -51,7 +53,8 @@ Result<void> apply_backend(Options&, Text text) {
 Result<void> apply_conf(Options& o, Text text) {
     const Result<void> stored = store(o.rdzv_conf, parse_rdzv_conf(text));
     if (stored && !o.rdzv_conf.without_effect.empty()) {
-        o.notes.push_back(fmt::format("--rdzv-conf {}: no effect, the daemon sets the pace", o.rdzv_conf.without_effect));
+        o.notes.push_back(
+            fmt::format("--rdzv-conf {}: no effect, the daemon sets the pace", o.rdzv_conf.without_effect));
     }
     return stored;
 }
@@ -64,7 +67,7 @@ Result<void> apply_master_port(Options& o, Text text) {
 }
 
 Result<void> apply_log_dir(Options& o, Text text) {
-    o.log_dir = text == "/dev/null" ? "" : std::string(text);   // torchrun's way to say: no files
+    o.log_dir = text == "/dev/null" ? "" : std::string(text);  // torchrun's way to say: no files
     return {};
 }
 
@@ -160,11 +163,12 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); },
               "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
 
-    OptionRow{"signals-to-handle", 0, kOutput, "NAME,NAME,...",
-              "signals that end the job with the grace of --shutdown-timeout, and that the workers get themselves, "
-              "not SIGTERM; those not named of SIGUSR1 and SIGUSR2 are passed on to the workers "
-              "(default SIGTERM,SIGINT,SIGHUP,SIGQUIT, which always do)",
-              [](Options& o, Text t) { return store(o.drain_signals, parse_signals(t)); }},
+    OptionRow{
+        "signals-to-handle", 0, kOutput, "NAME,NAME,...",
+        "signals that end the job with the grace of --shutdown-timeout, and that the workers of the node that got "
+        "them get themselves; SIGTERM, SIGINT, SIGHUP and SIGQUIT end it in any case, and arrive as SIGTERM unless "
+        "they are named; of SIGUSR1 and SIGUSR2 those not named are passed on and end nothing (default: none)",
+        [](Options& o, Text t) { return store(o.drain_signals, parse_signals(t)); }},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",
               "say who keeps whom waiting when a worker has waited for one operation (a collective, a send or receive) "
               "for so long; 0: never (default 30)",
@@ -190,7 +194,8 @@ std::span<const OptionRow> option_table() { return kTable; }
 
 std::string variable_name(const OptionRow& row) {
     std::string name = "PET_" + std::string(row.name);
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
     return name;
 }
 

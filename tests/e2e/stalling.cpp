@@ -22,9 +22,10 @@
 // abort     rank 1 gives the group up
 // sizes     rank 1 receives more than rank 0 has sent, who goes on to a barrier
 // offers    the same with a message that is offered
-// throws    rank 1 leaves by an exception, while the others wait for it, and says why when one of them has ended of
-// that zero      rank 1 leaves as if all were done, while the others wait for it hurry     as circle, but all give up
-// after a second eat       rank 1 takes memory until it is killed, while the others wait for it
+// throws    rank 1 leaves by an exception that the others wait for, and says why when one has ended of it
+// zero      rank 1 leaves as if all were done, while the others wait for it
+// hurry     as circle, but all give up after a second
+// eat       rank 1 takes memory until it is killed, while the others wait for it
 
 #include <fmt/format.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
 // backend runs them in the order of submit().
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -140,8 +141,8 @@ public:
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch batch) = 0;
     [[nodiscard]] virtual Arena& arena() = 0;
     virtual void abort(std::string_view reason) = 0;
-    /// Whether this thread is in a callback of one of its works: until that returns the backend cannot end.
-    [[nodiscard]] virtual bool is_inside_callback() const = 0;
+    /// WorkState::after_callbacks() of its works: until a thread has left their callbacks it cannot end the backend.
+    [[nodiscard]] virtual bool after_callbacks(std::function<void()> end) const = 0;
     /// Why nothing runs any more, as far as it is known here. Any thread.
     [[nodiscard]] virtual std::optional<Error> failure() const;
     /// "host a, pid 71", or nothing. Any thread, as the next ones; all work after a failure, too.

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -47,8 +48,10 @@ public:
                                                     std::string_view call);
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where);
     void abort(std::string_view reason);
-    /// Whether this thread is in a callback of one of its works.
-    [[nodiscard]] bool is_inside_callback() const { return !home_.is_elsewhere() && backend_->is_inside_callback(); }
+    /// WorkState::after_callbacks() of its works.
+    [[nodiscard]] bool after_callbacks(std::function<void()> end) const {
+        return !home_.is_elsewhere() && backend_->after_callbacks(std::move(end));
+    }
 
 private:
     void check_process() const;

@@ -1,9 +1,14 @@
 // How a group ends: at once, or, inside a callback of one of its own works, when that has returned.
 
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "ddp/process_group.hpp"
+#include "worker_lib/src/forks.hpp"
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/native/quiet_thread.hpp"
 
@@ -13,15 +18,76 @@ namespace detail {
 
 namespace {
 
-/// The end waits for the callback, so this thread cannot. Nor may anybody join that one: the callback may keep whoever
-/// would do so waiting, too.
-void destroy(std::unique_ptr<GroupImpl> group) noexcept {
-    if (!group || !group->is_inside_callback()) return;
-    GroupImpl* const own = group.release();
+/// Groups whose ends are under way. main() may return as soon as the last callback has: the process waits for them at
+/// its exit for a while, so that peers hear that this rank has left, and the driver of a GPU is still there.
+class Ends {
+public:
+    static Ends& all() {
+        static auto& ends = *new Ends;  // for threads that are still at it when statics are destroyed
+        return ends;
+    }
+    void begin() {
+        const std::lock_guard lock(mutex_);
+        ++under_way_;
+    }
+    void done() {
+        {
+            const std::lock_guard lock(mutex_);
+            --under_way_;
+        }
+        changed_.notify_all();
+    }
+
+private:
+    Ends() {
+        std::atexit([] { all().wait(); });
+    }
+    void wait() {
+        if (home_.is_elsewhere()) return;
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, std::chrono::seconds(1), [this] { return under_way_ == 0; });
+    }
+
+    const ProcessMark home_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int under_way_ = 0;
+};
+
+/// There may be no more threads, or no memory: what is in flight fails at least, and the group's memory stays.
+void only_abort(GroupImpl& group) noexcept {
     try {
-        start_quiet_thread("ddp-end", [own] { delete own; }).detach();
-    } catch (const Error&) {  // there may be no more threads: what is in flight fails at least, and its memory stays
-        own->abort("it was destroyed inside a callback, and there is no thread to be had that could end it");
+        group.abort("it was destroyed inside a callback, and nothing is left of what it takes to end it");
+    } catch (...) {  // nor of what it takes to say so
+    }
+}
+
+/// On a thread of its own: the group's end waits for those who run it, and the callback's thread is one of them. Nor
+/// may anybody join that one: the callback may keep whoever would do so waiting, too.
+void end_elsewhere(GroupImpl* group) noexcept {
+    try {
+        Ends::all().begin();
+    } catch (...) {
+        return only_abort(*group);
+    }
+    try {
+        start_quiet_thread("ddp-end", [group] {
+            delete group;
+            Ends::all().done();
+        }).detach();
+    } catch (...) {
+        Ends::all().done();
+        only_abort(*group);
+    }
+}
+
+void destroy(std::unique_ptr<GroupImpl> group) noexcept {
+    if (!group) return;
+    GroupImpl* const own = group.get();
+    try {
+        if (own->after_callbacks([own] { end_elsewhere(own); })) static_cast<void>(group.release());
+    } catch (...) {  // inside a callback
+        only_abort(*group.release());
     }
 }
 

@@ -19,7 +19,10 @@ using Callback = std::function<void(std::exception_ptr)>;
 class CallbackFrame {
 public:
     explicit CallbackFrame(const WorkState& work) : work_(work), outer_(innermost) { innermost = this; }
-    ~CallbackFrame() { innermost = outer_; }
+    ~CallbackFrame() {
+        innermost = outer_;
+        for (const auto& end : at_end_) end();
+    }
     CallbackFrame(const CallbackFrame&) = delete;
     CallbackFrame& operator=(const CallbackFrame&) = delete;
 
@@ -31,14 +34,26 @@ public:
         return frame != nullptr ? &frame->work_ : nullptr;
     }
 
+    /// The first one that it came into of that group: behind this it is in none. Null: it is in none now.
+    [[nodiscard]] static CallbackFrame* find_outermost(const void* group) {
+        CallbackFrame* found = nullptr;
+        for (CallbackFrame* frame = innermost; frame != nullptr; frame = frame->outer_)
+            if (frame->work_.owner().of == group) found = frame;
+        return found;
+    }
+
+    /// `end` must not throw.
+    void at_end(std::function<void()> end) { at_end_.push_back(std::move(end)); }
+
 private:
-    static constinit thread_local const CallbackFrame* innermost;
+    static constinit thread_local CallbackFrame* innermost;
 
     const WorkState& work_;
-    const CallbackFrame* const outer_;
+    CallbackFrame* const outer_;
+    std::vector<std::function<void()>> at_end_;
 };
 
-constinit thread_local const CallbackFrame* CallbackFrame::innermost = nullptr;
+constinit thread_local CallbackFrame* CallbackFrame::innermost = nullptr;
 
 /// Nothing: no error, or none of ours.
 std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
@@ -54,12 +69,12 @@ std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-std::string WorkState::complete(std::exception_ptr error) {
+void WorkState::complete(std::exception_ptr error, const OnThrown& on_thrown) {
     if (error) error = named(error);
     std::vector<Callback> callbacks;
     {
         const std::lock_guard lock(mutex_);
-        if (done_) return {};
+        if (done_) return;
         const auto code = code_of(error);
         if (code == ErrorCode::Mismatch) ticket_.mismatched();
         note_end(error == nullptr, code == ErrorCode::Timeout);
@@ -68,16 +83,17 @@ std::string WorkState::complete(std::exception_ptr error) {
         callbacks.swap(callbacks_);
     }
     changed_.notify_all();
+    if (callbacks.empty()) return;
     std::string thrown;
+    const CallbackFrame frame(*this);
     for (const Callback& callback : callbacks) {
         try {
-            const CallbackFrame frame(*this);
             callback(error);
         } catch (...) {  // the others still have to hear of the end
             if (thrown.empty()) thrown = fmt::format("a callback of {} has thrown: {}", text(), caught());
         }
     }
-    return thrown;
+    if (!thrown.empty() && on_thrown) on_thrown(thrown);
 }
 
 std::exception_ptr WorkState::named(const std::exception_ptr& error) const {
@@ -115,7 +131,11 @@ void WorkState::refuse_inside_callback(std::string_view call) const {
     throw refusal.in(owner().group, what, seq_);
 }
 
-bool WorkState::inside_callback_of(const void* group) { return CallbackFrame::find(group) != nullptr; }
+bool WorkState::after_callbacks(const void* group, std::function<void()> end) {
+    CallbackFrame* const frame = CallbackFrame::find_outermost(group);
+    if (frame != nullptr) frame->at_end(std::move(end));
+    return frame != nullptr;
+}
 
 void WorkState::then(Callback callback) {
     std::exception_ptr error;

@@ -41,17 +41,20 @@ public:
 
     /// The backend begins with it.
     void begin() const { ticket_.started(); }
+    /// Gets what a callback has thrown, in words. The group has to be aborted for it: nobody else hears of it.
+    using OnThrown = std::function<void(std::string_view)>;
     /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts. An
-    /// Error gets the name of the operation. Returns what a callback has thrown, in words, for which the group has to
-    /// be aborted: nobody else hears of it. Empty: nothing.
-    std::string complete(std::exception_ptr error);
+    /// Error gets the name of the operation.
+    void complete(std::exception_ptr error, const OnThrown& on_thrown = {});
     /// Blocks until done or `until`; false when that passed. Throws the work's error.
     bool wait_until(ddprun::TimePoint until);
     /// Throws Error{InvalidArgument} if this thread is in a callback of the work's group, which cannot go on meanwhile.
     /// Call it only when the work is not done, and CALL would block.
     void refuse_inside_callback(std::string_view call) const;
-    /// Whether this thread is in a callback of a work of that group. `group`: Participant::of of its works.
-    [[nodiscard]] static bool inside_callback_of(const void* group);
+    /// If this thread is in callbacks of that group: calls `end`, which must not throw, when it has left them and what
+    /// they have thrown has been told. False, and `end` is not called: it is in none.
+    /// group   Participant::of of its works
+    [[nodiscard]] static bool after_callbacks(const void* group, std::function<void()> end);
     void then(std::function<void(std::exception_ptr)> callback);
     /// Throws Error{Timeout}: "… is not done WHEN".
     [[noreturn]] void throw_late(std::string_view when) const;

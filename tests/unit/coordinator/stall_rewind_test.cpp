@@ -1,4 +1,6 @@
 // Who kept those waiting who failed by a deadline, from boards that were read when all was over.
+#include <algorithm>
+
 #include "rendezvous/coordinator/stall_rewind.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/coordinator/stall_boards.hpp"

@@ -46,7 +46,7 @@ public:
     std::shared_ptr<ddp::detail::WorkState> transfer(ddp::detail::TransferBatch) override { return nullptr; }
     ddp::Arena& arena() override { return *this; }
     void abort(std::string_view) override {}
-    bool is_inside_callback() const override { return false; }
+    bool after_callbacks(std::function<void()>) const override { return false; }
 
 private:
     void* allocate(std::size_t bytes) override { return blocks_.emplace_back(bytes / 8 + 1).data(); }

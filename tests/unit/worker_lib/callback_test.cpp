@@ -227,6 +227,39 @@ TEST_CASE("a group may be destroyed inside a callback of its own: it ends when t
     CHECK(std::chrono::steady_clock::now() - began < kSoon);
 }
 
+TEST_CASE("of a group that ends with a callback which throws peers hear what was thrown", "[native][p2p][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const auto kind = GENERATE(Kind::kCollective, Kind::kMessage);
+    const bool waits = GENERATE(false, true);  // on whose thread the callback runs
+    CAPTURE(shape, static_cast<int>(kind), waits);
+    std::latch prepared(2);
+    const auto texts = run_ranks({.ranks_per_node = shape, .timeout = kNever}, [&](Context& context) {
+        std::vector<float> one(kLarge, 1);
+        auto own = context.world().split(0, context.rank(), "own");
+        std::string text;
+        if (context.rank() == 1) {
+            prepared.arrive_and_wait();
+            start(*own, one, kind).wait();
+            try {
+                own->recv(buffer(std::span(one)), 0, 9).wait();
+            } catch (const Error& error) {
+                text = error.what();
+            }
+        } else {
+            Work work = start(*own, one, kind);
+            work.then([&](const std::exception_ptr&) {
+                const auto last_owner = std::move(own);
+                throw std::runtime_error("loss is NaN");
+            });
+            prepared.arrive_and_wait();
+            if (waits) work.wait();
+        }
+        context.world().barrier().wait();
+        return text;
+    });
+    CHECK_THAT(texts[1], Contains("rank 0") && Contains("loss is NaN"));
+}
+
 TEST_CASE("a callback that is called at once, for its work is done, may wait for its own group", "[native][unit]") {
     const auto sums = run_ranks({.ranks_per_node = {1, 1}, .timeout = kNever}, [&](Context& context) {
         std::vector<float> one(kLarge, 1);

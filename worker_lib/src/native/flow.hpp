@@ -1,7 +1,7 @@
 #pragma once
 // Flow: one peer's part in an exchange: the message to it that is being sent and the one from it that is being
-// received, each a header and then the payload, as far as the sockets take and give without waiting. What the messages
-// mean, and what becomes of errors, is the business of Links.
+// received, each a header, then the payload, then behind a long one a seal, as far as the sockets take and give without
+// waiting. What the messages mean, and what becomes of errors, is the business of Links.
 
 #include <cstddef>
 #include <cstdint>

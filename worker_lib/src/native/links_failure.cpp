@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 
 /// Who ends because somebody else has may be missed before the news of that one comes.
 constexpr milliseconds kBetterKnown{100};
+static_assert(sizeof(FailureNote) <= kMostUnsealed, "last words have no seal");
 /// A peer that began so much later than we did is waited for so much longer before it is accused of what it may wait
 /// for itself: its own deadline comes later.
 constexpr milliseconds kMostLag = kTelling;
@@ -158,7 +159,7 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
 /// Of what has come some may have been written after a rank of the peer's node had given up.
 void Links::not_vouched_for(const Operation& operation, Flow& flow) const {
     flow.receiving = false;  // its last words are next
-    peer_lost(operation, flow, "it gave up in the midst of a message");
+    peer_lost(operation, flow, "a rank of its node gave up in the midst of a message");
 }
 
 /// Reads on to the peer's last words, which come on the first socket, past the messages before them. Throws them if

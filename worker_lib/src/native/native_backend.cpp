@@ -235,8 +235,7 @@ void NativeBackend::perform(const Job& job) {
 
 /// What its callbacks throw nobody else catches.
 void NativeBackend::complete(WorkState& work, std::exception_ptr error) {
-    const std::string thrown = work.complete(std::move(error));
-    if (!thrown.empty()) give_up_for(work, thrown);
+    work.complete(std::move(error), [&](std::string_view thrown) { give_up_for(work, thrown); });
 }
 
 void NativeBackend::give_up_for(const WorkState& work, std::string_view thrown) {

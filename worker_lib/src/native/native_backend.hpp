@@ -64,7 +64,9 @@ public:
     [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override;
     [[nodiscard]] Arena& arena() override { return arena_; }
     void abort(std::string_view reason) override;
-    [[nodiscard]] bool is_inside_callback() const override { return WorkState::inside_callback_of(&node_); }
+    [[nodiscard]] bool after_callbacks(std::function<void()> end) const override {
+        return WorkState::after_callbacks(&node_, std::move(end));
+    }
     [[nodiscard]] std::string where_is(int rank) const override;
     [[nodiscard]] int global_rank(int rank) const override {
         return members_[static_cast<std::size_t>(rank)].global_rank;

@@ -163,8 +163,9 @@ void P2p::deliver(Running& running) {
 
 void P2p::complete(const std::vector<Done>& done) const {
     for (const Done& one : done) {
-        const std::string thrown = one.work->complete(one.error);
-        if (!thrown.empty() && setup_.on_thrown) setup_.on_thrown(*one.work, thrown);
+        one.work->complete(one.error, [&](std::string_view thrown) {
+            if (setup_.on_thrown) setup_.on_thrown(*one.work, thrown);
+        });
     }
 }
 

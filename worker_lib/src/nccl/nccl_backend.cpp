@@ -36,7 +36,9 @@ public:
     }
     [[nodiscard]] Arena& arena() override { return *arena_; }
     void abort(std::string_view reason) override;
-    [[nodiscard]] bool is_inside_callback() const override { return WorkState::inside_callback_of(this); }
+    [[nodiscard]] bool after_callbacks(std::function<void()> end) const override {
+        return WorkState::after_callbacks(this, std::move(end));
+    }
     [[nodiscard]] std::optional<Error> failure() const override;
     [[nodiscard]] std::string where_is(int rank) const override { return peers_->where_is(rank); }
     [[nodiscard]] int global_rank(int rank) const override { return peers_->global_rank(rank); }

@@ -220,10 +220,11 @@ void Watchdog::complete(Lock& lock, Ended ended) {
 
 /// What its callbacks throw nobody else catches: the group is given up for it, unless it has failed already.
 void Watchdog::complete(const Ended& ended) {
-    const std::string thrown = ended.work->complete(ended.error);
-    if (thrown.empty() || failure()) return;
-    ended.work->note_abort(thrown);
-    fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, thrown), {}, {}});
+    ended.work->complete(ended.error, [&](std::string_view thrown) {
+        if (failure()) return;
+        ended.work->note_abort(thrown);
+        fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, thrown), {}, {}});
+    });
 }
 
 /// Ends the communicator first, since until then the device may write to the buffers, then fails all works.
