@@ -196,6 +196,9 @@ TEST_CASE("who has said that it wants the same is not asked again while the othe
         if (once_more && amount == 0 && key.find("/shrink/") != std::string_view::npos)
             store->set("looks/" + std::to_string(++looks), "yes");
     };
+    const auto wait_for_looks = [&](int more) { (void)store->get("looks/" + std::to_string(looks + more), kPatience); };
+    Gate wished(2);
+    Gate counted(2);
     Gate gate(3);
     const auto sizes = run_ranks({.ranks_per_node = {3}}, store, [&](Context& context) {
         (void)shrink(context, {});  // a group that was formed before is no reason to ask more
@@ -203,10 +206,12 @@ TEST_CASE("who has said that it wants the same is not asked again while the othe
         once_more = true;
         if (context.rank() == 0) return shrink(context, {});
         if (context.rank() == 1) store->set(wish, "2 excludes ");  // and then it stands still for a while
-        (void)store->get("looks/2", kPatience);
+        wished.pass();
+        wait_for_looks(4);  // rank 0 has heard it
         const int before = reads;
-        (void)store->get("looks/5", kPatience);
+        wait_for_looks(4);
         const int more = reads - before;
+        counted.pass();  // the other one's call reads it, too
         return 10 * more + shrink(context, {});
     });
     CHECK(sizes == std::vector<int>{3, 3, 3});
