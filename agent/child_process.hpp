@@ -1,5 +1,6 @@
 #pragma once
-// ChildProcess: one process that we started, leader of a process group of its own, which it owns as a whole. One thread; start from the main thread, because the parent-death signal follows the thread that forked.
+// ChildProcess: one process that we started, leader of a process group of its own, which it owns as a whole. One
+// thread; start from the main thread, because the parent-death signal follows the thread that forked.
 
 #include <sys/types.h>
 #include <boost/asio/io_context.hpp>
@@ -30,9 +31,9 @@ struct ChildSpec {
 
 class ChildProcess {
 public:
-    /// Starts `spec` in its own process group, to be killed when this thread ends, with default signal handling, the caller's
-    /// stdin and no other descriptors than those of `spec`. Returns after the exec. Errors: the errno of exec, with the
-    /// path; start_error() for all that comes before the exec. No process is left then.
+    /// Starts `spec` in its own process group, to be killed when this thread ends, with default signal handling, the
+    /// caller's stdin and no other descriptors than those of `spec`. Returns after the exec. Errors: the errno of exec,
+    /// with the path; start_error() for all that comes before the exec. No process is left then.
     [[nodiscard]] static Result<ChildProcess> start(boost::asio::io_context& io, const ChildSpec& spec);
 
     /// Kills what is left of the group with SIGKILL and reaps.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@ inline constexpr std::string_view kCutMark = "…";
 
 /// How many bytes of UTF-8 `text` to keep, so that they and the mark fit into `most_bytes`, at least those of the mark.
 [[nodiscard]] inline std::size_t kept_bytes(std::string_view text, std::size_t most_bytes) {
+    assert(most_bytes >= kCutMark.size());
     if (text.size() <= most_bytes) return text.size();
     std::size_t end = most_bytes - kCutMark.size();
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // in the midst of a character

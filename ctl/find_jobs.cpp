@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/cut.hpp"
 #include "common/escape.hpp"
 #include "common/process_state.hpp"
 
@@ -55,9 +56,7 @@ std::string command_of(const std::string& arguments) {
     }
     command = escape_controls(command);
     if (command.size() <= kMaxCommand) return command;
-    std::size_t end = kMaxCommand - 4;
-    while (end > 0 && (static_cast<unsigned char>(command[end]) & 0xc0) == 0x80) --end;  // a character stays whole
-    return command.substr(0, end) + " …";
+    return command.substr(0, kept_bytes(command, kMaxCommand - 1)) + " …";
 }
 
 std::string describe(const Job& job) {

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "common/cut.hpp"
 #include "common/nearest.hpp"
 
 namespace fs = std::filesystem;
@@ -257,9 +258,7 @@ std::string program_line(const Options& options) {
         before = word;
     }
     if (line.size() <= kMost) return line;
-    std::size_t end = kMost;
-    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;  // a character stays whole
-    return line.substr(0, end) + " …";
+    return line.substr(0, kept_bytes(line, kMost)) + " …";
 }
 
 fs::path own_folder() {

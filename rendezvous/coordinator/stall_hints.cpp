@@ -88,8 +88,7 @@ std::string with_hint(const std::string& line, const std::string& hint) {
 std::string abort_hint(int rank) {
     return fmt::format(
         "That rank did so itself, for the reason quoted (an error there, or ProcessGroup::abort): see what rank {} "
-        "printed "
-        "before",
+        "printed before",
         rank);
 }
 

@@ -12,8 +12,8 @@
 namespace ddp::bench {
 
 /// Elements of each row's call, ascending and each only once: the sizes from min_bytes to max_bytes, rounded down to a
-/// whole number of elements, and of parts where all ranks have equal ones (as nccl-tests does). {0} for barrier; none when no size is
-/// large enough.
+/// whole number of elements, and of parts where all ranks have equal ones (as nccl-tests does). {0} for barrier;
+/// none when no size is large enough.
 [[nodiscard]] std::vector<std::size_t> counts(Collective collective, const Options& options, int ranks);
 
 /// What has no counts(), why, and what to do; empty when all have some. Pure.

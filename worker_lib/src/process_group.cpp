@@ -7,6 +7,7 @@
 #include <exception>
 #include <tuple>
 
+#include "common/cut.hpp"
 #include "worker_lib/src/exchange.hpp"
 #include "worker_lib/src/group.hpp"
 #include "worker_lib/src/operation_check.hpp"
@@ -28,9 +29,9 @@ constexpr std::size_t kMostNameBytes = 200;  // names of groups inside groups ad
 void check_name(const GroupSpec& spec, std::string_view name) {
     if (name.size() <= kMostNameBytes) return;
     throw Error(ErrorCode::InvalidArgument,
-                fmt::format("split of group '{}': its name for the parts, '{}…', has {} bytes, and {} are allowed. "
+                fmt::format("split of group '{}': its name for the parts, '{}', has {} bytes, and {} are allowed. "
                             "Pass a shorter one on all ranks",
-                            spec.name, name.substr(0, 40), name.size(), kMostNameBytes));
+                            spec.name, ddprun::cut(name, 40), name.size(), kMostNameBytes));
 }
 
 /// With where its members are, now that they have met.
