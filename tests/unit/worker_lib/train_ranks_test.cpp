@@ -178,11 +178,16 @@ TEST_CASE("what is exposed is the wait of the last rank of each step", "[train]"
         train::Waiting waiting;
         const double none = waiting.exposed_ms(context);
         const bool first = context.rank() == 0;
-        for (const int so_far : first ? std::vector{10, 40, 42} : std::vector{7, 12, 112})  // 10 30 2 and 7 5 100
-            waiting.step(milliseconds(so_far));
-        return std::pair{none, waiting.exposed_ms(context)};
+        train::Waiting::Clock::time_point now;
+        for (const int wait : first ? std::vector{10, 30, 2} : std::vector{7, 5, 100}) {
+            waiting.computed(now += milliseconds(1));  // the first of two gradients
+            waiting.computed(now += milliseconds(1));
+            waiting.averaged(now += milliseconds(wait));
+        }
+        return std::tuple{none, waiting.exposed_ms(context), waiting.total() / milliseconds(1)};
     });
-    CHECK(exposed == std::vector(2, std::pair{0.0, 5.0}));  // of 7, 5 and 2
+    // of 7, 5 and 2
+    CHECK(exposed == std::vector{std::tuple{0.0, 5.0, std::int64_t{42}}, std::tuple{0.0, 5.0, std::int64_t{112}}});
 }
 
 TEST_CASE("a run that stops and resumes continues the same curve to the bit", "[train]") {

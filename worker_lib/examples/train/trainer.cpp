@@ -137,10 +137,12 @@ Summary train(const Options& options, ddp::Context& context) {
         ddp::Work loss_sum = context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum);  // travels meanwhile
         reducer.begin_backward();
         network.backward(batch, gradients, [&](std::size_t i) {
+            waiting.computed();
             if (options.overlap) reducer.mark_ready(i);
         });
         for (std::size_t i = Network::kParameters; !options.overlap && i-- > 0;) reducer.mark_ready(i);
         reducer.finish_backward();  // all ranks' gradients are the same average now, bit for bit
+        waiting.averaged();
         sgd.step(gradients, warmed_up(options.rate, step));
 
         loss_sum.wait();
@@ -150,7 +152,6 @@ Summary train(const Options& options, ddp::Context& context) {
         if (loss_log) loss_log->write(step, run.loss_last);
         recovery.save_if_due(step);
 
-        waiting.step(reducer.stats().exposed);
         samples += static_cast<double>(options.global_batch);
         elapsed = std::chrono::steady_clock::now() - began;
         progress.step({.step = step,
@@ -159,7 +160,7 @@ Summary train(const Options& options, ddp::Context& context) {
                        .loss = run.loss_last,
                        .samples = samples,
                        .elapsed = elapsed,
-                       .waiting = reducer.stats().exposed});
+                       .waiting = waiting.total()});
     }
     return {.world_size = context.world_size(),
             .steps = options.steps,

@@ -1,5 +1,8 @@
 #pragma once
 // How long the steps of a run waited for gradients, and how much of that nothing could hide.
+//
+// Both are taken by the trainer's clock, not from ReducerStats::exposed: that begins with finish_backward, and where ranks
+// outnumber cores the buckets launched last may have taken this thread's core, and be done, before it comes to that.
 
 #include <chrono>
 #include <vector>
@@ -10,8 +13,15 @@ namespace train {
 
 class Waiting {
 public:
-    /// After each step: what this rank's reducer has waited so far, in all of them (ReducerStats::exposed).
-    void step(std::chrono::nanoseconds so_far);
+    using Clock = std::chrono::steady_clock;
+
+    /// Backward has computed a gradient. With the last one of a step its wait begins.
+    void computed(Clock::time_point at = Clock::now()) { computed_ = at; }
+    /// This step's gradients are averages of all ranks'.
+    void averaged(Clock::time_point at = Clock::now()) { steps_.push_back(at - computed_); }
+
+    /// Of this rank, in all steps so far.
+    [[nodiscard]] Clock::duration total() const;
 
     /// Of all ranks: the median over the steps of what the rank waited that waited least. That is the last one to end
     /// its backward, so it waits for communication alone; the others wait for its backward as well.
@@ -19,8 +29,8 @@ public:
     [[nodiscard]] double exposed_ms(ddp::Context& context) const;
 
 private:
-    std::chrono::nanoseconds before_{};
-    std::vector<double> steps_ms_;
+    Clock::time_point computed_;
+    std::vector<Clock::duration> steps_;
 };
 
 }  // namespace train

@@ -66,7 +66,7 @@ struct ReducerStats {
     std::uint64_t bytes_reduced = 0;      ///< of the buckets; with compress() half of it travels
     std::chrono::nanoseconds backward{};  ///< begin_backward to finish_backward's return, summed; without sync too
     /// Of that: waited in finish_backward for communication. Scaling, copies, and what hooks and on_bucket_done do are
-    /// not in it.
+    /// not in it, nor is mark_ready: where ranks outnumber cores, a bucket may be exchanged before that returns.
     std::chrono::nanoseconds exposed{};
     std::size_t buckets_done = 0;    ///< of the backward under way, or the last one: already exchanged
     std::uint64_t out_of_order = 0;  ///< buckets that were complete before their turn: many mean that `rebuild` pays
