@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -158,8 +159,18 @@ void share_cpus(const Plan& plan) {
     spdlog::debug("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
 }
 
-int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted) {
+/// For the launcher of emulated nodes, instead of watching its guard: it may be stopped, or held up by a console that takes
+/// nothing. Without it each node ends by itself.
+bool die_with_guard(pid_t guard) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return ::getppid() == guard;   // else it died before we asked to be told
+}
+
+int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted, const std::filesystem::path& guard_path) {
     share_cpus(plan);
+    const pid_t guard = ::getpid();   // the parent below keeps it
+    const UniqueFd unread = agent::become_guarded(guard_path);
+    if (!die_with_guard(guard)) return exit_code::kInternal;
     LocalCluster cluster;
     cluster.arguments = arguments;
     cluster.nodes = plan.options.nodes.max;
@@ -180,10 +191,10 @@ int run(Plan plan, const std::vector<std::string>& arguments) {
     auto hosted = meet(plan);
     if (!hosted) return refuse(hosted.error(), exit_code::kInfrastructure);
     say_where(plan, *hosted);
-    if (plan.placement.part == Placement::Part::kEmulate) return emulate(plan, arguments, std::move(*hosted));
+    if (plan.placement.part == Placement::Part::kEmulate) return emulate(plan, arguments, std::move(*hosted), guard);
 
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
-    config.guard_pipe = agent::become_guarded_agent(guard);
+    config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
     const int code = agent::run_agent(std::move(config));
     if (hosted->started_here) await_end_of_daemon(hosted->lifeline, kGoodbye);
     return code;

@@ -14,7 +14,7 @@ namespace {
 constexpr long kFilesPerWorker = 4;
 constexpr long kLogFilesPerWorker = 2;
 constexpr long kFilesOfAgent = 32;
-// Guard, agent and its two threads; once more for the launcher of emulated nodes and the daemon.
+// Guard, agent and its two threads; once more for the launcher of emulated nodes, its guard and the daemon.
 constexpr long kProcessesPerNode = 4;
 
 std::optional<long> soft_limit(__rlimit_resource resource) {

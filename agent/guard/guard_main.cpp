@@ -4,7 +4,7 @@
 // already a child subreaper: whatever the agent leaves behind becomes a child of this process. It passes signals down
 // and the exit code up, and at the end kills and reaps until nothing is left. It is linked statically and allocates
 // nothing, so that it keeps working on a node that has no memory left. The agent sees end-of-file on the lifeline when
-// this process is gone.
+// this process is gone. The launcher of emulated nodes is guarded as an agent is.
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
     const int signal = WTERMSIG(status);
     const char* name = ::sigabbrev_np(signal);
     Line line;
-    line.add("ddprun-guard: the agent (pid ").add(arguments.agent).add(") was killed by ");
+    line.add("ddprun-guard: ddprun (pid ").add(arguments.agent).add(") was killed by ");
     if (name != nullptr)
         line.add("SIG").add(name);
     else

@@ -48,7 +48,7 @@ std::filesystem::path find_guard() {
                                       places[0].string(), places[1].string())});
 }
 
-UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
+UniqueFd become_guarded(const std::filesystem::path& guard_path, Leads leads) {
     Pipe pipe = make_pipe("to the guard").value();
 
     // Blocked until the guard's loop takes them: a signal in between must not kill the guard of a living agent.
@@ -58,17 +58,20 @@ UniqueFd become_guarded_agent(const std::filesystem::path& guard_path) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     std::fflush(nullptr);  // what is buffered now would be written twice
 
-    const pid_t agent = ::fork();
-    if (agent < 0) {
+    const pid_t guarded = ::fork();
+    if (guarded < 0) {
         const int error = errno;
         ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        throw ErrorException(system_error("cannot fork the agent", error));
+        throw ErrorException(system_error("cannot fork ddprun from its guard", error));
     }
-    if (agent > 0) {
+    if (guarded > 0) {
         pipe.read_end.reset();
-        become_guard(guard_path, agent, pipe.write_end);
+        become_guard(guard_path, guarded, pipe.write_end);
     }
-    ::setsid();
+    if (leads == Leads::kSession)
+        ::setsid();
+    else
+        ::setpgid(0, 0);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     return std::move(pipe.read_end);  // only the guard holds the other end now

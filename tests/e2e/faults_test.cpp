@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <map>
+
+#include "common/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/training.hpp"
 
@@ -118,9 +121,8 @@ TEST_CASE("an agent that is killed leaves no worker behind", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a guard that is killed takes its agent and workers along, and so does the launcher of emulated nodes",
-          "[e2e]") {
-    const std::string victim = GENERATE(as<std::string>(), "guard", "launcher");
+TEST_CASE("whichever process of ddprun is killed takes what is below it along, and an emulated cluster ends", "[e2e]") {
+    const std::string victim = GENERATE(as<std::string>(), "agent", "guard", "launcher", "guard of the launcher");
     CAPTURE(victim);
     const e2e::Sandbox sandbox("guard-killed");
     const e2e::Training training = long_training(
@@ -129,12 +131,21 @@ TEST_CASE("a guard that is killed takes its agent and workers along, and so does
     reach_step(job, training, 5);
     const auto member = e2e::worker(sandbox, 3);
     REQUIRE(member);
-    REQUIRE(::kill(victim == "guard" ? e2e::processes_of_node_of(*member).at(0) : job.pid(), SIGKILL) == 0);
+    const std::vector<pid_t> node = e2e::processes_of_node_of(*member);
+    const pid_t launcher = ddprun::parent_of(node.at(0));
+    REQUIRE(ddprun::parent_of(launcher) == job.pid());  // what the user has started is the uppermost guard
+    const bool whole_job = victim.ends_with("launcher");
+    const std::map<std::string, pid_t> pids{
+        {"agent", node.at(1)}, {"guard", node.at(0)}, {"launcher", launcher}, {"guard of the launcher", job.pid()}};
+    REQUIRE(::kill(pids.at(victim), SIGKILL) == 0);
+    if (whole_job) CHECK(e2e::eventually(e2e::Seconds(5), [&] { return sandbox.pids("train").empty(); }));
 
     // --nnodes 2 cannot go on with one node, and on this machine nothing brings the other back.
     const int code = job.wait(e2e::Seconds(60)).exit_code();
     INFO("stderr:\n" << job.err());
-    CHECK(code == (victim == "guard" ? 69 : 137));
+    CHECK(code == (whole_job ? 137 : 69));
+    if (victim == "launcher")
+        CHECK_THAT(job.err(), Catch::Contains(fmt::format("(pid {}) was killed by SIGKILL", launcher)));
     CHECK(sandbox.leftovers() == "");
 }
 

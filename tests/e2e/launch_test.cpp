@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <set>
 #include <sstream>
@@ -45,6 +46,19 @@ case $MASTER_PORT in [1-9]*) ;; *) exit 3;; esac
     CHECK(lines_of(outcome.out) == std::set<std::string>{
         "0 0 4 2 0 2 trainer 0 4 0 4 job7 True 127.0.0.1 3", "1 1 4 2 0 2 trainer 1 4 0 4 job7 True 127.0.0.1 3",
         "2 0 4 2 1 2 trainer 2 4 0 4 job7 True 127.0.0.1 3", "3 1 4 2 1 2 trainer 3 4 0 4 job7 True 127.0.0.1 3"});
+    CHECK(sandbox.leftovers() == "");
+}
+
+// Linux divides a core between sessions first: docs/design/014.
+TEST_CASE("workers of all emulated nodes share one session, which is not that of ddprun's caller", "[e2e]") {
+    const e2e::Sandbox sandbox("one-session");
+    const std::string program = script(sandbox, "session", "#!/bin/sh\ncut -d' ' -f6 /proc/$$/stat\n");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", program}});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    const auto sessions = lines_of(outcome.out);
+    REQUIRE(sessions.size() == 1);
+    CHECK(*sessions.begin() != std::to_string(::getsid(0)));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -25,14 +25,15 @@ struct Guarded {
     Pipe err;
     pid_t guard = -1;
 
-    explicit Guarded(std::vector<std::string> actions, bool nohup = false) {
+    explicit Guarded(std::vector<std::string> actions, bool nohup = false,
+                     agent::Leads leads = agent::Leads::kSession) {
         guard = fork_flushed();
         if (guard == 0) {
             ::setenv("AGENT_TEST", mark.value().c_str(), 1);
             ::dup2(out.write_end.get(), 1);
             ::dup2(err.write_end.get(), 2);
             std::signal(SIGHUP, nohup ? SIG_IGN : SIG_DFL);
-            const UniqueFd lifeline = agent::become_guarded_agent(AGENT_TEST_GUARD);
+            const UniqueFd lifeline = agent::become_guarded(AGENT_TEST_GUARD, leads);
             std::vector<char*> argv{const_cast<char*>(AGENT_TEST_SHAPES)};
             for (const std::string& action : actions) argv.push_back(const_cast<char*>(action.c_str()));
             argv.push_back(nullptr);
@@ -72,6 +73,15 @@ TEST_CASE("the agent has a session of its own below the process that was started
     const std::string pid = ids.substr(0, ids.find(' '));
     CHECK(pid != std::to_string(node.guard));
     CHECK(ids == pid + " " + pid + " " + pid);
+    CHECK(node.end().success());
+}
+
+TEST_CASE("an emulated node's agent leads a process group in the session of its launcher", "[agent]") {
+    Guarded node({"ids", "exit=0"}, false, agent::Leads::kGroup);
+    const std::string ids = node.line();
+    const std::string pid = ids.substr(0, ids.find(' '));
+    CHECK(pid != std::to_string(node.guard));
+    CHECK(ids == pid + " " + pid + " " + std::to_string(::getsid(0)));
     CHECK(node.end().success());
 }
 
@@ -119,7 +129,7 @@ TEST_CASE("the agent reads end-of-file when its guard is killed, and not before"
     const Pipe out;
     const pid_t guard = fork_flushed();
     if (guard == 0) {
-        const UniqueFd lifeline = agent::become_guarded_agent(AGENT_TEST_GUARD);
+        const UniqueFd lifeline = agent::become_guarded(AGENT_TEST_GUARD);
         char byte = 0;
         ::fcntl(lifeline.get(), F_SETFL, O_NONBLOCK);
         const bool early = ::read(lifeline.get(), &byte, 1) == 0;
@@ -141,7 +151,7 @@ TEST_CASE("without its program the guard cannot be, and neither can the agent", 
     const pid_t pid = fork_flushed();
     if (pid == 0) {
         ::dup2(err.write_end.get(), 2);
-        const UniqueFd lifeline = agent::become_guarded_agent("/nonexistent/ddprun-guard");
+        const UniqueFd lifeline = agent::become_guarded("/nonexistent/ddprun-guard");
         for (;;) ::pause();
     }
     CHECK(wait_for(pid).exit_code() == 70);
