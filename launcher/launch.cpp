@@ -159,16 +159,17 @@ void share_cpus(const Plan& plan) {
     spdlog::debug("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
 }
 
-/// For the launcher of emulated nodes, instead of watching its guard: it may be stopped, or held up by a console that takes
-/// nothing. Without it each node ends by itself.
+/// For the launcher of emulated nodes, instead of watching its guard: it may be stopped, or held up by a console that
+/// takes nothing. Without it each node ends by itself.
 bool die_with_guard(pid_t guard) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return ::getppid() == guard;   // else it died before we asked to be told
+    return ::getppid() == guard;  // else it died before we asked to be told
 }
 
-int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted, const std::filesystem::path& guard_path) {
+int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted,
+            const std::filesystem::path& guard_path) {
     share_cpus(plan);
-    const pid_t guard = ::getpid();   // the parent below keeps it
+    const pid_t guard = ::getpid();  // the parent below keeps it
     const UniqueFd unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
     LocalCluster cluster;

@@ -1,8 +1,9 @@
 #pragma once
 // How long the steps of a run waited for gradients, and how much of that nothing could hide.
 //
-// Both are taken by the trainer's clock, not from ReducerStats::exposed: that begins with finish_backward, and where ranks
-// outnumber cores the buckets launched last may have taken this thread's core, and be done, before it comes to that.
+// Both are taken by the trainer's clock, not from ReducerStats::exposed: that begins with finish_backward, and where
+// ranks outnumber cores the buckets launched last may have taken this thread's core, and be done, before it comes to
+// that.
 
 #include <chrono>
 #include <vector>
