@@ -28,6 +28,7 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kLongestPause{1000};
 constexpr milliseconds kOneAddress{5000};  // a host that drops packets must not use up the time of the next address
+constexpr milliseconds kEnough{1000};      // to tell from a try that timed out that nobody answers
 constexpr milliseconds kSilence{2000};     // waiting longer is said on the log
 constexpr milliseconds kSaidAgain{15'000};
 
@@ -81,10 +82,13 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
     TimePoint say_at = start + kSilence;
     milliseconds pause = kFirstPause;
     asio::steady_timer timer(co_await asio::this_coro::executor);
+    Error cause;
     for (int tries = 1;; ++tries) {
+        const bool short_of_time = tries > 1 && deadline - Clock::now() < kEnough;
         auto channel = co_await try_all(endpoint, deadline);
         if (channel) co_return channel;
-        const Error& cause = channel.error();
+        // What ran out of time because there was little says less than the one before.
+        if (!short_of_time || channel.error().code != Errc::kTimeout) cause = channel.error();
         if (somebody_else(cause)) co_return refused(endpoint, cause);
 
         const TimePoint now = Clock::now();

@@ -2,6 +2,7 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
+#include <climits>
 #include <optional>
 
 #include "rendezvous/client/control_client.hpp"
@@ -15,6 +16,10 @@ using namespace ddprun::test;
 using client::ControlClient;
 
 namespace {
+
+/// The last try is after 0.75 s then: a machine that stands still for some tenths of a second does not turn its answer
+/// into none.
+constexpr Duration kPatience = 1500ms;
 
 Endpoint endpoint_of(const tcp::acceptor& acceptor, std::string host = "127.0.0.1") {
     return {std::move(host), acceptor.local_endpoint().port()};
@@ -42,21 +47,27 @@ struct FakeDaemon {
     }
 };
 
+/// How many of its visitors a server keeps waiting: all but the first so many.
+struct Stay {
+    int after_visits = 0;
+};
+constexpr Stay kNever{INT_MAX};
+
 /// Sends `answer` to each of its visitors, after their request, and then ends the connection or stays.
-awaitable<void> answer_with(tcp::acceptor& acceptor, std::string answer, bool stay) {
+awaitable<void> answer_with(tcp::acceptor& acceptor, std::string answer, Stay stay) {
     std::vector<tcp::socket> staying;
-    while (true) {
+    for (int visits = 0;; ++visits) {
         auto [ec, socket] = co_await acceptor.async_accept(kTuple);
         if (ec) co_return;
         std::string request;
         co_await asio::async_read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", kTuple);
         co_await asio::async_write(socket, asio::buffer(answer), kTuple);
-        if (stay) staying.push_back(std::move(socket));
+        if (visits >= stay.after_visits) staying.push_back(std::move(socket));
     }
 }
 
 /// What an agent is told that finds `answer` there.
-Error told_by(const std::string& answer, bool stay, Duration patience = 400ms) {
+Error told_by(const std::string& answer, Stay stay, Duration patience = 400ms) {
     asio::io_context io(1);
     tcp::acceptor acceptor = listen_on_loopback(io);
     spawn(io, answer_with(acceptor, answer, stay));
@@ -103,7 +114,7 @@ TEST_CASE("a client that finds nobody says where, why, how often and what to do"
     const tcp::acceptor acceptor = reserve_port(io);
     const auto test = [&]() -> awaitable<void> {
         const TimePoint start = Clock::now();
-        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(500ms));
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(kPatience));
         REQUIRE_FALSE(client.has_value());
         CHECK(client.error().code == Errc::kUnreachable);
         CHECK_THAT(
@@ -111,7 +122,7 @@ TEST_CASE("a client that finds nobody says where, why, how often and what to do"
             Catch::Contains("rendezvous daemon at " + to_string(endpoint_of(acceptor)) + ": connection refused, ") &&
                 Catch::Contains(" tries in ") && Catch::Contains("Is ddprund or the first ddprun running there?") &&
                 Catch::Contains("--rdzv-endpoint"));
-        CHECK(Clock::now() - start < 2s);
+        CHECK(Clock::now() - start < 10s);
     };
     REQUIRE(run(io, test()));
 }
@@ -145,7 +156,7 @@ TEST_CASE("a client tells when something that is not ddprund answers, without tr
                  "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
                  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "
                  "Upgrade\r\nSec-WebSocket-Accept: wrong\r\n\r\n");
-    const Error error = told_by(answer, true, 10s);
+    const Error error = told_by(answer, {}, 10s);
     INFO(error.message);
     CHECK(error.code == Errc::kRefused);
     CHECK_THAT(error.message, Catch::StartsWith("something that is not ddprund answers at 127.0.0.1:"));
@@ -153,18 +164,21 @@ TEST_CASE("a client tells when something that is not ddprund answers, without tr
 
 TEST_CASE("a client tells a ddprund of another version from something else", "[client][unit]") {
     const Error error =
-        told_by("HTTP/1.1 426 Upgrade Required\r\nDdprun-Channel: 7\r\nContent-Length: 0\r\n\r\n", true, 10s);
+        told_by("HTTP/1.1 426 Upgrade Required\r\nDdprun-Channel: 7\r\nContent-Length: 0\r\n\r\n", {}, 10s);
     CHECK(error.code == Errc::kMismatch);
     CHECK_THAT(error.message, Catch::Contains("version '7'") && Catch::Contains("same ddprun on all nodes"));
 }
 
 TEST_CASE("a client gives up in time on a peer that never answers, or hangs up", "[client][unit]") {
-    const Error silent = told_by("", true);
+    const Error silent = told_by("", {});
     CHECK(silent.code == Errc::kTimeout);
     CHECK_THAT(silent.message, Catch::Contains("no answer during the handshake"));
-    const Error hangs_up = told_by("", false);
-    CHECK(hangs_up.code == Errc::kUnreachable);
-    CHECK_THAT(hangs_up.message, Catch::Contains("closed during the handshake") && Catch::Contains(" tries in "));
+    // A last try that is cut short says nothing about who hung up at all before.
+    for (const Stay stay : {kNever, Stay{.after_visits = 4}}) {
+        const Error hangs_up = told_by("", stay, kPatience);
+        CHECK(hangs_up.code == Errc::kUnreachable);
+        CHECK_THAT(hangs_up.message, Catch::Contains("closed during the handshake") && Catch::Contains(" tries in "));
+    }
 }
 
 TEST_CASE("a malformed message of the daemon is an error that says so", "[client][unit]") {
