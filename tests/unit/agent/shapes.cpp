@@ -44,13 +44,6 @@ void daemon_forked_twice() {
     ::waitpid(middle, nullptr, 0);
 }
 
-void child_that_ignores_signals() {
-    if (::fork() == 0) {
-        for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, SIG_IGN);
-        wait_for_ever();
-    }
-}
-
 /// Never the same pid for long: each parent exits after a millisecond. It ends by itself after some seconds.
 void fork_chain() {
     if (::fork() != 0) return;
@@ -84,6 +77,17 @@ sigset_t block_signals() {
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     return all;
+}
+
+/// Ignores them from its first moment on: tests count processes, and signal them as soon as there are enough.
+void child_that_ignores_signals() {
+    const sigset_t all = block_signals();
+    if (::fork() == 0) {
+        for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, SIG_IGN);
+        ::sigprocmask(SIG_UNBLOCK, &all, nullptr);
+        wait_for_ever();
+    }
+    ::sigprocmask(SIG_UNBLOCK, &all, nullptr);
 }
 
 /// Prints the name of every signal that arrives; SIGTERM is the last, or SIGPIPE when nobody reads that any more.
