@@ -70,9 +70,9 @@ TEST_CASE("an answer ends the wait; numeric addresses need none", "[client][unit
     SilentServer server;
     const auto result = start(io, Clock::now() + std::chrono::seconds(60), server.look_up);
     const auto numeric = start(io, TimePoint::max(), server.look_up, "::1");
+    while (!numeric->has_value()) REQUIRE(io.run_one_for(std::chrono::seconds(20)) == 1);
     io.run_for(std::chrono::milliseconds(20));
     CHECK_FALSE(result->has_value());
-    REQUIRE(numeric->has_value());
     CHECK((*numeric)->value().front().address().to_string() == "::1");
     server.speak->set_value();
     server.told = true;
