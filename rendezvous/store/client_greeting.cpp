@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -120,7 +121,7 @@ Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline
         if (quiet && Clock::now() >= begun + impatience.after) {
             quiet = false;
             impatience.tell(fmt::format("cannot reach the store at {} so far: {}; going on for up to {:.0f} s. {}",
-                                        to_string(endpoint), efforts(), seconds(left), advice(last)));
+                                        to_string(endpoint), efforts(), std::ceil(seconds(left)), advice(last)));
         }
         if (last.code == Errc::kClosed) proof = proof == Proof::kPing ? Proof::kNumberOfKeys : Proof::kPing;
         // Towards the end the tries come closer together: none of the time is given away.

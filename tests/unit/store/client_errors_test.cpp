@@ -183,7 +183,8 @@ TEST_CASE(
     { nobody = Listening().endpoint(); }
     for (const Endpoint& endpoint : {silent.endpoint(), nobody}) {
         std::vector<std::string> told;
-        const Impatience impatience{.after = 150ms, .tell = [&](const std::string& text) { told.push_back(text); }};
+        // Less than half a second is left then, which is not none.
+        const Impatience impatience{.after = 450ms, .tell = [&](const std::string& text) { told.push_back(text); }};
         REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 900ms, "rank 3", impatience).has_value());
         REQUIRE(told.size() == 1);
         const std::string cause = endpoint.port == nobody.port ? "connect: Connection refused, \\d+ tries"

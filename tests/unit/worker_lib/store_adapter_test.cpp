@@ -149,7 +149,7 @@ TEST_CASE("who does not reach the store says so once after a while, and before t
         return said_by([&] { CHECK_THROWS_AS(detail::connect_store(environment, timeout, patience), Error); });
     };
     CHECK(try_for(milliseconds(200), seconds(5)) == "");
-    const std::string said = try_for(milliseconds(1'500), milliseconds(200));
+    const std::string said = try_for(milliseconds(900), milliseconds(200));
     INFO(said);
     CHECK(std::ranges::count(said, '\n') == 1);
     CHECK_THAT(said, Catch::StartsWith(
