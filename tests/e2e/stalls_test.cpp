@@ -32,9 +32,10 @@ struct Said {
 };
 
 /// What a job of two ranks on two emulated nodes says when it runs into that stall: its first line that begins with
-/// `verdict`. Lines before it may be true: a busy machine may keep some rank waiting at the start.
+/// `verdict`. Lines before it may be true: a busy machine may keep some rank waiting at the start. It is left alone
+/// until its workers have printed `printed`, too.
 Said said(const e2e::Sandbox& sandbox, const std::vector<std::string>& program, const std::string& verdict,
-          const std::string& warning = "2") {
+          const std::string& warning = "2", const std::string& printed = "") {
     e2e::Process job(
         sandbox, {.argv = line({"--nnodes", "2", "--nproc_per_node", "1", "--local-nodes", "--stall-warning", warning},
                                program)});
@@ -44,7 +45,7 @@ Said said(const e2e::Sandbox& sandbox, const std::vector<std::string>& program, 
         const auto at = err.find(verdict);
         const auto end = at == std::string::npos ? at : err.find('\n', at);
         if (end != std::string::npos) found = err.substr(at, end - at);
-        return !found.empty() || !job.running();
+        return (!found.empty() && job.out().find(printed) != std::string::npos) || !job.running();
     });
     INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
     CHECK(told);
@@ -314,7 +315,7 @@ TEST_CASE("who comes to an operation that its peers have failed in blames none o
 TEST_CASE("a deadline whose error the program catches is told, also where nothing else is to be", "[e2e]") {
     const std::string then = GENERATE(as<std::string>{}, "caught", "quit");
     const e2e::Sandbox sandbox("stall-caught");
-    const Said job = said(sandbox, {STALLING, then}, "LAGGING rank 1 (node node1)", "0");
+    const Said job = said(sandbox, {STALLING, then}, "LAGGING rank 1 (node node1)", "0", "caught");
     CHECK_THAT(job.line, Contains("rank 0 waits in #1 all_reduce") && Contains("in phase 'computing'"));
     CHECK_THAT(job.out, Contains("caught"));
     CHECK(sandbox.leftovers() == "");
