@@ -7,14 +7,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/links_rank.hpp"
 #include "worker_lib/src/native/deadlines.hpp"
+#include "worker_lib/src/native/failure_note.hpp"
 #include "worker_lib/src/native/sockets.hpp"
 
 using namespace ddp;
@@ -61,6 +64,22 @@ public:
     std::atomic<bool> begun{false};
 };
 
+/// A message that is to come, and what is heard otherwise just before it is read.
+class News final : public detail::Stream {
+public:
+    explicit News(std::function<void()> hear) : hear_(std::move(hear)) {}
+    NextOut next_out(std::size_t /*peer*/) override { return {}; }
+    NextIn next_in(std::size_t /*peer*/) override {
+        hear_();
+        return {Turn::kNow, 0, {}};
+    }
+    void sent(std::size_t /*peer*/) override {}
+    void received(std::size_t /*peer*/) override {}
+
+private:
+    const std::function<void()> hear_;
+};
+
 }  // namespace
 
 TEST_CASE("a rank whose messages flow says to its neighbours that it listens", "[native][unit]") {
@@ -83,6 +102,22 @@ TEST_CASE("a rank whose messages flow sees that its node has failed, and its dea
         CHECK_THROWS_WITH(rank.exchange(messages, past), Catch::Contains("waited until its deadline"));
     }
     CHECK(messages.count() < Messages::kMessages);
+}
+
+TEST_CASE("a peer whose last words were cut off is told of in those that the node hears otherwise", "[native][unit]") {
+    Rank rank;
+    MessageHeader words;
+    words.step = MessageHeader::kLastWords;
+    words.payload_bytes = sizeof(FailureNote);
+    const auto soon = ddprun::Clock::now() + std::chrono::seconds(20);
+    REQUIRE(send_all(rank.peers[0].get(), std::as_bytes(std::span(&words, 1)), -1, soon).has_value());
+    ::shutdown(rank.peers[0].get(), SHUT_WR);
+    const bool heard = GENERATE(true, false);
+    News messages([&] {
+        if (heard) rank.node.poison(Error(ErrorCode::PeerLost, "it has left the group", {1}));
+    });
+    CHECK_THROWS_WITH(rank.exchange(messages, ddprun::TimePoint::max()),
+                      Catch::Contains(heard ? "it has left the group" : "has failed and did not say why"));
 }
 
 TEST_CASE("who waits for what another hands on gives up last, for that one may know who is late", "[native][unit]") {

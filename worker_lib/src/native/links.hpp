@@ -87,6 +87,7 @@ private:
     [[noreturn]] void not_vouched_for(const Operation& operation, Flow& flow) const;
     void look_for_reason(const Operation& operation, Flow& flow) const;
     [[noreturn]] void raise_note(const Operation& operation, Flow& flow) const;
+    void hear_better(const Operation& operation) const;
     void send_last_words(const FailureNote& note, ddprun::TimePoint deadline);
 
     const std::string group_;

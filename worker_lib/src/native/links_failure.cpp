@@ -22,8 +22,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Who ends because somebody else has may be missed before the news of that one comes.
-constexpr milliseconds kBetterKnown{100};
+/// Who ends because somebody else has may be missed before the news of that one comes. In looks, not in time: while a
+/// machine stands still no news comes.
+constexpr milliseconds kLook{2};
+constexpr int kLooksForBetter = 50;
 static_assert(sizeof(FailureNote) <= kMostUnsealed, "last words have no seal");
 /// A peer that began so much later than we did is waited for so much longer before it is accused of what it may wait
 /// for itself: its own deadline comes later.
@@ -132,6 +134,8 @@ void Links::raise_note(const Operation& operation, Flow& flow) const {
     ddprun::UniqueFd none;
     const auto deadline = ddprun::Clock::now() + kFarewell;
     if (!receive_all(flow.link->socket.get(), bytes.subspan(come.size()), none, deadline)) {
+        // It went before we had read all: what was still on its way was lost when we wrote to it.
+        hear_better(operation);
         throw Error(ErrorCode::PeerLost,
                     fmt::format("group '{}': {} has failed and did not say why", group_, flow.link->name), {flow.rank});
     }
@@ -145,15 +149,20 @@ void Links::raise_note(const Operation& operation, Flow& flow) const {
 /// hears of another rank's failure or death, for which the peer was ended.
 void Links::peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const {
     look_for_reason(operation, flow);
-    for (const auto enough = ddprun::Clock::now() + kBetterKnown; ddprun::Clock::now() < enough;) {
-        node_.say_listening();
-        node_.check_poison(operation);
-        (void)::poll(nullptr, 0, 2);
-    }
+    hear_better(operation);
     throw Error(ErrorCode::PeerLost,
                 fmt::format("group '{}': {} lost {} in {}: {}", group_, node_.self(), flow.link->name,
                             describe(operation), cause),
                 {flow.rank});
+}
+
+/// Throws what the node hears meanwhile of why it cannot go on.
+void Links::hear_better(const Operation& operation) const {
+    for (int look = 0; look < kLooksForBetter; ++look) {
+        node_.say_listening();
+        node_.check_poison(operation);
+        (void)::poll(nullptr, 0, static_cast<int>(kLook.count()));
+    }
 }
 
 /// Of what has come some may have been written after a rank of the peer's node had given up.
