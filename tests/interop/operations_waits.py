@@ -32,7 +32,7 @@ def a_key_that_came_and_went_has_come(open):
     waiting, other = open(), open()
 
     def arrive():
-        time.sleep(0.1)
+        time.sleep(0.5)  # in which the wait begins, on a busy machine too
         other.set("a", "1")
         gone = other.delete_key("a")
         other.set("b", "1")
