@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <boost/asio/use_awaitable.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -39,9 +40,13 @@ T FakeDaemon::await(asio::awaitable<T> operation) {
     return std::move(*result);
 }
 
+asio::awaitable<std::shared_ptr<transport::Channel>> FakeDaemon::next_agent() {
+    asio::ip::tcp::socket socket = co_await acceptor_.async_accept(asio::use_awaitable);
+    co_return (co_await transport::accept_websocket(std::move(socket), Clock::now() + kPatience)).value();
+}
+
 Join FakeDaemon::accept() {
-    asio::ip::tcp::socket socket = acceptor_.accept();
-    channel_ = await(transport::accept_websocket(std::move(socket), Clock::now() + kPatience)).value();
+    channel_ = await(next_agent());
     return expect<Join>();
 }
 

@@ -47,6 +47,7 @@ public:
     void drop();
 
 private:
+    boost::asio::awaitable<std::shared_ptr<ddprun::transport::Channel>> next_agent();
     ddprun::coordinator::Join accept();
     /// Lets the connection do what it was told; a fake has no loop of its own.
     void turn();
