@@ -11,6 +11,7 @@
 
 #include "common/exit_codes.hpp"
 #include "common/ids.hpp"
+#include "common/option_words.hpp"
 #include "common/print.hpp"
 
 namespace ddprun::daemon {
@@ -45,19 +46,11 @@ std::string limit_table() {
     return lines;
 }
 
-std::string seconds_in_range(const std::string& text) {
-    double seconds = 0;
-    const bool number = CLI::detail::lexical_cast(text, seconds);
-    // Written so that not-a-number fails.
-    if (number && seconds >= 0.001 && seconds <= kLongestSeconds) return {};
-    return fmt::format("'{}' is not a number of seconds from 0.001 to {:.0f}", text, kLongestSeconds);
-}
-
 /// An option in seconds, decimals allowed, that sets `target`.
 void add_seconds(CLI::App& app, const std::string& name, milliseconds& target, const std::string& text) {
     const auto set = [&target](const double& seconds) { target = milliseconds(std::llround(seconds * 1000)); };
     app.add_option_function<double>(name, set, text)
-        ->check(seconds_in_range)
+        ->check([](const std::string& typed) { return check_seconds(typed, 0.001, kLongestSeconds); })
         ->type_name("SECONDS")
         ->default_str(fmt::format("{}", std::chrono::duration<double>(target).count()));
 }
@@ -96,6 +89,7 @@ void add_store_options(CLI::App& app, StoreWords& words) {
                    "close a connection that asks for more than this; the names are below")
         ->type_name("NAME=VALUE")
         ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(kStoreGroup)
         ->needs(store);
     app.add_option("--older-dialect", words.older_dialect,
@@ -137,8 +131,10 @@ int show(const CLI::App& app, const CLI::Success& asked) {
     return exit_code::kOutput;
 }
 
-int complain(const std::string& what) {
-    std::fputs(fmt::format("ddprund: {}. See ddprund --help.\n", what).c_str(), stderr);
+/// `what` is a sentence, with or without its full stop.
+int complain(std::string what) {
+    if (!what.ends_with('.') && !what.ends_with('?')) what += '.';
+    std::fputs(fmt::format("ddprund: {} See ddprund --help.\n", what).c_str(), stderr);
     return exit_code::kUsage;
 }
 
@@ -151,11 +147,13 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     CLI::App app("ddprund: the rendezvous daemon of ddprun.", "ddprund");
     app.footer(fmt::format(kFooter, limit_table()));
     app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.add_option("--bind", bind, "numeric address to listen on, for agents and stores")
         ->check(numeric_address)
         ->type_name("ADDR")
         ->capture_default_str();
     app.add_option("--port", options.daemon.port, "port for agents; 0: a free one")
+        ->check(check_port)
         ->type_name("N")
         ->capture_default_str();
     app.add_option("--run-id", job.run_id,
@@ -180,7 +178,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     } catch (const CLI::Success& asked) {  // --help, --version
         return show(app, asked);
     } catch (const CLI::ParseError& error) {
-        return complain(error.what());
+        return complain(words_of(app, error));
     }
     if (app.count("--store") > 0) {
         if (const std::string name = job_option_given(app); !name.empty())

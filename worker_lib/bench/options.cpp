@@ -134,6 +134,13 @@ void check_that_something_is_left(const Options& options, int ranks) {
         throw CLI::ValidationError("--max-bytes", left_out(options, ranks));
 }
 
+/// CLI11's own words about a missing value are about its types: "--iterations: 1 required UINT:NUMBER missing".
+std::string words_of(const CLI::ParseError& error) {
+    const std::string text = error.what();
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr || !text.ends_with(" missing")) return text;
+    return text.substr(0, text.find(':')) + ": a value is missing";
+}
+
 /// Between CLI11 and Options.
 struct Texts {
     std::string collectives = "all_reduce";
@@ -210,7 +217,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
         if (speaks) output.write(app.help());
         return output.failed() ? 1 : 0;
     } catch (const CLI::ParseError& error) {
-        if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", error.what());
+        if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", words_of(error));
         return 2;
     }
 }
