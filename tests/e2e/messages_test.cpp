@@ -218,6 +218,9 @@ TEST_CASE("output that is lost is said and changes no exit code; a text that was
         {"ddprun --version", 74, "ddprun: cannot write to stdout: No space left on device\n"},
         {"ddprund --help", 74, "ddprund: cannot write to stdout: No space left on device\n"},
         {"ddprund --version", 74, "ddprund: cannot write to stdout: No space left on device\n"},
+        {"ddpctl --help", 74, "ddpctl: cannot write to stdout: No space left on device\n"},
+        {"ddp-bench --version", 74, "ddp-bench: cannot write to stdout: No space left on device;"},
+        {"ddp-fr-trace --help", 74, "ddp-fr-trace: cannot write to stdout: No space left on device\n"},
     }));
     CAPTURE(words);
     const std::string line = fmt::format("exec {}/{} >/dev/full", e2e::bin().string(), words);

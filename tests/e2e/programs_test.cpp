@@ -1,6 +1,7 @@
 // All programs that are installed, as who types a line sees them: what they say of a wrong one.
 
-#include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "common/exit_codes.hpp"
 #include "tests/catch.hpp"
@@ -43,6 +44,8 @@ TEST_CASE("a wrong line is told by option, value and what it should be", "[e2e]"
         {"ddpctl", {"--timeout"}, "--timeout: no option of ddpctl itself. Write the command first: ddpctl dump"},
         {"ddpctl", {}, "which command? Write ddpctl dump."},
         {"ddp-bench", {"--iterations", "0"}, "--iterations: '0' is no whole number from 1 to 100000000"},
+        {"ddp-fr-trace", {}, "which folder? Write ddp-fr-trace DIR"},
+        {"ddp-fr-trace", {"-j", "DIR"}, "-j: no such option. Options of fr_trace go after DIR."},
         {"ddp-bench", {"--iterations"}, "--iterations: a value is missing"},
     }));
     const auto outcome = run(sandbox, wrong.program, wrong.arguments);
@@ -51,6 +54,59 @@ TEST_CASE("a wrong line is told by option, value and what it should be", "[e2e]"
     CHECK_THAT(outcome.err, Catch::StartsWith(wrong.program + ": " + wrong.says));
     if (wrong.program != "ddprun") CHECK_THAT(outcome.err, Contains(wrong.program + " --help"));
     CHECK(outcome.out == "");
+}
+
+TEST_CASE("every program prints its help and its version, and refuses what it does not know with exit code 2", "[e2e]") {
+    const e2e::Sandbox sandbox("help");
+    const std::string program = GENERATE("ddprun", "ddprund", "ddpctl", "ddp-bench", "ddp-fr-trace");
+    CAPTURE(program);
+    for (const std::string option : {"--help", "-h", "--version"}) {
+        const auto outcome = run(sandbox, program, {option});
+        CAPTURE(option, outcome.err);
+        CHECK(outcome.status.exit_code() == exit_code::kSuccess);
+        CHECK(outcome.err == "");
+        CHECK_THAT(outcome.out, Catch::Matches(option == "--version" ? program + " [0-9.]+\n" : "[^]*-h, ?--help[^]*"));
+    }
+    const auto refused = run(sandbox, program, {"--no-such-option"});
+    CHECK(refused.status.exit_code() == exit_code::kUsage);
+    CHECK_THAT(refused.err, Contains("--no-such-option") && Contains(program + " --help"));
+    CHECK(refused.out == "");
+}
+
+TEST_CASE("ddp-fr-trace says which folder has no dump, and which file of it is damaged", "[e2e]") {
+    const e2e::Sandbox sandbox("fr");
+    const auto empty = run(sandbox, "ddp-fr-trace", {"dumps"});
+    CHECK(empty.status.exit_code() == exit_code::kUsage);
+    CHECK(empty.err == "ddp-fr-trace: no rank_N.json in dumps. Write them with `ddpctl dump --output dumps`\n");
+    std::filesystem::create_directory(sandbox.path() / "dumps");
+    std::ofstream(sandbox.path() / "dumps/rank_0.json") << "{\"entries\": [";
+    const auto damaged = run(sandbox, "ddp-fr-trace", {"dumps"});
+    CHECK(damaged.status.exit_code() == exit_code::kUsage);
+    CHECK_THAT(damaged.err, Catch::StartsWith("ddp-fr-trace: cannot read dumps/rank_0.json: Expecting value: ") &&
+                                Catch::EndsWith("Write it anew with `ddpctl dump --output dumps`\n"));
+}
+
+TEST_CASE("ddp-fr-trace gives PyTorch the dump as it wants it, and says so where there is none", "[e2e]") {
+    const e2e::Sandbox sandbox("fr-torch");
+    const auto recorder = sandbox.path() / "torch/distributed/flight_recorder";
+    std::filesystem::create_directories(recorder);
+    for (auto package = recorder; package != sandbox.path(); package = package.parent_path())
+        std::ofstream(package / "__init__.py").flush();  // else one that is installed would come first
+    std::ofstream(sandbox.path() / "rank_0.json") << "{\"entries\": 7}";
+    const auto trace = [&](const std::string& modules) {
+        return e2e::run(sandbox, {.argv = {(e2e::bin() / "ddp-fr-trace").string(), ".", "-j"},
+                                  .env = {{"PYTHONPATH", modules}},
+                                  .directory = sandbox.path()});
+    };
+    std::ofstream(recorder / "fr_trace.py") << "raise ImportError\n";
+    const auto without = trace(sandbox.path());
+    CHECK(without.status.exit_code() == exit_code::kInfrastructure);
+    CHECK_THAT(without.err, Contains(" has no torch.distributed.flight_recorder. Run it as ") && Contains(" newer PyTorch\n"));
+    std::ofstream(recorder / "fr_trace.py") << "import pickle\ndef main(args):\n"
+                                               "    print(args[1:], pickle.load(open(args[0] + '/rank_0', 'rb')))\n";
+    const auto with = trace(sandbox.path());
+    CHECK(with.status.success());
+    CHECK(with.out == "['--prefix', 'rank_', '-j'] {'entries': 7}\n");
 }
 
 TEST_CASE("of an option that is given twice the last one counts", "[e2e]") {

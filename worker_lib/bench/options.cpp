@@ -19,9 +19,10 @@ namespace ddp::bench {
 namespace {
 
 constexpr int kMostCalls = 100'000'000;
+constexpr int kTextLost = 74;  // docs/exit-codes.md
 constexpr int kLastRank = 999'999;
 /// CLI11 would take a value of "--check=no".
-constexpr std::array kFlags{"--check", "--no-check", "--foreign", "--rewrite", "--help"};
+constexpr std::array kFlags{"--check", "--no-check", "--foreign", "--rewrite", "--help", "--version"};
 const std::vector kTypes{DType::i8,  DType::u8,  DType::i32,  DType::u32, DType::i64,
                          DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
 const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,  ReduceOp::Min, ReduceOp::Max,
@@ -184,6 +185,12 @@ void add_how(CLI::App& app, Options& options, Texts& texts) {
         ->type_name("FILE");
 }
 
+int show(const std::string& text, bool speaks) {
+    Output output;
+    if (speaks) output.write(text);
+    return output.failed() ? kTextLost : 0;
+}
+
 }  // namespace
 
 std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, Options& options) {
@@ -198,6 +205,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
         "given;\n"
         "else each is waited for.",
         "ddp-bench");
+    app.set_version_flag("--version", "ddp-bench " DDPRUN_VERSION);
     Texts texts;
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     add_what(app, options, texts);
@@ -213,9 +221,9 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
         check_that_something_is_left(options, ranks);
         return std::nullopt;
     } catch (const CLI::CallForHelp&) {
-        Output output;
-        if (speaks) output.write(app.help());
-        return output.failed() ? 1 : 0;
+        return show(app.help(), speaks);
+    } catch (const CLI::CallForVersion&) {
+        return show(app.version() + '\n', speaks);
     } catch (const CLI::ParseError& error) {
         if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", words_of(error));
         return 2;
