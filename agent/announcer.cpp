@@ -94,7 +94,9 @@ void Announcer::tell_end(const Finish& finish, const State& state, const std::ve
     if (!left.empty()) {
         spdlog::error("{}{}: pids {}", tag(), finish.why, fmt::join(left, ", "));
     } else if (!finish.why.empty() && !(config_.emulated && interrupted)) {
-        spdlog::error("{}{}", tag(), finish.why);
+        // Of emulated nodes the launcher says it, once for all.
+        const bool has_remedy = !finish.remedy.empty() && !config_.emulated;
+        spdlog::error("{}{}{}", tag(), finish.why, has_remedy ? ". " + finish.remedy : "");
     }
     if (finish.verdict) tell_verdict(*finish.verdict);
 }

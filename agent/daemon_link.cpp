@@ -66,7 +66,11 @@ asio::awaitable<void> DaemonLink::close() {
 }
 
 void DaemonLink::lose(std::string why) {
-    if (!closed_) callbacks_.event(DaemonLost{std::move(why)});
+    DaemonLost lost{std::move(why)};
+    if (welcomed_)
+        lost.remedy =
+            "Look on that host for what ended ddprund, or between for what cut the network; then start the job again";
+    if (!closed_) callbacks_.event(std::move(lost));
     closed_ = true;
     timer_.cancel();
 }

@@ -41,6 +41,15 @@ std::string interrupted(const State& state) {
                        state.drained == 1 ? "" : "s", state.node_count == 1 ? "1" : "this");
 }
 
+/// Behind the loss of the daemon, after which no verdict will say it. Empty: there were none.
+std::string what_became_of_workers(const State& state) {
+    if (state.phase == Phase::kSucceeded)
+        return ". The workers of this node had all exited with 0, but the job's end is unknown";
+    if (state.phase != Phase::kRunning && state.phase != Phase::kStopping) return "";
+    if (state.slots == 1) return ". The worker of this node was stopped";
+    return fmt::format(". The {} workers of this node were stopped", state.slots);
+}
+
 /// A step in the making. The on() functions are the rows of the table, one per event.
 class Transition {
 public:
@@ -232,13 +241,7 @@ void Transition::on(const NotifySignal& event) {
 
 void Transition::on(const DaemonLost& event) {
     if (leaving()) return;  // the end is decided, and the daemon closes connections at the end of a job
-    const bool succeeded = state_.phase == Phase::kSucceeded;
-    end_with(Finish{
-        event.exit_code,
-        succeeded
-            ? fmt::format("{}. The workers of this node had all exited with 0, but the job's end is unknown", event.why)
-            : event.why,
-        {}});
+    end_with(Finish{event.exit_code, event.why + what_became_of_workers(state_), {}, event.remedy});
     if (!state_.gone) reason_ = fmt::format("stopping the workers: {}", event.why);
     stop_group();
     settle();

@@ -64,6 +64,7 @@ struct DaemonLost {
     std::string why;
     int exit_code =
         exit_code::kInfrastructure;  ///< kUsage when it refuses us: another command is needed, not another try
+    std::string remedy = {};         ///< as of Finish
 };
 struct GuardLost {};
 /// State::deadline may have passed.
@@ -105,6 +106,7 @@ struct Finish {
     int exit_code = 0;
     std::string why;  ///< for people; empty when the verdict says it
     std::optional<coordinator::Verdict> verdict;
+    std::string remedy = {};  ///< what to do about `why`, a sentence without its full stop; empty: `why` has said it
     friend bool operator==(const Finish&, const Finish&) = default;
 };
 

@@ -171,6 +171,24 @@ while [ ! -e 1 ] || lives; do sleep 0.05; done; echo 'Connection closed by peer'
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("when the daemon is killed the last line says that the workers were stopped, and what to do", "[e2e]") {
+    const e2e::Sandbox sandbox("daemon");
+    const bool emulated = GENERATE(false, true);
+    std::vector<std::string> argv{ddprun_program(), "--nproc-per-node", "2", "sh", "-c", "echo here; exec sleep 60"};
+    if (emulated) argv.insert(argv.begin() + 1, {"--nnodes", "2", "--local-nodes"});
+    e2e::Process job(sandbox, {.argv = argv});
+    const int workers = emulated ? 4 : 2;
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return lines(job.out()) == workers; }));
+    for (const pid_t daemon : sandbox.pids("ddprund --bind")) ::kill(daemon, SIGKILL);
+    CHECK(job.wait(e2e::Seconds(30)).exit_code() == 69);
+    const std::string said = job.err();
+    CAPTURE(emulated, said);
+    CHECK_THAT(said, Contains("could not be reached again. The 2 workers of this node were stopped"));
+    CHECK_THAT(said, Catch::EndsWith("then start the job again\n") && !Contains("no node is left"));
+    CHECK(lines(said) == (emulated ? 5 : 2));
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("closed standard descriptors become /dev/null, not somebody's socket", "[e2e]") {
     const e2e::Sandbox sandbox("closed");
     const std::string closed = GENERATE(as<std::string>(), "0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-");

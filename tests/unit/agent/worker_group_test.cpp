@@ -178,11 +178,22 @@ TEST_CASE("a verdict stops what runs and is the exit code", "[agent]") {
 }
 
 TEST_CASE("the loss of the daemon stops the workers and ends the agent with 69", "[agent]") {
-    Group group = running(1) << DaemonLost{"connection closed"};
+    Group group = running(1) << DaemonLost{"connection closed", exit_code::kInfrastructure, "Start it again"};
     CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
     group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
     CHECK(group.finished_with(exit_code::kInfrastructure));
-    CHECK(std::get<Finish>(group.actions.back()).why == "connection closed");
+    const auto& finish = std::get<Finish>(group.actions.back());
+    CHECK(finish.why == "connection closed. The worker of this node was stopped");
+    CHECK(finish.remedy == "Start it again");
+}
+
+TEST_CASE("the last line after the loss of the daemon counts workers only if there were any", "[agent]") {
+    Group group = running(3) << WorkerExited{LocalRank{1}, killed_by(SIGSEGV)} << DaemonLost{"silent"};
+    for (const int rank : {0, 2}) group << WorkerExited{LocalRank{rank}, killed_by(SIGTERM)};
+    group << GroupGone{};
+    CHECK(std::get<Finish>(group.actions.back()).why == "silent. The 3 workers of this node were stopped");
+    const Group idle = Group() << DaemonLost{"connection refused"};
+    CHECK(std::get<Finish>(idle.actions.back()).why == "connection refused");
 }
 
 TEST_CASE("without workers the loss of the daemon ends the agent at once", "[agent]") {
