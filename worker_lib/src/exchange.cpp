@@ -51,6 +51,33 @@ void look_for_trouble(const GroupSpec& spec, std::string_view topic, const std::
     }
 }
 
+std::string seconds_waited(const GroupSpec& spec) {
+    return fmt::format("{:g} s", std::chrono::duration<double>(spec.init_timeout).count());
+}
+
+std::string key_of_given_up(const GroupSpec& spec, std::string_view topic) {
+    return group_key(spec, fmt::format("{}/given-up", topic));
+}
+
+/// For who comes later: it finds what all have said, and would wait as long again for those that have gone.
+void tell_that_given_up(const GroupSpec& spec, std::string_view topic, const std::vector<int>& absent) {
+    try {
+        spec.store->set(key_of_given_up(spec, topic),
+                        fmt::format("{} had given up by then, after {} of waiting for {}", name_rank(spec, spec.rank),
+                                    seconds_waited(spec), name_ranks(spec, absent)));
+    } catch (const Error&) {  // the error about the absent is the one that counts
+    }
+}
+
+void refuse_if_given_up(const GroupSpec& spec, std::string_view topic, std::string_view call) {
+    const auto said = spec.store->try_get(key_of_given_up(spec, topic), milliseconds(0));
+    if (!said) return;
+    throw Error(ErrorCode::Timeout,
+                fmt::format("group '{}': {} calls {}, but {}. Have all ranks call it within InitOptions::init_timeout "
+                            "of each other, or make that longer",
+                            spec.name, name_rank(spec, spec.rank), call, *said));
+}
+
 /// Until all have said something, or the deadline; throws if that is known to be in vain. Looks after that less and
 /// less often: somebody may load data for an hour, and a thousand ranks wait.
 void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
@@ -61,6 +88,23 @@ void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::v
         look_for_trouble(spec, topic, others, backend, call);
         if (ddprun::Clock::now() >= deadline) return;
     }
+}
+
+/// After the deadline: what those have said who came, into `values`; returns the others.
+std::vector<int> take_who_came(const GroupSpec& spec, const std::vector<int>& others,
+                               const std::vector<std::string>& keys, std::vector<std::string>& values) {
+    std::vector<int> absent;
+    const std::vector<std::string> missing = spec.store->missing(keys);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+        const bool here = std::ranges::find(missing, keys[i]) == missing.end();
+        auto said = here ? spec.store->try_get(keys[i], kLastLook) : std::nullopt;
+        if (said) {
+            values[static_cast<std::size_t>(others[i])] = std::move(*said);
+        } else {
+            absent.push_back(others[i]);
+        }
+    }
+    return absent;
 }
 
 }  // namespace
@@ -89,37 +133,32 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     }
     std::vector<std::string> values(static_cast<std::size_t>(size));
     values[static_cast<std::size_t>(spec.rank)] = value;
+    bool complete = false;
     if (backend != nullptr) wait_for_others(spec, topic, others, keys, *backend, call, deadline);
     // All at once: two round trips, however many ranks there are.
     try {
         std::vector<std::string> got = spec.store->get_all(keys, until(deadline));
         for (std::size_t i = 0; i < others.size(); ++i) values[static_cast<std::size_t>(others[i])] = std::move(got[i]);
-        return values;
+        complete = true;
     } catch (const Error& error) {
         if (error.code() != ErrorCode::Timeout) throw;
     }
-    std::vector<int> absent;
-    const std::vector<std::string> missing = spec.store->missing(keys);
-    for (std::size_t i = 0; i < others.size(); ++i) {
-        const bool here = std::ranges::find(missing, keys[i]) == missing.end();
-        auto said = here ? spec.store->try_get(keys[i], kLastLook) : std::nullopt;
-        if (said) {
-            values[static_cast<std::size_t>(others[i])] = std::move(*said);
-        } else {
-            absent.push_back(others[i]);
-        }
+    const std::vector<int> absent = complete ? std::vector<int>() : take_who_came(spec, others, keys, values);
+    if (absent.empty()) {
+        if (!call.empty()) refuse_if_given_up(spec, topic, call);
+        return values;
     }
-    if (absent.empty()) return values;
+    if (!call.empty()) tell_that_given_up(spec, topic, absent);
     report_absent(spec, absent,
-                  call.empty() ? "say where they are. All had come before: have they ended, or lost the store?"
+                  call.empty() ? "say where they are. All had come: they have ended since, lost the store, or given up "
+                                 "waiting. Their own errors say which"
                                : fmt::format("call {}, too. All ranks of the group call it", call));
 }
 
 void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view wanted) {
-    const auto seconds = std::chrono::duration<double>(spec.init_timeout).count();
     throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': {} waited {:g} s for {} of {} to {}", spec.name, name_rank(spec, spec.rank),
-                            seconds, name_ranks(spec, absent), spec.members.size(), wanted),
+                fmt::format("group '{}': {} waited {} for {} of {} to {}", spec.name, name_rank(spec, spec.rank),
+                            seconds_waited(spec), name_ranks(spec, absent), spec.members.size(), wanted),
                 absent);
 }
 

@@ -20,7 +20,8 @@ void publish(const GroupSpec& spec, std::string_view topic, std::string_view val
 /// at most. Throws Error{Timeout} that names all ranks that did not publish.
 /// backend   of a group that is connected already, whose ranks make a call together: then Error{PeerLost} as soon as
 ///           one of them knows of a rank that will never come, and Error{Aborted} when the group is aborted
-/// call      "split 'evaluation'": what errors say that the absent did not call; empty: say where they are
+/// call      "split 'evaluation'": what errors say that the absent did not call, and who comes after one has given up
+///           gets such an error at once; empty: say where they are
 [[nodiscard]] std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic, std::string_view value,
                                                 const BackendImpl* backend = nullptr, std::string_view call = {});
 

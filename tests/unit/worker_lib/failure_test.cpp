@@ -258,23 +258,6 @@ TEST_CASE("a rank that leaves with work in flight is missed as any other that le
     CHECK_FALSE(errors[1]);
 }
 
-TEST_CASE("who does not come to a split is named with its place", "[native][unit]") {
-    const LocalWorld world{.ranks_per_node = {2, 1}, .init_timeout = std::chrono::seconds(2)};
-    Gate gate(3);
-    const auto errors = errors_of(world, behind(gate, [](Context& context) {
-                                      if (context.rank() != 2) (void)context.world().split(0, 0, "all");
-                                  }));
-    for (const int rank : {0, 1}) {
-        const auto& error = errors[static_cast<std::size_t>(rank)];
-        REQUIRE(error);
-        INFO(error->what());
-        CHECK(error->culprits() == Culprits{2});
-        CHECK_THAT(error->what(), Catch::Contains(named(rank) + ") waited 2 s for " + named(2) +
-                                                  ") of 3 to call split 'all', too. All ranks"));
-        CHECK_THAT(error->what(), !Catch::Contains("split/"));
-    }
-}
-
 TEST_CASE("ranks that never appear are named", "[native][unit]") {
     const auto store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {4}, .init_timeout = milliseconds(1500)};
