@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -62,17 +63,28 @@ void only_abort(GroupImpl& group) noexcept {
     }
 }
 
+/// As an exception that leaves a scope would: who is destroyed asks std::uncaught_exceptions() what to tell its peers.
+void end_by_exception(GroupImpl* group) noexcept {
+    struct Exception {};
+    try {
+        const std::unique_ptr<GroupImpl> last_owner(group);
+        throw Exception{};
+    } catch (const Exception&) {
+    }
+}
+
 /// On a thread of its own: the group's end waits for those who run it, and the callback's thread is one of them. Nor
 /// may anybody join that one: the callback may keep whoever would do so waiting, too.
-void end_elsewhere(GroupImpl* group) noexcept {
+/// by_exception   it was destroyed by one
+void end_elsewhere(GroupImpl* group, bool by_exception) noexcept {
     try {
         Ends::all().begin();
     } catch (...) {
         return only_abort(*group);
     }
     try {
-        start_quiet_thread("ddp-end", [group] {
-            delete group;
+        start_quiet_thread("ddp-end", [group, by_exception] {
+            by_exception ? end_by_exception(group) : delete group;
             Ends::all().done();
         }).detach();
     } catch (...) {
@@ -84,8 +96,9 @@ void end_elsewhere(GroupImpl* group) noexcept {
 void destroy(std::unique_ptr<GroupImpl> group) noexcept {
     if (!group) return;
     GroupImpl* const own = group.get();
+    const bool by_exception = std::uncaught_exceptions() > 0;
     try {
-        if (own->after_callbacks([own] { end_elsewhere(own); })) static_cast<void>(group.release());
+        if (own->after_callbacks([=] { end_elsewhere(own, by_exception); })) static_cast<void>(group.release());
     } catch (...) {  // inside a callback
         only_abort(*group.release());
     }

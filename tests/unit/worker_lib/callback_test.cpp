@@ -227,6 +227,43 @@ TEST_CASE("a group may be destroyed inside a callback of its own: it ends when t
     CHECK(std::chrono::steady_clock::now() - began < kSoon);
 }
 
+TEST_CASE("of a group that an exception destroys inside a callback of its own, peers hear that it was by an exception",
+          "[native][unit]") {
+    const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
+    const bool thrown = GENERATE(false, true);
+    CAPTURE(shape, thrown);
+    std::latch prepared(2);
+    const auto texts = run_ranks({.ranks_per_node = shape, .timeout = kNever}, [&](Context& context) {
+        std::vector<float> one(kLarge, 1);
+        auto own = context.world().split(0, context.rank(), "own");
+        std::string text;
+        if (context.rank() == 1) {
+            prepared.arrive_and_wait();
+            start(*own, one, Kind::kCollective).wait();
+            try {
+                own->barrier().wait();
+            } catch (const Error& error) {
+                text = error.what();
+            }
+        } else {
+            Work work = start(*own, one, Kind::kCollective);
+            work.then([&](const std::exception_ptr&) {
+                try {
+                    const auto last_owner = std::move(own);
+                    if (thrown) throw std::runtime_error("it is caught where the callback ends");
+                } catch (const std::runtime_error&) {
+                }
+            });
+            prepared.arrive_and_wait();
+            work.wait();
+        }
+        context.world().barrier().wait();
+        return text;
+    });
+    CHECK_THAT(texts[1], Contains("rank 0") && Contains(thrown ? "has left the group by an exception"
+                                                               : "has left the group normally"));
+}
+
 TEST_CASE("of a group that ends with a callback which throws peers hear what was thrown", "[native][p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const auto kind = GENERATE(Kind::kCollective, Kind::kMessage);
