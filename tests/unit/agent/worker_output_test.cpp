@@ -1,0 +1,109 @@
+// What workers leave behind: last words, error files, output, log files.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "agent/output/log_files.hpp"
+#include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
+#include "tests/unit/agent/worker_processes_rig.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace agent_test;
+
+namespace {
+
+std::string contents(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("a failed worker's last words are there as soon as its end is known", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"err=first\nlast", R"(error-file={"message": "ValueError: x"})", "exit=1"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] { return group.exits.size() == 1; }));
+    CHECK(group.processes.last_lines(LocalRank{0}) == std::vector<std::string>{"first", "last"});
+    CHECK(group.processes.error_message(LocalRank{0}) == "ValueError: x");
+    CHECK(group.processes.pid(LocalRank{0}) > 0);
+}
+
+TEST_CASE("a malformed error file is no message and no failure of ours", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"error-file={]", "exit=1"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.all_gone());
+    CHECK(group.processes.error_message(LocalRank{0}).empty());
+}
+
+TEST_CASE("all output has been passed on when a group is gone, the unfinished line too", "[agent]") {
+    Group group;
+    const std::string text = std::string(50'000, 'x') + "\nno end";
+    REQUIRE(group.start({"out=" + text}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.all_gone());
+    group.console.drain();
+    std::string shown(text.size() + 1, '\0');
+    CHECK(::read(group.out.read_end.get(), shown.data(), shown.size()) == static_cast<ssize_t>(text.size()));
+    CHECK(shown.substr(0, text.size()) == text);
+}
+
+TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never shortened", "[agent]") {
+    const TemporaryDirectory directory;
+    const auto& folder = directory.path();
+    const auto path = log_folder((folder / "new").string(), "a/../run", Generation{2}) / log_file_name(Rank{3}, "out");
+    CHECK(path == folder / "new" / "a_.._run" / "gen-2" / "rank-3.out");
+    for (int round = 0; round < 2; ++round) {
+        boost::asio::io_context io;
+        const Mark mark;
+        LogWriter logs(io, [](const std::string&) {});
+        int gone = 0;
+        WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&, bool) {}, [&] { ++gone; }});
+        WorkerSpec spec;
+        spec.argv = {shapes(), "out=a\rb\nc"};
+        spec.out.file = logs.take(open_log_file(path).value(), path);
+        REQUIRE(processes.start(std::move(spec)).has_value());
+        processes.all_started();
+        CHECK(eventually([&] {
+            io.restart();
+            io.run_for(std::chrono::milliseconds(5));
+            return gone == 1;
+        }));
+        logs.finish(std::chrono::seconds(20));
+    }
+    CHECK(contents(path) == "a\rb\nca\rb\nc");
+    CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0600));
+    CHECK(std::filesystem::status(path.parent_path()).permissions() == std::filesystem::perms(0700));
+}
+
+TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") {
+    Group group;
+    std::vector<std::string> warnings;
+    LogWriter logs(group.io, [&](const std::string& problem) { warnings.push_back(problem); });
+    WorkerSpec spec;
+    spec.argv = {shapes(), "out=first\n", "out=second\n"};
+    spec.out.file = logs.take(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "/dev/full");
+    spec.out.console = &group.console;
+    REQUIRE(group.processes.start(std::move(spec)).has_value());
+    group.processes.all_started();
+    REQUIRE(group.all_gone());
+    CHECK(group.exits[0].success());
+    CHECK(read_line(group.out.read_end.get()) == "first");
+    CHECK(read_line(group.out.read_end.get()) == "second");
+    logs.finish(std::chrono::seconds(20));
+    REQUIRE(warnings.size() == 2);
+    CHECK_THAT(warnings[0], Catch::Contains("cannot write the log file /dev/full: No space left on device"));
+    CHECK(warnings[1] == "13 bytes are missing at the end of the log file /dev/full");
+}
+
+TEST_CASE("a log folder that cannot be made is an error that names it", "[agent]") {
+    const auto opened = open_log_file("/proc/nowhere/run/gen-1/rank-0.out");
+    REQUIRE_FALSE(opened.has_value());
+    CHECK_THAT(opened.error().message, Catch::Contains("/proc/nowhere"));
+    CHECK(log_folder("logs", "..", Generation{0}) == "logs/_../gen-0");
+    CHECK(log_folder("logs", "", Generation{0}) == "logs/_/gen-0");
+}

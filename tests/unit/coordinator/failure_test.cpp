@@ -1,0 +1,213 @@
+// Workers that fail: who is blamed, and whether all are started again.
+#include "common/exit_codes.hpp"
+#include <fmt/format.h>
+
+#include "tests/catch.hpp"
+#include "tests/unit/coordinator/job.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using Catch::Contains;
+
+TEST_CASE("a failure without a restart left stops everybody and names rank, host and signal", "[coordinator]") {
+    Job job({.slots = 2});
+    job.start({"n1", "n2"});
+    job.fail("n2", failure(3, "n2"));
+    CHECK(job.told<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.sent<Abort>().at("n1") == Abort{Generation{1}, "rank 3 on n2 was killed by SIGKILL"});
+    job.stopped("n2");
+    CHECK(job.asked<FinishJob>().empty());  // n1 still has processes
+    CHECK(job.asked<CloseStore>().empty());
+    job.stopped("n1");
+    CHECK(job.closes(1));
+    CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
+    CHECK(job.verdict().exit_code == 137);
+    CHECK(job.verdict().reason == "rank 3 on n2 was killed by SIGKILL");
+    CHECK(job.verdict().culprit == failure(3, "n2"));
+    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+    CHECK(job.state.phase == Phase::kFinished);
+}
+
+TEST_CASE("a failure by a deadline is concluded when it is judged, and its verdict has the line", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.feed(Judging{Generation{1}, job.now});
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.asked<FinishJob>().empty());
+    SECTION("it is judged") {
+        job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+        CHECK(job.verdict().judged == "LAGGING rank 1");
+    }
+    SECTION("it never is") {
+        job.pass(1900ms);
+        CHECK(job.asked<FinishJob>().empty());
+        job.pass(100ms);
+        CHECK(job.verdict().judged == "");
+    }
+    CHECK(job.verdict().reason == "rank 0 on n1 was killed by SIGKILL");
+}
+
+TEST_CASE("who failed first of what another rank did is told apart from that one, and the hint goes along",
+          "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.feed(Judging{Generation{1}, job.now});
+    job.fail("n1", failure(0, "n1"));
+    const auto blamed = GENERATE(values<std::vector<int>>({{1}, {0, 1}, {}}));
+    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now, {}, {}, "Look at it", blamed});
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().hint == "Look at it");
+    CHECK(job.verdict().bystander == (blamed == std::vector<int>{1}));
+}
+
+TEST_CASE("what was judged is the reason of a restart, and no matter to what fails long after, or in another group",
+          "[coordinator]") {
+    Job job({.max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.feed(Judging{Generation{1}, job.now});
+    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+    const bool long_after = GENERATE(true, false);
+    if (long_after) job.pass(31s);
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    job.store_opens();
+    const std::string reason = job.sent<Assignment>().at("n2").reason;
+    CHECK((reason.find("; LAGGING rank 1") == std::string::npos) == long_after);
+    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().judged == "");
+}
+
+TEST_CASE("what a dead worker was in stands in the verdict or, without naming it again, in the reason of the restart",
+          "[coordinator]") {
+    Job job({.max_restarts = 1, .slots = 2});
+    job.start({"n1", "n2"});
+    job.fail("n2", failure(3, "n2"));
+    job.feed(Judging{Generation{1}, job.now});
+    const int dead = GENERATE(3, 2);
+    job.feed(Judged{Generation{1}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
+    job.stopped("n1");
+    job.stopped("n2");
+    job.store_opens();
+    const bool of_another = dead != 3;
+    CHECK(job.sent<Assignment>().at("n2").reason ==
+          (of_another ? "rank 3 on n2 was killed by SIGKILL" : "rank 3 on n2 was killed by SIGKILL; in #7"));
+    job.fail("n2", failure(3, "n2"));
+    job.feed(Judging{Generation{2}, job.now});
+    job.feed(Judged{Generation{2}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
+    job.feed(Judged{Generation{2}, "", job.now});  // of a deadline that did not tell
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().judged == (of_another ? "" : "DEAD rank 3 (node n2): in #7"));
+}
+
+TEST_CASE("a failure with a restart left starts everybody again, with the same ranks and without a last call",
+          "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+    job.join("n1");
+    job.join("n2");
+    job.pass(30s);
+    job.store_opens(4001);
+    job.fail("n1", failure(0, "n1"));
+    const std::string why = job.sent<Abort>().at("n2").reason;
+    job.stopped("n1");
+    job.stopped("n2");
+    REQUIRE(job.actions.size() == 2);
+    CHECK(std::get<CloseStore>(job.actions.at(0)) == CloseStore{Generation{1}});  // before the next one is opened
+    CHECK(std::get<OpenStore>(job.actions.at(1)) == OpenStore{Generation{2}});
+    CHECK_THAT(job.reason, Contains("restart 1 of 1"));
+    job.store_opens(4002);
+    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 2, "", 4002, 1, 1, why, 1});
+    CHECK(job.sent<Assignment>().at("n2") == Assignment{Generation{2}, NodeRank{1}, 2, 1, 2, "", 4002, 1, 1, why, 1});
+
+    job.fail("n2", failure(1, "n2", {ExitStatus::Kind::kExited, 3, false}));
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().exit_code == 3);
+    CHECK(job.verdict().restarts == 1);
+    CHECK_THAT(job.verdict().reason, Contains("exited with code 3") && Contains("--max-restarts 1"));
+}
+
+TEST_CASE("the first failure received is the culprit and one failure spends one restart", "[coordinator]") {
+    Job job({.max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.fail("n2", failure(1, "n2"));
+    job.fail("n1", failure(0, "n1"));
+    job.fail("n2", failure(1, "n2"));
+    CHECK(job.actions.empty());
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.state.restarts_spent == 1);
+    CHECK(job.state.cause.failure == failure(1, "n2"));
+}
+
+TEST_CASE("a killed worker is the culprit though a peer that failed of it was reported first", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    const FailureReport consequence = failure(1, "n2", {ExitStatus::Kind::kExited, 1, false});
+    job.fail("n2", consequence);
+    const bool in_time = GENERATE(true, false);
+    job.pass(in_time ? 900ms : 1200ms);
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n2");
+    job.stopped("n1");
+    CHECK(job.verdict().culprit == (in_time ? failure(0, "n1") : consequence));
+    CHECK(job.verdict().exit_code == (in_time ? 137 : 1));
+}
+
+TEST_CASE("a peer that gives up is never the culprit of a death before it", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.fail("n2", failure(1, "n2"));
+    const auto later = GENERATE(ExitStatus{ExitStatus::Kind::kExited, 1, false},
+                                ExitStatus{ExitStatus::Kind::kSignaled, SIGABRT, true},
+                                ExitStatus{ExitStatus::Kind::kSignaled, SIGSEGV, true});
+    job.fail("n1", failure(0, "n1", later));
+    job.stopped("n2");
+    job.stopped("n1");
+    CHECK(job.verdict().culprit == failure(1, "n2"));
+}
+
+TEST_CASE("a failure report with code 0 never makes a success", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.start({"n1"});
+    job.fail("n1", failure(0, "n1", {}));
+    job.stopped("n1");
+    CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
+    CHECK(job.verdict().exit_code == 1);
+}
+
+TEST_CASE("the first line of a failure's message is part of the reason", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.start({"n1"});
+    FailureReport report = failure(0, "n1", {ExitStatus::Kind::kExited, 127, false});
+    report.message = "no such program: trian\nmore";
+    job.fail("n1", report);
+    job.stopped("n1");
+    CHECK(job.verdict().reason == "rank 0 on n1 could not be started: no such program: trian");
+    CHECK(job.verdict().exit_code == 127);
+}
+
+TEST_CASE("what a node could not start for want of its own is no failure of the program", "[coordinator]") {
+    const int code = GENERATE(69, 70);
+    Job job;
+    job.start({"n1", "n2"});
+    FailureReport report = failure(1, "n2", {ExitStatus::Kind::kExited, code, false});
+    report.message = "cannot fork: Resource temporarily unavailable";
+    const bool ran = GENERATE(false, true);  // a program may use these numbers for itself
+    report.pid = ran ? 4711 : 0;
+    job.fail("n2", report);
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().exit_code == code);
+    CHECK(job.verdict().outcome == (ran ? Outcome::kWorkerFailed : Outcome::kInfrastructure));
+    CHECK(job.verdict().culprit == report);
+    CHECK_THAT(job.verdict().reason,
+               Contains(ran ? "rank 1 on n2 exited" : "the agent on n2 could not start rank 1: cannot fork"));
+}
