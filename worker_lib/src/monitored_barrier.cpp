@@ -213,10 +213,9 @@ private:
 void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
     check_process();
     if (timeout.count() < 0) {
-        throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("monitored_barrier of group '{}': the timeout is {} ms. Pass 0 for the default of the "
-                                "group",
-                                spec_.name, timeout.count()));
+        throw refusal(spec_,
+                      fmt::format("monitored_barrier: the timeout is {} ms. Pass 0 for the default of the group",
+                                  timeout.count()));
     }
     const auto number = [this] {
         const std::lock_guard lock(mutex_);

@@ -28,10 +28,9 @@ constexpr std::size_t kMostNameBytes = 200;  // names of groups inside groups ad
 
 void check_name(const GroupSpec& spec, std::string_view name) {
     if (name.size() <= kMostNameBytes) return;
-    throw Error(ErrorCode::InvalidArgument,
-                fmt::format("split of group '{}': its name for the parts, '{}', has {} bytes, and {} are allowed. "
-                            "Pass a shorter one on all ranks",
-                            spec.name, ddprun::cut(name, 40), name.size(), kMostNameBytes));
+    throw refusal(spec, fmt::format("split: its name for the parts, '{}', has {} bytes, and {} are allowed. Pass a "
+                                    "shorter one on all ranks",
+                                    ddprun::cut(name, 40), name.size(), kMostNameBytes));
 }
 
 /// With where its members are, now that they have met.
@@ -83,7 +82,7 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     operation.counts_hash += step_;
     if (!wrong.empty()) {
         const std::string what = describe(operation);
-        throw Error(ErrorCode::InvalidArgument, fmt::format("{}: {}", what, wrong)).in(spec_.name, what, operation.seq);
+        throw refusal(spec_, fmt::format("{}: {}", what, wrong)).in(spec_.name, what, operation.seq);
     }
     // Nobody sets a short timeout and asks for speed.
     const bool own_timeout = options.timeout.count() > 0;
@@ -142,8 +141,7 @@ std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch& batch, const OpOption
         wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
     }
     if (!wrong.empty()) {
-        throw Error(ErrorCode::InvalidArgument, wrong)
-            .in(spec_.name, describe(batch, batch.transfers.front()), batch.seq);
+        throw refusal(spec_, wrong).in(spec_.name, describe(batch, batch.transfers.front()), batch.seq);
     }
     place_.claim(batch);
     const bool opened = backend_->open_transfer(batch);
@@ -235,6 +233,10 @@ std::string name_self(const GroupSpec& spec) {
     return name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], "");
 }
 
+Error refusal(const GroupSpec& spec, std::string_view wrong) {
+    return {ErrorCode::InvalidArgument, fmt::format("group '{}': {}: {}", spec.name, name_rank(spec, spec.rank), wrong)};
+}
+
 std::string BackendImpl::where_is(int /*rank*/) const { return {}; }
 int BackendImpl::global_rank(int /*rank*/) const { return -1; }
 RankState BackendImpl::state_of(int /*rank*/) const { return {}; }
@@ -279,10 +281,8 @@ const std::string& ProcessGroup::name() const { return impl_->spec().name; }
 Backend ProcessGroup::backend() const { return impl_->backend().kind(); }
 
 std::string ProcessGroup::name_of(int rank) const {
-    if (rank < 0 || rank >= size()) {
-        throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("group '{}': there is no rank {} in a group of {}", name(), rank, size()));
-    }
+    if (rank < 0 || rank >= size())
+        throw detail::refusal(impl_->spec(), fmt::format("there is no rank {} in a group of {}", rank, size()));
     return impl_->backend().name_of(rank);
 }
 

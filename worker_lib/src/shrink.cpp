@@ -16,7 +16,7 @@ namespace {
 
 std::vector<int> checked(std::span<const int> exclude, const GroupSpec& spec) {
     const auto refuse = [&](const std::string& why) {
-        throw Error(ErrorCode::InvalidArgument, fmt::format("shrink of group '{}': {}", spec.name, why));
+        throw refusal(spec, "shrink: " + why);
     };
     const std::set<int> excluded(exclude.begin(), exclude.end());
     const int size = static_cast<int>(spec.members.size());
