@@ -1,6 +1,6 @@
 #pragma once
-// What is wrong with a command line that CLI11 reads, in words that say what would be right; CLI11's own are about its types.
-// For programs that link CLI11; ddprun and the programs on ddp::ddp have words of their own.
+// What is wrong with a command line that CLI11 reads, in words that say what would be right; CLI11's own are about its
+// types. For programs that link CLI11; ddprun and the programs on ddp::ddp have words of their own.
 
 #include <fmt/format.h>
 
@@ -38,10 +38,12 @@ inline std::string complain_about_extra(const CLI::App& app, const std::string& 
     return fmt::format("{}: no such option.{}", typed, did_you_mean(typed, known));
 }
 
-/// What `error`, thrown while `app` was parsed or, behind it, a command of it, means for who typed it: a sentence with its full stop.
+/// What `error`, thrown while `app` was parsed or, behind it, a command of it, means for who typed it: a sentence with
+/// its full stop.
 inline std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
     const std::string text = error.what();
-    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing"))  // "--port: 1 required N missing"
+    // "--port: 1 required N missing"
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing"))
         return text.substr(0, text.find(':')) + ": a value is missing.";
     const std::vector<std::string> extra = app.remaining(true);
     if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || extra.empty()) return text + '.';

@@ -42,7 +42,8 @@ constexpr std::array<std::string_view, 1> kCommands{"dump"};
 
 /// ddpctl itself has --help and --version alone.
 std::string before_the_command(const std::string& word) {
-    return fmt::format("{}: no option of ddpctl itself. Write the command first: ddpctl dump", word.substr(0, word.find('=')));
+    return fmt::format("{}: no option of ddpctl itself. Write the command first: ddpctl dump",
+                       word.substr(0, word.find('=')));
 }
 
 int show(const CLI::App& app, const CLI::Success& asked) {
@@ -82,7 +83,8 @@ std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv) 
         ->type_name("SECONDS")
         ->capture_default_str();
     // CLI11 would say of a mistyped command that a command is required.
-    if (const std::string unknown = unknown_command(argc > 1 ? argv[1] : ""); !unknown.empty()) return complain(unknown);
+    if (const std::string unknown = unknown_command(argc > 1 ? argv[1] : ""); !unknown.empty())
+        return complain(unknown);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version

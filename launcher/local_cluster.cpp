@@ -230,7 +230,7 @@ private:
                           workers == 1 ? "" : "s", of_nodes(stopped_nodes_));
         } else if (!last_words.empty() && code != 0) {
             std::fputs(last_words.c_str(), stderr);  // fmt::print throws when nobody reads: the exit code counts more
-        } else if (code == exit_code::kInfrastructure && lifeline_ < 0) {  // what became of each node, it has said itself
+        } else if (code == exit_code::kInfrastructure && lifeline_ < 0) {  // each node has said what became of it
             spdlog::error(
                 "the rendezvous daemon of the job, ddprund, ended before the job: look for who or what killed it "
                 "(`dmesg | grep -i oom`), then start the job again");

@@ -40,7 +40,9 @@ TEST_CASE("a wrong line is told by option, value and what it should be", "[e2e]"
         {"ddpctl", {"dump", "--timeout", "1e9"}, "--timeout: '1e9' is not a number of seconds from 0.1 to 3600."},
         {"ddpctl", {"dump", "--timeout"}, "--timeout: a value is missing."},
         {"ddpctl", {"dump", "--tiemout=3"}, "--tiemout: no such option. Did you mean --timeout?"},
-        {"ddpctl", {"--timeout", "3", "dump"}, "--timeout: no option of ddpctl itself. Write the command first: ddpctl dump"},
+        {"ddpctl",
+         {"--timeout", "3", "dump"},
+         "--timeout: no option of ddpctl itself. Write the command first: ddpctl dump"},
         {"ddpctl", {"--timeout"}, "--timeout: no option of ddpctl itself. Write the command first: ddpctl dump"},
         {"ddpctl", {}, "which command? Write ddpctl dump."},
         {"ddp-bench", {"--iterations", "0"}, "--iterations: '0' is no whole number from 1 to 100000000"},
@@ -56,7 +58,8 @@ TEST_CASE("a wrong line is told by option, value and what it should be", "[e2e]"
     CHECK(outcome.out == "");
 }
 
-TEST_CASE("every program prints its help and its version, and refuses what it does not know with exit code 2", "[e2e]") {
+TEST_CASE("every program prints its help and its version, and refuses what it does not know with exit code 2",
+          "[e2e]") {
     const e2e::Sandbox sandbox("help");
     const std::string program = GENERATE("ddprun", "ddprund", "ddpctl", "ddp-bench", "ddp-fr-trace");
     CAPTURE(program);
@@ -101,7 +104,8 @@ TEST_CASE("ddp-fr-trace gives PyTorch the dump as it wants it, and says so where
     std::ofstream(recorder / "fr_trace.py") << "raise ImportError\n";
     const auto without = trace(sandbox.path());
     CHECK(without.status.exit_code() == exit_code::kInfrastructure);
-    CHECK_THAT(without.err, Contains(" has no torch.distributed.flight_recorder. Run it as ") && Contains(" newer PyTorch\n"));
+    CHECK_THAT(without.err,
+               Contains(" has no torch.distributed.flight_recorder. Run it as ") && Contains(" newer PyTorch\n"));
     std::ofstream(recorder / "fr_trace.py") << "import pickle\ndef main(args):\n"
                                                "    print(args[1:], pickle.load(open(args[0] + '/rank_0', 'rb')))\n";
     const auto with = trace(sandbox.path());

@@ -110,8 +110,8 @@ struct GroupSpec {
 /// This process, for texts that have its place elsewhere: "rank 3", "rank 1 (global rank 5)".
 [[nodiscard]] std::string name_self(const GroupSpec& spec);
 
-/// Error{InvalidArgument} for a call that is wrong here. Of eight ranks on one terminal it says which one: "group 'world':
-/// rank 3 (host a, pid 71): WRONG".
+/// Error{InvalidArgument} for a call that is wrong here. Of eight ranks on one terminal it says which one: "group
+/// 'world': rank 3 (host a, pid 71): WRONG".
 [[nodiscard]] Error refusal(const GroupSpec& spec, std::string_view wrong);
 
 /// What a backend knows of a rank besides its own.

@@ -234,7 +234,8 @@ std::string name_self(const GroupSpec& spec) {
 }
 
 Error refusal(const GroupSpec& spec, std::string_view wrong) {
-    return {ErrorCode::InvalidArgument, fmt::format("group '{}': {}: {}", spec.name, name_rank(spec, spec.rank), wrong)};
+    return {ErrorCode::InvalidArgument,
+            fmt::format("group '{}': {}: {}", spec.name, name_rank(spec, spec.rank), wrong)};
 }
 
 std::string BackendImpl::where_is(int /*rank*/) const { return {}; }

@@ -76,8 +76,10 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     const auto reduce = [&](Buffer bad, ReduceOp op) { return refusal([&] { world.all_reduce(bad, op); }); };
 
     // Of the ranks that share a terminal it says which one.
-    CHECK_THAT(reduce({nullptr, 4, DType::f32}, ReduceOp::Sum),
-               Catch::Matches("group 'world': rank 0 \\(host [^ ]+, pid [0-9]+\\): #1 all_reduce sum f32\\[4\\]: the buffer is null"));
+    CHECK_THAT(
+        reduce({nullptr, 4, DType::f32}, ReduceOp::Sum),
+        Catch::Matches(
+            "group 'world': rank 0 \\(host [^ ]+, pid [0-9]+\\): #1 all_reduce sum f32\\[4\\]: the buffer is null"));
     CHECK_THAT(reduce({reinterpret_cast<char*>(floats.data()) + 1, 1, DType::f32}, ReduceOp::Sum),
                Catch::Contains("not aligned"));
     CHECK_THAT(reduce({floats.data(), 4, DType::f32, Device::Cuda}, ReduceOp::Sum),

@@ -29,7 +29,8 @@ TEST_CASE("who does not come to a split is named with its place", "[native][unit
     }
 }
 
-TEST_CASE("who comes too late to a split is told at once who has given up, and the next split is another one", "[native][unit]") {
+TEST_CASE("who comes too late to a split is told at once who has given up, and the next split is another one",
+          "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {2, 1}, .init_timeout = milliseconds(1'000)};
     std::vector<std::string> said(3);
     Gate given_up(3);
@@ -49,6 +50,8 @@ TEST_CASE("who comes too late to a split is told at once who has given up, and t
         CHECK_FALSE(error);
     }
     CAPTURE(said[2]);
-    CHECK_THAT(said[2], Catch::StartsWith("group 'world': rank 2 (") && Catch::Contains(") calls split 'all', but rank ") &&
-                            Catch::Contains(") had given up by then, after 1 s of waiting for " + named(2) + "). Have all ranks"));
+    CHECK_THAT(
+        said[2],
+        Catch::StartsWith("group 'world': rank 2 (") && Catch::Contains(") calls split 'all', but rank ") &&
+            Catch::Contains(") had given up by then, after 1 s of waiting for " + named(2) + "). Have all ranks"));
 }

@@ -78,8 +78,8 @@ void record_on_callers_stream(const CudaApi& cuda, cudaEvent_t event, const Nccl
 }
 
 void refuse(const NcclWork& work, const std::string& wrong) {
-    throw Error(ErrorCode::InvalidArgument, fmt::format("group '{}': {}: {}: {}", work.owner().group, work.owner().rank,
-                                                        work.text(), wrong))
+    throw Error(ErrorCode::InvalidArgument,
+                fmt::format("group '{}': {}: {}: {}", work.owner().group, work.owner().rank, work.text(), wrong))
         .in(work.owner().group, work.text(), work.seq());
 }
 
