@@ -58,9 +58,8 @@ GroupImpl::~GroupImpl() {
 /// A child of fork() that handles an error as its parent would has nothing to end.
 void GroupImpl::abort(std::string_view reason) {
     if (home_.is_elsewhere()) return;
-    if (backend_->failure()) return;  // what follows from a failure, maybe a peer's, is no other
-    place_.abort(reason);
-    backend_->abort(reason);
+    if (!backend_->failure()) place_.abort(reason);  // what follows from a failure, maybe a peer's, is no other
+    backend_->abort(reason);                         // which still ends what was before that failure
 }
 
 void GroupImpl::check_process() const {

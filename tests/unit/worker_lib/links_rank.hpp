@@ -52,6 +52,7 @@ struct Rank {
     }
     void exchange(detail::Stream& messages, ddprun::TimePoint deadline) {
         detail::Operation operation;
+        operation.seq = 1;
         operation.deadline = deadline;
         node.begin(operation);
         std::vector<int> ranks(peers.size());

@@ -43,6 +43,7 @@ struct Two {
     std::vector<std::byte> exchange(std::size_t self, std::span<const std::byte> out, std::size_t bytes) {
         std::vector<std::byte> in(bytes);
         Operation operation;
+        operation.seq = 1;
         operation.deadline = ddprun::Clock::now() + std::chrono::seconds(20);
         ranks[self]->node.begin(operation);
         const int peer = 1 - static_cast<int>(self);

@@ -134,7 +134,9 @@ TEST_CASE("who began later is waited for as much longer before it is accused of 
     Rank rank(2);
     HandedOn messages;
     MessageHeader word;
-    word.signature = signature_of(Operation{});
+    Operation operation;  // as the rank's
+    operation.seq = 1;
+    word.signature = signature_of(operation);
     const auto deadline = ddprun::Clock::now();
     auto late = std::async(std::launch::async, [&] {
         while (!messages.begun) std::this_thread::yield();

@@ -36,13 +36,65 @@ TEST_CASE("who heard of a failure passes it on, for who found it may have died b
     Ranks ranks(3);
     ranks[2].stop(kEnough);                 // has noted it, and told
     ranks.control(1).poisoned_by.store(3);  // one other, when it died
-    ranks[1].pass_on();
+    ranks[1].pass_on(0);
     for (const int rank : {0, 1}) {
         const Error heard = failure_of([&] { ranks[rank].check_poison(operation(1)); });
         CHECK_THAT(heard.what(),
                    Catch::Contains(" cannot finish #1 barrier: ") && Catch::EndsWith(" reported: enough"));
     }
     CHECK(ranks.control(0).poisoned_by.load() == 3);
+}
+
+TEST_CASE("a failure leaves alone what its finder had done, and a second one may spoil that, too", "[native][unit]") {
+    Ranks ranks(3);
+    ranks[0].poison(kEnough, 1);
+    for (const int rank : {0, 1, 2}) {
+        CHECK(failure_of([&] { ranks[rank].check_poison(operation(1)); }).what() == std::string(kNone.what()));
+        CHECK_FALSE(ranks[rank].any_gives_up(operation(1)));
+        CHECK(ranks[rank].any_gives_up(operation(2)));
+        CHECK(failure_of([&] { ranks[rank].check_poison(operation(2)); }).code() == ErrorCode::Aborted);
+        CHECK(failure_of([&] { ranks[rank].check_failure(operation(1)); }).code() == ErrorCode::Aborted);
+    }
+    ranks[2].relay(Error(ErrorCode::PeerLost, "rank 7 is gone"), 0);
+    ranks[1].relay(Error(ErrorCode::PeerLost, "rank 7 is gone"), 5);  // which spoils no less
+    for (const int rank : {0, 1, 2}) {
+        CHECK(ranks[rank].spoiled_after() == 0);
+        CHECK(ranks[rank].any_gives_up(operation(1)));
+        const Error heard = failure_of([&] { ranks[rank].check_poison(operation(1)); });
+        CHECK_THAT(heard.what(), Catch::EndsWith("enough"));
+    }
+}
+
+TEST_CASE("who waits in an operation that the others have done is woken only by what spoils that one",
+          "[native][unit]") {
+    const bool fails = GENERATE(true, false);
+    Ranks ranks(2);
+    const Operation one = operation(1);
+    ranks.open(one);
+    ranks[0].join(one);
+    ranks[1].join(one);
+    auto waits = std::async(std::launch::async, [&] { return failure_of([&] { ranks[1].barrier(one); }); });
+    ranks[0].poison(kEnough, 1);
+    CHECK(waits.wait_for(std::chrono::milliseconds(150)) == std::future_status::timeout);
+    if (fails) {
+        ranks[0].pass_on(0);
+    } else {
+        ranks[0].arrive();
+    }
+    CHECK(waits.get().code() == (fails ? ErrorCode::Aborted : kNone.code()));
+}
+
+TEST_CASE("who leaves in the midst of an operation waits no longer, though the failure it knows of leaves that alone",
+          "[native][unit]") {
+    Ranks ranks(2);
+    const Operation two = operation(2);
+    ranks.open(two);
+    ranks[1].done(operation(1));
+    ranks[0].relay(kEnough, 2);
+    CHECK(failure_of([&] { ranks[1].check_poison(two); }).what() == std::string(kNone.what()));
+    ranks[1].stop(Error(ErrorCode::Aborted, "destroyed"));
+    CHECK(failure_of([&] { ranks[1].check_poison(two); }).code() == ErrorCode::Aborted);
+    CHECK(ranks.control(1).spoiled_after.load() == 1);
 }
 
 TEST_CASE("who is alone on its node ends well what all others have done, whatever they do then", "[native][unit]") {
@@ -62,14 +114,14 @@ TEST_CASE("nobody goes through a barrier with what he has read of a rank that ha
     ranks[0].join(one);
     ranks[1].join(one);
     ranks[0].arrive();
-    CHECK_FALSE(ranks[1].any_gives_up());
+    CHECK_FALSE(ranks[1].any_gives_up(one));
     if (leaves) {
         ranks[0].stop(kEnough);
         ranks[0].leave(detail::Departure::kLeft);
     } else {
         ranks[0].poison(kEnough);
     }
-    CHECK(ranks[1].any_gives_up());
+    CHECK(ranks[1].any_gives_up(one));
     CHECK(failure_of([&] { ranks[1].barrier(one); }).code() == (leaves ? ErrorCode::PeerLost : ErrorCode::Aborted));
     CHECK_FALSE(ranks[0].try_barrier());  // and so nobody else does
 }

@@ -61,7 +61,9 @@ public:
     // thrown by the Work's wait(): Mismatch (the ranks called different operations, or with different sizes), Timeout
     // (its deadline has passed; the culprits are those who are late), PeerLost (a rank has ended, or its host is out of
     // reach), Aborted (abort(), or this group's end) or System. Then the group has failed, on all ranks; what is still
-    // in flight ends with the same error, and the buffers of what failed hold no defined values.
+    // in flight ends with the same error, and the buffers of what failed hold no defined values. What a rank had done
+    // before its process ended all others do as well, on the native backend, unless its host ended with it; if it was
+    // the first of its node, as far as they need no more than 300 ms longer.
     //
     // With NCCL a call may itself wait for its peers to make it too, until its deadline or abort(): the first one
     // between two ranks connects them. No call can be part of a CUDA graph: on a stream in capture it is refused.

@@ -216,7 +216,7 @@ void all_reduce(const Team& team, const Operation& operation, const OwnBuffers& 
 
 Step reduce_and_arrive(const Team& team, const Operation& operation, const OwnBuffers& own) noexcept {
     NodeAllReduce(team, operation, own).reduce_whole();
-    if (team.node.any_gives_up()) return Step::kReduced;
+    if (team.node.any_gives_up(operation)) return Step::kReduced;
     team.node.arrive();
     return Step::kArrived;
 }

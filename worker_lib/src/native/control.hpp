@@ -52,6 +52,9 @@ struct Meeting {
     alignas(16) std::array<std::byte, kInlineBytes> data;
 };
 
+/// As Control::spoiled_after: nothing has failed.
+inline constexpr std::uint64_t kNotSpoiled = ~std::uint64_t{0};
+
 struct Control {
     /// Meetings with whose announcements this rank is through. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> through{0};
@@ -84,6 +87,9 @@ struct Control {
     /// 0, or 1 + local index of the rank that made the group unusable: its `failure` says why. Any peer writes, the
     /// first wins.
     alignas(kSeparation) std::atomic<std::uint32_t> poisoned_by{0};
+    /// The last operation that this failure leaves alone: later ones cannot be done any more. Any peer writes, after
+    /// the word above, and only less than there was.
+    std::atomic<std::uint64_t> spoiled_after{kNotSpoiled};
     /// By the meeting's number, modulo kAhead. Owner writes.
     std::array<Meeting, kAhead> meetings;
     /// Written once by the owner, before it sets any poisoned_by.

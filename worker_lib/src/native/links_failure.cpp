@@ -141,7 +141,7 @@ void Links::raise_note(const Operation& operation, Flow& flow) const {
     }
     const Error said = read_note(note);
     const Error failure = note.complete != 0 ? said : reported_by(flow.link->name, said);
-    node_.relay(failure);  // our neighbours hear who found out, not that we have heard of it
+    node_.relay(failure, operation.seq - 1);  // our neighbours hear who found out, not that we have heard of it
     throw cannot_finish(group_, node_.self(), describe(operation), failure);
 }
 
@@ -160,7 +160,7 @@ void Links::peer_lost(const Operation& operation, Flow& flow, const std::string&
 void Links::hear_better(const Operation& operation) const {
     for (int look = 0; look < kLooksForBetter; ++look) {
         node_.say_listening();
-        node_.check_poison(operation);
+        node_.check_failure(operation);
         (void)::poll(nullptr, 0, static_cast<int>(kLook.count()));
     }
 }

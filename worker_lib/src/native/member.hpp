@@ -14,10 +14,10 @@ namespace ddp::detail {
 /// Ranks of different versions do not meet. To be counted up with every change to what ranks read from each other: the
 /// records of members, the leaders' alarms, the layout of Control and of what lies in staging slots, the sizes of
 /// pieces, the order and steps of messages.
-inline constexpr std::uint32_t kProtocolVersion = 14;
-/// "ddp/0.1.0/14": the library's version and the protocol's.
+inline constexpr std::uint32_t kProtocolVersion = 15;
+/// "ddp/0.1.0/15": the library's version and the protocol's.
 [[nodiscard]] std::string own_version();
-/// Of what a member has published: "0.1.0 (protocol 14)".
+/// Of what a member has published: "0.1.0 (protocol 15)".
 [[nodiscard]] std::string version_in_words(std::string_view version);
 
 struct Member {

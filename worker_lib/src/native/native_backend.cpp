@@ -36,7 +36,7 @@ NativeBackend::~NativeBackend() {
     auto failure = node_.failure_for_others();
     end(Error(ErrorCode::Aborted,
               fmt::format("group '{}' was destroyed by {} with work in flight", name_, name_of(rank_))),
-        false);
+        false, node_.last_done());
     thread_.join();
     handle_->shut();
     if (how == Departure::kLeft && left_in_flight_) how = Departure::kLeftInFlight;
@@ -59,7 +59,7 @@ std::shared_ptr<WorkState> NativeBackend::submit(Operation&& operation) {
         return enqueue(std::move(operation), step);
     } catch (const std::bad_alloc&) {
         // The peers take part in what was opened: the group cannot go on as if that had not been called.
-        if (opened) end(out_of_memory(), true);
+        if (opened) end(out_of_memory(), true, node_.last_done());
         throw;
     }
 }
@@ -79,26 +79,26 @@ std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch batch) {
     try {
         return p2p->submit(std::move(batch));
     } catch (const std::bad_alloc&) {
-        if (has_sent) end(out_of_memory(), true);  // as in submit()
+        if (has_sent) end(out_of_memory(), true, node_.last_done());  // as in submit()
         throw;
     }
 }
 
 std::shared_ptr<P2p> NativeBackend::make_p2p(Hello hello, ddprun::UniqueFd listener) {
-    return std::make_shared<P2p>(P2pSetup{.group = name_,
-                                          .rank = rank_,
-                                          .topology = topology_,
-                                          .members = members_,
-                                          .node = node_,
-                                          .arena = arena_,
-                                          .hello = hello,
-                                          .listener = std::move(listener),
-                                          .on_failure = [this](const Error& failure) { end(failure, true); },
-                                          .on_thrown =
-                                              [handle = handle_](const WorkState& work, std::string_view text) {
-                                                  handle->with(
-                                                      [&](NativeBackend& own) { own.give_up_for(work, text); });
-                                              }});
+    return std::make_shared<P2p>(
+        P2pSetup{.group = name_,
+                 .rank = rank_,
+                 .topology = topology_,
+                 .members = members_,
+                 .node = node_,
+                 .arena = arena_,
+                 .hello = hello,
+                 .listener = std::move(listener),
+                 .on_failure = [this](const Error& failure) { end(failure, true, node_.last_done()); },
+                 .on_thrown =
+                     [handle = handle_](const WorkState& work, std::string_view text) {
+                         handle->with([&](NativeBackend& own) { own.give_up_for(work, text); });
+                     }});
 }
 
 /// The first step, if that is possible here and now: nobody runs, and all before it are opened. GroupImpl has one
@@ -152,7 +152,7 @@ Step NativeBackend::go_on(const Operation& operation) {
 void NativeBackend::abort(std::string_view reason) {
     end(Error(ErrorCode::Aborted, fmt::format("group '{}' was aborted by {}: {}", name_, name_of(rank_), reason),
               {rank_}),
-        true);
+        true, node_.poisoned() ? node_.last_done() : 0);
     const std::lock_guard lock(p2p_mutex_);
     if (p2p_) p2p_->interrupt();
 }
@@ -221,12 +221,12 @@ void NativeBackend::perform(const Job& job) {
         node_.done(operation);
     } catch (const Error& error) {
         if (node_.stopped()) note_unfinished(job);
-        fail(error);
+        fail(error, job.operation.seq - 1);
         complete(*job.work, std::current_exception());
         return;
     } catch (const std::exception& error) {  // out of memory, most likely
         const Error failure(ErrorCode::System, fmt::format("{}: {}", describe(job.operation), error.what()));
-        fail(failure);
+        fail(failure, job.operation.seq - 1);
         complete(*job.work, std::make_exception_ptr(failure));
         return;
     }
@@ -251,11 +251,12 @@ void NativeBackend::note_unfinished(const Job& job) {
 }
 
 /// Takes the whole group along: the ranks of this node at once, the others by a last message. Unless this rank is only
-/// leaving: then the destructor tells them that.
-void NativeBackend::fail(const Error& failure) {
+/// leaving: then the destructor tells them that. What comes `after` cannot be done; they may still be at what came
+/// before.
+void NativeBackend::fail(const Error& failure, std::uint64_t after) {
     if (failure_) return;
     failure_ = failure;
-    node_.poisoned() ? node_.pass_on() : node_.poison(failure);
+    node_.poisoned() ? node_.pass_on(after) : node_.poison(failure, after);
     if (!links_) return;
     links_->finish_messages();  // while the buffers of the operation are still ours
     if (!node_.stopped()) links_->say_goodbye(failure);

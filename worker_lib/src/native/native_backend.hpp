@@ -119,8 +119,8 @@ private:
     void perform(const Job& job);
     void note_unfinished(const Job& job);
     void complete(WorkState& work, std::exception_ptr error);
-    void fail(const Error& failure);
-    void end(const Error& failure, bool tell_peers);
+    void fail(const Error& failure, std::uint64_t after);
+    void end(const Error& failure, bool tell_peers, std::uint64_t after);
     [[nodiscard]] Error out_of_memory() const;
     [[nodiscard]] std::shared_ptr<P2p> make_p2p(Hello hello, ddprun::UniqueFd listener);
 

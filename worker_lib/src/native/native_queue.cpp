@@ -83,9 +83,9 @@ void NativeBackend::hurry() {
 }
 
 /// Ends every wait of the progress thread. Work fails there, where nobody touches its buffer any more.
-void NativeBackend::end(const Error& failure, bool tell_peers) {
+void NativeBackend::end(const Error& failure, bool tell_peers, std::uint64_t after) {
     if (tell_peers) {
-        node_.poison(failure);
+        node_.poison(failure, after);
     } else {
         node_.stop(failure);
     }
@@ -156,7 +156,7 @@ void NativeBackend::run_all() {
         return std::exchange(aborted_, false);
     }();
     if (!aborted || failure_) return;
-    if (const auto failure = node_.failure()) fail(*failure);  // there was nothing to do: peers on other nodes learn it
+    if (const auto failure = node_.failure()) fail(*failure, node_.spoiled_after());  // for other nodes
 }
 
 }  // namespace ddp::detail

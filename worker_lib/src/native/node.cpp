@@ -214,7 +214,7 @@ void Node::wait_for_all(const Operation& operation, HasCome has_come) const {
         return next == size();
     };
     Silence silence;
-    waiter_.wait([&] { return all_have_come() || poisoned(); }, [&] { return needs_our_core(next, has_come); },
+    waiter_.wait([&] { return all_have_come() || spoils(operation); }, [&] { return needs_our_core(next, has_come); },
                  [&] { check_progress(operation, silence, has_come); });
     // If all have come, the failure is about something later. Looked at once more: the last may have come and failed
     // between our looks at it and at the failure.
@@ -236,7 +236,7 @@ void Node::check_progress(const Operation& operation, Silence& silence, HasCome 
         // Looked at after its end: whoever came and then ended is no reason to worry now.
         if (has_come(i)) continue;
         if (gone) {
-            check_poison(operation);  // whoever leaves because of a failure has told of it before
+            check_failure(operation);  // whoever leaves because of a failure has told of it before
             throw cannot_finish(group_, self(), describe(operation), gone->error);
         }
         absent.push_back(rank_at(i));

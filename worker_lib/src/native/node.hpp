@@ -91,11 +91,11 @@ public:
     }
     /// Whether the program of a rank may have got its buffers back, and written to them before we had read them: to be
     /// looked at when that is done, and before any rank of this node may take this rank's part for done.
-    [[nodiscard]] bool any_gives_up() const;
+    [[nodiscard]] bool any_gives_up(const Operation& operation) const;
     /// To be called between reading what peers have announced and showing what that came to to other nodes, whose ranks
     /// hear of a failure here only later. Throws as barrier() if a rank has given up by now.
     void check_read(const Operation& operation) const {
-        if (size() > 1 && any_gives_up()) await_failure(operation);
+        if (size() > 1 && any_gives_up(operation)) await_failure(operation);
     }
     /// The barrier in two steps, the second of which may be tried first: whether all come within a moment.
     void arrive();
@@ -121,20 +121,26 @@ public:
         return at(index).segment->heap() + place_of(index, side);
     }
 
-    /// Makes the group unusable on this node: every wait here ends with `failure`, now and later. The first call
-    /// counts.
-    void poison(const Error& failure);
-    /// The same for our own waits only: peers find out by leave().
+    /// Makes the group unusable on this node: every wait here in an operation later than number `after` ends with
+    /// `failure`, now and later. Of several the first failure counts, and the least number. What was done by whoever
+    /// failed is left alone: a peer that is still at it has all that it needs, or gets it from those who are.
+    void poison(const Error& failure, std::uint64_t after = 0);
+    /// The same for our own waits only, in what we have not done: peers find out by leave().
     void stop(const Error& failure);
     /// Whether it was stop(), and nothing before it, that made the group unusable here.
     [[nodiscard]] bool stopped() const { return stopped_; }
     /// The same as poison(), with a failure of elsewhere whose text needs no reporter's name before it.
-    void relay(const Error& failure);
+    void relay(const Error& failure, std::uint64_t after = 0);
     /// Tells all of the failure with which the node is poisoned, unless it is stop()'s: who found it may have died
-    /// before it had told everybody. Call it before work fails with it.
-    void pass_on() const;
-    /// Throws the failure if the node is poisoned.
-    void check_poison(const Operation& operation) const;
+    /// before it had told everybody. `after`: we take part in no later operation. Call it before work fails with it.
+    void pass_on(std::uint64_t after) const;
+    /// Throws the failure if the node is poisoned for that operation.
+    void check_poison(const Operation& operation) const {
+        if (spoils(operation)) check_failure(operation);
+    }
+    /// The same for any: to be called when a rank that is needed is gone, which may be because of a failure in a later
+    /// operation.
+    void check_failure(const Operation& operation) const;
     /// The failure with which the node is poisoned, as our own operations report it, and as ranks of other nodes
     /// should.
     [[nodiscard]] std::optional<Error> failure() const;
@@ -142,6 +148,7 @@ public:
     /// The same if it was another rank that found it.
     [[nodiscard]] std::optional<Error> failure_of_others() const;
     [[nodiscard]] bool poisoned() const { return own().poisoned_by.load(std::memory_order_seq_cst) != 0; }
+    [[nodiscard]] std::uint64_t spoiled_after() const { return own().spoiled_after.load(std::memory_order_seq_cst); }
     /// Tells peers, who may be waiting for us in an operation to come, that there will be none.
     void leave(Departure how);
 
@@ -206,18 +213,19 @@ private:
     void finish_shares(const Operation& operation, std::size_t parts);
     [[nodiscard]] bool all_finished(std::size_t parts) const;
     /// give_up() says so, also for who only leaves.
-    [[nodiscard]] bool gives_up(int index) const {
-        return control(index).poisoned_by.load(std::memory_order_relaxed) != 0;
+    [[nodiscard]] bool gives_up(int index, const Operation& operation) const {
+        return control(index).spoiled_after.load(std::memory_order_relaxed) < operation.seq;
     }
+    [[nodiscard]] bool spoils(const Operation& operation) const { return spoiled_after() < operation.seq; }
     void compare(const Operation& operation) const;
     [[nodiscard]] std::vector<int> contradicted() const;
     [[nodiscard]] std::string names_of(const std::vector<int>& ranks) const;
     void wake_all() const;
     enum class Hearers : std::uint8_t { kAll, kOwnRank };
-    void give_up(const Error& failure, Wording wording, Hearers hearers);
+    void give_up(const Error& failure, Wording wording, Hearers hearers, std::uint64_t after);
     [[nodiscard]] bool note(const Error& failure, Wording wording, Hearers hearers);
     [[nodiscard]] Error view_of(int index, bool named) const;
-    void accuse(int index, int author) const;
+    void accuse(int index, int author, std::uint64_t after) const;
 
     const std::string group_;
     const std::vector<LocalRank> ranks_;

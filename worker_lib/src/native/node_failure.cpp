@@ -9,24 +9,28 @@
 
 namespace ddp::detail {
 
-void Node::poison(const Error& failure) { give_up(failure, Wording::kOwnView, Hearers::kAll); }
+void Node::poison(const Error& failure, std::uint64_t after) {
+    give_up(failure, Wording::kOwnView, Hearers::kAll, after);
+}
 
-void Node::relay(const Error& failure) { give_up(failure, Wording::kComplete, Hearers::kAll); }
+void Node::relay(const Error& failure, std::uint64_t after) {
+    give_up(failure, Wording::kComplete, Hearers::kAll, after);
+}
 
-void Node::stop(const Error& failure) { give_up(failure, Wording::kOwnView, Hearers::kOwnRank); }
+void Node::stop(const Error& failure) { give_up(failure, Wording::kOwnView, Hearers::kOwnRank, last_done()); }
 
 /// When it returns, peers can see of our own rank that it has given up, also where another thread noted another failure
 /// before and has not come to tell of it yet: now our program may get its buffers back.
-void Node::give_up(const Error& failure, Wording wording, Hearers hearers) {
-    const bool first = note(failure, wording, hearers);
-    accuse(own_index_, own_index_);
-    for (int i = 0; first && hearers == Hearers::kAll && i < size(); ++i) accuse(i, own_index_);
+void Node::give_up(const Error& failure, Wording wording, Hearers hearers, std::uint64_t after) {
+    (void)note(failure, wording, hearers);  // if it is not the first, it may still spoil more
+    accuse(own_index_, own_index_, after);
+    if (hearers == Hearers::kAll) pass_on(after);
 }
 
-void Node::pass_on() const {
+void Node::pass_on(std::uint64_t after) const {
     const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
     if (by == 0 || stopped_) return;
-    for (int i = 0; i < size(); ++i) accuse(i, static_cast<int>(by) - 1);
+    for (int i = 0; i < size(); ++i) accuse(i, static_cast<int>(by) - 1, after);
 }
 
 bool Node::note(const Error& failure, Wording wording, Hearers hearers) {
@@ -38,10 +42,10 @@ bool Node::note(const Error& failure, Wording wording, Hearers hearers) {
     return true;
 }
 
-bool Node::any_gives_up() const {
+bool Node::any_gives_up(const Operation& operation) const {
     std::atomic_thread_fence(std::memory_order_acquire);  // between what we have read and the look
     for (int i = 0; i < size(); ++i) {
-        if (gives_up(i)) return true;
+        if (gives_up(i, operation)) return true;
     }
     return false;
 }
@@ -49,17 +53,22 @@ bool Node::any_gives_up() const {
 /// Throws why a rank has given up, as soon as that is known. Until then we say that we wait, so that nobody takes us
 /// for the culprit.
 void Node::await_failure(const Operation& operation) const {
-    wait_until(operation, [this](int i) {
+    wait_until(operation, [&](int i) {
         say_listening();
-        return !gives_up(i);
+        return !gives_up(i, operation);
     });
 }
 
-/// Points a rank to the failure note of the one at `author`, unless it has been pointed to another.
-void Node::accuse(int index, int author) const {
+/// Points a rank to the failure note of the one at `author`, unless it has been pointed to another, and then says what
+/// that spoils: who sees the latter finds the former.
+void Node::accuse(int index, int author, std::uint64_t after) const {
     std::uint32_t nobody = 0;
     const auto by = static_cast<std::uint32_t>(author) + 1;
     control(index).poisoned_by.compare_exchange_strong(nobody, by, std::memory_order_seq_cst);
+    auto& least = control(index).spoiled_after;
+    for (auto seen = least.load(std::memory_order_seq_cst);
+         after < seen && !least.compare_exchange_weak(seen, after, std::memory_order_seq_cst);) {
+    }
     std::atomic_thread_fence(std::memory_order_seq_cst);  // our program may write to its buffers after this only
     Waiter::wake(control(index));
 }
@@ -92,7 +101,7 @@ std::optional<Error> Node::failure_of_others() const {
     return view_of(index, true);
 }
 
-void Node::check_poison(const Operation& operation) const {
+void Node::check_failure(const Operation& operation) const {
     const auto found = failure();
     if (!found) return;
     const auto index = static_cast<int>(own().poisoned_by.load(std::memory_order_seq_cst)) - 1;

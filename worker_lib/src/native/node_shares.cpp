@@ -46,11 +46,11 @@ void Node::share_out(const Operation& operation, std::size_t parts, const DoPart
     const auto say_working = [this] { own().working.store(joined_, std::memory_order_release); };
     for (int i = 0; i < size(); ++i) {
         const int owner = (own_index_ + i) % size();
-        while (!poisoned()) {
+        while (!spoils(operation)) {
             const std::uint64_t part = count_up(control(owner).claimed, joined_, parts, say_working);
             if (part >= parts) break;
             do_part(owner, part);
-            if (any_gives_up())
+            if (any_gives_up(operation))
                 await_failure(operation);  // we go on to say that we work: nobody takes the part for done
             count_up(control(owner).finished, joined_, parts, [] {});
         }
@@ -65,7 +65,7 @@ void Node::finish_shares(const Operation& operation, std::size_t parts) {
         wake_all();
     }
     while (true) {
-        const bool failed = poisoned();
+        const bool failed = spoils(operation);
         if (all_finished(parts)) return;
         if (failed) check_poison(operation);
         // One that comes late may say for a moment that it works, and find nothing: nobody waits for it, as all is

@@ -90,7 +90,7 @@ bool P2p::pass() {
     }
     collect_finished();
     if (!owner_.told) return moved;
-    setup_.node.relay(*owner_.told);  // the reporter's name is in it
+    setup_.node.relay(*owner_.told, setup_.node.last_done());  // the reporter's name is in it
     fail(*owner_.told, nullptr, true);
     return false;
 }

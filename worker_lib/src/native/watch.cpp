@@ -51,7 +51,7 @@ void Watch::stop() {
 }
 
 void Watch::say_goodbye(const std::optional<Error>& failure, const Absence& departure) {
-    if (failure && !failure_told_) tell_failure(*failure);
+    if (failure && node_.spoiled_after() < told_after_) tell_failure(*failure, node_.spoiled_after());
     tell_departure(departure);
     std::vector<int> sockets;
     for (const Peer& peer : peers_) {
@@ -66,7 +66,6 @@ void Watch::run() {
     while (wait()) {
         for (Peer& peer : peers_) listen_to(peer);
         look_at_own_node();
-        if (failure_told_) continue;
         end_hopeless_waits();
         pass_on_failure();
     }
@@ -102,7 +101,7 @@ void Watch::take(Peer& peer) {
     peer.received = 0;
     if (alarm.magic != Alarm::kMagic || alarm.generation != generation_) return lose(peer);
     const Error why = read_note(alarm.note);
-    if (alarm.kind == Alarm::Kind::kFailed) return node_.relay(why);
+    if (alarm.kind == Alarm::Kind::kFailed) return node_.relay(why, alarm.after);
     miss({alarm.after, why, alarm.how});
     if (why.culprits() == std::vector<int>{peer.rank}) peer.departed = true;
 }
@@ -133,30 +132,35 @@ void Watch::look_at_own_node() {
         const auto absence = node_.absence(i);
         if (!absence) continue;
         // Whoever leaves because of a failure has told the node of it before: then that is the news.
-        if (node_.poisoned() && !failure_told_) return;
+        if (node_.poisoned() && told_after_ == kNotSpoiled) return;
         local_gone_[static_cast<std::size_t>(i)] = true;
         tell_departure(*absence);
         miss(*absence);
     }
 }
 
+/// Also when the group has failed: a rank may wait in an operation that this has left alone.
 void Watch::end_hopeless_waits() {
     for (const Missing& missing : missing_) {
         const auto& after = missing.absence.after;
+        if (after.value_or(0) >= node_.spoiled_after()) continue;
         const bool hopeless = after ? node_.any_beyond(*after)
                                     : node_.any_busy() && ddprun::Clock::now() - missing.since > kBenefitOfDoubt;
-        if (hopeless) return node_.relay(missing.absence.error);
+        if (hopeless) node_.relay(missing.absence.error, after.value_or(0));
     }
 }
 
 void Watch::pass_on_failure() {
     const auto failure = node_.failure_for_others();
-    if (!failure) return;
-    tell_failure(*failure);
-    failure_told_ = true;
+    const std::uint64_t after = node_.spoiled_after();
+    if (!failure || after >= told_after_) return;
+    tell_failure(*failure, after);
+    told_after_ = after;
 }
 
-void Watch::tell_failure(const Error& failure) { tell({.kind = Alarm::Kind::kFailed}, failure); }
+void Watch::tell_failure(const Error& failure, std::uint64_t after) {
+    tell({.kind = Alarm::Kind::kFailed, .after = after}, failure);
+}
 
 void Watch::tell_departure(const Absence& absence) {
     tell({.kind = Alarm::Kind::kDeparted, .after = absence.after.value_or(0), .how = absence.how}, absence.error);

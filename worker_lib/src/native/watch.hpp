@@ -34,10 +34,9 @@ struct Alarm {
     std::uint32_t magic = kMagic;
     Kind kind = Kind::kFailed;
     std::int64_t generation = 0;
-    // Of kDeparted:
-    std::uint64_t after = 0;  ///< the last operation that the rank has done
-    Departure how = Departure::kLeft;
-    FailureNote note;  ///< why; kDeparted: its first culprit is the rank
+    std::uint64_t after = 0;           ///< the last operation that the rank has done, or that the failure leaves alone
+    Departure how = Departure::kLeft;  ///< of kDeparted
+    FailureNote note;                  ///< why; kDeparted: its first culprit is the rank
 };
 
 class Watch {
@@ -78,7 +77,7 @@ private:
     void pass_on_failure();
     void lose(Peer& peer);
     void miss(const Absence& absence);
-    void tell_failure(const Error& failure);
+    void tell_failure(const Error& failure, std::uint64_t after);
     void tell_departure(const Absence& absence);
     void tell(Alarm alarm, const Error& why);
 
@@ -88,9 +87,9 @@ private:
     std::vector<bool> local_gone_;  ///< by local index: known to be gone
     std::vector<Missing> missing_;
     mutable std::mutex gone_mutex_;
-    std::map<int, Absence> gone_;  ///< those of `missing_`, by rank
-    bool failure_told_ = false;    ///< from then on only departures are news
-    ddprun::UniqueFd interrupt_;   ///< eventfd
+    std::map<int, Absence> gone_;             ///< those of `missing_`, by rank
+    std::uint64_t told_after_ = kNotSpoiled;  ///< of failures: only departures, and lower numbers, are news
+    ddprun::UniqueFd interrupt_;              ///< eventfd
     std::atomic<bool> stopping_{false};
     std::thread thread_;  ///< last: it uses all of the above
 };
