@@ -97,6 +97,17 @@ TEST_CASE("who leaves in the midst of an operation waits no longer, though the f
     CHECK(ranks.control(1).spoiled_after.load() == 1);
 }
 
+TEST_CASE("a rank whose work fails has said that it gives that up, also while another thread is leaving the group",
+          "[native][unit]") {
+    Ranks ranks(2);
+    ranks[0].poison(kEnough, 2);  // which leaves alone what rank 1 is at
+    ranks[1].stop(Error(ErrorCode::Aborted, "destroyed"));
+    ranks.control(1).spoiled_after.store(2);  // that thread has come as far as noting it
+    ranks[1].pass_on(1);                      // the other fails
+    CHECK(ranks[0].any_gives_up(operation(2)));
+    CHECK(ranks.control(0).spoiled_after.load() == 2);
+}
+
 TEST_CASE("who is alone on its node ends well what all others have done, whatever they do then", "[native][unit]") {
     Ranks ranks(1);
     const Operation one = operation(1);

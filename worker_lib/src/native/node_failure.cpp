@@ -27,10 +27,14 @@ void Node::give_up(const Error& failure, Wording wording, Hearers hearers, std::
     if (hearers == Hearers::kAll) pass_on(after);
 }
 
+/// Of the own rank it always says so, and first, for the same reason: stop() may have noted on another thread that we
+/// leave, and not have come to say which operations that spoils.
 void Node::pass_on(std::uint64_t after) const {
     const std::uint32_t by = own().poisoned_by.load(std::memory_order_seq_cst);
-    if (by == 0 || stopped_) return;
-    for (int i = 0; i < size(); ++i) accuse(i, static_cast<int>(by) - 1, after);
+    if (by == 0) return;
+    const auto author = static_cast<int>(by) - 1;
+    accuse(own_index_, author, after);
+    for (int i = 0; !stopped_ && i < size(); ++i) accuse(i, author, after);
 }
 
 bool Node::note(const Error& failure, Wording wording, Hearers hearers) {

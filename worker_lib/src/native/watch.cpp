@@ -131,8 +131,9 @@ void Watch::look_at_own_node() {
         if (i == node_.own_index() || local_gone_[static_cast<std::size_t>(i)]) continue;
         const auto absence = node_.absence(i);
         if (!absence) continue;
-        // Whoever leaves because of a failure has told the node of it before: then that is the news.
-        if (node_.poisoned() && told_after_ == kNotSpoiled) return;
+        // Whoever leaves because of a failure has told the node of it before: then that is the news. Unless it ended
+        // before it had said which operations that spoils.
+        if (node_.spoiled_after() < told_after_) return;
         local_gone_[static_cast<std::size_t>(i)] = true;
         tell_departure(*absence);
         miss(*absence);
