@@ -11,22 +11,23 @@
 
 #include "agent/output/text.hpp"
 #include "common/overloaded.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent {
 namespace {
 
 namespace asio = boost::asio;
 using namespace asio::experimental::awaitable_operators;
-using namespace coordinator;
+using namespace protocol;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDialEvery{200};  // at most, also when each new connection ends at once
-constexpr milliseconds kGoodbye{2000};   // a daemon that does not answer must not keep a finished node
+constexpr milliseconds kDialInterval{200};   // at least, also when each new connection ends at once
+constexpr milliseconds kCloseTimeout{2000};  // a daemon that does not answer must not hold up a finished node
 
-/// What other nodes had a part in (host names, messages), fit for a terminal.
-std::string words_of(const std::string& reason) { return printable(reason, reason.size()); }
+/// Returns text that other nodes may have written (host names, messages), fit for a terminal.
+std::string clean(const std::string& reason) { return printable(reason, reason.size()); }
 
-/// A coroutine that throws is a bug of ours: let it end the program instead of a silent part of it.
+/// Ends the program when a coroutine throws: that is a bug, and must not end a part of it in silence.
 void rethrow(std::exception_ptr error) {
     if (error) std::rethrow_exception(error);
 }
@@ -34,14 +35,13 @@ void rethrow(std::exception_ptr error) {
 }  // namespace
 
 DaemonLink::DaemonLink(asio::io_context& io, Endpoint endpoint, Join join, milliseconds connect_timeout,
-                       Callbacks callbacks)
+                       EventQueue& events)
     : io_(io),
       endpoint_(std::move(endpoint)),
       join_(std::move(join)),
-      callbacks_(std::move(callbacks)),
-      heartbeat_interval_(Welcome{}.heartbeat_interval),
-      lost_after_(connect_timeout),
-      timer_(io) {}
+      events_(events),
+      liveness_(connect_timeout),
+      heartbeat_timer_(io) {}
 
 void DaemonLink::start() { asio::co_spawn(io_, converse(), rethrow); }
 
@@ -51,17 +51,17 @@ void DaemonLink::send(const AgentMessage& message) {
     if (client_) client_->send(message);
 }
 
-bool DaemonLink::tell(const AgentMessage& message) {
-    if (closed_ || !client_ || !knows_boards_ || interrupted_) return false;
+bool DaemonLink::try_send(const AgentMessage& message) {
+    if (closed_ || !client_ || !daemon_knows_records_ || interrupted_) return false;
     client_->send(message);
     return true;
 }
 
 asio::awaitable<void> DaemonLink::close() {
     if (std::exchange(closed_, true)) co_return;
-    timer_.cancel();
+    heartbeat_timer_.cancel();
     if (!client_) co_return;
-    asio::steady_timer limit(io_, kGoodbye);
+    asio::steady_timer limit(io_, kCloseTimeout);
     co_await (client_->close() || limit.async_wait(asio::use_awaitable));
 }
 
@@ -69,15 +69,15 @@ void DaemonLink::lose(std::string why) {
     DaemonLost lost{std::move(why)};
     if (welcomed_)
         lost.remedy =
-            "Look on that host for what ended ddprund, or between for what cut the network; then start the job again";
-    if (!closed_) callbacks_.event(std::move(lost));
+            "Find out what ended ddprund on that host, or what interrupted the network; then start the job again";
+    if (!closed_) events_.push(std::move(lost));
     closed_ = true;
-    timer_.cancel();
+    heartbeat_timer_.cancel();
 }
 
 asio::awaitable<void> DaemonLink::converse() {
     std::string broken;  // why the last connection ended
-    for (TimePoint deadline = Clock::now() + lost_after_; !closed_; deadline = heard_ + lost_after_) {
+    for (TimePoint deadline = Clock::now() + liveness_.lost_after(); !closed_; deadline = liveness_.deadline()) {
         const TimePoint dialed_at = Clock::now();
         auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
         if (closed_) co_return;
@@ -90,50 +90,50 @@ asio::awaitable<void> DaemonLink::converse() {
         introduce();
         if (first) asio::co_spawn(io_, keep_alive(), rethrow);
         const std::string why = co_await listen();
-        if (closed_) co_return;  // and somebody may be waiting for the goodbye of this client
+        if (closed_) co_return;  // close() may still use the client
         client_.reset();
         broken = "lost " + why;
         if (!may_connect_again()) break;
-        const bool refused = std::exchange(refused_for_now_, false);
-        if (!refused && !std::exchange(interrupted_, true))
-            callbacks_.notice(fmt::format("{}; connecting again", broken));
-        asio::steady_timer pause(io_, dialed_at + kDialEvery);
+        const bool rejected = std::exchange(rejected_for_now_, false);
+        if (!rejected && !std::exchange(interrupted_, true))
+            events_.push(ConnectionChanged{fmt::format("{}; connecting again", broken)});
+        asio::steady_timer pause(io_, dialed_at + kDialInterval);
         co_await pause.async_wait(asio::use_awaitable);
     }
     lose(std::move(broken));
 }
 
-/// The first words of a connection; of a later one with all that the daemon may have missed, in its order. It ignores
-/// what it has heard before.
+/// Sends Join, and every report that the daemon may have missed on an earlier connection, in order. The daemon ignores
+/// those that it has.
 void DaemonLink::introduce() {
     const AgentMessage join = join_;
     client_->send(join);
     for (const AgentMessage& report : reports_) client_->send(report);
-    if (!welcomed_) heard_ = Clock::now();
+    if (!welcomed_) liveness_.heard_at(Clock::now());
 }
 
 asio::awaitable<std::string> DaemonLink::listen() {
     while (!closed_) {
         auto received = co_await client_->receive();
         if (!received) co_return received.error().message;
-        heard_ = Clock::now();
-        take(std::move(*received));
+        liveness_.heard_at(Clock::now());
+        handle(std::move(*received));
     }
     co_return "";
 }
 
 asio::awaitable<void> DaemonLink::keep_alive() {
     while (!closed_) {
-        const TimePoint due = Clock::now() + heartbeat_interval_;
-        timer_.expires_at(due);
-        co_await timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+        const TimePoint due = Clock::now() + liveness_.heartbeat_interval();
+        heartbeat_timer_.expires_at(due);
+        co_await heartbeat_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
         if (closed_) co_return;
         const TimePoint now = Clock::now();
-        // If we were stopped or starved ourselves, what the daemon said meanwhile still waits in the socket.
-        if (now - due > heartbeat_interval_) heard_ = now;
-        if (client_ && now - heard_ > lost_after_) {  // between two connections converse() keeps the time
-            lose(fmt::format("the rendezvous daemon at {} has said nothing for {} s", to_string(endpoint_),
-                             std::chrono::duration<double>(lost_after_).count()));
+        // If this process was stopped or starved, messages that the daemon sent meanwhile still wait in the socket.
+        if (now - due > liveness_.heartbeat_interval()) liveness_.heard_at(now);
+        if (client_ && now > liveness_.deadline()) {  // between two connections converse() keeps the time
+            lose(fmt::format("the rendezvous daemon at {} has sent nothing for {}", to_string(endpoint_),
+                             seconds_text(liveness_.lost_after())));
             co_return;
         }
         const AgentMessage heartbeat = Heartbeat{};
@@ -152,51 +152,48 @@ void DaemonLink::forget_reports_before(Generation generation) {
     });
 }
 
-void DaemonLink::take(DaemonMessage message) {
+void DaemonLink::accept(const Welcome& welcome) {
+    liveness_.agree(welcome);
+    heartbeat_timer_.cancel();  // the first heartbeat may be due earlier than keep_alive() has assumed
+    welcomed_ = true;
+    daemon_knows_records_ = welcome.records;
+    if (!welcome.session.empty()) join_.session = welcome.session;
+    if (std::exchange(interrupted_, false)) events_.push(ConnectionChanged{"connected to the rendezvous daemon again"});
+    events_.push(Welcomed{welcome.run_id, welcome.node_name});
+}
+
+void DaemonLink::reject(const Rejected& rejected) {
+    rejected_for_now_ = rejected.try_again && welcomed_;
+    if (rejected_for_now_) return;
+    over_ = true;
+    events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node{}: {}",
+                                        to_string(endpoint_), welcomed_ ? " again" : "", clean(rejected.reason)),
+                            welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
+}
+
+void DaemonLink::handle(DaemonMessage message) {
     std::visit(Overloaded{
-                   [this](const Welcome& welcome) {
-                       heartbeat_interval_ = welcome.heartbeat_interval;
-                       lost_after_ = welcome.lost_after;
-                       timer_.cancel();  // the first heartbeat may be due earlier than we thought
-                       welcomed_ = true;
-                       knows_boards_ = welcome.boards;
-                       if (!welcome.session.empty()) join_.session = welcome.session;
-                       if (std::exchange(interrupted_, false))
-                           callbacks_.notice("connected to the rendezvous daemon again");
-                       callbacks_.welcomed(welcome);
-                   },
+                   [this](const Welcome& welcome) { accept(welcome); },
                    [](const Heartbeat&) {},
-                   [this](const Waiting& waiting) {
-                       Waiting clean = waiting;
-                       clean.reason = words_of(waiting.reason);
-                       callbacks_.waiting(clean);
-                   },
+                   [this](const Waiting& waiting) { events_.push(WaitReceived{clean(waiting.reason)}); },
                    [this](const Assignment& assignment) {
                        forget_reports_before(assignment.generation);
-                       callbacks_.event(Assigned{assignment});
+                       events_.push(Assigned{assignment});
                    },
                    [this](const Abort& abort) {
-                       callbacks_.event(AbortReceived{abort.generation, words_of(abort.reason)});
+                       events_.push(AbortReceived{abort.generation, clean(abort.reason)});
                    },
                    [this](const Finished& finished) {
                        over_ = true;
-                       callbacks_.event(JobFinished{finished.verdict});
+                       events_.push(JobFinished{finished.verdict});
                    },
-                   [this](const ShowBoards& wish) { callbacks_.show_boards(wish); },
+                   [this](const RequestRecords& request) { events_.push(RecordsRequested{request}); },
                    [this](const Notice& notice) {
-                       callbacks_.job_notice({notice.generation, words_of(notice.text)});
+                       events_.push(NoticeReceived{{notice.generation, clean(notice.text)}});
                    },
-                   [](const ShownBoard&) {},  // those are for ddpctl
+                   [](const RecordReply&) {},  // these two are for ddpctl
                    [](const Inspected&) {},
-                   [this](const Rejected& rejected) {
-                       refused_for_now_ = rejected.try_again && welcomed_;
-                       if (refused_for_now_) return;
-                       over_ = true;
-                       callbacks_.event(DaemonLost{
-                           fmt::format("the rendezvous daemon at {} does not take this node{}: {}",
-                                       to_string(endpoint_), welcomed_ ? " again" : "", words_of(rejected.reason)),
-                           welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
-                   },
+                   [this](const Rejected& rejected) { reject(rejected); },
                },
                message);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// DelayedLine: a line for people that is worth saying only when what it tells of takes long: a wait, a stop. One
-// thread.
+// DelayedLine: a status line that is printed only if the state that it describes (a wait, a stop) lasts. Used by
+// StatusReporter; one thread.
 
 #include <spdlog/spdlog.h>
 
@@ -17,46 +17,40 @@ public:
     explicit DelayedLine(boost::asio::io_context& io, std::chrono::milliseconds delay = std::chrono::seconds(1))
         : delay_(delay), timer_(io) {}
 
-    /// To be said after the delay, or at once when one of these lines was said since the last drop(): then what they
-    /// tell of takes long already. The same line again is not said again.
+    /// Prints `line` after the delay, or at once if a line was printed since the last drop(): the state lasts already.
+    /// The same line is not printed twice.
     void set(std::string line) {
         if (line == line_) return;
-        const bool pending = !line_.empty() && !said_;
+        const bool pending = !line_.empty() && !printed_;
         line_ = std::move(line);
-        if (said_) {
-            say();
+        if (printed_) {
+            print();
         } else if (!pending) {
             timer_.expires_after(delay_);
             timer_.async_wait([this](const boost::system::error_code& error) {
-                if (!error && !said_) say();  // an expiry from before a drop() may have been earlier
+                if (!error && !printed_) print();  // an expiry from before a drop() may have been earlier
             });
         }
     }
 
-    /// Says now what is still unsaid, and forgets it.
-    void flush() {
-        if (!line_.empty() && !said_) say();
-        drop();
-    }
-
-    /// Nobody has to know any more.
+    /// Forgets the line: its state is over.
     void drop() {
         line_.clear();
-        said_ = false;
+        printed_ = false;
         timer_.cancel();
     }
 
 private:
-    void say() {
+    void print() {
         if (line_.empty()) return;  // dropped when the timer had just expired
-        said_ = true;
+        printed_ = true;
         spdlog::info("{}", line_);
     }
 
     std::chrono::milliseconds delay_;
     boost::asio::steady_timer timer_;
     std::string line_;
-    bool said_ = false;
+    bool printed_ = false;
 };
 
 }  // namespace ddprun::agent

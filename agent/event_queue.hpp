@@ -1,17 +1,20 @@
 #pragma once
-// EventQueue: whatever happens to the agent, in order, for its one loop. One thread.
+// EventQueue: the events of the agent, in the order in which they happened. Event sources, the daemon link and the
+// worker processes push; the agent's loop takes. One thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <boost/asio/as_tuple.hpp>
 #include <deque>
+#include <optional>
 #include <utility>
 
-#include "agent/worker_group.hpp"
+#include "agent/group/events.hpp"
 
 namespace ddprun::agent {
 
@@ -19,22 +22,39 @@ class EventQueue {
 public:
     explicit EventQueue(boost::asio::io_context& io) : wake_(io, boost::asio::steady_timer::time_point::max()) {}
 
-    void push(Event event) {
-        events_.push_back(std::move(event));
+    /// Appends an event that happens now.
+    void push(Happening what) {
+        events_.push_back({Clock::now(), std::move(what)});
         wake_.cancel();
     }
 
+    /// Appends an event when the handlers that are ready by now have run. For work that goes on in small pieces.
+    void push_later(Happening what) {
+        boost::asio::post(wake_.get_executor(), [this, what = std::move(what)]() mutable { push(std::move(what)); });
+    }
+
+    /// Returns the oldest event, and waits for one if there is none.
     [[nodiscard]] boost::asio::awaitable<Event> next() {
         while (events_.empty()) {
-            // Ends by cancellation alone; what ended it is seen in the queue.
+            // Ends by cancellation alone; the queue shows whether an event is the cause.
             co_await wake_.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
         }
-        Event event = std::move(events_.front());
-        events_.pop_front();
-        co_return event;
+        co_return take();
+    }
+
+    /// Returns the oldest event, if there is one.
+    [[nodiscard]] std::optional<Event> try_next() {
+        if (events_.empty()) return std::nullopt;
+        return take();
     }
 
 private:
+    Event take() {
+        Event event = std::move(events_.front());
+        events_.pop_front();
+        return event;
+    }
+
     std::deque<Event> events_;
     boost::asio::steady_timer wake_;
 };

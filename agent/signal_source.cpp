@@ -4,12 +4,12 @@
 #include <csignal>
 
 #include "agent/last_signals.hpp"
-#include "common/signals.hpp"
+#include "common/system/signals.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-/// Every signal of `signals` becomes the event that `event_of` makes of it, until the set is cleared.
+/// Pushes the event that `event_of` makes of each signal of `signals`, until the set is cleared.
 template <typename EventOf>
 void push_each(boost::asio::signal_set& signals, EventQueue& events, EventOf event_of) {
     signals.async_wait([&signals, &events, event_of](const boost::system::error_code& error, int signal) {
@@ -36,7 +36,7 @@ SignalSource::SignalSource(boost::asio::io_context& io, EventQueue& events, cons
 }
 
 void SignalSource::close() {
-    hold_stop_signals();  // first, for clear() gives them back to the kernel, which would end us by them
+    hold_stop_signals();  // first: after clear() a signal would end this process
     stop_.clear();
     notify_.clear();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// SignalSource: the signals that this process gets, as events of the agent. One thread.
+// SignalSource: turns the signals that this process gets into events of the agent. Owned by EventSources; one thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -12,12 +12,12 @@ namespace ddprun::agent {
 
 class SignalSource {
 public:
-    /// `events` outlives this object. INT, TERM, QUIT, HUP and those of `drain` stop the job: the workers get a signal
-    /// of `drain` itself, as torchrun's do, and SIGTERM in place of any other. What is left of USR1 and USR2 is for the
-    /// workers. A hang-up that was ignored (nohup) stays ignored.
+    /// `events` outlives this object. INT, TERM, QUIT, HUP and the signals of `drain` stop the job: the workers get a
+    /// signal of `drain` itself, as torchrun's do, and SIGTERM in place of any other. USR1 and USR2, unless they are in
+    /// `drain`, are for the workers. A hang-up that was ignored (nohup) stays ignored.
     SignalSource(boost::asio::io_context& io, EventQueue& events, const std::vector<int>& drain);
 
-    /// No more events: from here on signals wait for last_signals.hpp.
+    /// Pushes no more events: from here on signals wait for last_signals.hpp.
     void close();
 
 private:

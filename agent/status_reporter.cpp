@@ -1,4 +1,4 @@
-#include "agent/announcer.hpp"
+#include "agent/status_reporter.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -11,106 +11,106 @@
 #include "agent/output/text.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/exit_codes.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-using coordinator::Assignment;
+using protocol::Assignment;
 
-/// Nodes that are emulated start together, and slower than one alone.
-constexpr std::chrono::seconds kWaitIsLong{1};
-constexpr std::chrono::seconds kEmulatedWaitIsLong{5};
-/// A node counts as lost a second after its connection has ended; only then is it known that workers failed of that.
+/// A wait is reported when it has lasted this long. Emulated nodes start together, and slower than a single one.
+constexpr std::chrono::seconds kLongWait{1};
+constexpr std::chrono::seconds kLongEmulatedWait{5};
+/// A node counts as lost a second after its connection has ended; only then is it known that workers failed because of
+/// that.
 constexpr std::chrono::seconds kReasonIsSure{2};
-
-/// Whether what a step says about `event` will be said again, with its outcome, when the stop that it begins is over.
-bool told_at_the_end(const Event& event, const State& after) {
-    return std::holds_alternative<WorkerExited>(event) || std::holds_alternative<SpawnFailed>(event) ||
-           std::holds_alternative<AbortReceived>(event) || std::holds_alternative<DaemonLost>(event) ||
-           (std::holds_alternative<StopSignal>(event) && !after.killed);
-}
 
 }  // namespace
 
-Announcer::Announcer(boost::asio::io_context& io, const AgentConfig& config, Console& console)
+StatusReporter::StatusReporter(boost::asio::io_context& io, const AgentConfig& config, Console& console)
     : config_(config),
       console_(console),
-      waiting_line_(io, config.emulated ? kEmulatedWaitIsLong : kWaitIsLong),
+      waiting_line_(io, config.emulated ? kLongEmulatedWait : kLongWait),
       stop_line_(io, kReasonIsSure) {}
 
-void Announcer::tell_reason(const Event& event, const State& after, const std::string& reason) {
-    if (reason.empty()) return;
-    const std::string line = tag() + reason;
-    if (std::holds_alternative<StopSignal>(event)) stop_line_.drop();  // another matter than what was said
-    if (told_at_the_end(event, after))
+void StatusReporter::report_reason(const worker_group::Step& step) {
+    if (step.reason.empty()) return;
+    const std::string line = tag() + step.reason;
+    if (step.supersedes_reasons) stop_line_.drop();
+    if (step.outcome_follows)
         stop_line_.set(line);
     else
         spdlog::info("{}", line);
 }
 
-void Announcer::tell_wait(const coordinator::Waiting& waiting) {
-    waiting_line_.set(fmt::format("{}waiting at {}: {}", tag(), to_string(config_.endpoint), waiting.reason));
+void StatusReporter::report_wait(const std::string& reason) {
+    waiting_line_.set(fmt::format("{}waiting at {}: {}", tag(), to_string(config_.endpoint), reason));
 }
 
-void Announcer::tell_start(const Assignment& assignment) {
+void StatusReporter::report_connection(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
+
+void StatusReporter::report_log_file_problem(const std::string& text) const {
+    spdlog::warn("{}: {}", config_.node_name, text);
+}
+
+void StatusReporter::report_start(const Assignment& assignment) {
     node_rank_ = assignment.node_rank;
     const bool first = number(assignment.node_rank) == 0;
     waiting_line_.drop();
-    stop_line_.drop();  // what this node knew of the cause; the daemon knows better by now
-    tell_place(assignment);
+    stop_line_.drop();  // this node's own view of the cause: the assignment contains the daemon's, which knows more
+    report_ranks(assignment);
     if (assignment.restart_count == 0 || (config_.emulated && !first)) return;
     const int workers = assignment.world_size;
     const int nodes = assignment.node_count;
-    // Nodes that come or go spend none of --max-restarts.
+    // Only failures are counted against --max-restarts: joining and lost nodes are not.
     const std::string what = assignment.restart > 0
                                  ? fmt::format("restart {} of {}", assignment.restart, assignment.max_restarts)
                                  : "started again";
-    spdlog::info("{}: {} worker{} on {} node{}{}", what, workers, workers == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
+    spdlog::info("{}: {} on {}{}", what, counted(workers, "worker"), counted(nodes, "node"),
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
 
-void Announcer::tell_job_notice(const std::string& text) {
+void StatusReporter::report_job_notice(const std::string& text) {
     if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
     spdlog::warn("{} [all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
 }
 
-/// In a job of several terminals each is told which one it is, and told again when that has changed.
-void Announcer::tell_place(const Assignment& assignment) {
+/// Prints, in a job of several terminals, which node this one shows; again when that has changed.
+void StatusReporter::report_ranks(const Assignment& assignment) {
     if (config_.max_nodes == 1 || config_.emulated) return;
     const int last = assignment.rank_base + config_.slots - 1;
-    std::string place = fmt::format("this is node {} of {} ({}): ", number(assignment.node_rank), assignment.node_count,
-                                    config_.node_name);
-    place += config_.slots == 1 ? fmt::format("rank {}", last) : fmt::format("ranks {}-{}", assignment.rank_base, last);
-    place += fmt::format(" of {}", assignment.world_size);
-    if (place == place_) return;
-    spdlog::info("{}, generation {}", place, number(assignment.generation));
-    place_ = std::move(place);
+    std::string line = fmt::format("this is node {} of {} ({}): ", number(assignment.node_rank), assignment.node_count,
+                                   config_.node_name);
+    line += config_.slots == 1 ? fmt::format("rank {}", last) : fmt::format("ranks {}-{}", assignment.rank_base, last);
+    line += fmt::format(" of {}", assignment.world_size);
+    if (line == ranks_line_) return;
+    spdlog::info("{}, generation {}", line, number(assignment.generation));
+    ranks_line_ = std::move(line);
 }
 
-void Announcer::tell_end(const Finish& finish, const State& state, const std::vector<pid_t>& left) {
+void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& left) {
     waiting_line_.drop();
     stop_line_.drop();
-    const bool interrupted = state.stop_signal && finish.exit_code == exit_code::kSignalBase + *state.stop_signal;
     if (!left.empty()) {
         spdlog::error("{}{}: pids {}", tag(), finish.why, fmt::join(left, ", "));
-    } else if (!finish.why.empty() && !(config_.emulated && interrupted)) {
-        // Of emulated nodes the launcher says it, once for all.
+    } else if (!finish.why.empty() && !(config_.emulated && finish.interrupted)) {
+        // The launcher of emulated nodes prints an interruption once for all of them.
         const bool has_remedy = !finish.remedy.empty() && !config_.emulated;
         spdlog::error("{}{}{}", tag(), finish.why, has_remedy ? ". " + finish.remedy : "");
     }
-    if (finish.verdict) tell_verdict(*finish.verdict);
+    if (finish.verdict) report_verdict(*finish.verdict);
 }
 
-/// One box for the job, not one per node: the first node prints it, and the one that it is about. The others leave it
-/// at a line, and so do all when somebody ended the job on purpose.
-void Announcer::tell_verdict(const coordinator::Verdict& verdict) {
+/// Prints the box with the verdict on the first node and on the culprit's; a line on the others, and on all when the
+/// job was stopped on purpose.
+void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
     const std::string program = config_.program_name.empty()
                                     ? std::filesystem::path(config_.command.at(0)).filename().string()
                                     : config_.program_name;
     const std::string box = format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or("")});
-    const bool stopped = verdict.outcome == coordinator::Outcome::kStopped;
+    const bool stopped = verdict.outcome == protocol::Outcome::kStopped;
     const std::string reason = printable(verdict.reason, verdict.reason.size());
-    if (config_.emulated) return leave_last_words(stopped ? fmt::format("[ddprun] {}\n", reason) : box);
+    if (config_.emulated) return send_final_report(stopped ? fmt::format("[ddprun] {}\n", reason) : box);
     const bool first = !node_rank_ || number(*node_rank_) == 0;
     if (stopped) {
         spdlog::error("{}{}", tag(), reason);
@@ -121,13 +121,13 @@ void Announcer::tell_verdict(const coordinator::Verdict& verdict) {
     }
 }
 
-void Announcer::leave_last_words(std::string text) const {
-    if (text.empty() || !config_.last_words) return;
+void StatusReporter::send_final_report(std::string text) const {
+    if (text.empty() || !config_.final_report) return;
     std::erase(text, '\0');
     text.push_back('\0');
-    // To a file in memory that is open for appending: in one piece, beside those of other nodes. Without it the
-    // launcher has nothing but the exit code to tell.
-    [[maybe_unused]] const ssize_t ignored = ::write(config_.last_words.get(), text.data(), text.size());
+    // A file in memory that is open for appending: one write puts the report beside those of other nodes. If it fails,
+    // the launcher still has the exit code to report.
+    [[maybe_unused]] const ssize_t ignored = ::write(config_.final_report.get(), text.data(), text.size());
 }
 
 }  // namespace ddprun::agent

@@ -4,20 +4,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <csignal>
 #include <string_view>
 
 #include "agent/output/text.hpp"
 #include "common/exit_codes.hpp"
+#include "common/text/case.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-using coordinator::FailureReport;
-using coordinator::OomKill;
-using coordinator::Outcome;
-using coordinator::Verdict;
+using protocol::FailureReport;
+using protocol::OomKill;
+using protocol::Outcome;
+using protocol::Verdict;
 
 constexpr int kWidth = 78;
 
@@ -25,7 +25,7 @@ std::string rule(char c) { return std::string(kWidth, c) + "\n"; }
 
 std::string field(std::string_view name, std::string_view value) { return fmt::format("  {:<12}: {}\n", name, value); }
 
-/// Every line of `text` behind a bar, so that it cannot be taken for ours.
+/// Returns `text` with a bar in front of every line, so that it cannot be mistaken for a line of ddprun.
 std::string quoted(std::string_view text) {
     std::string result;
     while (!text.empty()) {
@@ -39,16 +39,16 @@ std::string quoted(std::string_view text) {
 std::string_view advice_for_kill(OomKill oom) {
     switch (oom) {
         case OomKill::kYes:
-            return "Memory ran out there: `dmesg | grep -i oom` on that host says how much each process had. Give the "
-                   "job more memory, or each worker less data at a time.";
+            return "Memory ran out there: `dmesg | grep -i oom` on that host shows how much each process used. Give "
+                   "the job more memory, or each worker less data at a time.";
         case OomKill::kNo:
-            return "Somebody sent it: a user, a scheduler, or the program itself. It was neither ddprun nor the "
-                   "kernel's out-of-memory killer.";
+            return "A user, a scheduler or the program itself sent the signal, not ddprun and not the kernel's "
+                   "out-of-memory killer.";
         case OomKill::kMaybe:
         case OomKill::kUnknown: break;
     }
-    return "If nobody sent it, the kernel did because memory ran out: see `dmesg | grep -i oom` on that host, and the "
-           "memory limit of the job.";
+    return "Unless a user or a scheduler sent the signal, memory ran out and the kernel sent it: see "
+           "`dmesg | grep -i oom` on that host, and the memory limit of the job.";
 }
 
 std::string_view advice_for_signal(int signal) {
@@ -59,21 +59,16 @@ std::string_view advice_for_signal(int signal) {
         case SIGFPE:
             return "The program crashed. Look for a core file (`coredumpctl`, `ulimit -c unlimited`); for Python set "
                    "PYTHONFAULTHANDLER=1.";
-        case SIGABRT:
-            return "The program gave up by itself (a failed assertion, or an uncaught exception): see its stderr.";
+        case SIGABRT: return "The program aborted (a failed assertion or an uncaught exception): see its stderr.";
         case SIGTERM:
-        case SIGINT:
-            return "Somebody asked that process to end, not ddprun: a user, a scheduler, or the program itself.";
+        case SIGINT: return "A user, a scheduler or the program itself sent the signal, not ddprun.";
         default: return "";
     }
 }
 
 std::string_view advice_for_end(const Verdict& verdict) {
-    if (verdict.outcome == Outcome::kInfrastructure) {
-        if (verdict.culprit) return "";  // its message has said what to do
-        return "Starting the same command again may be all that is needed.";
-    }
-    if (!verdict.culprit) return "";
+    // The coordinator knows which remedy there is, and names it in the reason or as the hint.
+    if (verdict.outcome == Outcome::kInfrastructure || !verdict.culprit) return "";
     const ExitStatus& status = verdict.culprit->status;
     if (verdict.culprit->oom == OomKill::kYes) return advice_for_kill(OomKill::kYes);
     if (status.kind == ExitStatus::Kind::kSignaled)
@@ -84,21 +79,21 @@ std::string_view advice_for_end(const Verdict& verdict) {
         return "Check that it is a program for this machine and executable (chmod +x).";
     if (verdict.culprit->last_lines.empty() && verdict.culprit->message.empty()) {
         return verdict.culprit->log_file.empty()
-                   ? "It said nothing on stderr. --log-dir keeps what every rank prints."
-                   : "It said nothing on stderr; its stdout is in the .out file beside it.";
+                   ? "It wrote nothing to stderr. --log-dir keeps the output of every rank."
+                   : "It wrote nothing to stderr; its stdout is in the .out file beside the log file.";
     }
     return "";
 }
 
 std::string advice(const Verdict& verdict) {
-    const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever came of it, or before
+    const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever the diagnosis is
     return verdict.hint.empty() || ran_out ? std::string(advice_for_end(verdict)) : verdict.hint + ".";
 }
 
-/// Whether a program says with that line that its arguments are wrong: the head of a usage (argparse and others), a
-/// pointer to the help at the line's end (GNU), or getopt's complaint. Others only mention such words.
-bool complains_of_arguments(std::string line) {
-    std::ranges::transform(line, line.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+/// Whether a program reports with that line that its arguments are wrong: the first line of a usage text (argparse and
+/// others), a reference to the help at the line's end (GNU), or getopt's message. Other lines only mention such words.
+bool is_usage_error(std::string line) {
+    line = lower_case(std::move(line));
     const auto begin = line.find_first_not_of(" \t");
     if (begin != line.npos && std::string_view(line).substr(begin).starts_with("usage:")) return true;
     if (line.find(": unrecognized option '") != line.npos || line.find(": invalid option -- ") != line.npos)
@@ -108,15 +103,15 @@ bool complains_of_arguments(std::string line) {
     return points && std::ranges::any_of(kEnds, [&](std::string_view end) { return line.ends_with(end); });
 }
 
-/// Whether it ended with the code for wrong usage and said so: then its own words are what people need first.
-bool refused_its_arguments(const FailureReport& culprit) {
+/// Whether it ended with the code for wrong usage and printed that: then its own message is what the user needs first.
+bool rejected_its_arguments(const FailureReport& culprit) {
     const ExitStatus& status = culprit.status;
     if (culprit.pid == 0 || !culprit.activity.empty() || !culprit.message.empty()) return false;
     if (status.kind != ExitStatus::Kind::kExited || status.number != exit_code::kUsage) return false;
-    return std::ranges::any_of(culprit.last_lines, complains_of_arguments);
+    return std::ranges::any_of(culprit.last_lines, is_usage_error);
 }
 
-/// What was said several times in a row stands once, with how often.
+/// Returns the lines behind bars; a line that occurs several times in a row appears once, with its count.
 std::string quoted_lines(const std::vector<std::string>& lines) {
     std::string text;
     for (std::size_t i = 0, end = 0; i < lines.size(); i = end) {
@@ -130,31 +125,31 @@ std::string quoted_lines(const std::vector<std::string>& lines) {
     return text;
 }
 
-/// Where it ran is still said, in short: an argument may differ from host to host, and what looks like a usage may be
-/// that of a tool which the program has called.
-std::string describe_refusal(const FailureReport& culprit) {
+/// Describes a program that rejected its arguments. Rank and host are shown too, in short: an argument may differ from
+/// host to host, and the usage text may be that of a tool which the program has called.
+std::string describe_usage_error(const FailureReport& culprit) {
     std::string text = quoted_lines(culprit.last_lines);
-    text += "Arguments of the program stand behind its name, options of ddprun before it.\n";
+    text += "Put arguments of the program behind its name, and options of ddprun before it.\n";
     text +=
-        field("rank", fmt::format("{} (local rank {}) on {} (node {}), process {}", number(culprit.rank),
+        field("rank", fmt::format("{} (local rank {}) on {} (node rank {}), process {}", number(culprit.rank),
                                   number(culprit.local_rank), culprit.host, number(culprit.node_rank), culprit.pid));
     if (!culprit.log_file.empty()) text += field("log file", culprit.log_file);
     return text;
 }
 
-/// What stands above already, in the reason or the judgement, is not said again.
+/// Describes the culprit; leaves out what the reason or the diagnosis contains already.
 std::string describe(const FailureReport& culprit, const Verdict& verdict) {
-    if (refused_its_arguments(culprit)) return describe_refusal(culprit);
-    const bool said = verdict.reason.find(culprit.message) != std::string::npos;
-    const bool judged = verdict.judged.find(culprit.activity) != std::string::npos;
+    if (rejected_its_arguments(culprit)) return describe_usage_error(culprit);
+    const bool in_reason = verdict.reason.find(culprit.message) != std::string::npos;
+    const bool in_diagnosis = verdict.diagnosis.find(culprit.activity) != std::string::npos;
     std::string text = culprit.pid > 0 ? "First failure:\n" : "";
-    if (verdict.bystander) text = "The first to fail of that:\n";
+    if (verdict.first_victim) text = "First victim:\n";
     text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
-    text += field("host", fmt::format("{} (node {})", culprit.host, number(culprit.node_rank)));
+    text += field("host", fmt::format("{} (node rank {})", culprit.host, number(culprit.node_rank)));
     text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, describe_end(culprit)))
-                            : field("what", "it could not be started, and has not run");
-    if (!culprit.activity.empty() && !judged) text += field("at its end", culprit.activity);
-    if (!culprit.message.empty() && !said) text += field("message", "") + quoted(culprit.message);
+                            : field("what", "it could not be started and has not run");
+    if (!culprit.activity.empty() && !in_diagnosis) text += field("at its end", culprit.activity);
+    if (!culprit.message.empty() && !in_reason) text += field("message", "") + quoted(culprit.message);
     if (!culprit.last_lines.empty()) {
         text += field("stderr", "its last lines") + quoted_lines(culprit.last_lines);
     }
@@ -175,9 +170,9 @@ std::string format_verdict(const Verdict& verdict, const JobName& job) {
                 ? fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", job.program)
                 : fmt::format("{} FAILED\n", job.program);
     text += rule('-');
-    // Who failed first of what others did comes after those.
-    const std::string& first = verdict.bystander ? verdict.judged : verdict.reason;
-    const std::string& second = verdict.bystander ? verdict.reason : verdict.judged;
+    // The first victim comes after the diagnosis that names the culprit.
+    const std::string& first = verdict.first_victim ? verdict.diagnosis : verdict.reason;
+    const std::string& second = verdict.first_victim ? verdict.reason : verdict.diagnosis;
     if (!first.empty()) text += first + "\n";
     if (!second.empty()) text += second + "\n";
     if (verdict.culprit) text += describe(*verdict.culprit, verdict);
@@ -187,7 +182,7 @@ std::string format_verdict(const Verdict& verdict, const JobName& job) {
     text += field("exit code", std::to_string(verdict.exit_code));
     if (const std::string hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);
     text += rule('=');
-    return printable(text, text.size());  // much of it was written by other nodes
+    return printable(text, text.size());  // other nodes have written much of it
 }
 
 }  // namespace ddprun::agent

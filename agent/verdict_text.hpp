@@ -1,22 +1,22 @@
 #pragma once
-// The verdict of a job as people read it. Pure.
+// Formats the verdict of a job for the console. Used by StatusReporter and by the launcher of emulated nodes. Pure.
 
 #include <string>
 
-#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
 
 struct JobName {
     std::string program;
-    std::string command = {};  ///< with its arguments; empty: it has none
-    std::string run_id = {};   ///< that the user gave; empty: none
+    std::string command = {};  ///< the program with its arguments; empty: it has none
+    std::string run_id = {};   ///< from --rdzv-id; empty: the user gave none
 };
 
-/// A text box, with a line end behind every line, for a job that failed; empty for one that succeeded, or that somebody
-/// stopped, which is worth the one line of verdict.reason.
-[[nodiscard]] std::string format_verdict(const coordinator::Verdict& verdict, const JobName& job);
-/// `program` is what the user asked to run.
-[[nodiscard]] std::string format_verdict(const coordinator::Verdict& verdict, const std::string& program);
+/// Returns a text box, with a line end behind every line, for a job that failed. Empty for a job that succeeded, or
+/// that was stopped by a signal: the one line of verdict.reason is enough then.
+[[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const JobName& job);
+/// Does the same; `program` is the name of the program.
+[[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const std::string& program);
 
 }  // namespace ddprun::agent

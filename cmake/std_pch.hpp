@@ -1,5 +1,6 @@
 #pragma once
-// Precompiled for the libraries that do without Asio: what most of their files include takes longer to parse than they do.
+// Precompiled for the libraries that do without Asio: what most of their files include takes longer to parse than they
+// do.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -3,21 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
+
+#include "common/text/number.hpp"
 
 namespace ddprun {
 namespace {
 
 Error bad_endpoint(std::string_view text, std::string_view why) {
-    return {Errc::kUsage, fmt::format("bad endpoint '{}': {}. Write host, host:port, [IPv6] or [IPv6]:port", text, why)};
-}
-
-std::optional<std::uint16_t> parse_port(std::string_view text) {
-    std::uint16_t port = 0;
-    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), port);
-    if (text.empty() || ec != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return port;
+    return {Errc::kUsage,
+            fmt::format("bad endpoint '{}': {}. Write host, host:port, [IPv6] or [IPv6]:port", text, why)};
 }
 
 }  // namespace
@@ -41,14 +36,15 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
 
     if (host.empty()) return bad_endpoint(text, "the host is empty");
     if (!port_text) return Endpoint{std::string(host), default_port};
-    const auto port = parse_port(*port_text);
+    const auto port = parse_number<std::uint16_t>(*port_text);
     if (!port) return bad_endpoint(text, "the port is not a number from 0 to 65535");
     return Endpoint{std::string(host), *port};
 }
 
 std::string to_string(const Endpoint& endpoint) {
     const bool ipv6 = endpoint.host.find(':') != std::string::npos;
-    return ipv6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port) : fmt::format("{}:{}", endpoint.host, endpoint.port);
+    return ipv6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
+                : fmt::format("{}:{}", endpoint.host, endpoint.port);
 }
 
 }  // namespace ddprun

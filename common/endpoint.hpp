@@ -1,5 +1,5 @@
 #pragma once
-// Endpoint: a host (name or numeric address) and a port, as users write it. Parsing only; nothing is resolved here.
+// Endpoint: a host (name or numeric address) and a port, as users write it. Parsing only; no name is resolved here.
 
 #include <cstdint>
 #include <string>
@@ -15,11 +15,11 @@ struct Endpoint {
     friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-/// Accepts host, host:port, IPv4[:port], [IPv6], [IPv6]:port and a bare IPv6 address (which then has no port).
+/// Parses host, host:port, IPv4[:port], [IPv6], [IPv6]:port and a bare IPv6 address (which then has no port).
 /// A missing port becomes `default_port`. Errors: Errc::kUsage with the offending text and the accepted forms.
 [[nodiscard]] Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
-/// "host:port", with brackets around an IPv6 address.
+/// Returns "host:port", with brackets around an IPv6 address.
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
 }  // namespace ddprun

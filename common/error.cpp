@@ -46,8 +46,6 @@ Error with_context(std::string_view context, Error error) {
     return error;
 }
 
-void throw_exception_from_error(const Error& error, const boost::source_location&) {
-    throw ErrorException(error);
-}
+void throw_exception_from_error(const Error& error, const boost::source_location&) { throw ErrorException(error); }
 
 }  // namespace ddprun

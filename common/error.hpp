@@ -1,6 +1,6 @@
 #pragma once
-// Error: a code to branch on and a sentence to read. Result<T>: a T, or the Error that took its place.
-// A message says what, where, why and what to do next; context is added once, where it is known.
+// Error: a code to branch on and a sentence to read. Result<T>: a T or an Error.
+// A message says what failed, where, why and what to do; context is added once, where it is known.
 
 #include <boost/system/result.hpp>
 
@@ -20,13 +20,13 @@ struct Error {
 template <typename T>
 using Result = boost::system::result<T, Error>;
 
-/// "cannot open /x/y: No such file or directory": `what`, then the system's text for `errno_value`.
+/// Returns an error such as "cannot open /x/y: No such file or directory": `what`, then the text for `errno_value`.
 [[nodiscard]] Error system_error(std::string_view what, int errno_value);
 
-/// The same error with `context` and ": " before its message.
+/// Returns `error` with `context` and ": " before its message.
 [[nodiscard]] Error with_context(std::string_view context, Error error);
 
-/// What Result<T>::value() throws. Only main() and the public edge of worker_lib let it out.
+/// The exception that Result<T>::value() throws. main() catches it, or the public interface of worker_lib.
 class ErrorException : public std::exception {
 public:
     explicit ErrorException(Error error) : error_(std::move(error)) {}
@@ -37,7 +37,7 @@ private:
     Error error_;
 };
 
-/// Found by argument-dependent lookup when value() is called on a Result that holds an Error.
+/// Throws ErrorException. Boost finds it by argument-dependent lookup when value() is called on a Result with an Error.
 [[noreturn]] void throw_exception_from_error(const Error& error, const boost::source_location&);
 
 }  // namespace ddprun

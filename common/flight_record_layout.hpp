@@ -1,7 +1,8 @@
 #pragma once
-// The board: what a worker does, in memory that its agent made and keeps, so that it can be read when the worker was
-// killed. This is its layout, shared by the writer (worker_lib/src/board.hpp) and the reader (agent/board). All of it
-// is made of lock-free words: whoever is killed in between leaves nothing locked. The reader believes nothing.
+// The flight record of a worker: memory that its agent makes and keeps, so that the agent can read what the worker did
+// after the worker was killed. This header is the layout, shared by the writer (FlightRecorder, in
+// worker_lib/src/recorder/) and the reader (agent/recorder/). It consists of lock-free words: a worker that is killed
+// while it writes leaves nothing locked. The reader trusts none of it.
 
 #include <array>
 #include <atomic>
@@ -11,29 +12,30 @@
 #include <cstring>
 #include <type_traits>
 
-namespace ddprun::board {
+namespace ddprun::flight_record {
 
 inline constexpr std::uint64_t kMagic = 0x3572616f42706464u;  // "ddpBoar5"
-inline constexpr std::size_t kOperations = 2'000;             ///< the newest ones; as c10d's flight recorder
-inline constexpr std::size_t kGroups = 64;                    ///< that live at one time; others are only counted
+inline constexpr std::size_t kOperations = 2'000;             ///< entries: the newest ones, as in c10d's recorder
+inline constexpr std::size_t kGroups = 64;                    ///< live groups; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
 
-/// A plain value that threads of one process store and any process loads, never half of one and half of another.
-/// The pattern is a seqlock: Boehm 2012, doi:10.1145/2247684.2247688.
+/// A plain value that threads of one process store and any process loads, never half of one and half of another: a
+/// seqlock (Boehm 2012, doi:10.1145/2247684.2247688).
 template <typename T>
 class Guarded {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
     using Words = std::array<std::uint64_t, sizeof(T) / sizeof(std::uint64_t)>;
 
 public:
-    /// From here to finish_store() no reader takes the value. False, and nothing has happened, when another thread is
-    /// at it.
+    /// Makes readers ignore the value until finish_store(). Returns false, and changes nothing, while another thread
+    /// stores.
     [[nodiscard]] bool begin_store() {
         std::uint64_t even = version_.load(std::memory_order_relaxed);
         if (even % 2 != 0 || !version_.compare_exchange_strong(even, even + 1, std::memory_order_acquire)) return false;
         std::atomic_thread_fence(std::memory_order_release);
         return true;
     }
+    /// Stores the value, and lets readers take it.
     void finish_store(const T& value) {
         const auto* from = reinterpret_cast<const std::byte*>(&value);
         for (std::atomic<std::uint64_t>& word : words_) {  // one by one: a copy of all would be another pass
@@ -44,19 +46,19 @@ public:
         }
         version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// For values that one thread at a time stores: a store that never came to its end is none that is going on.
+    /// Stores a value that one thread at a time stores: a store that was begun and not finished has been interrupted.
     void store(const T& value) {
         if (const std::uint64_t odd = version_.load(std::memory_order_relaxed); odd % 2 != 0)
             version_.store(odd + 1, std::memory_order_relaxed);
         if (begin_store()) finish_store(value);
     }
-    /// As if nothing was ever stored; no reader takes half of what was.
+    /// Makes the value as if it was never stored; no reader takes half of the old one.
     void clear() {
         version_.store(0, std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_release);
         for (std::atomic<std::uint64_t>& word : words_) word.store(0, std::memory_order_relaxed);
     }
-    /// False when nothing was ever stored, or the writer is at it, or has died while it was.
+    /// Loads the value. Returns false if none was ever stored, or a writer is storing, or died while it was.
     [[nodiscard]] bool load(T& value) const {
         const std::uint64_t before = version_.load(std::memory_order_acquire);
         if (before == 0 || before % 2 != 0) return false;
@@ -73,9 +75,9 @@ private:
     std::array<std::atomic<std::uint64_t>, sizeof(T) / sizeof(std::uint64_t)> words_{};
 };
 
-/// Texts are cut to what fits (words of users between two characters, with "…"), and end with a zero byte only where
-/// there is room for one. Times are nanoseconds of CLOCK_MONOTONIC. One with `op` "arrived" is no operation but a
-/// message of `peer` that no receive asks for, see Board::note_arrival().
+/// An entry of the flight record: one operation. Texts are cut to what fits (users' texts between two characters, with
+/// "…"), and end with a zero byte only where there is room for one. Times are nanoseconds of CLOCK_MONOTONIC. An entry
+/// with `op` "arrived" is a message of `peer` that no receive asks for, see note_arrival().
 struct Operation {
     std::uint64_t id = 0;       ///< counted from 1 over all groups of the process; its slot is id % kOperations
     std::uint32_t group = 0;    ///< Group::id
@@ -118,53 +120,54 @@ struct Phase {
     std::array<char, 64> text{};
 };
 
-/// ProcessGroup::abort() was called by this rank. Of several calls the first one stands here.
+/// The first call of ProcessGroup::abort() by this rank.
 struct Abort {
     std::int64_t at = 0;
     std::array<char, 120> reason{};
 };
 
-/// What the error was with which an operation ended, as far as a verdict depends on it.
+/// The error with which an operation ended, as far as the diagnosis depends on it.
 enum class Failure : std::uint64_t { kOther, kTimedOut, kMismatch };
 
 struct OperationSlot {
     std::atomic<std::uint64_t> id{0};  ///< of the operation that has the slot; 0: none, or one that was refused
     Guarded<Operation> operation;
-    /// 0, or when. Words of their own, written later than the rest, unless another operation has the slot by then. (A
-    /// thread that is stopped between looking and writing for kOperations others marks a stranger's.)
+    /// When it started and ended; 0: not yet. They are written later than the rest, unless another operation has the
+    /// slot by then. (A thread that is stopped between that check and the store, for kOperations others, marks the
+    /// wrong operation.)
     std::atomic<std::int64_t> started{0};
     std::atomic<std::int64_t> ended{0};  ///< negative: with an error
-    /// 0: it was only posted. Since when a thread waits for it; negative: since when somebody looks now and then
-    /// whether it is done, and may do something else meanwhile.
+    /// Since when a thread waits for it; negative: since when a thread polls it, and may do other work in between.
+    /// 0: it was only posted.
     std::atomic<std::int64_t> waited{0};
     std::atomic<Failure> failure{Failure::kOther};
 };
 
-/// Numbers of the group's collectives; 0: none yet.
 struct GroupSlot {
     Guarded<Group> group;
+    /// The latest collective that was queued, was started, is done; by number in the group, 0: none yet.
     std::atomic<std::uint64_t> queued{0};
     std::atomic<std::uint64_t> started{0};
-    std::atomic<std::uint64_t> done{0};  ///< well, not with an error
+    std::atomic<std::uint64_t> done{0};  ///< without an error
     Guarded<Abort> abort;
-    /// When this rank's program began to let go of the group, which had not failed; negative: while an exception passed
-    /// through it. 0: neither.
+    /// When this rank's program began to destroy the group, which had not failed; negative: it did so while an
+    /// exception was thrown; 0: it has not.
     std::atomic<std::int64_t> left{0};
 };
 
-struct Board {
+struct Memory {
     std::uint64_t magic = kMagic;
-    std::uint64_t bytes = sizeof(Board);
-    std::atomic<std::int64_t> pid{0};  ///< of the process that writes it; 0: none yet; negative: it begins anew
+    std::uint64_t bytes = sizeof(Memory);
+    std::atomic<std::int64_t> pid{0};  ///< of the writer; 0: none yet; negative: it clears what its predecessor wrote
     alignas(64) std::atomic<std::uint64_t> last_operation{0};
     alignas(64) Guarded<Phase> phase;
-    std::atomic<std::uint64_t> hidden_groups{0};  ///< that live now and have no place here
+    std::atomic<std::uint64_t> hidden_groups{0};  ///< that live now and have no slot
     std::array<GroupSlot, kGroups> groups;
     std::array<OperationSlot, kOperations> operations;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 
-/// Where the number of the inherited descriptor is.
-inline constexpr const char* kDescriptorVariable = "DDPRUN_BOARD_FD";
+/// The variable that holds the number of the inherited descriptor.
+inline constexpr const char* kDescriptorVariable = "DDPRUN_RECORDER_FD";
 
-}  // namespace ddprun::board
+}  // namespace ddprun::flight_record

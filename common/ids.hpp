@@ -1,5 +1,5 @@
 #pragma once
-// Numbers and names that must not be swapped get types of their own: a swapped call does not compile.
+// Types for numbers that must not be confused: a call with swapped arguments does not compile.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ enum class Rank : int {};
 enum class LocalRank : int {};
 /// A node's number in the job (GROUP_RANK), 0 … number of nodes - 1.
 enum class NodeRank : int {};
-/// The number of a worker group, counted up over the job's life; it fences everything that belongs to that group.
+/// The number of a worker group, counted up during the job. Messages, stores and connections of older ones are refused.
 enum class Generation : std::int64_t {};
 
 constexpr int number(Rank rank) { return static_cast<int>(rank); }
@@ -21,8 +21,8 @@ constexpr int number(NodeRank rank) { return static_cast<int>(rank); }
 constexpr std::int64_t number(Generation generation) { return static_cast<std::int64_t>(generation); }
 constexpr Generation next(Generation generation) { return Generation{number(generation) + 1}; }
 
-/// 128 random bits in hexadecimal, from getrandom(2): names a node or a run without asking anybody.
-/// Throws ErrorException when the system has no randomness to give.
+/// Returns 128 random bits from getrandom(2) in hexadecimal, to name a node or a run without coordination.
+/// Throws ErrorException when the system call fails.
 [[nodiscard]] std::string random_id();
 
 }  // namespace ddprun

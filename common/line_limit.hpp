@@ -1,5 +1,5 @@
 #pragma once
-// LogLimit: bounds what strangers can write into the log. Pure: time is passed in.
+// LineLimit: bounds what strangers can write into a log. Pure: time is passed in. Single owner.
 
 #include <cstdint>
 #include <optional>
@@ -7,14 +7,15 @@
 
 #include "common/clock.hpp"
 
-namespace ddprun::store {
+namespace ddprun {
 
-class LogLimit {
+class LineLimit {
 public:
     static constexpr int kLines = 20;
     static constexpr std::chrono::seconds kWindow{10};
 
-    /// Whether one more line may be written at `now` (kLines in every kWindow); if so, how many were left out before.
+    /// Returns nothing when kLines have been written in this kWindow; otherwise the number of lines left out since the
+    /// last one that was admitted.
     [[nodiscard]] std::optional<std::uint64_t> admit(TimePoint now) {
         if (now - window_start_ >= kWindow) {
             window_start_ = now;
@@ -27,6 +28,8 @@ public:
         ++lines_;
         return std::exchange(left_out_, 0);
     }
+    /// Returns whether the line just admitted is the last one of its window, and should say so.
+    [[nodiscard]] bool last() const { return lines_ == kLines; }
 
 private:
     TimePoint window_start_;
@@ -34,4 +37,4 @@ private:
     std::uint64_t left_out_ = 0;
 };
 
-}  // namespace ddprun::store
+}  // namespace ddprun

@@ -9,19 +9,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
+#include "common/text/case.hpp"
 
 namespace ddprun {
 namespace {
 
-/// stderr that never blocks its writer. The terminal or pipe is opened anew, since O_NONBLOCK belongs to the open file
-/// description, which others share with us.
+/// Sink to stderr that never blocks its writer. It opens the terminal or pipe again, because O_NONBLOCK belongs to the
+/// open file description, which other processes share.
 class DroppingSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
 public:
     DroppingSink() {
@@ -33,25 +32,25 @@ public:
 private:
     void sink_it_(const spdlog::details::log_msg& message) override {
         spdlog::memory_buf_t line;
-        if (dropped_ > 0) fmt::format_to(std::back_inserter(line), "[… {} lines were lost here: nobody read them]\n", dropped_);
+        if (dropped_ > 0)
+            fmt::format_to(std::back_inserter(line), "[… {} lines are missing here: stderr was not read]\n", dropped_);
         formatter_->format(message, line);
         const int fd = own_ ? own_.get() : STDERR_FILENO;
-        // A pipe takes a line of up to PIPE_BUF bytes whole or not at all. Other errors cannot be told to anybody.
+        // A pipe takes a line of up to PIPE_BUF bytes whole or not at all. Other errors cannot be reported anywhere.
         const bool stuck = ::write(fd, line.data(), line.size()) < 0 && errno == EAGAIN;
         dropped_ = stuck ? dropped_ + 1 : 0;
     }
     void flush_() override {}
 
-    UniqueFd own_;  ///< invalid: stderr cannot block, or cannot be opened anew (a socket)
+    UniqueFd own_;  ///< invalid: stderr cannot block, or cannot be opened again (a socket)
     std::size_t dropped_ = 0;
 };
 
 void set_level_from_environment(spdlog::logger& logger) {
     const char* level = std::getenv("LOGLEVEL");
     if (level == nullptr) return;
-    std::string name = level;
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    // from_str gives `off` for a word that it does not know: a typing error must not silence the program.
+    const std::string name = lower_case(level);
+    // from_str returns `off` for an unknown word: a typing error must not silence the program.
     const auto parsed = spdlog::level::from_str(name);
     if (parsed != spdlog::level::off || name == "off") logger.set_level(parsed);
 }

@@ -1,14 +1,14 @@
 #pragma once
-// What our programs say about themselves: one line each on stderr, "[ddprun] text". Workers' output never passes here.
+// Log lines of our programs on stderr: "[ddprun] text". The workers' output takes another way (agent/output).
 
 #include <string>
 
 namespace ddprun {
 
-/// What to do when the reader of stderr does not read (a stopped terminal, `| less`).
+/// The behaviour when the reader of stderr does not read (a stopped terminal, `| less`).
 enum class StuckReader {
-    kWait,      ///< the line counts more than the time
-    kDropLine,  ///< for programs that must never stand still; the next line that gets through says how many are missing
+    kWait,      ///< wait until the line is written
+    kDropLine,  ///< for a program that must never block; the next line that is written reports how many are missing
 };
 
 /// Sets up the default logger of spdlog: stderr, level from LOGLEVEL (default: info), lines tagged with `program`.

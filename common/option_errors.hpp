@@ -1,19 +1,23 @@
 #pragma once
-// What is wrong with a command line that CLI11 reads, in words that say what would be right; CLI11's own are about its
-// types. For programs that link CLI11; ddprun and the programs on ddp::ddp have words of their own.
+// Texts about the command line of a program that reads it with CLI11: --help and --version, and usage errors in the
+// user's terms, where CLI11's own are about its types. Used by ddprund and ddpctl; main thread.
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "common/nearest.hpp"
+#include "common/exit_codes.hpp"
+#include "common/text/nearest.hpp"
+#include "common/text/print.hpp"
 
 namespace ddprun {
 
-/// A check for an option: empty, or "'99999' is not a port: a whole number from 0 to 65535".
+/// Checks an option: empty, or "'99999' is not a port: a whole number from 0 to 65535".
 inline std::string check_port(const std::string& text) {
     int port = 0;
     if (CLI::detail::lexical_cast(text, port) && 0 <= port && port <= 65535) return {};
@@ -21,34 +25,49 @@ inline std::string check_port(const std::string& text) {
 }
 
 /// The same for a time in seconds, decimals allowed.
-inline std::string check_seconds(const std::string& text, double least, double most) {
+inline std::string check_seconds(const std::string& text, double min, double max) {
     double seconds = 0;
     // Written so that not-a-number fails.
-    if (CLI::detail::lexical_cast(text, seconds) && seconds >= least && seconds <= most) return {};
-    return fmt::format("'{}' is not a number of seconds from {} to {:.0f}", text, least, most);
+    if (CLI::detail::lexical_cast(text, seconds) && seconds >= min && seconds <= max) return {};
+    return fmt::format("'{}' is not a number of seconds from {} to {:.0f}", text, min, max);
 }
 
-/// Of the arguments that nothing took the first one, with the option of `app` that it resembles.
-inline std::string complain_about_extra(const CLI::App& app, const std::string& extra) {
-    if (!extra.starts_with('-')) return fmt::format("'{}' belongs to no option", extra);
+/// Describes `extra`, the first argument that no option of `app` takes, with the option that it resembles.
+inline std::string describe_extra(const CLI::App& app, const std::string& extra) {
+    if (!extra.starts_with('-')) return fmt::format("unexpected argument '{}'", extra);
     const std::string typed = extra.substr(0, extra.find('='));
     std::vector<std::string> names;
     for (const CLI::Option* option : app.get_options()) names.push_back("--" + option->get_single_name());
-    const std::vector<std::string_view> known(names.begin(), names.end());
-    return fmt::format("{}: no such option.{}", typed, did_you_mean(typed, known));
+    return fmt::format("{}: no such option.{}", typed, did_you_mean(typed, names));
 }
 
-/// What `error`, thrown while `app` was parsed or, behind it, a command of it, means for who typed it: a sentence with
-/// its full stop.
-inline std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
+/// Returns `error`, thrown while `app` or a command of it was parsed, as a sentence for the user.
+inline std::string text_of(const CLI::App& app, const CLI::ParseError& error) {
     const std::string text = error.what();
     // "--port: 1 required N missing"
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing"))
-        return text.substr(0, text.find(':')) + ": a value is missing.";
+        return text.substr(0, text.find(':')) + ": a value is missing";
     const std::vector<std::string> extra = app.remaining(true);
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || extra.empty()) return text + '.';
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || extra.empty()) return text;
     const auto commands = app.get_subcommands();
-    return complain_about_extra(commands.empty() ? app : *commands.front(), extra.front());
+    return describe_extra(commands.empty() ? app : *commands.front(), extra.front());
+}
+
+/// Prints `what`, a sentence with or without its full stop, for a wrong command line of `app`; returns the exit code.
+inline int refuse_usage(const CLI::App& app, std::string what) {
+    if (!what.ends_with('.') && !what.ends_with('?')) what += '.';
+    std::fputs(fmt::format("{0}: {1} See {0} --help.\n", app.get_name(), what).c_str(), stderr);
+    return exit_code::kUsage;
+}
+
+/// Prints the text that --help or --version has `asked` for; returns the exit code.
+inline int print_requested(const CLI::App& app, const CLI::Success& asked) {
+    std::ostringstream text;
+    app.exit(asked, text, text);
+    const Result<void> printed = print_to_stdout(text.str());
+    if (printed) return exit_code::kSuccess;
+    std::fputs(fmt::format("{}: {}\n", app.get_name(), printed.error().message).c_str(), stderr);
+    return exit_code::kOutput;
 }
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
 #pragma once
-// Overloaded: several lambdas as one visitor, for std::visit.
+// Overloaded: combines several lambdas into one visitor for std::visit.
 
 namespace ddprun {
 

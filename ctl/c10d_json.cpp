@@ -11,17 +11,18 @@ namespace ddprun::ctl {
 namespace {
 
 namespace json = boost::json;
-using namespace coordinator;
+using namespace protocol;
 using std::chrono::nanoseconds;
 
 constexpr const char* kVersion = "2.10";
-/// PyTorch's analysis takes only names of libraries that it knows, and differs by them in nothing that matters here.
+/// PyTorch's analysis accepts only names of libraries that it knows, and treats them alike in everything that matters
+/// here.
 constexpr const char* kLibrary = "nccl";
-/// What its analysis does for groups without a description.
+/// Its analysis uses this for groups without a description.
 constexpr const char* kNoDescription = "undefined";
 constexpr int kMaxMembers = 1 << 16;
 
-/// ScalarType's names.
+/// Returns the name in c10d's ScalarType.
 std::string c10d_type(const std::string& dtype) {
     static const std::map<std::string, std::string> names{
         {"i8", "Char"},    {"u8", "Byte"},  {"i32", "Int"},   {"u32", "UInt32"},    {"i64", "Long"},
@@ -30,7 +31,7 @@ std::string c10d_type(const std::string& dtype) {
     return found == names.end() ? dtype : found->second;
 }
 
-/// c10d has one name for parts of equal and of different size, and steps at the store are barriers to it.
+/// Returns c10d's name: it has one for parts of equal and of different size, and operations at the store are barriers.
 std::string c10d_name(const std::string& op) {
     if (op == "monitored_barrier" || op == "split") return "barrier";
     if (op == "gather_v") return "gather";
@@ -39,7 +40,7 @@ std::string c10d_name(const std::string& op) {
     return op;
 }
 
-std::string profiling_name(const BoardOperation& operation, const BoardGroup& group) {
+std::string profiling_name(const RecordedOperation& operation, const RecordedGroup& group) {
     std::string name = fmt::format("{}:{}", kLibrary, c10d_name(operation.op));
     if (operation.op == "send") name += fmt::format(" {}->{}", group.rank, operation.peer);
     if (operation.op == "recv") name += fmt::format(" {}<-{}", group.rank, operation.peer);
@@ -52,11 +53,11 @@ struct Sizes {
     std::string dtype = "Byte";
 };
 
-/// As c10d would have recorded them: its analysis compares them between ranks.
-Sizes sizes_of(const BoardOperation& operation) {
-    if (operation.dtype.empty()) return {};  // a barrier: one element that says nothing
+/// Returns the sizes as c10d would have recorded them: its analysis compares them between ranks.
+Sizes sizes_of(const RecordedOperation& operation) {
+    if (operation.dtype.empty()) return {};  // a barrier: one element without a meaning
     Sizes sizes{operation.input_count, operation.output_count, c10d_type(operation.dtype)};
-    if (operation.op == "reduce") sizes.output = sizes.input;  // where ours is without output, theirs is in place
+    if (operation.op == "reduce") sizes.output = sizes.input;  // ours has no output there; c10d's is in place
     if (operation.op == "all_gather_v" || operation.op == "gather_v" || operation.op == "scatter_v")
         sizes.input = sizes.output = operation.count;
     return sizes;
@@ -68,12 +69,12 @@ json::array sizes(std::uint64_t count) {
     return result;
 }
 
-const char* state_of(const BoardOperation& operation) {
+const char* state_of(const RecordedOperation& operation) {
     if (operation.ended_ago && !operation.failed) return "completed";
     return operation.started_ago ? "started" : "scheduled";
 }
 
-json::object entry(const BoardOperation& operation, const BoardGroup& group, std::int64_t now) {
+json::object entry(const RecordedOperation& operation, const RecordedGroup& group, std::int64_t now) {
     const auto at = [&](const std::optional<nanoseconds>& ago) { return ago ? now - ago->count() : 0; };
     const bool completed = operation.ended_ago && !operation.failed;
     const Sizes size = sizes_of(operation);
@@ -105,8 +106,8 @@ json::object entry(const BoardOperation& operation, const BoardGroup& group, std
     return result;
 }
 
-/// A text, as c10d writes it: "[0, 1, 2]".
-std::string member_list(const BoardGroup& group, int own_rank) {
+/// Returns "[0, 1, 2]": c10d writes it as text.
+std::string member_list(const RecordedGroup& group, int own_rank) {
     std::string list;
     int listed = 0;
     for (const RankRun& run : group.members) {
@@ -118,38 +119,38 @@ std::string member_list(const BoardGroup& group, int own_rank) {
 
 }  // namespace
 
-std::string to_c10d_json(const RankBoard& board, const std::string& run_id) {
+std::string to_c10d_json(const RankRecord& record, const std::string& run_id) {
     json::object groups;
     json::object status;
-    for (std::size_t i = 0; i < board.view.groups.size(); ++i) {
-        const BoardGroup& group = board.view.groups[i];
+    for (std::size_t i = 0; i < record.view.groups.size(); ++i) {
+        const RecordedGroup& group = record.view.groups[i];
         groups[group.name] = json::object{
-            {"name", group.name}, {"desc", kNoDescription}, {"ranks", member_list(group, number(board.rank))}};
+            {"name", group.name}, {"desc", kNoDescription}, {"ranks", member_list(group, number(record.rank))}};
         status[std::to_string(i)] = json::object{{"last_enqueued_collective", group.queued},
                                                  {"last_started_collective", group.started},
                                                  {"last_completed_collective", group.done}};
     }
     json::array entries;
-    for (const BoardOperation& operation : board.view.operations) {
-        // Of a group that the board has forgotten; or nothing that c10d knows.
+    for (const RecordedOperation& operation : record.view.operations) {
+        // Its group is no longer recorded, or c10d has no such entry.
         if (operation.group < 0 || is_arrival(operation)) continue;
-        const BoardGroup& group = board.view.groups[static_cast<std::size_t>(operation.group)];
-        entries.push_back(entry(operation, group, board.wall_clock_ns));
+        const RecordedGroup& group = record.view.groups[static_cast<std::size_t>(operation.group)];
+        entries.push_back(entry(operation, group, record.wall_clock_ns));
     }
     const json::object dump{{"version", kVersion},
                             {"comm_lib_version", fmt::format("{}{}", kDumpLibrary, DDPRUN_VERSION)},
                             {"pg_config", std::move(groups)},
                             {"pg_status", std::move(status)},
                             {"entries", std::move(entries)},
-                            {"rank", number(board.rank)},
-                            {"host_name", board.host},
+                            {"rank", number(record.rank)},
+                            {"host_name", record.host},
                             {"ddprun",
                              {{"run_id", run_id},
-                              {"pid", board.pid},
-                              {"process", board.process},
-                              {"phase", board.view.phase},
-                              {"has_board", board.view.written},
-                              {"operations_in_all", board.view.operations_in_all}}}};
+                              {"pid", record.pid},
+                              {"process", record.process},
+                              {"phase", record.view.phase},
+                              {"has_record", record.view.written},
+                              {"operations_in_all", record.view.operations_in_all}}}};
     return json::serialize(dump) + "\n";
 }
 

@@ -17,28 +17,29 @@
 
 #include "common/clock.hpp"
 #include "common/exit_codes.hpp"
-#include "common/print.hpp"
+#include "common/text/number.hpp"
+#include "common/text/print.hpp"
 #include "ctl/c10d_json.hpp"
 #include "ctl/find_jobs.hpp"
 #include "ctl/summary.hpp"
 #include "rendezvous/client/control_client.hpp"
-#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::ctl {
 namespace {
 
 namespace asio = boost::asio;
-using namespace coordinator;
+using namespace protocol;
 
-/// Of each rank, for the summary; a dump has all that its board holds.
+/// Of each rank, for the summary; a dump has all operations of its flight record.
 constexpr int kOperationsForSummary = 16;
 
 struct Answer {
-    std::vector<RankBoard> boards;
+    std::vector<RankRecord> records;
     Inspected end;
 };
 
-/// One question, and what comes back for it. A daemon that says nothing for `timeout` is given up.
+/// Sends one request and collects its answer. run_dump() bounds the wait.
 asio::awaitable<Result<Answer>> ask(client::ControlClient& client, std::optional<Rank> rank, int operations) {
     const AgentMessage question = Inspect{kProtocolVersion, rank, operations};
     client.send(question);
@@ -50,11 +51,11 @@ asio::awaitable<Result<Answer>> ask(client::ControlClient& client, std::optional
             if (error.code == Errc::kClosed) error.message += ". Has the job ended, or is its ddprun an older one?";
             co_return error;
         }
-        if (auto* shown = std::get_if<ShownBoard>(&*received)) answer.boards.push_back(std::move(shown->board));
+        if (auto* shown = std::get_if<RecordReply>(&*received)) answer.records.push_back(std::move(shown->record));
         if (auto* rejected = std::get_if<Rejected>(&*received)) co_return Error{Errc::kRefused, rejected->reason};
         if (auto* end = std::get_if<Inspected>(&*received)) {
             answer.end = std::move(*end);
-            std::ranges::sort(answer.boards, {}, [](const RankBoard& board) { return number(board.rank); });
+            std::ranges::sort(answer.records, {}, [](const RankRecord& record) { return number(record.rank); });
             co_return answer;
         }
     }
@@ -69,7 +70,7 @@ Result<void> write_file(const std::filesystem::path& path, const std::string& te
     return {};
 }
 
-/// Whether an earlier dump wrote that file; somebody else's stays.
+/// Returns whether an earlier dump wrote that file. Files of other programs are kept.
 bool is_dump(const std::filesystem::path& path) {
     const std::string name = path.filename().string();
     if (!name.starts_with("rank_") || !name.ends_with(".json")) return false;
@@ -79,7 +80,7 @@ bool is_dump(const std::filesystem::path& path) {
     return std::string_view(head.data(), head.size()).find(mark) != std::string_view::npos;
 }
 
-/// Those of a job that had more ranks: whoever analyses the folder would take them for ranks of this one.
+/// Removes the dumps of a job that had more ranks: an analysis of the folder would take them for ranks of this one.
 Result<void> remove_older_dumps(const std::filesystem::path& folder, const std::set<std::filesystem::path>& newer) {
     std::error_code error;
     std::vector<std::filesystem::path> older;
@@ -94,18 +95,18 @@ Result<void> remove_older_dumps(const std::filesystem::path& folder, const std::
                                             folder.string(), error.message())};
 }
 
-asio::awaitable<Result<std::size_t>> write_boards(client::ControlClient& client, const Answer& overview,
-                                                  const std::string& folder) {
+asio::awaitable<Result<std::size_t>> write_records(client::ControlClient& client, const Answer& overview,
+                                                   const std::string& folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) co_return Error{Errc::kSystem, fmt::format("cannot make the folder {}: {}", folder, error.message())};
     std::set<std::filesystem::path> written;
-    for (const RankBoard& known : overview.boards) {
+    for (const RankRecord& known : overview.records) {
         Result<Answer> one = co_await ask(client, known.rank, kMaxOperationsShown);
         if (!one) co_return one.error();
-        for (const RankBoard& board : one->boards) {
-            const auto path = std::filesystem::path(folder) / fmt::format("rank_{}.json", number(board.rank));
-            const auto done = write_file(path, to_c10d_json(board, one->end.run_id));
+        for (const RankRecord& record : one->records) {
+            const auto path = std::filesystem::path(folder) / fmt::format("rank_{}.json", number(record.rank));
+            const auto done = write_file(path, to_c10d_json(record, one->end.run_id));
             if (!done) co_return Error{Errc::kSystem, done.error().message};
             written.insert(path);
         }
@@ -120,7 +121,7 @@ int fail(const Error& error, int code) {
     return code;
 }
 
-/// Of its workers here; empty: it has none, or nothing is known.
+/// Returns the command of the job's workers on this machine; empty if it has none here or cannot be read.
 std::string command_at(const Endpoint& endpoint) {
     for (const Job& job : find_jobs()) {
         const Result<Endpoint> known = parse_endpoint(job.endpoint, 0);
@@ -134,24 +135,24 @@ asio::awaitable<int> dump(Endpoint endpoint, DumpOptions options) {
     if (!client) co_return fail(client.error(), exit_code::kInfrastructure);
     const Result<Answer> overview = co_await ask(**client, std::nullopt, kOperationsForSummary);
     if (!overview) co_return fail(overview.error(), exit_code::kInfrastructure);
-    const Result<void> printed = print_to_stdout(summarize(overview->boards, overview->end, command_at(endpoint)));
+    const Result<void> printed = print_to_stdout(summarize(overview->records, overview->end, command_at(endpoint)));
     if (!printed) co_return fail(printed.error(), exit_code::kOutput);
     if (options.output.empty()) co_return exit_code::kSuccess;
-    const Result<std::size_t> written = co_await write_boards(**client, *overview, options.output);
+    const Result<std::size_t> written = co_await write_records(**client, *overview, options.output);
     if (!written)
         co_return fail(written.error(),
                        written.error().code == Errc::kSystem ? exit_code::kOutput : exit_code::kInfrastructure);
-    const Result<void> said =
-        print_to_stdout(fmt::format("{} file{} in {}; `ddp-fr-trace {}` has PyTorch analyse them\n", *written,
-                                    *written == 1 ? "" : "s", options.output, options.output));
-    co_return said ? exit_code::kSuccess : fail(said.error(), exit_code::kOutput);
+    const Result<void> reported =
+        print_to_stdout(fmt::format("{} in {}; `ddp-fr-trace {}` has PyTorch analyse them\n", counted(*written, "file"),
+                                    options.output, options.output));
+    co_return reported ? exit_code::kSuccess : fail(reported.error(), exit_code::kOutput);
 }
 
 Result<Endpoint> the_only_job() {
     const std::vector<Job> jobs = find_jobs();
     if (jobs.empty()) {
         return Error{Errc::kUsage,
-                     "no worker of a job of yours runs on this machine. Run ddpctl on one of the job's nodes, or pass "
+                     "no job of yours has a worker on this machine. Run ddpctl on one of the job's nodes, or pass "
                      "--rdzv-endpoint HOST:PORT"};
     }
     if (jobs.size() == 1) return parse_endpoint(jobs.front().endpoint, 0);

@@ -1,11 +1,11 @@
 #pragma once
-// ddpctl dump: asks the daemon of a running job for the boards of its workers.
+// ddpctl dump: asks the daemon of a running job for the flight records of its workers.
 
 #include "ctl/options.hpp"
 
 namespace ddprun::ctl {
 
-/// Returns the exit code; says on stderr what went wrong.
+/// Runs the command. Returns the exit code; prints errors to stderr.
 [[nodiscard]] int run_dump(const DumpOptions& options);
 
 }  // namespace ddprun::ctl

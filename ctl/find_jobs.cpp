@@ -11,9 +11,10 @@
 #include <string_view>
 #include <utility>
 
-#include "common/cut.hpp"
-#include "common/escape.hpp"
-#include "common/process_state.hpp"
+#include "common/system/process_state.hpp"
+#include "common/text/cut.hpp"
+#include "common/text/escape.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::ctl {
 namespace {
@@ -27,7 +28,8 @@ std::string content_of(const std::filesystem::path& path) {
 
 Job job_of_process(const std::filesystem::path& entry) { return job_of(content_of(entry / "environ")); }
 
-/// A worker leads a process group. What it has started may do so too, but has a parent with the same environment.
+/// Returns whether the process is a worker: it leads a process group. A child of a worker may do so too, but its parent
+/// has the same environment.
 bool is_worker(const std::string& name, const Job& job) {
     const pid_t pid = static_cast<pid_t>(std::stol(name));
     if (::getpgid(pid) != pid) return false;
@@ -62,13 +64,13 @@ std::string command_of(const std::string& arguments) {
 std::string describe(const Job& job) {
     std::string text = fmt::format("'{}'", escape_controls(job.run_id));
     if (!job.command.empty()) text += ": " + job.command;
-    if (job.workers > 0) text += fmt::format(", {} worker{} on this machine", job.workers, job.workers == 1 ? "" : "s");
+    if (job.workers > 0) text += fmt::format(", {} on this machine", counted(job.workers, "worker"));
     return text;
 }
 
 std::vector<Job> find_jobs() {
     std::map<std::pair<std::string, std::string>, Job> jobs;  // by id and endpoint
-    std::error_code ignored;                                  // processes end while we look
+    std::error_code ignored;                                  // processes may end meanwhile
     for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
         const std::string name = entry.path().filename().string();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;

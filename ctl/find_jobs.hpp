@@ -1,5 +1,6 @@
 #pragma once
-// The jobs of this user that have workers on this machine: a worker's environment says where its job's daemon is.
+// Finds the jobs of this user that have workers on this machine: a worker's environment contains the endpoint of its
+// job's daemon.
 
 #include <string>
 #include <vector>
@@ -10,20 +11,22 @@ struct Job {
     std::string run_id;
     std::string endpoint;
     int workers = 0;      ///< on this machine
-    std::string command;  ///< of one of them, cut: what people know a job by
+    std::string command;  ///< of one of them, cut: people recognise a job by it
     friend auto operator<=>(const Job&, const Job&) = default;
 };
 
-/// Sorted, each job once. Processes whose environment cannot be read are another user's.
+/// Returns the jobs, sorted, each once. Processes whose environment cannot be read belong to another user.
 [[nodiscard]] std::vector<Job> find_jobs();
 
-/// "train --steps 100", of a process' arguments as in /proc/PID/cmdline. Pure; for a terminal, at most 100 bytes.
+/// Returns "train --steps 100" for a process' arguments as in /proc/PID/cmdline, for a terminal, at most 100 bytes.
+/// Pure.
 [[nodiscard]] std::string command_of(const std::string& arguments);
 
-/// "'run': train --steps 100, 4 workers on this machine"
+/// Returns "'run': train --steps 100, 4 workers on this machine".
 [[nodiscard]] std::string describe(const Job& job);
 
-/// The job that an environment, as in /proc/PID/environ, speaks of. Pure; empty endpoint: none.
+/// Returns the job that an environment, as in /proc/PID/environ, belongs to; with an empty endpoint if there is none.
+/// Pure.
 [[nodiscard]] Job job_of(const std::string& environment);
 
 }  // namespace ddprun::ctl

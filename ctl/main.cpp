@@ -7,7 +7,7 @@
 
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
-#include "common/standard_fds.hpp"
+#include "common/system/standard_fds.hpp"
 #include "ctl/dump.hpp"
 #include "ctl/options.hpp"
 

@@ -17,10 +17,10 @@ struct DumpOptions {
     std::chrono::milliseconds timeout{5'000};
 };
 
-/// "there is no command 'dmup'. Did you mean dump?"; empty: it is one, or an option.
+/// Returns "there is no command 'dmup'. Did you mean dump?"; empty if it is a command or an option.
 [[nodiscard]] std::string unknown_command(std::string_view typed);
 
-/// What to do, or the exit code when that is all: after --help, --version, or a complaint on stderr.
+/// Returns the options, or the exit code after --help, --version, or an error, which it prints to stderr.
 [[nodiscard]] std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv);
 
 }  // namespace ddprun::ctl

@@ -6,31 +6,33 @@
 #include <map>
 #include <set>
 
-#include "common/escape.hpp"
-#include "rendezvous/coordinator/stall.hpp"
+#include "common/text/escape.hpp"
+#include "common/text/number.hpp"
+#include "rendezvous/diagnosis/stall.hpp"
 
 namespace ddprun::ctl {
 namespace {
 
-using namespace coordinator;
+using namespace protocol;
+using namespace diagnosis;
 using std::chrono::nanoseconds;
 
 constexpr std::size_t kMaxLines = 64;
 
-/// What ranks can have in common, and since when each of them.
-struct Doing {
+/// The state of a rank, by which ranks are grouped, and how long it has lasted.
+struct Activity {
     std::string what;
     std::string more;
     nanoseconds since{0};
     bool timed = false;
 };
 
-Doing doing(const RankBoard& board) {
-    Doing result;
-    const BoardView& view = board.view;
+Activity activity_of(const RankRecord& record) {
+    Activity result;
+    const FlightRecord& view = record.view;
     if (!view.written) {
-        result.what = "no board: its program does not use ddp::ddp, or not yet";
-    } else if (const BoardOperation* current = in_hand(view)) {
+        result.what = "no flight record: its program does not use ddp::ddp, or not yet";
+    } else if (const RecordedOperation* current = current_operation(view)) {
         result.what = "in " + describe(*current);
         if (current->group >= 0)
             result.what += fmt::format(" of '{}'", view.groups[static_cast<std::size_t>(current->group)].name);
@@ -39,20 +41,20 @@ Doing doing(const RankBoard& board) {
     } else {
         result.what = "in no operation";
         std::string last;
-        for (const BoardOperation& operation : view.operations) {
+        for (const RecordedOperation& operation : view.operations) {
             if (!operation.ended_ago || !operation.started_ago || is_arrival(operation)) continue;
             result.since = *operation.ended_ago;
             result.timed = true;
             last = fmt::format("; the last, {}, {}", describe(operation), operation.failed ? "failed" : "is done");
         }
         result.what += last;
-        if (const BoardOperation* other = under_way(view)) result.more = "; under way is " + describe(*other);
+        if (const RecordedOperation* other = under_way(view)) result.more = "; under way is " + describe(*other);
     }
     if (view.hidden_groups > 0)
-        result.more +=
-            fmt::format("; {} groups do not fit on its board, what it does in them is not known", view.hidden_groups);
+        result.more += fmt::format("; {} groups do not fit in its flight record: its operations in them are unknown",
+                                   view.hidden_groups);
     if (!view.phase.empty()) result.more += fmt::format("; phase '{}'", view.phase);
-    if (board.process != "running") result.more += fmt::format("; process {}", board.process);
+    if (record.process != "running") result.more += fmt::format("; process {}", record.process);
     return result;
 }
 
@@ -66,30 +68,29 @@ struct Line {
 
 std::string duration(const Line& line) {
     if (!line.timed) return "";
-    const std::string least = how_long(line.shortest);
-    const std::string most = how_long(line.longest);
-    return least == most ? fmt::format(", for {}", most) : fmt::format(", for {} to {}", least, most);
+    const std::string min = duration_text(line.shortest);
+    const std::string max = duration_text(line.longest);
+    return min == max ? fmt::format(", for {}", max) : fmt::format(", for {} to {}", min, max);
 }
 
 }  // namespace
 
-std::string summarize(const std::vector<RankBoard>& boards, const Inspected& end, const std::string& command) {
+std::string summarize(const std::vector<RankRecord>& records, const Inspected& end, const std::string& command) {
     std::map<std::string, Line> lines;
     std::set<std::string> hosts;
-    for (const RankBoard& board : boards) {
-        const Doing what = doing(board);
+    for (const RankRecord& record : records) {
+        const Activity what = activity_of(record);
         Line& line = lines[what.what + what.more];
-        line.ranks.push_back(number(board.rank));
-        line.hosts.insert(board.host);
+        line.ranks.push_back(number(record.rank));
+        line.hosts.insert(record.host);
         line.timed = what.timed;
         line.shortest = std::min(line.shortest, what.since);
         line.longest = std::max(line.longest, what.since);
-        hosts.insert(board.host);
+        hosts.insert(record.host);
     }
-    std::string text =
-        fmt::format("job '{}'{}, generation {}: {} rank{} on {} node{}\n", end.run_id,
-                    command.empty() ? "" : fmt::format(" ({})", command), number(end.generation), end.world_size,
-                    end.world_size == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
+    std::string text = fmt::format("job '{}'{}, generation {}: {} on {}\n", end.run_id,
+                                   command.empty() ? "" : fmt::format(" ({})", command), number(end.generation),
+                                   counted(end.world_size, "rank"), counted(hosts.size(), "node"));
     if (end.world_size == 0) return escape_controls(fmt::format("job '{}': {}", end.run_id, end.verdict)) + "\n";
 
     std::vector<std::pair<std::string, Line>> ordered(lines.begin(), lines.end());

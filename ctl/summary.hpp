@@ -1,16 +1,16 @@
 #pragma once
-// What a dump says on the terminal. Pure.
+// Text of a dump for the terminal. Pure.
 
 #include <string>
 #include <vector>
 
-#include "rendezvous/coordinator/messages_inspect.hpp"
+#include "rendezvous/protocol/inspection.hpp"
 
 namespace ddprun::ctl {
 
-/// One line for all ranks that do the same, then the verdict. Control characters that workers wrote are escaped.
-/// `command`: of the job, if it is known.
-[[nodiscard]] std::string summarize(const std::vector<coordinator::RankBoard>& boards,
-                                    const coordinator::Inspected& end, const std::string& command = "");
+/// Returns one line for all ranks in the same state, then the verdict. Control characters that workers wrote are
+/// escaped. `command`: of the job, if it is known.
+[[nodiscard]] std::string summarize(const std::vector<protocol::RankRecord>& records, const protocol::Inspected& end,
+                                    const std::string& command = "");
 
 }  // namespace ddprun::ctl

@@ -13,37 +13,34 @@
 #include <limits>
 
 #include "common/clock.hpp"
-#include "common/pipe.hpp"
+#include "common/system/pipe.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::launcher {
 namespace {
 
-// The daemon's descriptors, beside the usual three.
+// The daemon's descriptors besides stdin, stdout and stderr.
 constexpr int kReadyFd = 3;
-constexpr int kLifelineFd = 4;    // never used, only open: it closes when the daemon ends
+constexpr int kLifelineFd = 4;  // never written to: it closes when the daemon ends
 
-std::string seconds(std::chrono::milliseconds time) {
-    return fmt::format("{}", std::chrono::duration<double>(time).count());
-}
-
-/// In the grandchild, between fork and exec: system calls only.
+/// Executes the daemon in the grandchild. Between fork and exec: system calls only.
 [[noreturn]] void become_daemon(char* const* argv, int ready, int lifeline) {
-    // First up and out of the way, for each number may be the other's target.
+    // Both are copied to high numbers first, for each may have the number that the other one needs.
     const int ready_copy = ::fcntl(ready, F_DUPFD, 10);
     const int lifeline_copy = ::fcntl(lifeline, F_DUPFD, 10);
     const int null = ::open("/dev/null", O_RDWR);
     if (ready_copy < 0 || lifeline_copy < 0 || null < 0) ::_exit(127);
     ::dup2(null, STDIN_FILENO);
-    ::dup2(null, STDOUT_FILENO);   // it has nothing to say there, and somebody may wait for the end of our output
+    ::dup2(null, STDOUT_FILENO);  // it prints nothing there, and the reader of our output may wait for end-of-file
     ::dup2(ready_copy, kReadyFd);
     ::dup2(lifeline_copy, kLifelineFd);
-    // What our caller left open must not stay open for as long as the daemon lives: somebody may wait for its end-of-file.
+    // A descriptor that our caller left open must not stay open in the daemon: its reader may wait for end-of-file.
     ::close_range(kLifelineFd + 1, std::numeric_limits<unsigned>::max(), 0);
     ::execv(argv[0], argv);
     ::_exit(127);
 }
 
-/// Forks twice: the middle process ends at once, which makes the daemon nobody's child.
+/// Forks twice and lets the middle process end at once, so that the daemon is no child of this process.
 Result<void> spawn_detached(std::vector<std::string> arguments, const UniqueFd& ready, const UniqueFd& lifeline) {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -59,12 +56,13 @@ Result<void> spawn_detached(std::vector<std::string> arguments, const UniqueFd& 
         ::_exit(daemon < 0 ? 1 : 0);
     }
     int status = 0;
-    while (::waitpid(middle, &status, 0) < 0 && errno == EINTR) {}
-    if (status != 0) return Error{Errc::kSystem, "cannot fork ddprund: the system has no process left to give"};
+    while (::waitpid(middle, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (status != 0) return Error{Errc::kSystem, "cannot fork ddprund: the limit of processes is reached"};
     return {};
 }
 
-/// One line from `fd`, without its end. Errors: kTimeout, kClosed, kLimit.
+/// Reads one line from `fd`, without its line end. Errors: kTimeout, kClosed, kLimit.
 Result<std::string> read_line(int fd, TimePoint deadline) {
     constexpr std::size_t kMaxLineBytes = 4096;
     std::string line;
@@ -88,16 +86,16 @@ Result<std::string> read_line(int fd, TimePoint deadline) {
 }  // namespace
 
 std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd) {
-    std::vector<std::string> arguments{request.program.string(),
-                                       "--bind", request.bind.host,
-                                       "--port", std::to_string(request.bind.port),
-                                       "--ready-fd", std::to_string(ready_fd),
-                                       "--linger", seconds(request.linger),
-                                       "--quiet"};
-    const auto add = [&](const char* option, std::string value) { arguments.insert(arguments.end(), {option, std::move(value)}); };
+    std::vector<std::string> arguments{
+        request.program.string(),          "--bind",     request.bind.host,        "--port",
+        std::to_string(request.bind.port), "--ready-fd", std::to_string(ready_fd), "--linger",
+        seconds_number(request.linger),    "--quiet"};
+    const auto add = [&](const char* option, std::string value) {
+        arguments.insert(arguments.end(), {option, std::move(value)});
+    };
     if (request.run_id) add("--run-id", *request.run_id);
-    if (request.join_timeout) add("--join-timeout", seconds(*request.join_timeout));
-    if (request.last_call) add("--last-call", seconds(*request.last_call));
+    if (request.join_timeout) add("--join-timeout", seconds_number(*request.join_timeout));
+    if (request.last_call) add("--last-call", seconds_number(*request.last_call));
     return arguments;
 }
 
@@ -124,19 +122,23 @@ Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
     if (!ready) return ready.error();
     auto lifeline = make_pipe("to ddprund");
     if (!lifeline) return lifeline.error();
-    const Result<void> spawned = spawn_detached(daemon_arguments(request, kReadyFd), ready->write_end, lifeline->write_end);
+    const Result<void> spawned =
+        spawn_detached(daemon_arguments(request, kReadyFd), ready->write_end, lifeline->write_end);
     if (!spawned) return spawned.error();
     ready->write_end.reset();
     lifeline->write_end.reset();
 
     const auto line = read_line(ready->read_end.get(), Clock::now() + request.ready_within);
     if (!line && line.error().code == Errc::kClosed) {
-        return Error{Errc::kClosed, fmt::format("ddprund ended before it listened at {}. Its own message stands above; if there is "
-                                                "none, try {} --help.", to_string(request.bind), request.program.string())};
+        return Error{Errc::kClosed,
+                     fmt::format("ddprund ended before it listened at {}. Its own message is above; if there is "
+                                 "none, try {} --help.",
+                                 to_string(request.bind), request.program.string())};
     }
     if (!line) {
-        return with_context(fmt::format("ddprund did not say within {} s that it listens at {}", seconds(request.ready_within),
-                                        to_string(request.bind)), line.error());
+        return with_context(fmt::format("ddprund did not report within {} that it listens at {}",
+                                        seconds_text(request.ready_within), to_string(request.bind)),
+                            line.error());
     }
     auto daemon = parse_ready_line(*line);
     if (daemon) daemon->lifeline = std::move(lifeline->read_end);
@@ -144,7 +146,7 @@ Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
 }
 
 bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit) {
-    pollfd hung_up{lifeline.get(), POLLIN, 0};   // nothing is ever written, so that anything to read is the end
+    pollfd hung_up{lifeline.get(), POLLIN, 0};  // nothing is ever written, so readable means end-of-file
     return ::poll(&hung_up, 1, static_cast<int>(limit.count())) == 1;
 }
 

@@ -13,19 +13,20 @@
 #include <thread>
 
 #include "common/clock.hpp"
-#include "common/unique_fd.hpp"
-#include "launcher/this_host.hpp"
+#include "common/system/unique_fd.hpp"
+#include "launcher/host/this_host.hpp"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
 
-/// Where an agent on this machine connects to.
+/// Returns the endpoint that an agent on this machine connects to.
 Endpoint for_local_agent(const Endpoint& bound) { return {address_to_dial(bound.host, this_host()), bound.port}; }
 
-/// Held while a port is looked at and perhaps taken, so that of two ddprun that start at one moment only one starts a daemon.
-/// A name in the abstract socket space: it belongs to the network namespace, as the port does, and dies with the process.
+/// Lock between processes, held while a port is probed and perhaps taken, so that only one of two ddprun that start at
+/// the same time starts a daemon. It is a name in the abstract socket space: like the port it belongs to the network
+/// namespace, and it is released when the process ends.
 class StartLock {
 public:
     explicit StartLock(const Endpoint& endpoint) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -33,7 +34,7 @@ public:
         name.sun_family = AF_UNIX;
         const std::string text = fmt::format("ddprun-start-{}", to_string(endpoint));
         const std::size_t length = std::min(text.size(), sizeof name.sun_path - 1);
-        text.copy(name.sun_path + 1, length);   // behind a zero byte: no file
+        text.copy(name.sun_path + 1, length);  // after a zero byte: not a file
         const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
         held_ = ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0;
     }
@@ -45,8 +46,10 @@ private:
 };
 
 Error held_by(const Endpoint& endpoint, const std::string& holder) {
-    return {Errc::kInUse, fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or pass another "
-                                      "--rdzv-endpoint HOST:PORT.", to_string(endpoint), holder)};
+    return {Errc::kInUse,
+            fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or pass another "
+                        "--rdzv-endpoint HOST:PORT.",
+                        to_string(endpoint), holder)};
 }
 
 Error cannot_bind(const Endpoint& endpoint, int error) {
@@ -65,13 +68,14 @@ int probe_bind(const Endpoint& endpoint) {
     hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
-    if (::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found) != 0) return EADDRNOTAVAIL;
+    if (::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found) != 0)
+        return EADDRNOTAVAIL;
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
 
     const UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) return errno;
     const int on = 1;
-    // As the daemon does it: connections of an earlier job that are still in TIME_WAIT are no obstacle, a listener is.
+    // As the daemon does: a listener is an obstacle, a connection of an earlier job in TIME_WAIT is not.
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     return ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
 }
@@ -82,7 +86,7 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
     for (;; std::this_thread::sleep_for(kLookAgain)) {
         const bool last_look = Clock::now() >= give_up;
         const StartLock lock(bind);
-        if (bind.port != 0 && !lock.held() && !last_look) continue;   // somebody is starting one at this moment
+        if (bind.port != 0 && !lock.held() && !last_look) continue;  // another process is starting one now
 
         const int error = probe_bind(bind);
         if (error == 0) {
@@ -93,10 +97,10 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
             return cannot_bind(bind, error);
         } else if (const auto holder = find_port_holder(bind)) {
             if (!is_joinable(*holder)) return held_by(bind, to_string(*holder));
-            // The daemon of an earlier job may be about to end: it is joined only if it is still there now.
+            // The daemon of an earlier job may be about to end, so the port is probed once more.
             if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false, {}};
         } else if (last_look) {
-            return held_by(bind, "a connection that uses it as its own port, for nobody listens there");
+            return held_by(bind, "a connection that has it as its local port, as no process listens there");
         }
     }
 }

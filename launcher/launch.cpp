@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "agent/agent.hpp"
@@ -17,36 +18,39 @@
 #include "agent/output/log_files.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
-#include "common/print.hpp"
+#include "common/system/standard_fds.hpp"
+#include "common/text/print.hpp"
+#include "launcher/host/limits.hpp"
+#include "launcher/host/placement.hpp"
+#include "launcher/host/slots.hpp"
+#include "launcher/host/this_host.hpp"
 #include "launcher/host_daemon.hpp"
-#include "launcher/limits.hpp"
 #include "launcher/local_cluster.hpp"
-#include "launcher/options.hpp"
-#include "launcher/placement.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/program.hpp"
-#include "launcher/slots.hpp"
-#include "launcher/this_host.hpp"
 
 namespace ddprun::launcher {
 namespace {
 
-// A daemon that serves this machine alone has no late comers to wait for, only agents that are just starting.
+// A daemon that serves this machine alone waits only for agents that are just starting, not for late nodes.
 constexpr std::chrono::seconds kLingerAlone{5};
 constexpr std::chrono::seconds kLingerShared{10};
-// The daemon says goodbye to all agents and ends when it has given its verdict; ddprun ends after it if that is soon.
-constexpr std::chrono::seconds kGoodbye{2};  // the daemon may wait a second for a node that was cut off at the end
+// After its verdict the daemon closes all connections and ends. ddprun waits this long for that; the daemon may wait a
+// second for a node that was cut off at the end.
+constexpr std::chrono::seconds kDaemonEndTimeout{2};
 
-/// All that was found out before the first process is started.
+/// All decisions that are made before the first process is started.
 struct Plan {
     Options options;
-    std::vector<std::string> command;   ///< argv of a worker
+    std::vector<std::string> command;  ///< argv of a worker
     int slots = 1;
     int cpus = 1;
     Placement placement;
 };
 
 int refuse(const Error& error, int code) {
-    std::fputs(fmt::format("ddprun: {}\n", error.message).c_str(), stderr);   // fmt::print throws when stderr takes nothing
+    std::fputs(fmt::format("ddprun: {}\n", error.message).c_str(),
+               stderr);  // fmt::print throws when stderr takes nothing
     return code;
 }
 
@@ -54,17 +58,17 @@ int code_of_program_error(const Error& error) {
     return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
 }
 
-/// Another node may have more workers, so that this is no error.
+/// Notes ranks of --local-ranks-filter that this node does not have. Not an error: another node may have them.
 void note_absent_ranks(Options& options, int slots) {
     const auto is_absent = [slots](int rank) { return rank >= slots; };
     const auto absent = std::ranges::find_if(options.console_ranks, is_absent);
     if (absent == options.console_ranks.end()) return;
-    options.notes.push_back(fmt::format("--local-ranks-filter: no local rank {} among the {} of this node{}", *absent, slots,
-                                        std::ranges::all_of(options.console_ranks, is_absent)
-                                            ? ", so that nothing its workers print is shown" : ""));
+    options.notes.push_back(fmt::format(
+        "--local-ranks-filter: no local rank {} among the {} of this node{}", *absent, slots,
+        std::ranges::all_of(options.console_ranks, is_absent) ? ", so that nothing its workers print is shown" : ""));
 }
 
-/// Before anything is started: whoever asked for files wants them. What becomes unusable later costs a warning.
+/// Fails before anything is started if the requested log files cannot be written. A later failure is a warning.
 Result<void> check_log_dir(const Options& options) {
     if (options.log_dir.value_or("").empty()) return {};
     const Result<void> usable = agent::prepare_log_dir(*options.log_dir);
@@ -102,10 +106,11 @@ Result<Hosted> meet(const Plan& plan) {
     return host_or_join(request);
 }
 
-void say_where(const Plan& plan, const Hosted& hosted) {
-    if (plan.options.as_local_node || hosted.endpoint.port != plan.placement.endpoint.port) return;   // nobody has to know it
-    spdlog::debug("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining", to_string(hosted.endpoint),
-                  plan.placement.reason);
+void report_endpoint(const Plan& plan, const Hosted& hosted) {
+    if (plan.options.as_local_node || hosted.endpoint.port != plan.placement.endpoint.port)
+        return;  // a free port of this job alone
+    spdlog::debug("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining",
+                  to_string(hosted.endpoint), plan.placement.reason);
     const bool loopback = hosted.endpoint.host == "127.0.0.1" || hosted.endpoint.host == "::1";
     if (hosted.started_here && loopback && plan.options.nodes.max > 1) {
         spdlog::info("only this machine can join at {}; for several machines pass --rdzv-endpoint HOST to each of them",
@@ -144,32 +149,32 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
         config.node_name = local_node_name(index);
         config.node_rank = index;
         config.emulated = true;
-        config.last_words = UniqueFd(options.as_local_node->last_words_fd);
-        if (config.last_words) ::fcntl(config.last_words.get(), F_SETFD, FD_CLOEXEC);
+        config.final_report = UniqueFd(options.as_local_node->final_report_fd);
+        if (config.final_report) ::fcntl(config.final_report.get(), F_SETFD, FD_CLOEXEC);
     }
     return config;
 }
 
-/// The nodes share this machine's CPUs, which none of them can know by itself.
+/// Divides this machine's CPUs among the workers of all emulated nodes: a node does not know how many others there are.
 void share_cpus(const Plan& plan) {
     const int workers = plan.options.nodes.max * plan.slots;
     const std::string threads = std::to_string(std::max(1, plan.cpus / workers));
-    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;   // what the user set is never overwritten
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;  // a value of the user's is never overwritten
     ::setenv("OMP_NUM_THREADS", threads.c_str(), 1);
     spdlog::debug("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
 }
 
-/// For the launcher of emulated nodes, instead of watching its guard: it may be stopped, or held up by a console that
-/// takes nothing. Without it each node ends by itself.
+/// Has the kernel kill the launcher of emulated nodes when its guard dies. The launcher cannot watch the guard: it may
+/// be stopped, or blocked by a console that takes nothing. Without the launcher each node ends by itself.
 bool die_with_guard(pid_t guard) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return ::getppid() == guard;  // else it died before we asked to be told
+    return ::getppid() == guard;  // else it died before prctl()
 }
 
 int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
-    const pid_t guard = ::getpid();  // the parent below keeps it
+    const pid_t guard = ::getpid();  // the parent keeps it after the fork below
     const UniqueFd unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
     LocalCluster cluster;
@@ -183,28 +188,72 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     cluster.grace = plan.options.grace;
     cluster.drain_signals = plan.options.drain_signals;
     const int code = run_local_cluster(cluster);
-    await_end_of_daemon(hosted.lifeline, kGoodbye);
+    await_end_of_daemon(hosted.lifeline, kDaemonEndTimeout);
     return code;
 }
 
+struct Refusal {
+    Error error;
+    int code;  ///< of ddprun
+};
+
+/// Completes `plan` from its options and this machine; nothing is started. Returns the reason if the job cannot run.
+std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
+    const Options& options = plan.options;
+    const Machine machine = this_machine(environment);
+    plan.cpus = machine.cpus;
+    const auto slots = worker_count(options.slots, machine);
+    if (!slots) return Refusal{slots.error(), exit_code::kUsage};
+    plan.slots = *slots;
+    note_absent_ranks(plan.options, plan.slots);
+    if (const Result<void> enough = check_gpus(options, plan.slots, environment); !enough)
+        return Refusal{enough.error(), exit_code::kUsage};
+    if (options.local_nodes && options.nodes.max > kMaxLocalNodes) {
+        return Refusal{
+            {Errc::kLimit, fmt::format("--nnodes {}: --local-nodes emulates at most {} nodes on one machine.",
+                                       options.nodes.max, kMaxLocalNodes)},
+            exit_code::kUsage};
+    }
+    auto command = worker_command(options, environment, search_path(environment, own_folder()));
+    if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
+    plan.command = std::move(*command);
+    if (const Result<void> usable = check_log_dir(options); !usable) return Refusal{usable.error(), exit_code::kUsage};
+    if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
+        return Refusal{enough.error(), exit_code::kInfrastructure};
+    auto placement = place(options, look_up_address_here);
+    if (!placement) return Refusal{placement.error(), exit_code::kUsage};
+    plan.placement = std::move(*placement);
+    return std::nullopt;
+}
+
+/// Output that is lost ends no job, but it must not be lost in silence.
+void warn_of_lost_output(const Options& options) {
+    const bool console = options.redirects != StreamCode::kBoth || options.tee == StreamCode::kBoth;
+    if (!console || is_open_for_writing(STDOUT_FILENO)) return;
+    spdlog::warn(
+        "stdout is not open for writing: what the workers print there is lost. Keep it with --log-dir DIR and --tee 3, "
+        "or start ddprun with >/dev/null");
+}
+
 int run(Plan plan, const std::vector<std::string>& arguments) {
-    const std::filesystem::path guard = agent::find_guard();   // before anything is started that its absence would leave behind
+    // Before anything is started: without a guard it would be left behind.
+    const std::filesystem::path guard = agent::find_guard();
     auto hosted = meet(plan);
     if (!hosted) return refuse(hosted.error(), exit_code::kInfrastructure);
-    say_where(plan, *hosted);
+    report_endpoint(plan, *hosted);
     if (plan.placement.part == Placement::Part::kEmulate) return emulate(plan, arguments, std::move(*hosted), guard);
 
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
     config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
     const int code = agent::run_agent(std::move(config));
-    if (hosted->started_here) await_end_of_daemon(hosted->lifeline, kGoodbye);
+    if (hosted->started_here) await_end_of_daemon(hosted->lifeline, kDaemonEndTimeout);
     return code;
 }
 
 }  // namespace
 
 int launch(const std::vector<std::string>& arguments) {
-    ::prctl(PR_SET_NAME, "ddprun");   // an emulated node is executed as /proc/self/exe, and would be called "exe"
+    ::prctl(PR_SET_NAME, "ddprun");  // an emulated node is executed as /proc/self/exe, and would be called "exe"
     const Environment environment = parse_environment(::environ);
     auto invocation = parse_options(arguments, environment);
     if (!invocation) return refuse(invocation.error(), exit_code::kUsage);
@@ -216,32 +265,10 @@ int launch(const std::vector<std::string>& arguments) {
     init_logging("ddprun");
     Plan plan;
     plan.options = std::move(invocation->options);
-
-    const Machine machine = this_machine(environment);
-    plan.cpus = machine.cpus;
-    const auto slots = worker_count(plan.options.slots, machine);
-    if (!slots) return refuse(slots.error(), exit_code::kUsage);
-    plan.slots = *slots;
-    note_absent_ranks(plan.options, plan.slots);
-    if (const Result<void> enough = check_gpus(plan.options, plan.slots, environment); !enough)
-        return refuse(enough.error(), exit_code::kUsage);
-    if (plan.options.local_nodes && plan.options.nodes.max > kMaxLocalNodes) {
-        return refuse({Errc::kLimit, fmt::format("--nnodes {}: --local-nodes emulates at most {} nodes on one machine.",
-                                                 plan.options.nodes.max, kMaxLocalNodes)}, exit_code::kUsage);
-    }
-    auto command = worker_command(plan.options, environment, search_path(environment, own_folder()));
-    if (!command) return refuse(command.error(), code_of_program_error(command.error()));
-    plan.command = std::move(*command);
-    if (const Result<void> usable = check_log_dir(plan.options); !usable) return refuse(usable.error(), exit_code::kUsage);
-    if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough) {
-        return refuse(enough.error(), exit_code::kInfrastructure);
-    }
-    auto placement = place(plan.options, look_up_address_here);
-    if (!placement) return refuse(placement.error(), exit_code::kUsage);
-    plan.placement = std::move(*placement);
-
-    if (!plan.options.as_local_node) {   // the launcher of the nodes has said it
+    if (const std::optional<Refusal> refused = prepare(plan, environment)) return refuse(refused->error, refused->code);
+    if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
         for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
+        warn_of_lost_output(plan.options);
     }
     return run(std::move(plan), arguments);
 }

@@ -1,14 +1,14 @@
 #pragma once
-// ddprun from argv to exit code: what runs where, in which order. Everything it calls can be tested without it.
+// ddprun from argv to exit code: which process does what, in which order. Called by main().
 
 #include <string>
 #include <vector>
 
 namespace ddprun::launcher {
 
-/// `arguments` without argv[0]. Forks on the way, so that it returns in the agent's process or in the launcher of an emulated
-/// cluster, with the exit code of ddprun (docs/exit-codes.md); the process that it was called in may be the guard by then.
-/// Usage errors are printed here. Main thread, before any other thread exists.
+/// Runs ddprun with `arguments` (without argv[0]) and returns its exit code (docs/exit-codes.md). It forks: it returns
+/// in the agent's process or in the launcher of an emulated cluster, while the calling process becomes the guard. Usage
+/// errors are printed here. Main thread, before any other thread exists.
 [[nodiscard]] int launch(const std::vector<std::string>& arguments);
 
 }  // namespace ddprun::launcher

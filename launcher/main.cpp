@@ -1,5 +1,4 @@
-// ddprun: starts, connects, watches and restarts data-parallel training. All of it is in the launcher library and
-// below.
+// ddprun: starts, connects, watches and restarts data-parallel training. Everything but this function is a library.
 
 #include <fmt/format.h>
 
@@ -10,11 +9,13 @@
 
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
-#include "common/standard_fds.hpp"
+#include "common/system/signals.hpp"
+#include "common/system/standard_fds.hpp"
 #include "launcher/launch.hpp"
 
 int main(int argc, char** argv) {
     ddprun::open_standard_fds();
+    ddprun::ignore_failed_writes();  // a reader of our messages that has gone must not end the job
     try {
         return ddprun::launcher::launch(std::vector<std::string>(argv + 1, argv + argc));
     } catch (const ddprun::ErrorException& failure) {

@@ -8,8 +8,10 @@
 #include <cctype>
 #include <cstring>
 
-#include "common/cut.hpp"
-#include "common/nearest.hpp"
+#include "common/text/case.hpp"
+#include "common/text/cut.hpp"
+#include "common/text/nearest.hpp"
+#include "common/text/number.hpp"
 
 namespace fs = std::filesystem;
 
@@ -17,7 +19,7 @@ namespace ddprun::launcher {
 namespace {
 
 bool is_executable_file(const fs::path& path) {
-    std::error_code ignored;  // a file that cannot be looked at cannot be executed either
+    std::error_code ignored;  // a file that cannot be inspected cannot be executed either
     return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
 }
 
@@ -34,23 +36,22 @@ std::vector<fs::path> folders_of(const SearchPath& search) {
     return folders;
 }
 
-constexpr std::size_t kMinTypedForHint = 4;  // a shorter name is near to too many others
+constexpr std::size_t kMinTypedForHint = 4;  // a shorter name resembles too many others
 constexpr std::size_t kMaxNamesForHint = 20'000;
 
-/// " Did you mean train?", from the files of `folders`; empty when nothing is near.
+/// Returns " Did you mean train?" from the files of `folders`; empty when none resembles `typed`.
 std::string nearest_file(const std::string& typed, const std::vector<fs::path>& folders) {
     if (typed.size() < kMinTypedForHint) return "";
     std::vector<std::string> names;
     for (const fs::path& folder : folders) {
-        std::error_code ignored;  // many a PATH names folders that are not there
+        std::error_code ignored;  // PATH may name folders that do not exist
         for (fs::directory_iterator entry(folder, ignored), end; entry != end && names.size() < kMaxNamesForHint;
              entry.increment(ignored)) {
             names.push_back(entry->path().filename().string());
         }
     }
     std::ranges::sort(names);  // the same hint every time
-    const std::vector<std::string_view> known(names.begin(), names.end());
-    return did_you_mean(typed, known);
+    return did_you_mean(typed, names);
 }
 
 std::string current_folder() {
@@ -63,7 +64,7 @@ std::string nearest_file_beside(const fs::path& path) {
     return nearest_file(path.filename().string(), {path.has_parent_path() ? path.parent_path() : fs::path(".")});
 }
 
-/// A file that the user named with its folder.
+/// Checks a program that the user named with its folder.
 Result<std::string> program_at(const std::string& path) {
     std::error_code ec;
     const fs::file_status status = fs::status(path, ec);
@@ -114,8 +115,9 @@ Result<std::string> find_program(const std::string& name, const SearchPath& sear
                                  unusable, std::strerror(EACCES))};
     }
     const std::size_t folders = folders_of({search.path, {}}).size();
-    return Error{Errc::kNotFound, fmt::format("no program '{}': not found in the {} director{} of PATH.{}", name,
-                                              folders, folders == 1 ? "y" : "ies", hint_for_missing(name, search))};
+    return Error{Errc::kNotFound,
+                 fmt::format("no program '{}': not found in the {} of PATH.{}", name,
+                             counted(folders, "directory", "directories"), hint_for_missing(name, search))};
 }
 
 Result<void> check_script(const std::string& script) {
@@ -133,8 +135,15 @@ Result<void> check_script(const std::string& script) {
     return {};
 }
 
-/// `why` speaks of programs in general, and would have people look for their script.
-Error wrong_python(const std::string& named, const Error& why) {
+/// What to set PYTHON_EXEC to: an interpreter that is there.
+std::string python_advice(const SearchPath& search) {
+    const Result<std::string> found = find_program("python3", {search.path, {}});
+    if (!found) return "Set PYTHON_EXEC to the path of a Python; PATH has no python3 either.";
+    return fmt::format("Unset PYTHON_EXEC to use {}, or set it to the path of another Python.", *found);
+}
+
+/// Replaces `why`, which names a program in general: the user would look for the script.
+Error wrong_python(const std::string& named, const Error& why, const SearchPath& search) {
     std::error_code ignored;
     const fs::path path = named;
     std::string what = "it is on no directory of PATH";
@@ -148,19 +157,17 @@ Error wrong_python(const std::string& named, const Error& why) {
     else if (is_path)
         what = fmt::format("there is no such file{}",
                            path.is_relative() ? fmt::format(" (a relative path starts in {})", current_folder()) : "");
-    const bool words = named.find(' ') != std::string::npos;
-    return {
-        why.code,
-        fmt::format("PYTHON_EXEC={}: cannot run Python programs with that interpreter: {}{}. Set PYTHON_EXEC to the "
-                    "path of a Python, as /usr/bin/python3, or unset it to use the python3 of PATH.",
-                    named, what, words ? "; it takes one program, without arguments" : "")};
+    const bool has_arguments = named.find(' ') != std::string::npos;
+    return {why.code,
+            fmt::format("PYTHON_EXEC={}: cannot run Python programs with that interpreter: {}{}. {}", named, what,
+                        has_arguments ? "; it takes one program, without arguments" : "", python_advice(search))};
 }
 
 Result<std::string> find_python(const Environment& environment, const SearchPath& search) {
     const auto it = environment.find("PYTHON_EXEC");
     const bool chosen = it != environment.end() && !it->second.empty();
     auto python = find_program(chosen ? it->second : "python3", search);
-    if (!python && chosen) return wrong_python(it->second, python.error());
+    if (!python && chosen) return wrong_python(it->second, python.error(), search);
     if (!python) {
         return with_context("a Python program needs an interpreter (PYTHON_EXEC names another one than python3)",
                             python.error());
@@ -205,7 +212,7 @@ std::string program_name(const Options& options, const std::vector<std::string>&
     if (command.size() > 1 && command[1] == "-u" && is_script) {
         return fmt::format("{} ({})", fs::path(options.program.front()).filename().string(), executed);
     }
-    // An interpreter that the user named: what it runs tells more. -c and -m have no file.
+    // An interpreter that the user named: the script's name says more. -c and -m have no file.
     for (std::size_t i = 1; i < command.size() && command[i] != "-c" && command[i] != "-m"; ++i) {
         const bool script = command[i].ends_with(".py") || command[i].ends_with(".sh");
         const bool interpreter = executed.starts_with("python") || executed.ends_with("sh");
@@ -216,7 +223,7 @@ std::string program_name(const Options& options, const std::vector<std::string>&
 
 namespace {
 
-/// As a shell takes it for one word.
+/// Quotes `word` where a shell needs that to take it as one word.
 std::string shell_word(const std::string& word) {
     const auto is_plain = [](unsigned char c) {
         return c >= 0x80 || std::isalnum(c) != 0 ||
@@ -228,10 +235,10 @@ std::string shell_word(const std::string& word) {
     return quoted + "'";
 }
 
-/// Whether what has that name ("--wandb-key", "API_KEY", "logger.token") is what no log should keep.
-bool is_secret(std::string name) {
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const std::string last_word = name.substr(name.find_last_of("-_.") + 1);  // all of it when there is none of these
+/// Returns whether an option or variable of that name ("--wandb-key", "API_KEY", "logger.token") has a secret value.
+bool is_secret(const std::string& name) {
+    const std::string last_word =
+        lower_case(name.substr(name.find_last_of("-_.") + 1));  // all of it when there is none of these
     constexpr std::array<std::string_view, 7> kSecrets{"apikey", "key", "passwd", "password", "secret", "token", "pwd"};
     return std::ranges::find(kSecrets, last_word) != kSecrets.end();
 }
@@ -249,7 +256,7 @@ std::string without_secret(const std::string& word, const std::string& before) {
 }  // namespace
 
 std::string program_line(const Options& options) {
-    constexpr std::size_t kMost = 200;
+    constexpr std::size_t kMax = 200;
     if (options.program.size() < 2) return "";
     std::string line;
     std::string before;
@@ -257,8 +264,8 @@ std::string program_line(const Options& options) {
         line += fmt::format("{}{}", line.empty() ? "" : " ", without_secret(word, before));
         before = word;
     }
-    if (line.size() <= kMost) return line;
-    return line.substr(0, kept_bytes(line, kMost)) + " …";
+    if (line.size() <= kMax) return line;
+    return line.substr(0, kept_bytes(line, kMax)) + " …";
 }
 
 fs::path own_folder() {

@@ -1,4 +1,4 @@
-#include "agent/worker_group.hpp"
+#include "agent/group/worker_group.hpp"
 
 #include <fmt/format.h>
 
@@ -6,74 +6,56 @@
 #include <csignal>
 #include <utility>
 
+#include "agent/group/answers.hpp"
+#include "agent/group/stop_text.hpp"
 #include "common/exit_codes.hpp"
+#include "common/text/number.hpp"
 
-namespace ddprun::agent {
+namespace ddprun::agent::worker_group {
 namespace {
 
-using coordinator::Assignment;
-using coordinator::GroupStopped;
-using coordinator::GroupSucceeded;
-using coordinator::Leave;
-using coordinator::WorkerFinished;
+using protocol::Assignment;
+using protocol::GroupStopped;
+using protocol::GroupSucceeded;
+using protocol::Leave;
+using protocol::WorkerFinished;
 
-/// As a shell would say it, but a node that has no process, descriptor or memory left is not the program's fault.
-int code_of_failed_start(const Error& error) {
-    namespace errc = boost::system::errc;
-    if (error.code == errc::no_such_file_or_directory || error.code == errc::not_a_directory) {
-        return exit_code::kProgramNotFound;
-    }
-    if (error.code == Errc::kLimit) return exit_code::kInfrastructure;
-    if (error.code == Errc::kSystem) return exit_code::kInternal;
-    for (const auto exhausted :
-         {errc::resource_unavailable_try_again, errc::not_enough_memory, errc::too_many_files_open,
-          errc::too_many_files_open_in_system, errc::no_space_on_device}) {
-        if (error.code == exhausted) return exit_code::kInfrastructure;
-    }
-    return exit_code::kCannotExecute;
-}
-
-/// The last line of a node that a signal ends.
-std::string interrupted(const State& state) {
-    const std::string name = signal_name(*state.stop_signal);
-    if (state.drained == 0) return fmt::format("interrupted by {}; no worker was running", name);
-    return fmt::format("interrupted by {}: {} worker{} stopped on {} node", name, state.drained,
-                       state.drained == 1 ? "" : "s", state.node_count == 1 ? "1" : "this");
-}
-
-/// Behind the loss of the daemon, after which no verdict will say it. Empty: there were none.
-std::string what_became_of_workers(const State& state) {
-    if (state.phase == Phase::kSucceeded)
-        return ". The workers of this node had all exited with 0, but the job's end is unknown";
-    if (state.phase != Phase::kRunning && state.phase != Phase::kStopping) return "";
-    if (state.slots == 1) return ". The worker of this node was stopped";
-    return fmt::format(". The {} workers of this node were stopped", state.slots);
-}
-
-/// A step in the making. The on() functions are the rows of the table, one per event.
+/// Builds one Step, for step() alone. The on() functions are the rows of the table, one per event.
 class Transition {
 public:
     Transition(State state, TimePoint now) : state_(std::move(state)), now_(now) {}
 
-    Step take() && { return {std::move(state_), std::move(actions_), std::move(reason_)}; }
+    Step take() && {
+        return {std::move(state_), std::move(actions_), std::move(reason_), outcome_follows_, supersedes_reasons_};
+    }
 
     void on(const Assigned& event);
     void on(const WorkerExited& event);
+    void on(const StartPaused& event);
     void on(const SpawnFailed& event);
-    void on(const GroupGone& event);
+    void on(const GroupReaped& event);
     void on(const AbortReceived& event);
     void on(const JobFinished& event);
     void on(const StopSignal& event);
-    void on(const NotifySignal& event);
     void on(const DaemonLost& event);
     void on(const GuardLost& event);
     void on(const Tick& event);
+    /// The events that change no state.
+    void on(const auto& event) {
+        for (Action& action : answer(state_, event)) act(std::move(action));
+    }
 
 private:
     [[nodiscard]] bool leaving() const { return state_.ending || state_.stop_signal; }
     void act(Action action) { actions_.push_back(std::move(action)); }
-    void send(coordinator::AgentMessage message) {
+    void send(protocol::AgentMessage message) {
         if (!state_.guard_lost) act(SendMessage{std::move(message)});
+    }
+
+    /// Sets the reason for a stop that begins here.
+    void explain_stop(std::string reason) {
+        reason_ = std::move(reason);
+        outcome_follows_ = true;
     }
 
     void start(const Assignment& assignment);
@@ -87,6 +69,8 @@ private:
     TimePoint now_;
     std::vector<Action> actions_;
     std::string reason_;
+    bool outcome_follows_ = false;
+    bool supersedes_reasons_ = false;
 };
 
 void Transition::start(const Assignment& assignment) {
@@ -94,17 +78,17 @@ void Transition::start(const Assignment& assignment) {
     state_.generation = assignment.generation;
     state_.rank_base = assignment.rank_base;
     state_.node_count = assignment.node_count;
-    state_.gone = state_.killed = false;
+    state_.reaped = state_.killed = false;
     state_.next.reset();
     for (int i = 0; i < state_.slots; ++i) state_.running.insert(LocalRank{i});
     act(StartWorkers{assignment});
 }
 
-/// Asks the group to end. The grace counts from the first time; a group that ends by itself gets no second signal.
+/// Stops the group. The grace counts from the first call; a group that is ending after success gets no second signal.
 void Transition::stop_group(int signal) {
-    if (state_.gone || state_.phase == Phase::kStopping) return;
+    if (state_.reaped || state_.phase == Phase::kStopping) return;
     if (state_.phase == Phase::kRunning) {
-        state_.asked_with = signal;
+        state_.group_signal = signal;
         act(SignalGroup{signal});
         state_.deadline = now_ + state_.grace;
     }
@@ -112,33 +96,36 @@ void Transition::stop_group(int signal) {
 }
 
 void Transition::kill_group() {
-    if (state_.gone || state_.killed) return;
+    if (state_.reaped || state_.killed) return;
     if (state_.phase == Phase::kRunning) state_.phase = Phase::kStopping;
     state_.killed = true;
     state_.deadline = now_ + kUnkillableAfter;
     act(SignalGroup{SIGKILL});
 }
 
-/// The first reason to end is the one that counts, but a verdict of the whole job outweighs what this node thought.
+/// Decides how to end. The first ending counts, but the verdict of the whole job replaces this node's own.
 void Transition::end_with(Finish finish) {
     if (!state_.ending || finish.verdict) state_.ending = std::move(finish);
 }
 
-/// Goes on with what had to wait until nothing of the group is left.
+/// Does what had to wait until no process of the group is left: ends, or starts the next group.
 void Transition::settle() {
-    if (!state_.gone) return;
+    if (!state_.reaped) return;
     if (state_.ending) {
         act(*state_.ending);
         state_.phase = Phase::kDone;
     } else if (state_.stop_signal) {
-        act(Finish{exit_code::kSignalBase + *state_.stop_signal, interrupted(state_), {}});
+        act(Finish{.exit_code = exit_code::kSignalBase + *state_.stop_signal,
+                   .why = describe_interruption(state_),
+                   .verdict = {},
+                   .interrupted = true});
         state_.phase = Phase::kDone;
     } else if (state_.next) {
         start(Assignment(*state_.next));
     }
 }
 
-/// One failed worker ends the group: the daemon hears of it at once, the siblings get their grace.
+/// Reports a failed worker at once and stops the group; the siblings get their grace.
 void Transition::fail(LocalRank rank, const ExitStatus& status, std::string why) {
     act(ReportFailure{state_.generation, rank, status, std::move(why)});
     stop_group();
@@ -146,9 +133,9 @@ void Transition::fail(LocalRank rank, const ExitStatus& status, std::string why)
 
 void Transition::on(const Assigned& event) {
     const Assignment& assignment = event.assignment;
-    if (assignment.generation <= state_.generation) return;  // of the past
+    if (assignment.generation <= state_.generation) return;  // outdated
     if (leaving()) {
-        send(GroupStopped{assignment.generation});  // nobody shall wait for workers that never start here
+        send(GroupStopped{assignment.generation});  // the job must not wait for workers that never start here
         return;
     }
     state_.next = assignment;
@@ -158,36 +145,44 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
+    // It may have caught the error of a deadline. ReportFailure includes this check.
+    if (event.status.success()) act(ReportTimeouts{event.rank});
     if (state_.phase == Phase::kStopping && event.unasked && !event.status.success()) {
-        // Peers may have noticed this failure, and failed of it, before we did: the daemon must know the cause.
+        // Peers may have failed because of this failure and been noticed first: the daemon must know the cause.
         act(ReportFailure{state_.generation, event.rank, event.status, ""});
     }
     if (state_.phase != Phase::kRunning) return;  // a victim, or too late to matter
     if (!event.status.success()) {
-        reason_ = fmt::format("rank {} {}; stopping the other workers of this node",
-                              state_.rank_base + number(event.rank), to_string(event.status));
+        explain_stop(fmt::format("rank {} {}; stopping the other workers of this node",
+                                 state_.rank_base + number(event.rank), to_string(event.status)));
         fail(event.rank, event.status, "");
     } else if (state_.running.empty()) {
         send(GroupSucceeded{state_.generation});
-        state_.asked_with = SIGTERM;
+        state_.group_signal = SIGTERM;
         act(SignalGroup{SIGTERM});  // for processes that the workers left behind
         state_.phase = Phase::kSucceeded;
         state_.deadline = now_ + state_.grace;
-    } else {  // should a peer fail of its absence, the verdict can say so
+    } else {  // a peer may fail because of its absence, which the verdict then explains
         send(WorkerFinished{state_.generation, Rank{state_.rank_base + number(event.rank)}});
     }
+}
+
+void Transition::on(const StartPaused& event) {
+    if (state_.phase == Phase::kRunning) return act(StartMoreWorkers{event.next});
+    state_.running.erase(state_.running.lower_bound(event.next), state_.running.end());
+    act(EndStart{});
 }
 
 void Transition::on(const SpawnFailed& event) {
     state_.running.erase(state_.running.lower_bound(event.rank), state_.running.end());
     if (state_.phase != Phase::kRunning) return;
-    reason_ = event.error.message;
+    explain_stop(event.error.message);
     fail(event.rank, {ExitStatus::Kind::kExited, code_of_failed_start(event.error), false}, event.error.message);
 }
 
-void Transition::on(const GroupGone&) {
+void Transition::on(const GroupReaped&) {
     assert(state_.running.empty());
-    state_.gone = true;
+    state_.reaped = true;
     state_.deadline.reset();
     if (state_.phase == Phase::kStopping) {
         send(GroupStopped{state_.generation});
@@ -197,19 +192,19 @@ void Transition::on(const GroupGone&) {
 }
 
 void Transition::on(const AbortReceived& event) {
-    if (state_.next && state_.next->generation == event.generation) {  // given up before it could start here
+    if (state_.next && state_.next->generation == event.generation) {  // aborted before it could start here
         state_.next.reset();
         send(GroupStopped{event.generation});
         return;
     }
     if (event.generation != state_.generation) return;
-    if (state_.gone) {  // it ended by itself, or never began
+    if (state_.reaped) {  // it ended by itself, or never started
         send(GroupStopped{event.generation});
         if (state_.phase == Phase::kSucceeded) state_.phase = Phase::kIdle;
         return;
     }
-    // The daemon knows best why: what failed here may have failed of something elsewhere.
-    if (!leaving()) reason_ = fmt::format("stopping the workers: {}", event.reason);
+    // The daemon knows the cause best: a worker that failed here may be the victim of a failure elsewhere.
+    if (!leaving()) explain_stop(fmt::format("stopping the workers: {}", event.reason));
     stop_group();
 }
 
@@ -222,7 +217,9 @@ void Transition::on(const JobFinished& event) {
 void Transition::on(const StopSignal& event) {
     if (!state_.stop_signal) {
         reason_ =
-            fmt::format("got {}; {}", signal_name(event.signal), state_.gone ? "leaving" : "stopping the workers");
+            fmt::format("got {}; {}", signal_name(event.signal), state_.reaped ? "leaving" : "stopping the workers");
+        outcome_follows_ = !state_.killed;
+        supersedes_reasons_ = true;
         state_.stop_signal = event.signal;
         state_.drained = state_.running.size();
         state_.stopped_at = now_;
@@ -231,24 +228,21 @@ void Transition::on(const StopSignal& event) {
         settle();
     } else if ((event.signal == SIGINT || event.signal == SIGTERM) && now_ - state_.stopped_at >= kSecondSignalAfter) {
         if (!state_.killed) reason_ = fmt::format("got {} again; killing the workers", signal_name(event.signal));
+        supersedes_reasons_ = !state_.killed;
         kill_group();
     }
 }
 
-void Transition::on(const NotifySignal& event) {
-    if (state_.phase == Phase::kRunning) act(NotifyWorkers{event.signal});
-}
-
 void Transition::on(const DaemonLost& event) {
-    if (leaving()) return;  // the end is decided, and the daemon closes connections at the end of a job
-    end_with(Finish{event.exit_code, event.why + what_became_of_workers(state_), {}, event.remedy});
-    if (!state_.gone) reason_ = fmt::format("stopping the workers: {}", event.why);
+    if (leaving()) return;  // the end is decided: the daemon closes its connections at the end of a job
+    end_with(Finish{event.exit_code, event.why + describe_fate_of_workers(state_), {}, event.remedy});
+    if (!state_.reaped) explain_stop(fmt::format("stopping the workers: {}", event.why));
     stop_group();
     settle();
 }
 
-/// Without the guard nobody cleans up after us, so there is no time for grace. Nor may the daemon give us new workers,
-/// so it is told nothing: it will see a node that is lost.
+/// There is no grace: without the guard, nothing would clean up should this process be killed as well. The daemon gets
+/// no further message, so that it counts this node as lost and assigns no new workers to it.
 void Transition::on(const GuardLost&) {
     state_.guard_lost = true;
     end_with(Finish{exit_code::kInfrastructure,
@@ -262,35 +256,26 @@ void Transition::on(const Tick&) {
     if (!state_.deadline || now_ < *state_.deadline) return;
     state_.deadline.reset();
     if (!state_.killed) {
-        reason_ = fmt::format("not everything has ended {} s after {}; killing what is left",
-                              std::chrono::duration<double>(state_.grace).count(), signal_name(state_.asked_with));
+        reason_ = fmt::format("processes are left {} after {}; killing them", seconds_text(state_.grace),
+                              signal_name(state_.group_signal));
         kill_group();
         return;
     }
-    act(Finish{exit_code::kInfrastructure,
-               fmt::format("processes of this node survive SIGKILL since {} s", kUnkillableAfter.count()),
-               {}});
+    act(Finish{.exit_code = exit_code::kInfrastructure,
+               .why = fmt::format("processes of this node have survived SIGKILL for {} s", kUnkillableAfter.count()),
+               .verdict = {},
+               .processes_left = true});
     state_.phase = Phase::kDone;
 }
 
 }  // namespace
 
-std::string_view to_string(Phase phase) {
-    switch (phase) {
-        case Phase::kIdle: return "idle";
-        case Phase::kRunning: return "running";
-        case Phase::kStopping: return "stopping";
-        case Phase::kSucceeded: return "succeeded";
-        case Phase::kDone: return "done";
-    }
-    return "?";
-}
-
-Step step(State state, const Event& event, TimePoint now) {
-    if (state.phase == Phase::kDone) return {std::move(state), {}, ""};
-    Transition transition(std::move(state), now);
-    std::visit([&](const auto& happened) { transition.on(happened); }, event);
+Step step(State state, const Event& event) {
+    // After the end only problems with log files are reported: those are closed last.
+    const bool over = state.phase == Phase::kDone && !std::holds_alternative<LogFileProblem>(event.what);
+    Transition transition(std::move(state), event.now);
+    if (!over) std::visit([&](const auto& what) { transition.on(what); }, event.what);
     return std::move(transition).take();
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::agent::worker_group

@@ -12,7 +12,7 @@ namespace {
 constexpr int kPathBytes = 64;
 constexpr int kBufferBytes = 4096;
 
-/// The next decimal number of `text` at or after `at`; -1 when there is none. `at` ends behind it.
+/// Returns the next decimal number of `text` at or after `at`; -1 if there is none. Moves `at` behind it.
 long next_number(const char* text, ssize_t size, ssize_t& at) {
     while (at < size && (text[at] < '0' || text[at] > '9')) ++at;
     if (at == size) return -1;
@@ -21,8 +21,8 @@ long next_number(const char* text, ssize_t size, ssize_t& at) {
     return number;
 }
 
-/// The parent of the process whose entry in /proc is `name`; -1 when it is gone. The guard does not allocate, so it
-/// cannot use that of common/.
+/// Returns the parent of the process whose entry in /proc is `name`; -1 if the process has ended. The guard must not
+/// allocate, so it cannot use ddprun::parent_of().
 pid_t parent_of(int proc, const char* name) {
     char path[kPathBytes] = "";
     if (std::strlen(name) + sizeof "/stat" > sizeof path) return -1;
@@ -32,12 +32,12 @@ pid_t parent_of(int proc, const char* name) {
     char text[512];
     const ssize_t size = ::read(fd, text, sizeof text);
     ::close(fd);
-    ssize_t at = size;  // "pid (name) S parent …": the name may hold anything, so count from its end
+    ssize_t at = size;  // "pid (name) S parent …": the name may contain anything, so search from the end
     while (at > 0 && text[at - 1] != ')') --at;
     return at > 0 ? static_cast<pid_t>(next_number(text, size, at)) : -1;
 }
 
-/// The pid that an entry of /proc stands for; -1 for the other entries.
+/// Returns the pid of an entry of /proc; -1 for entries that are not processes.
 pid_t pid_of_entry(const char* name) {
     if (name[0] < '0' || name[0] > '9') return -1;
     ssize_t at = 0;
@@ -52,7 +52,7 @@ int list_children_by_scan(pid_t* out, int capacity) noexcept {
     const pid_t self = ::getpid();
     int count = 0;
     alignas(dirent64) char buffer[kBufferBytes];
-    // The system call itself, because opendir(3) allocates.
+    // The system call, because opendir(3) allocates.
     for (ssize_t size; (size = ::getdents64(proc, buffer, sizeof buffer)) > 0;) {
         for (ssize_t offset = 0; offset < size;) {
             const auto* entry = reinterpret_cast<const dirent64*>(buffer + offset);

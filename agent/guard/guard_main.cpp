@@ -1,10 +1,11 @@
 // ddprun-guard --agent-pid PID --lifeline FD
 //
-// The last line against orphans (docs/design/001). Started by exec in the process that forked the agent and that is
-// already a child subreaper: whatever the agent leaves behind becomes a child of this process. It passes signals down
-// and the exit code up, and at the end kills and reaps until nothing is left. It is linked statically and allocates
-// nothing, so that it keeps working on a node that has no memory left. The agent sees end-of-file on the lifeline when
-// this process is gone. The launcher of emulated nodes is guarded as an agent is.
+// The guard is the last defence against orphans (docs/design/001). The process that forked the agent becomes the guard
+// by exec, and is a child subreaper by then: every process that the agent leaves behind becomes its child. The guard
+// forwards signals to the agent and returns the agent's exit code; at the end it kills and reaps until no child is
+// left. It is linked statically and allocates nothing, so that it works on a node that has no memory left. The agent
+// reads end-of-file on the lifeline when the guard has ended. A guard of the launcher of emulated nodes does the same
+// for it.
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -18,24 +19,24 @@
 
 #include "agent/guard/children.hpp"
 #include "common/exit_codes.hpp"
-#include "common/signals.hpp"
-#include "common/standard_fds.hpp"
+#include "common/system/signals.hpp"
+#include "common/system/standard_fds.hpp"
 
 namespace {
 
 using namespace ddprun;
 
-constexpr int kMaxChildren = 1024;       // per look; the next look sees the others
+constexpr int kMaxChildren = 1024;       // per list; the next list contains the others
 constexpr long kUnkillableSeconds = 60;  // a process in uninterruptible sleep does not die of SIGKILL
-constexpr long kLookAgainNanoseconds = 2'000'000;
+constexpr long kSweepNanoseconds = 2'000'000;
 
-/// A line for stderr, put together without allocation; what does not fit is cut.
+/// A line for stderr, built without allocation; text that does not fit is cut.
 struct Line {
     char text[256] = "";
     std::size_t size = 0;
 
-    Line& add(const char* words) {
-        while (*words != '\0' && size < sizeof text - 1) text[size++] = *words++;
+    Line& add(const char* string) {
+        while (*string != '\0' && size < sizeof text - 1) text[size++] = *string++;
         return *this;
     }
     Line& add(long number) {
@@ -48,7 +49,7 @@ struct Line {
     }
     void print() {
         text[size++] = '\n';
-        // Nobody can be told that nobody can be told.
+        // A failure to print cannot be printed.
         [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text, size);
     }
 };
@@ -67,8 +68,8 @@ Arguments parse(int argc, char** argv) {
     return arguments;
 }
 
-/// Blocks whatever is to be passed on, and SIGCHLD, so that one loop can take them in turn. Left alone: what a crash of
-/// our own raises, what stops a job in a shell, and a hang-up that somebody (nohup) asked not to hear of.
+/// Blocks the signals that are forwarded, and SIGCHLD, so that one loop takes them in order. Not blocked: signals of a
+/// crash of this process, and those that stop a job in a shell.
 sigset_t block_signals() {
     sigset_t signals;
     ::sigfillset(&signals);
@@ -80,7 +81,7 @@ sigset_t block_signals() {
     return signals;
 }
 
-/// The out-of-memory killer should take a worker before us; lowering the score needs a privilege, so it may well fail.
+/// Asks the out-of-memory killer to prefer workers to the guard. That needs a privilege, so it often fails.
 void make_unlikely_oom_victim() {
     const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
@@ -88,18 +89,18 @@ void make_unlikely_oom_victim() {
     ::close(fd);
 }
 
-/// Passes signals to the agent until it has ended; returns its wait status.
+/// Forwards signals to the agent until it has ended; returns its wait status.
 int follow(pid_t agent, const sigset_t& signals) {
-    const bool deaf_to_hangup = is_ignored(SIGHUP);
+    const bool ignores_hangup = is_ignored(SIGHUP);  // nohup
     for (;;) {
         int status = 0;
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
             if (ended == agent) return status;
-            if (ended < 0) return exit_code::kInternal << 8;  // no child at all: PID was not ours to watch
+            if (ended < 0) return exit_code::kInternal << 8;  // there is no child: PID is not a child of this process
         }
         const int signal = ::sigwaitinfo(&signals, nullptr);
         if (signal <= 0 || signal == SIGCHLD || signal == SIGPIPE) continue;
-        if (signal == SIGHUP && deaf_to_hangup) continue;
+        if (signal == SIGHUP && ignores_hangup) continue;
         ::kill(agent, signal);  // a zombie until we reap it, so the pid cannot have passed to another process
     }
 }
@@ -110,7 +111,7 @@ long seconds_now() {
     return now.tv_sec;
 }
 
-/// Reaps what has ended; `left` tells whether any child is left.
+/// Reaps children that have ended; returns how many. Sets `left` if any child is left.
 int reap_ended(bool& left) {
     int reaped = 0;
     pid_t ended = 0;
@@ -119,9 +120,9 @@ int reap_ended(bool& left) {
     return reaped;
 }
 
-/// Kills and reaps every descendant: one that loses its parent becomes our child, so it is met in a later round.
-/// Returns how many were reaped; after a minute it names a process that cannot be killed and gives up.
-int clear_the_field() {
+/// Kills and reaps every descendant: one that loses its parent becomes a child of this process, so a later round finds
+/// it. Returns how many were reaped. After a minute it prints the pid of a process that cannot be killed and gives up.
+int kill_descendants() {
     static pid_t children[kMaxChildren];
     sigset_t child_ended;
     ::sigemptyset(&child_ended);
@@ -143,7 +144,7 @@ int clear_the_field() {
                 .print();
             return reaped;
         }
-        const timespec pause{0, kLookAgainNanoseconds};
+        const timespec pause{0, kSweepNanoseconds};
         ::sigtimedwait(&child_ended, nullptr, &pause);
     }
 }
@@ -155,14 +156,14 @@ int main(int argc, char** argv) {
     const sigset_t signals = block_signals();
     const Arguments arguments = parse(argc, argv);
     if (arguments.agent <= 1 || arguments.lifeline < 0) {
-        Line().add("ddprun-guard: started by ddprun, not by hand").print();
+        Line().add("ddprun-guard: only ddprun can start this program").print();
         return exit_code::kUsage;
     }
     ::fcntl(arguments.lifeline, F_SETFD, FD_CLOEXEC);
     make_unlikely_oom_victim();
 
     const int status = follow(arguments.agent, signals);
-    const int left_behind = clear_the_field();
+    const int left_behind = kill_descendants();
     if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
 
     const int signal = WTERMSIG(status);
@@ -174,7 +175,8 @@ int main(int argc, char** argv) {
     else
         line.add("signal ").add(signal);
     line.add("; stopped ").add(left_behind).add(left_behind == 1 ? " process it left" : " processes it left");
-    if (signal == SIGKILL) line.add(". If nobody sent it, memory ran out on this node: start fewer or smaller workers");
+    if (signal == SIGKILL)
+        line.add(". Unless a user sent it, memory ran out on this node: start fewer or smaller workers");
     line.print();
     return exit_code::kSignalBase + signal;
 }

@@ -14,20 +14,22 @@
 
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
-#include "common/pipe.hpp"
+#include "common/system/pipe.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-/// The parent's way: from here on this process is ddprun-guard.
+/// Turns this process, the parent, into ddprun-guard.
 [[noreturn]] void become_guard(const std::filesystem::path& guard_path, pid_t agent, const UniqueFd& lifeline) {
     const std::string pid = std::to_string(agent);
     const std::string fd = std::to_string(lifeline.get());
     ::fcntl(lifeline.get(), F_SETFD, 0);  // survives the exec; the guard sets the flag again
     ::execl(guard_path.c_str(), "ddprun-guard", "--agent-pid", pid.c_str(), "--lifeline", fd.c_str(), nullptr);
 
-    fmt::print(stderr, "[ddprun] cannot execute {}: {}. Reinstall ddprun, or keep ddprun-guard beside it.\n",
-               guard_path.string(), std::strerror(errno));
+    const std::string text =
+        fmt::format("[ddprun] cannot execute {}: {}. Reinstall ddprun, or keep ddprun-guard beside it.\n",
+                    guard_path.string(), std::strerror(errno));
+    std::fputs(text.c_str(), stderr);  // unlike fmt::print it does not throw where stderr is lost: the agent must end
     ::kill(agent, SIGKILL);
     ::waitpid(agent, nullptr, 0);
     ::_exit(exit_code::kInternal);
@@ -38,25 +40,25 @@ namespace {
 std::filesystem::path find_guard() {
     std::error_code ignored;  // an unreadable link leaves an empty path, and the message below names it
     const auto directory = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-    const std::filesystem::path places[] = {directory / "ddprun-guard",
-                                            directory.parent_path() / "libexec/ddprun/ddprun-guard"};
-    for (const auto& place : places) {
-        if (::access(place.c_str(), X_OK) == 0) return place;
+    const std::filesystem::path candidates[] = {directory / "ddprun-guard",
+                                                directory.parent_path() / "libexec/ddprun/ddprun-guard"};
+    for (const auto& path : candidates) {
+        if (::access(path.c_str(), X_OK) == 0) return path;
     }
     throw ErrorException(
         {Errc::kNotFound, fmt::format("cannot find ddprun-guard: there is neither {} nor {}. Reinstall ddprun.",
-                                      places[0].string(), places[1].string())});
+                                      candidates[0].string(), candidates[1].string())});
 }
 
 UniqueFd become_guarded(const std::filesystem::path& guard_path, Leads leads) {
     Pipe pipe = make_pipe("to the guard").value();
 
-    // Blocked until the guard's loop takes them: a signal in between must not kill the guard of a living agent.
+    // Blocked until the guard's loop takes signals: none may kill the guard while the agent runs.
     sigset_t all, before;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, &before);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    std::fflush(nullptr);  // what is buffered now would be written twice
+    std::fflush(nullptr);  // buffered output would be written twice
 
     const pid_t guarded = ::fork();
     if (guarded < 0) {

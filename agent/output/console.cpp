@@ -16,24 +16,24 @@ bool same_file(int a, int b) {
 }  // namespace
 
 Console::Console(boost::asio::io_context& io, int out_fd, int err_fd) {
-    places_[0] = std::make_shared<Place>(io, out_fd);
-    places_[1] = same_file(out_fd, err_fd) ? places_[0] : std::make_shared<Place>(io, err_fd);
+    outputs_[0] = std::make_shared<Output>(io, out_fd);
+    outputs_[1] = same_file(out_fd, err_fd) ? outputs_[0] : std::make_shared<Output>(io, err_fd);
 }
 
 void Console::append(Stream stream, int source, const Segment& segment, std::string_view label) {
     if (segment.text.empty()) return;
-    Place& to = place(stream);
+    Output& to = output(stream);
     std::string_view text = segment.text;
     const bool continues = to.open_source == source && to.open_stream == stream;
-    if (to.line_open && !continues && text.front() != '\r') to.outlet.append("\n");
+    if (to.line_open && !continues && text.front() != '\r') to.sink.append("\n");
     if (segment.starts_line && !label.empty()) {
         if (text.front() == '\r') {
-            to.outlet.append("\r");
+            to.sink.append("\r");
             text.remove_prefix(1);
         }
-        to.outlet.append(label);
+        to.sink.append(label);
     }
-    to.outlet.append(text);
+    to.sink.append(text);
     to.open_source = source;
     to.open_stream = stream;
     to.line_open = segment.text.back() != '\n' && segment.text.back() != '\r';
@@ -45,14 +45,14 @@ void Console::write(Stream stream, int source, const Segment& segment, std::stri
 }
 
 bool Console::backlogged() const {
-    return std::ranges::any_of(places_, [](const auto& p) { return p->outlet.waiting_bytes() > kBacklogBytes; });
+    return std::ranges::any_of(outputs_, [](const auto& p) { return p->sink.waiting_bytes() > kBacklogBytes; });
 }
 
-std::size_t Console::drain(std::chrono::milliseconds patience) {
+std::size_t Console::drain(std::chrono::milliseconds timeout) {
     std::size_t left_bytes = 0;
-    for (const auto& p : places_) {
-        p->outlet.drain(patience);
-        left_bytes += p->outlet.waiting_bytes();
+    for (const auto& p : outputs_) {
+        p->sink.drain(timeout);
+        left_bytes += p->sink.waiting_bytes();
     }
     return left_bytes;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Console: what reaches this agent's stdout and stderr, from its workers and from itself. A console that takes nothing
-// (Ctrl-S, a pager, a full pipe) never stalls the agent: output waits here, and beyond a limit in the workers' pipes.
-// One thread.
+// Console: writes the output of the workers and of the agent itself to this process's stdout and stderr. A console that
+// takes nothing (Ctrl-S, a pager, a full pipe) never stalls the agent: output waits here, and beyond a limit in the
+// workers' pipes. Owned by Agent; WorkerStream, ConsoleLog and StatusReporter write to it. One thread.
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "agent/output/line_buffer.hpp"
-#include "agent/output/outlet.hpp"
+#include "agent/output/output_sink.hpp"
 
 namespace ddprun::agent {
 
@@ -21,43 +21,43 @@ public:
     enum class Stream { kOut, kErr };
     /// The source of the agent's own lines; workers are 0, 1, ….
     static constexpr int kAgent = -1;
-    /// When this much waits, readers of workers' pipes stop reading (backlogged()).
+    /// When more than this waits, readers of workers' pipes stop reading (backlogged()).
     static constexpr std::size_t kBacklogBytes = 1u << 20;
 
     Console(boost::asio::io_context& io, int out_fd, int err_fd);
 
-    [[nodiscard]] bool is_terminal(Stream stream) const { return place(stream).outlet.is_terminal(); }
+    [[nodiscard]] bool is_terminal(Stream stream) const { return output(stream).sink.is_terminal(); }
 
-    /// Queues a segment of `source`. `label` goes in front of every new line. When another source has left its line
-    /// open, a line end comes first.
+    /// Queues a segment of `source`, with `label` in front of every new line. If another source has left its line open,
+    /// a line end comes first.
     void append(Stream stream, int source, const Segment& segment, std::string_view label = {});
-    /// Writes what is queued and can be written without waiting; what is left follows by itself. Once per piece of
-    /// output, not per line: a worker that prints much costs one system call for it.
-    void push(Stream stream) { place(stream).outlet.push(); }
-    /// Both.
+    /// Writes as much of the queue as is possible without waiting; the rest follows by itself. Call it once per piece
+    /// of output, not per line: that saves system calls for a worker that prints much.
+    void push(Stream stream) { output(stream).sink.push(); }
+    /// Does append() and push().
     void write(Stream stream, int source, const Segment& segment, std::string_view label = {});
 
     [[nodiscard]] bool backlogged() const;
-    /// The errno for which the latest text to `stream` was lost; 0: it was not.
-    [[nodiscard]] int lost_for(Stream stream) const { return place(stream).outlet.lost_for(); }
+    /// Returns the errno with which the latest text to `stream` was lost; 0: it was not lost.
+    [[nodiscard]] int lost_for(Stream stream) const { return output(stream).sink.lost_for(); }
 
-    /// Writes what is queued and waits for as long as the console takes, as any program would at its end; at most until
-    /// it has taken nothing for `patience`. How many bytes it did not take.
-    std::size_t drain(std::chrono::milliseconds patience = std::chrono::milliseconds(-1));
+    /// Writes the queue and waits until the console has taken it, as any program does at its end; gives up when the
+    /// console has taken nothing for `timeout` (negative: never). Returns how many bytes it did not take.
+    std::size_t drain(std::chrono::milliseconds timeout = std::chrono::milliseconds(-1));
 
 private:
-    struct Place {
-        Place(boost::asio::io_context& io, int fd) : outlet(io, fd) {}
+    struct Output {
+        Output(boost::asio::io_context& io, int fd) : sink(io, fd) {}
 
-        Outlet outlet;
-        int open_source = kAgent;           ///< whose line is unfinished …
-        Stream open_stream = Stream::kOut;  ///< … in which of its streams …
-        bool line_open = false;             ///< … if this is set
+        OutputSink sink;
+        bool line_open = false;             ///< the last line has no end yet …
+        int open_source = kAgent;           ///< … it is of this source …
+        Stream open_stream = Stream::kOut;  ///< … and of this stream
     };
 
-    [[nodiscard]] Place& place(Stream stream) const { return *places_[static_cast<std::size_t>(stream)]; }
+    [[nodiscard]] Output& output(Stream stream) const { return *outputs_[static_cast<std::size_t>(stream)]; }
 
-    std::array<std::shared_ptr<Place>, 2> places_;  ///< the same one when stdout and stderr are the same file
+    std::array<std::shared_ptr<Output>, 2> outputs_;  ///< the same one if stdout and stderr are the same file
 };
 
 }  // namespace ddprun::agent

@@ -1,5 +1,5 @@
 #pragma once
-// How long a job's end waits for a console that takes nothing.
+// Writes the last output of a job to the console, and limits how long that takes. Called by Agent.
 
 #include <string_view>
 
@@ -7,10 +7,10 @@
 
 namespace ddprun::agent {
 
-/// Writes what is queued. Who reads slowly gets all of it if the job went well (exit code 0), as from any program. A
-/// job that failed or was interrupted must end, though nobody reads any more, for a scheduler waits for that: then it
-/// gives up when the console has taken nothing for a while, and says so. So it does when the last output could not be
-/// written (a full disk): that changes no exit code. `tag` begins such a line.
+/// Writes the console's queue. After a success (exit code 0) it waits for a slow reader as long as that takes, as any
+/// program does. After a failure or an interruption it gives up when the console has taken nothing for a while, and
+/// prints a warning: a scheduler waits for the end of the job. Output that could not be written (a full disk) costs a
+/// warning too, and changes no exit code. `tag` begins the warnings.
 void drain_at_end(Console& console, int exit_code, std::string_view tag);
 
 }  // namespace ddprun::agent

@@ -4,15 +4,17 @@
 
 namespace ddprun::agent {
 
-/// The end of the segment that begins at `begin`: behind a '\n', or before a '\r' that rewrites the line (so neither
-/// its first character nor half of a "\r\n"), or at the longest length. `begin` itself when it is not complete yet.
+/// Returns the end of the segment that begins at `begin`, or `begin` if the segment is not complete yet. It ends behind
+/// a
+/// '\n', before a '\r' that rewrites the line (so neither its first character nor half of a "\r\n"), or at the maximum
+/// length.
 std::size_t LineBuffer::find_end(std::size_t begin) {
     const std::size_t limit = std::min(pending_.size(), begin + kMaxLineBytes);
     for (std::size_t i = std::max(begin, scanned_); i < limit; ++i) {
         if (pending_[i] == '\n') return i + 1;
         if (pending_[i] != '\r' || i == begin) continue;
         if (i + 1 == pending_.size()) {
-            scanned_ = i;  // what follows decides
+            scanned_ = i;  // the next byte decides
             return begin;
         }
         if (pending_[i + 1] != '\n') return i;

@@ -19,7 +19,7 @@ std::string as_file_name(std::string name) {
     return name;
 }
 
-/// mkdir -p with folders that belong to us alone.
+/// Creates folders as mkdir -p does, accessible to their owner alone.
 Result<void> make_folders(const std::filesystem::path& path) {
     if (path.empty() || path == path.root_path()) return {};
     if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
@@ -34,7 +34,7 @@ Result<void> make_folders(const std::filesystem::path& path) {
 Result<void> prepare_log_dir(const std::filesystem::path& log_dir) {
     if (const Result<void> made = make_folders(log_dir); !made) return made;
     struct stat status {};
-    if (::stat(log_dir.c_str(), &status) != 0) return system_error("it cannot be looked at", errno);
+    if (::stat(log_dir.c_str(), &status) != 0) return system_error("its status cannot be read", errno);
     if (!S_ISDIR(status.st_mode)) return system_error("it is a file", ENOTDIR);
     if (::access(log_dir.c_str(), W_OK | X_OK) != 0) return system_error("it cannot be written to", errno);
     return {};

@@ -1,27 +1,28 @@
 #pragma once
-// Where the output of workers goes on disk: <log-dir>/<run-id>/gen-<g>/rank-<r>.{out,err}, the error file beside them.
-// Predictable, never deleted; readable by the owner alone.
+// Paths of the workers' log files: <log-dir>/<run-id>/gen-<g>/rank-<r>.{out,err}, with the error file beside them. They
+// are never deleted, and readable by their owner alone.
 
 #include <filesystem>
 #include <string>
 
 #include "common/error.hpp"
 #include "common/ids.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
 
-/// Makes `log_dir`, with its parents, where it is not there. Errors: errno, with the path, when it cannot be made, is no
-/// folder, or may not be written to.
+/// Creates `log_dir` and its parents if they do not exist. Errors: errno, with the path, if it cannot be created, is
+/// not a folder, or is not writable.
 [[nodiscard]] Result<void> prepare_log_dir(const std::filesystem::path& log_dir);
 
-/// The folder of one worker group. A run id that is no plain file name has its odd characters replaced by '_'.
+/// Returns the folder of one worker group. Characters of the run id that do not belong into a file name become '_'.
 [[nodiscard]] std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id,
                                                Generation generation);
 
+/// Returns "rank-<r>.<extension>".
 [[nodiscard]] std::string log_file_name(Rank rank, const char* extension);
 
-/// Opens for appending, made with its folders when it is not there. Errors: errno, with the path.
+/// Opens a file for appending, and creates it and its folders if they do not exist. Errors: errno, with the path.
 [[nodiscard]] Result<UniqueFd> open_log_file(const std::filesystem::path& path);
 
 }  // namespace ddprun::agent

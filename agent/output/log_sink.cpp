@@ -12,7 +12,7 @@ namespace {
 
 class Sink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
 public:
-    explicit Sink(Console& console) : console_(console) { set_pattern_("[%n] %v"); }  // as init_logging has it
+    explicit Sink(Console& console) : console_(console) { set_pattern_("[%n] %v"); }  // as init_logging sets it
 
 private:
     void sink_it_(const spdlog::details::log_msg& message) override {

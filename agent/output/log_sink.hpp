@@ -1,6 +1,6 @@
 #pragma once
-// ConsoleLog: while it lives, the lines of our own log go through the agent's Console instead of straight to stderr, so
-// that a stuck terminal cannot stop the agent in the middle of a log call.
+// ConsoleLog: sends spdlog's lines through the agent's Console instead of to stderr while it lives, so that a stuck
+// terminal cannot stop the agent in the middle of a log call. Owned by Agent; one thread.
 
 #include <spdlog/common.h>
 

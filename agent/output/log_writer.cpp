@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "common/error.hpp"
-#include "common/signals_blocked.hpp"
+#include "common/system/signals_blocked.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-/// How much was written; less than all with errno set.
+/// Writes `bytes`; returns how many were written. If that is not all of them, errno is set.
 std::size_t write_all(int fd, std::string_view bytes) {
     std::size_t written = 0;
     while (written < bytes.size()) {
@@ -37,15 +38,15 @@ std::size_t write_all(int fd, std::string_view bytes) {
 struct LogFile::Target {
     std::string path;
     std::shared_ptr<LogWriter::Shared> writer;
-    // The thread's:
-    UniqueFd fd;  ///< invalid: it could not be written to the end
+    // Used by the writer thread alone:
+    UniqueFd fd;  ///< invalid after a write that failed
     std::size_t missing_bytes = 0;
 };
 
-/// What the thread and its owner both hold: a thread that the kernel does not let go (a file server that is gone) may
-/// outlive the LogWriter.
+/// The queue between the agent's thread and the writer thread, which both own it: a thread that hangs in the kernel (a
+/// lost file server) may outlive the LogWriter.
 struct LogWriter::Shared {
-    struct Order {
+    struct Job {
         std::shared_ptr<LogFile::Target> file;
         std::string bytes;
         bool close = false;
@@ -53,90 +54,90 @@ struct LogWriter::Shared {
 
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<Order> orders;       ///< the front is being carried out
-    std::size_t waiting_bytes = 0;  ///< of all orders
+    std::deque<Job> jobs;           ///< the writer thread works on the front
+    std::size_t waiting_bytes = 0;  ///< of all jobs
     bool ending = false;
-    std::vector<std::string> problems;   ///< not yet reported
-    std::function<void()> tell_problem;  ///< posts report(); empty when the LogWriter is gone
+    std::vector<std::string> problems;  ///< not yet reported
+    std::function<void()> post_report;  ///< makes the agent's thread call report(); empty: the LogWriter was destroyed
 
-    void put(Order order) {
+    void put(Job job) {
         const std::lock_guard lock(mutex);
-        waiting_bytes += order.bytes.size();
-        orders.push_back(std::move(order));
+        waiting_bytes += job.bytes.size();
+        jobs.push_back(std::move(job));
         changed.notify_all();
     }
 
-    void complain(std::string problem) {
+    void add_problem(std::string problem) {
         const std::lock_guard lock(mutex);
         problems.push_back(std::move(problem));
-        if (tell_problem) tell_problem();
+        if (post_report) post_report();
     }
 
     void run();
-    void carry_out(const Order& order);
+    void do_job(const Job& job);
 };
 
-/// The thread.
+/// Does jobs until the LogWriter is destroyed; the body of the writer thread.
 void LogWriter::Shared::run() {
     std::unique_lock lock(mutex);
     for (;;) {
-        changed.wait(lock, [this] { return !orders.empty() || ending; });
-        if (orders.empty()) return;
-        const Order& order = orders.front();  // references into a deque outlive what is put behind
+        changed.wait(lock, [this] { return !jobs.empty() || ending; });
+        if (jobs.empty()) return;
+        const Job& job = jobs.front();  // push_back() into a deque keeps references valid
         lock.unlock();
-        carry_out(order);
+        do_job(job);
         lock.lock();
-        waiting_bytes -= order.bytes.size();
-        orders.pop_front();
+        waiting_bytes -= job.bytes.size();
+        jobs.pop_front();
         changed.notify_all();
     }
 }
 
-void LogWriter::Shared::carry_out(const Order& order) {
-    LogFile::Target& file = *order.file;
-    const std::size_t written = file.fd ? write_all(file.fd.get(), order.bytes) : 0;
-    if (file.fd && written < order.bytes.size()) {
-        complain(fmt::format("cannot write the log file {}: {}; it ends here, and the job goes on without it",
-                             file.path, std::strerror(errno)));
+void LogWriter::Shared::do_job(const Job& job) {
+    LogFile::Target& file = *job.file;
+    const std::size_t written = file.fd ? write_all(file.fd.get(), job.bytes) : 0;
+    if (file.fd && written < job.bytes.size()) {
+        add_problem(fmt::format("cannot write the log file {}: {}; it ends here, and the job goes on without it",
+                                file.path, std::strerror(errno)));
         file.fd.reset();
     }
-    file.missing_bytes += order.bytes.size() - written;
-    if (!order.close) return;
-    // Some file servers say only now that the disk is full.
+    file.missing_bytes += job.bytes.size() - written;
+    if (!job.close) return;
+    // Some file servers report only now that the disk is full.
     if (file.fd && ::close(file.fd.release()) != 0) {
-        complain(system_error(fmt::format("the end of the log file {} may be missing", file.path), errno).message);
+        add_problem(system_error(fmt::format("the end of the log file {} may be missing", file.path), errno).message);
     }
     if (file.missing_bytes > 0) {
-        complain(fmt::format("{} bytes are missing at the end of the log file {}", file.missing_bytes, file.path));
+        add_problem(fmt::format("{} bytes are missing at the end of the log file {}", file.missing_bytes, file.path));
     }
 }
 
 LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> warn)
     : shared_(std::make_shared<Shared>()), warn_(std::move(warn)) {
-    shared_->tell_problem = [this, &io, alive = std::weak_ptr<Shared>(shared_)] {
+    shared_->post_report = [this, &io, alive = std::weak_ptr<Shared>(shared_)] {
         boost::asio::post(io, [this, alive] {
-            // Both end on this thread: while the LogWriter lives, `tell_problem` is set.
+            // `post_report` is set while the LogWriter lives, and both are used on this thread.
             const auto shared = alive.lock();
-            if (shared && shared->tell_problem) report();
+            if (shared && shared->post_report) report();
         });
     };
 }
 
 LogWriter::~LogWriter() {
     const std::lock_guard lock(shared_->mutex);
-    shared_->tell_problem = nullptr;
+    shared_->post_report = nullptr;
     shared_->ending = true;
     shared_->changed.notify_all();
 }
 
 bool LogWriter::start() {
     try {
-        const SignalsBlocked blocked;  // signals are for the agent's own thread
+        const SignalsBlocked blocked;  // the agent's main thread gets the signals
         std::thread([shared = shared_] { shared->run(); }).detach();
         return true;
     } catch (const std::system_error& error) {
-        shared_->complain(system_error("cannot start a thread to write log files", error.code().value()).message +
-                          "; the job goes on without them");
+        shared_->add_problem(system_error("cannot start a thread to write log files", error.code().value()).message +
+                             "; the job goes on without them");
         return false;
     }
 }
@@ -164,11 +165,11 @@ void LogWriter::finish(std::chrono::milliseconds limit) {
     std::string unwritten;
     {
         std::unique_lock lock(shared_->mutex);
-        if (!shared_->changed.wait_for(lock, limit, [this] { return shared_->orders.empty(); })) {
-            unwritten =
-                fmt::format("{} bytes of log files, from {} on, could not be written within {} s and are missing",
-                            shared_->waiting_bytes, shared_->orders.front().file->path,
-                            std::chrono::duration<double>(limit).count());
+        if (!shared_->changed.wait_for(lock, limit, [this] { return shared_->jobs.empty(); })) {
+            unwritten = fmt::format(
+                "{} bytes of log output were not written within {} and are lost; the first file concerned is {}. Is "
+                "its file system slow or full?",
+                shared_->waiting_bytes, seconds_text(limit), shared_->jobs.front().file->path);
         }
     }
     report();
@@ -191,8 +192,8 @@ bool LogFile::backlogged() const {
     if (!target_) return false;
     const std::lock_guard lock(target_->writer->mutex);
     const LogWriter::Shared& writer = *target_->writer;
-    // With what an order itself takes: a worker may write single bytes.
-    return writer.waiting_bytes + writer.orders.size() * sizeof(LogWriter::Shared::Order) > LogWriter::kBacklogBytes;
+    // A job itself takes memory too, and a worker may write single bytes.
+    return writer.waiting_bytes + writer.jobs.size() * sizeof(LogWriter::Shared::Job) > LogWriter::kBacklogBytes;
 }
 
 void LogFile::close() {

@@ -1,8 +1,8 @@
 #pragma once
-// LogWriter: writes the workers' log files on a thread of its own. A file system that takes seconds (a busy file
-// server) must not keep the agent from its heartbeats. What waits is bounded: beyond it, readers of the workers' pipes
-// stop reading, so that the workers wait, as they would if they wrote the files themselves. No byte is dropped in
-// silence. Everything here but the writing itself runs on the agent's one thread.
+// LogWriter: writes the workers' log files on a thread of its own: a file system that takes seconds (a busy file
+// server) must not delay the agent's heartbeats. Its queue is bounded: beyond the bound, readers of the workers' pipes
+// stop reading, so that the workers wait, as they would if they wrote the files themselves. No byte is dropped without
+// a warning. Owned by Agent; every function is for the agent's one thread.
 
 #include <boost/asio/io_context.hpp>
 
@@ -14,13 +14,14 @@
 #include <string>
 #include <string_view>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
 
 class LogWriter;
 
-/// A log file as its owner sees it: bytes go in, in order. Its end is the file's, behind all that was written.
+/// One log file of a LogWriter; writes its bytes in order, and closes it behind them in the destructor. Owned by
+/// WorkerStream.
 class LogFile {
 public:
     LogFile() = default;  ///< no file
@@ -30,7 +31,7 @@ public:
 
     explicit operator bool() const { return target_ != nullptr; }
     void write(std::string_view bytes);
-    /// True: write no more for now.
+    /// Whether too much waits to be written: write no more for now.
     [[nodiscard]] bool backlogged() const;
     void close();
 
@@ -42,20 +43,22 @@ private:
 
 class LogWriter {
 public:
-    /// When this much waits, of all files together, they are backlogged.
+    /// When more than this waits, of all files together, they are backlogged.
     static constexpr std::size_t kBacklogBytes = 8u << 20;
 
-    /// `warn` is called on the io_context, with a sentence about a file that cannot be written; once per sentence.
+    /// `warn` is called on the io_context with a sentence about a file that cannot be written, once per sentence.
     LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> warn);
-    /// Leaves unwritten what finish() has not seen written.
+    /// Drops the bytes that finish() has left unwritten.
     ~LogWriter();
     LogWriter(const LogWriter&) = delete;
     LogWriter& operator=(const LogWriter&) = delete;
 
-    /// `fd` is open for writing; `path` names it in warnings. No file, with a warning, when no thread is to be had.
+    /// Takes over `fd`, which is open for writing; `path` names it in warnings. Returns no file, with a warning, if the
+    /// writer thread cannot be started.
     [[nodiscard]] LogFile take(UniqueFd fd, std::string path);
 
-    /// Waits until everything is written, for `limit` at most; warns about what is not. Nothing may be written then.
+    /// Waits until everything is written, for `limit` at most, and warns about bytes that are not. Write nothing
+    /// afterwards.
     void finish(std::chrono::milliseconds limit);
 
 private:
@@ -67,7 +70,7 @@ private:
     std::shared_ptr<Shared> shared_;
     std::function<void(const std::string&)> warn_;
     std::set<std::string> reported_;
-    bool started_ = false;  ///< the thread, with the first file
+    bool started_ = false;  ///< the thread starts with the first file
 };
 
 }  // namespace ddprun::agent

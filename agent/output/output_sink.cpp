@@ -1,4 +1,4 @@
-#include "agent/output/outlet.hpp"
+#include "agent/output/output_sink.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,16 +15,16 @@
 #include <cstring>
 #include <thread>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAgain{20};  // where nothing tells us that there is room again
-constexpr std::chrono::milliseconds kNextTurn{2};
+constexpr std::chrono::milliseconds kRetryFull{20};  // where no event announces that there is room again
+constexpr std::chrono::milliseconds kRetryLock{2};
 constexpr std::chrono::milliseconds kNoWait{0};
-/// Whoever has its turn for so long, with room to write, was stopped in the middle of a line.
-constexpr std::chrono::seconds kPatience{1};
+/// A process that holds the lock for longer, while there is room to write, was stopped in the middle of a line.
+constexpr std::chrono::seconds kLockTimeout{1};
 
 bool has_room(int fd, std::chrono::milliseconds wait) {
     pollfd poll_fd{fd, POLLOUT, 0};
@@ -36,14 +36,15 @@ bool has_room(int fd, std::chrono::milliseconds wait) {
 
 }  // namespace
 
-Outlet::Outlet(boost::asio::io_context& io, int fd) : fd_(fd), own_(io), retry_(io), terminal_(::isatty(fd) == 1) {
+OutputSink::OutputSink(boost::asio::io_context& io, int fd)
+    : fd_(fd), own_(io), retry_(io), terminal_(::isatty(fd) == 1) {
     struct stat status {};
     const bool known = ::fstat(fd, &status) == 0;
     socket_ = known && S_ISSOCK(status.st_mode);
     may_block_ = terminal_ || socket_ || (known && S_ISFIFO(status.st_mode));
-    // Opened anew: only what can make us wait. A file never does, /dev/null is a device that epoll refuses, and sockets
-    // can be asked not to wait, each time. O_NONBLOCK belongs to the open file, which our shell and its other programs
-    // share, so it is set on one of our own; and so is the lock. Where that is refused (another user's terminal) every
+    // Pipes and terminals, which can make a write wait, are opened again: O_NONBLOCK and the lock belong to the open
+    // file, which the shell and its other programs share. A file never makes a write wait, /dev/null is a device that
+    // epoll refuses, and sockets have MSG_DONTWAIT. Where the second open is refused (another user's terminal) every
     // write is small and follows a poll.
     if (!may_block_ || socket_) return;
     const std::string path = fmt::format("/proc/self/fd/{}", fd);
@@ -54,7 +55,7 @@ Outlet::Outlet(boost::asio::io_context& io, int fd) : fd_(fd), own_(io), retry_(
     if (!refused) fd_ = again.release();
 }
 
-void Outlet::append(std::string_view text) {
+void OutputSink::append(std::string_view text) {
     if (broken_) return;
     if (lost_for_ != 0 && queue_.empty()) {
         queue_ =
@@ -63,16 +64,16 @@ void Outlet::append(std::string_view text) {
     queue_ += text;
 }
 
-void Outlet::push() {
+void OutputSink::push() {
     if (pushing_) return;
     if (const Obstacle obstacle = pump(kNoWait); obstacle != Obstacle::kNone) push_later(obstacle);
 }
 
-void Outlet::drain(std::chrono::milliseconds patience) {
-    while (pump(patience) == Obstacle::kOthersTurn) std::this_thread::sleep_for(kNextTurn);
+void OutputSink::drain(std::chrono::milliseconds timeout) {
+    while (pump(timeout) == Obstacle::kLocked) std::this_thread::sleep_for(kRetryLock);
 }
 
-void Outlet::push_later(Obstacle obstacle) {
+void OutputSink::push_later(Obstacle obstacle) {
     pushing_ = true;
     const auto go_on = [this](const boost::system::error_code& error) {
         if (error) return;
@@ -82,20 +83,20 @@ void Outlet::push_later(Obstacle obstacle) {
     if (obstacle == Obstacle::kFull && own_.is_open()) {
         own_.async_wait(boost::asio::posix::descriptor_base::wait_write, go_on);
     } else {
-        retry_.expires_after(obstacle == Obstacle::kFull ? kLookAgain : kNextTurn);
+        retry_.expires_after(obstacle == Obstacle::kFull ? kRetryFull : kRetryLock);
         retry_.async_wait(go_on);
     }
 }
 
-Outlet::Obstacle Outlet::pump(std::chrono::milliseconds wait) {
+OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
     Obstacle obstacle = Obstacle::kNone;
     std::size_t written = 0;
     while (written < queue_.size() && obstacle == Obstacle::kNone) {
         if (!has_room(fd_, wait)) {
-            refused_since_.reset();  // nobody could write: whoever has its turn waits as we do
+            refused_since_.reset();  // the holder of the lock has to wait as well
             obstacle = Obstacle::kFull;
-        } else if (!take_turn()) {
-            obstacle = Obstacle::kOthersTurn;
+        } else if (!try_lock()) {
+            obstacle = Obstacle::kLocked;
         } else {
             const std::string_view waiting = std::string_view(queue_).substr(written);
             const ssize_t count = put(waiting.substr(0, next_piece(waiting)));
@@ -106,7 +107,8 @@ Outlet::Obstacle Outlet::pump(std::chrono::milliseconds wait) {
             } else if (count == 0 || errno == EAGAIN) {
                 if (wait == kNoWait) obstacle = Obstacle::kFull;
             } else if (errno != EINTR) {
-                // Training goes on without. A reader that has gone (… | head) does not come back; room on a disk may.
+                // Training goes on without output. A reader that has ended (… | head) does not return; room on a disk
+                // may.
                 broken_ = errno == EPIPE || errno == EBADF || (errno == EIO && terminal_);
                 lost_for_ = errno;
                 written = queue_.size();
@@ -114,12 +116,12 @@ Outlet::Obstacle Outlet::pump(std::chrono::milliseconds wait) {
         }
     }
     queue_.erase(0, written);
-    if (queue_.empty() || !in_a_line_) end_turn();
+    if (queue_.empty() || !in_a_line_) unlock();
     return obstacle;
 }
 
-/// How much of `waiting` one write takes.
-std::size_t Outlet::next_piece(std::string_view waiting) const {
+/// Returns how many bytes of `waiting` to put into one write.
+std::size_t OutputSink::next_piece(std::string_view waiting) const {
     if (!may_block_ || waiting.size() <= PIPE_BUF) return waiting.size();
     const std::size_t last_end = waiting.rfind('\n', PIPE_BUF - 1);
     if (last_end != std::string_view::npos) return last_end + 1;
@@ -128,29 +130,29 @@ std::size_t Outlet::next_piece(std::string_view waiting) const {
     return own_.is_open() || socket_ ? line_bytes : std::min<std::size_t>(line_bytes, PIPE_BUF);
 }
 
-ssize_t Outlet::put(std::string_view piece) const {
+ssize_t OutputSink::put(std::string_view piece) const {
     if (socket_) return ::send(fd_, piece.data(), piece.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return ::write(fd_, piece.data(), piece.size());
 }
 
-/// A lock on the pipe or terminal itself: all who write there know it without having been told of one another. It ends
-/// with its holder's process.
-bool Outlet::take_turn() {
-    if (has_turn_ || !own_.is_open()) return true;
+/// Locks the pipe or terminal itself, so that all its writers share the lock. It ends with its holder's process.
+/// Returns true also if the holder has exceeded kLockTimeout, or there are no locks.
+bool OutputSink::try_lock() {
+    if (locked_ || !own_.is_open()) return true;
     if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
-        has_turn_ = true;
+        locked_ = true;
         refused_since_.reset();
         return true;
     }
-    if (errno != EWOULDBLOCK) return true;  // no locks to be had: then lines longer than PIPE_BUF may be cut
+    if (errno != EWOULDBLOCK) return true;  // there are no locks: lines longer than PIPE_BUF may be cut
     const TimePoint now = Clock::now();
     if (!refused_since_) refused_since_ = now;
-    return now - *refused_since_ > kPatience;
+    return now - *refused_since_ > kLockTimeout;
 }
 
-void Outlet::end_turn() {
-    if (has_turn_) ::flock(fd_, LOCK_UN);
-    has_turn_ = false;
+void OutputSink::unlock() {
+    if (locked_) ::flock(fd_, LOCK_UN);
+    locked_ = false;
 }
 
 }  // namespace ddprun::agent

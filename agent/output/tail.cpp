@@ -23,7 +23,7 @@ void Tail::append(std::string_view bytes) {
             if (rewrite_) current_.clear();
             rewrite_ = false;
             if (current_.size() <= kMaxLineBytes)
-                current_ += c;  // one byte more than is shown, so that the cut is marked
+                current_ += c;  // keeps one byte more than is shown, so that the cut is marked
         }
     }
 }

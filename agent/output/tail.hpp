@@ -1,5 +1,5 @@
 #pragma once
-// Tail: the last lines of a stream, for the verdict. Pure.
+// Tail: keeps the last lines of a stream, for the verdict. Owned by WorkerStream. Pure.
 
 #include <cstddef>
 #include <deque>
@@ -16,18 +16,19 @@ public:
 
     void append(std::string_view bytes);
 
-    /// Printable text, oldest first, an unfinished last line included; of a progress bar its latest state.
+    /// Returns the lines as printable text, oldest first, with an unfinished last line. A progress bar counts as its
+    /// latest state.
     [[nodiscard]] std::vector<std::string> lines() const;
 
-    /// How many lines so far began a Python traceback: of an exception that ends the process, or of one that is only
-    /// told of.
+    /// Returns how many lines so far began a Python traceback: of an exception that ends the process, or of one that is
+    /// only logged.
     [[nodiscard]] std::size_t tracebacks() const { return tracebacks_; }
 
 private:
     std::deque<std::string> finished_;
     std::string current_;
     std::size_t tracebacks_ = 0;
-    bool rewrite_ = false;  ///< a '\r' came: the next byte, unless it is '\n', starts the line anew
+    bool rewrite_ = false;  ///< the latest byte was '\r': the next one, unless it is '\n', starts the line again
 };
 
 }  // namespace ddprun::agent

@@ -1,14 +1,14 @@
 #include "agent/output/text.hpp"
 
-#include "common/escape.hpp"
+#include "common/text/escape.hpp"
 
 namespace ddprun::agent {
 namespace {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-/// The length of the well-formed UTF-8 sequence at the start of `bytes` (RFC 3629: no overlong forms, no surrogates); 0
-/// if none.
+/// Returns the length of the well-formed UTF-8 sequence at the start of `bytes` (RFC 3629: no overlong forms, no
+/// surrogates); 0 if there is none.
 std::size_t sequence_length(std::string_view bytes) {
     const auto first = static_cast<unsigned char>(bytes[0]);
     if (first < 0x80) return 1;
@@ -26,8 +26,8 @@ std::size_t sequence_length(std::string_view bytes) {
     return overlong || out_of_range ? 0 : length;
 }
 
-/// The length of the escape sequence at the start of `bytes`, which begins with ESC: "ESC [ … letter" or ESC and one
-/// more.
+/// Returns the length of the escape sequence at the start of `bytes`, which begins with ESC: "ESC [ … letter", or ESC
+/// and one more byte.
 std::size_t escape_length(std::string_view bytes) {
     if (bytes.size() < 2) return 1;
     if (bytes[1] != '[') return 2;

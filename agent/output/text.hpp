@@ -1,5 +1,5 @@
 #pragma once
-// Bytes from workers as text that is fit for a message or a terminal. Pure.
+// Makes bytes from workers fit for a message or a terminal. Pure.
 
 #include <cstddef>
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace ddprun::agent {
 
-/// `bytes` as valid UTF-8 without control characters: ill-formed bytes become U+FFFD, terminal escape sequences
-/// (colours) are dropped, other control characters are written as \xHH. Newlines and tabs stay. At most `max_bytes` of
-/// input are taken; what is cut off is marked by " …".
+/// Returns `bytes` as valid UTF-8 without control characters: ill-formed bytes become U+FFFD, terminal escape sequences
+/// (colours) are dropped, other control characters become \xHH; newlines and tabs stay. Uses at most `max_bytes` of the
+/// input; " …" marks a cut.
 [[nodiscard]] std::string printable(std::string_view bytes, std::size_t max_bytes);
 
 }  // namespace ddprun::agent

@@ -11,10 +11,10 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
-constexpr int kReadsAtOnce =
-    64;  // a worker that writes faster than we read must not keep the agent from its other duties
-constexpr std::chrono::milliseconds kLookAgain{20};
-/// Exceptions that have caused each other are printed one after the other, and are one failure.
+/// How many reads follow each other: a worker that writes faster than the agent reads must not occupy it.
+constexpr int kMaxReads = 64;
+constexpr std::chrono::milliseconds kRetryInterval{20};
+/// Python prints exceptions that caused each other one after the other: tracebacks within this time are one failure.
 constexpr std::chrono::seconds kOneFailure{1};
 
 LineBuffer::Progress progress_mode(const Route& route) {
@@ -26,7 +26,7 @@ LineBuffer::Progress progress_mode(const Route& route) {
 
 WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route)
     : pipe_(io, read_end.release()), timer_(io), route_(std::move(route)), lines_(progress_mode(route_)) {
-    pipe_.non_blocking(true);  // our end only: the worker's end is another open file
+    pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
         route_.console->append(route_.stream, route_.source, segment, route_.label);
     };
@@ -51,9 +51,9 @@ bool WorkerStream::backlogged() const {
     return (route_.console != nullptr && route_.console->backlogged()) || route_.file.backlogged();
 }
 
-/// A worker that writes to a stuck console or a slow disk waits in its own write(2), as it would without us.
+/// Waits until the console and the disk keep up. The worker meanwhile waits in its own write(2), as without an agent.
 void WorkerStream::wait_for_room() {
-    timer_.expires_after(kLookAgain);
+    timer_.expires_after(kRetryInterval);
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (error || self->ended_) return;
         if (self->backlogged())
@@ -77,7 +77,7 @@ bool WorkerStream::read_some() {
 }
 
 void WorkerStream::take_available() {
-    for (int i = 0; i < kReadsAtOnce && !ended_ && read_some(); ++i) {
+    for (int i = 0; i < kMaxReads && !ended_ && read_some(); ++i) {
     }
 }
 
@@ -99,7 +99,7 @@ void WorkerStream::deliver(std::string_view bytes) {
     route_.console->push(route_.stream);
 }
 
-/// A last line that nobody ended.
+/// Passes an unfinished last line on to the console.
 void WorkerStream::show_rest() {
     if (route_.console == nullptr) return;
     lines_.flush(to_console_);

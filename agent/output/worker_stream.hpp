@@ -1,6 +1,6 @@
 #pragma once
 // WorkerStream: the agent's end of one worker's stdout or stderr. Reads the pipe as it fills and passes the bytes on to
-// the log file (unchanged), the tail (for the verdict) and the console (whole lines).
+// the log file (unchanged), the tail (for the verdict) and the console (whole lines). Owned by Worker; one thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -16,7 +16,7 @@
 #include "agent/output/log_writer.hpp"
 #include "agent/output/tail.hpp"
 #include "common/clock.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
 
@@ -24,33 +24,33 @@ namespace ddprun::agent {
 struct Route {
     Console* console = nullptr;  ///< null: not to the console
     Console::Stream stream = Console::Stream::kOut;
-    int source = 0;          ///< whose lines they are
+    int source = 0;          ///< the local rank that writes the lines
     std::string label;       ///< in front of console lines
     LogFile file;            ///< no file: not to a file
-    bool keep_tail = false;  ///< remember the last lines
+    bool keep_tail = false;  ///< keep the last lines
 };
 
 class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
 public:
-    /// `read_end` of a pipe. Call start() once it is held by a shared_ptr.
+    /// Takes over the `read_end` of a pipe. Call start() once a shared_ptr owns the stream.
     WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route);
 
     void start();
-    /// Takes what the pipe holds now, without waiting for more.
+    /// Reads what the pipe contains now, without waiting for more.
     void take_available();
-    /// The same, then gives out an unfinished last line and closes.
+    /// Does the same, then passes on an unfinished last line and closes the pipe and the log file.
     void finish();
 
     [[nodiscard]] const Tail& tail() const { return tail_; }
-    /// When the latest traceback, or the first of several in a row, was read; only of a stream whose tail is kept.
+    /// Returns when the latest traceback, or the first of several in a row, was read; needs Route::keep_tail.
     [[nodiscard]] const std::optional<TimePoint>& traceback_at() const { return traceback_at_; }
 
 private:
     void wait_readable();
-    /// Whoever takes the bytes has enough of them for now.
+    /// Whether the console or the log file should get no more bytes for now.
     [[nodiscard]] bool backlogged() const;
     void wait_for_room();
-    /// One read; false when there is nothing to read now or ever.
+    /// Does one read; returns false if there is nothing to read now or ever.
     bool read_some();
     void deliver(std::string_view bytes);
     void show_rest();

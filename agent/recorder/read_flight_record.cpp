@@ -5,30 +5,30 @@
 #include <utility>
 #include <vector>
 
-#include "agent/board/worker_board.hpp"
-#include "common/board_layout.hpp"
-#include "rendezvous/coordinator/messages_inspect.hpp"
+#include "agent/recorder/worker_flight_record.hpp"
+#include "common/flight_record_layout.hpp"
+#include "rendezvous/protocol/inspection.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-using coordinator::BoardGroup;
-using coordinator::BoardOperation;
-using coordinator::BoardView;
-using coordinator::RankRun;
+using protocol::FlightRecord;
+using protocol::RankRun;
+using protocol::RecordedGroup;
+using protocol::RecordedOperation;
 using std::chrono::nanoseconds;
 
 constexpr std::int32_t kMaxRanks = 1 << 27;  // more than any job has, few enough to add two of them
-constexpr std::size_t kMaxOlderInHand = 32;
-/// What has failed just now is shown as if it were in hand: a verdict is about it.
-constexpr nanoseconds kRecentFailure = coordinator::kRecentTimeout;
+constexpr std::size_t kMaxOlderInProgress = 32;
+/// An operation that failed this recently is shown like one in progress: the verdict is about it.
+constexpr nanoseconds kRecentFailure = protocol::kRecentTimeout;
 constexpr std::uint64_t kMaxNumber = 1ull << 53;  // what JSON carries everywhere
 
 template <std::size_t Size>
 std::string text(const std::array<char, Size>& from) {
     const std::string_view all(from.data(), Size);
     std::string result(all.substr(0, all.find('\0')));
-    // It is shown in the midst of lines of ours.
+    // It is shown within status lines.
     const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
     std::ranges::replace_if(result, is_control, '?');
     return result;
@@ -36,19 +36,19 @@ std::string text(const std::array<char, Size>& from) {
 
 std::uint64_t sane(std::uint64_t number) { return std::min(number, kMaxNumber); }
 
-/// Never in the future.
+/// Returns how long ago `time` was; never negative.
 nanoseconds ago(std::int64_t time, std::int64_t now) {
     return nanoseconds(now - std::clamp<std::int64_t>(time, 0, now));
 }
 
 std::int64_t absolute(std::int64_t time) { return time > 0 ? time : -std::max(time, -INT64_MAX); }
 
-std::vector<RankRun> members(const board::Group& group) {
-    if (group.run_count > board::kRuns) return {};
+std::vector<RankRun> members(const flight_record::Group& group) {
+    if (group.run_count > flight_record::kRuns) return {};
     std::vector<RankRun> runs;
     std::int64_t total = 0;
     for (std::size_t i = 0; i < group.run_count; ++i) {
-        const board::Run& run = group.runs[i];
+        const flight_record::Run& run = group.runs[i];
         const std::int64_t last = run.first + (run.count - std::int64_t{1}) * run.stride;
         const bool sound = run.first >= 0 && run.first < kMaxRanks && run.count > 0 && run.count <= group.size &&
                            run.stride > -kMaxRanks && run.stride < kMaxRanks && last >= 0 && last < kMaxRanks;
@@ -59,22 +59,22 @@ std::vector<RankRun> members(const board::Group& group) {
     return total == group.size ? runs : std::vector<RankRun>();
 }
 
-/// By the writer's own number of each.
-std::map<std::uint32_t, BoardGroup> read_groups(const board::Board& board, std::int64_t now) {
-    std::map<std::uint32_t, BoardGroup> groups;
-    for (const board::GroupSlot& slot : board.groups) {
-        board::Group group;
+/// Returns the groups by the number that the writer gave each.
+std::map<std::uint32_t, RecordedGroup> read_groups(const flight_record::Memory& record, std::int64_t now) {
+    std::map<std::uint32_t, RecordedGroup> groups;
+    for (const flight_record::GroupSlot& slot : record.groups) {
+        flight_record::Group group;
         if (!slot.group.load(group) || group.id == 0 || group.size < 1 || group.size > kMaxRanks || group.rank < 0 ||
             group.rank >= group.size) {
             continue;
         }
-        BoardGroup& shown = groups[group.id];
+        RecordedGroup& shown = groups[group.id];
         shown.name = text(group.name);
         shown.rank = group.rank;
         shown.size = group.size;
         shown.members = members(group);
         shown.live = group.live != 0;
-        if (board::Abort abort; slot.abort.load(abort)) {
+        if (flight_record::Abort abort; slot.abort.load(abort)) {
             shown.aborted_ago = ago(abort.at, now);
             shown.abort_reason = text(abort.reason);
         }
@@ -82,7 +82,7 @@ std::map<std::uint32_t, BoardGroup> read_groups(const board::Board& board, std::
             shown.left_ago = ago(absolute(left), now);
             shown.left_by_exception = left < 0;
         }
-        // In this order: an operation that goes on meanwhile is never further in a later state than in an earlier one.
+        // Read in this order, done <= started <= queued holds although operations go on meanwhile.
         shown.done = sane(slot.done.load(std::memory_order_relaxed));
         shown.started = std::max(shown.done, sane(slot.started.load(std::memory_order_relaxed)));
         shown.queued = std::max(shown.started, sane(slot.queued.load(std::memory_order_relaxed)));
@@ -94,11 +94,11 @@ struct Marks {
     std::int64_t started = 0;
     std::int64_t ended = 0;
     std::int64_t waited = 0;
-    board::Failure failure = board::Failure::kOther;
+    flight_record::Failure failure = flight_record::Failure::kOther;
 };
 
-BoardOperation shown(const board::Operation& operation, const Marks& marks, std::int64_t now) {
-    BoardOperation result;
+RecordedOperation shown(const flight_record::Operation& operation, const Marks& marks, std::int64_t now) {
+    RecordedOperation result;
     result.id = sane(operation.id);
     result.seq = sane(operation.seq);
     result.p2p_seq = sane(operation.p2p_seq);
@@ -117,80 +117,80 @@ BoardOperation shown(const board::Operation& operation, const Marks& marks, std:
     if (marks.started > 0) result.started_ago = ago(marks.started, now);
     if (marks.ended != 0) result.ended_ago = ago(absolute(marks.ended), now);
     result.failed = marks.ended < 0;
-    result.timed_out = result.failed && marks.failure == board::Failure::kTimedOut;
-    result.mismatch = result.failed && marks.failure == board::Failure::kMismatch;
+    result.timed_out = result.failed && marks.failure == flight_record::Failure::kTimedOut;
+    result.mismatch = result.failed && marks.failure == flight_record::Failure::kMismatch;
     if (marks.waited != 0) result.waited_ago = ago(absolute(marks.waited), now);
     result.polled = marks.waited < 0;
     return result;
 }
 
-/// What is left out last comes first: collectives, then transfers, then what is no operation at all; of each the
-/// oldest.
-auto order_of(const BoardOperation& operation) {
+/// Returns a key by which operations are sorted: the first ones are kept. Collectives come before transfers, transfers
+/// before arrivals; the oldest of each kind come first.
+auto priority_of(const RecordedOperation& operation) {
     return std::tuple(is_arrival(operation), operation.p2p_seq != 0, operation.id);
 }
 
-/// Of those that are only shown because they are in hand some are enough.
-void drop_some(BoardView& view, std::size_t most) {
-    const auto is_older = [&](const BoardOperation& operation) {
-        return operation.id + most <= view.operations_in_all;
+/// Limits the number of operations that are shown only because they are in progress.
+void drop_older(FlightRecord& view, std::size_t max_operations) {
+    const auto is_older = [&](const RecordedOperation& operation) {
+        return operation.id + max_operations <= view.operations_in_all;
     };
-    std::vector<decltype(order_of({}))> older;
-    for (const BoardOperation& operation : view.operations) {
-        if (is_older(operation)) older.push_back(order_of(operation));
+    std::vector<decltype(priority_of({}))> older;
+    for (const RecordedOperation& operation : view.operations) {
+        if (is_older(operation)) older.push_back(priority_of(operation));
     }
-    if (older.size() <= kMaxOlderInHand) return;
+    if (older.size() <= kMaxOlderInProgress) return;
     std::ranges::sort(older);
-    const auto last = older[kMaxOlderInHand - 1];
-    std::erase_if(view.operations, [&](const BoardOperation& operation) {
-        const bool drop = is_older(operation) && order_of(operation) > last;
-        if (drop && !is_arrival(operation)) ++view.more_in_hand;
+    const auto last = older[kMaxOlderInProgress - 1];
+    std::erase_if(view.operations, [&](const RecordedOperation& operation) {
+        const bool drop = is_older(operation) && priority_of(operation) > last;
+        if (drop && !is_arrival(operation)) ++view.more_unfinished;
         return drop;
     });
 }
 
 }  // namespace
 
-BoardView read_board(const board::Board& board, TimePoint time, std::size_t most) {
-    BoardView view;
-    view.written = board.pid.load() > 0;
+FlightRecord read_flight_record(const flight_record::Memory& record, TimePoint time, std::size_t max_operations) {
+    FlightRecord view;
+    view.written = record.pid.load() > 0;
     if (!view.written) return view;
     const std::int64_t now = std::chrono::duration_cast<nanoseconds>(time.time_since_epoch()).count();
-    board::Phase phase;
-    if (board.phase.load(phase)) {
+    flight_record::Phase phase;
+    if (record.phase.load(phase)) {
         view.phase = text(phase.text);
         view.phase_for = ago(phase.since, now);
     }
-    const auto groups = read_groups(board, now);
+    const auto groups = read_groups(record, now);
     std::map<std::uint32_t, int> index;
     for (const auto& [id, group] : groups) {
         index[id] = static_cast<int>(view.groups.size());
         view.groups.push_back(group);
     }
-    view.hidden_groups = static_cast<int>(std::min<std::uint64_t>(board.hidden_groups.load(), kMaxRanks));
-    view.operations_in_all = sane(board.last_operation.load());
-    for (const board::OperationSlot& slot : board.operations) {
+    view.hidden_groups = static_cast<int>(std::min<std::uint64_t>(record.hidden_groups.load(), kMaxRanks));
+    view.operations_in_all = sane(record.last_operation.load());
+    for (const flight_record::OperationSlot& slot : record.operations) {
         const std::uint64_t id = slot.id.load(std::memory_order_acquire);
         const bool known = slot.started.load(std::memory_order_relaxed) > 0 || slot.waited.load() != 0;
         const std::int64_t end = slot.ended.load();
-        const bool in_hand = known && (end == 0 || (end < 0 && ago(absolute(end), now) < kRecentFailure));
-        if (!in_hand && sane(id) + most <= view.operations_in_all) continue;
-        board::Operation operation;
+        const bool in_progress = known && (end == 0 || (end < 0 && ago(absolute(end), now) < kRecentFailure));
+        if (!in_progress && sane(id) + max_operations <= view.operations_in_all) continue;
+        flight_record::Operation operation;
         if (!slot.operation.load(operation) || operation.id == 0 || operation.id != id) continue;
-        // Marks that are read behind the operation are its own as long as nobody else has got the slot.
+        // Marks that are read after the operation belong to it if no other operation has taken the slot meanwhile.
         Marks marks;
         marks.ended = slot.ended.load(std::memory_order_acquire);
         marks.failure = slot.failure.load(std::memory_order_acquire);
         marks.waited = slot.waited.load(std::memory_order_acquire);
         marks.started = slot.started.load(std::memory_order_acquire);
         if (slot.id.load(std::memory_order_relaxed) != id) continue;
-        BoardOperation next = shown(operation, marks, now);
+        RecordedOperation next = shown(operation, marks, now);
         if (const auto group = index.find(operation.group); group != index.end()) next.group = group->second;
         view.operations.push_back(std::move(next));
     }
-    std::ranges::sort(view.operations, {}, &BoardOperation::id);
+    std::ranges::sort(view.operations, {}, &RecordedOperation::id);
     pass_waits_on(view);
-    if (most > 0) drop_some(view, most);
+    if (max_operations > 0) drop_older(view, max_operations);
     return view;
 }
 

@@ -1,4 +1,4 @@
-#include "agent/child_process.hpp"
+#include "agent/workers/child_process.hpp"
 
 #include <fmt/format.h>
 #include <linux/close_range.h>
@@ -17,7 +17,7 @@
 #include <csignal>
 #include <utility>
 
-#include "common/signals_blocked.hpp"
+#include "common/system/signals_blocked.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -25,10 +25,11 @@ namespace {
 namespace process = boost::process::v2;
 using boost::system::error_code;
 
-/// Marks an errno, on its way through the launcher's pipe, as one of a call before the exec.
+/// Marks an errno in the pipe of Boost.Process's launcher as that of a call before the exec.
 constexpr int kBeforeExec = 1 << 16;
 
-/// Asio makes its reactor anew in the child and may throw there: nothing of ours may run in a second process.
+/// Ends the child if an exception leaves the launcher there: Asio makes a new reactor in the child and may throw, and
+/// no code of the agent may run in a second process.
 struct StaysInParent {
     pid_t parent;
     ~StaysInParent() {
@@ -44,7 +45,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     return result;
 }
 
-/// dup2 that also works when a source lies where a target goes: both sources are first moved above the targets.
+/// Makes `out` and `err` the descriptors 1 and 2. Both are first copied above 2, for one may have the other's number.
 bool place_descriptors(int out, int err) {
     const int high_out = ::fcntl(out, F_DUPFD_CLOEXEC, 3);
     const int high_err = ::fcntl(err, F_DUPFD_CLOEXEC, 3);
@@ -59,9 +60,9 @@ void reset_signals() {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// What happens in the child, as an initializer of Boost.Process's launcher. It executes the program itself, because
-/// the launcher would first walk /dev/fd, which allocates and which a bare chroot does not have. An error that is
-/// returned makes the launcher write errno to a pipe, from which its parent side learns it.
+/// Sets up the child between fork and exec, as an initializer of Boost.Process's launcher. It executes the program
+/// itself, because the launcher would first walk /dev/fd, which allocates and which a bare chroot does not have. When
+/// it returns an error, the launcher writes errno to a pipe that its parent side reads.
 struct InChild {
     char* const* argv;
     char* const* environment;
@@ -76,7 +77,7 @@ struct InChild {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);  // it died before the line above
         if (!place_descriptors(stdout_fd, stderr_fd)) {
-            errno |= kBeforeExec;  // which the launcher writes, whatever is returned
+            errno |= kBeforeExec;  // the launcher writes errno, not the error that is returned
             return {errno, boost::system::system_category()};
         }
         ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
@@ -86,20 +87,20 @@ struct InChild {
         return {errno, boost::system::system_category()};
     }
 
-    /// The launcher would call exit(3) now and run our exit handlers: unflushed output would appear twice.
+    /// Ends the child: the launcher would call exit(3), which runs our exit handlers and prints unflushed output twice.
     template <typename... Ignored>
     void on_exec_error(Ignored&&...) const {
         ::_exit(exit_code::kProgramNotFound);
     }
 };
 
-/// What to do when `errno_value` says that something has run out; empty when it says something else.
+/// Returns what to do about `errno_value` if it means that a resource ran out; else nothing.
 std::string_view remedy(int errno_value) {
     switch (errno_value) {
         case EAGAIN:
-            return "It may have no more processes: raise `ulimit -u`, or the pids limit of its container or cgroup";
-        case EMFILE: return "It may open no more files: raise `ulimit -n`, or start fewer workers";
-        case ENFILE: return "That machine has no open files left to give: raise the sysctl fs.file-max";
+            return "The limit of processes is reached: raise `ulimit -u`, or the pids limit of its container or cgroup";
+        case EMFILE: return "The limit of open files is reached: raise `ulimit -n`, or start fewer workers";
+        case ENFILE: return "That machine's limit of open files is reached: raise the sysctl fs.file-max";
         case ENOMEM: return "That machine, or the cgroup of the job, has no memory left";
         case ENOSPC:
         case EDQUOT: return "Free some space there";
@@ -117,7 +118,8 @@ std::string explain_exec_failure(const std::string& path, const error_code& erro
         return fmt::format("cannot execute {}: permission denied. Is it a program, and executable (chmod +x)?", path);
     }
     if (error == boost::system::errc::executable_format_error) {
-        return fmt::format("cannot execute {}: not a program of this machine, nor a script that begins with #!", path);
+        return fmt::format(
+            "cannot execute {}: it is neither a program for this machine nor a script that begins with #!", path);
     }
     return system_error(fmt::format("cannot execute {}", path), error.value()).message;
 }
@@ -149,8 +151,8 @@ Error start_error(std::string_view what, int errno_value) {
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
-    const InChild in_child{argv.data(), environment.data(), spec.stdout_fd, spec.stderr_fd, spec.inherited_fd,
-                           ::getpid()};
+    const InChild in_child{argv.data(),    environment.data(), spec.stdout_fd,
+                           spec.stderr_fd, spec.inherited_fd,  ::getpid()};
 
     process::posix::default_launcher launcher;
     error_code error;
@@ -197,7 +199,7 @@ ChildProcess::~ChildProcess() {
 void ChildProcess::async_wait(std::function<void()> ended) {
     pidfd_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                       [ended = std::move(ended)](const error_code& error) {
-                          if (!error) ended();  // an error means that the owner is gone
+                          if (!error) ended();  // an error means that the owner was destroyed
                       });
 }
 

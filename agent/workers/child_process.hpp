@@ -1,6 +1,6 @@
 #pragma once
-// ChildProcess: one process that we started, leader of a process group of its own, which it owns as a whole. One
-// thread; start from the main thread, because the parent-death signal follows the thread that forked.
+// ChildProcess: one process that this process started, leader of a process group of its own; owns that group. Used by
+// Worker. One thread; start from the main thread, because the parent-death signal follows the thread that forked.
 
 #include <sys/types.h>
 #include <boost/asio/io_context.hpp>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/error.hpp"
-#include "common/exit_status.hpp"
+#include "common/system/exit_status.hpp"
 
 namespace ddprun::agent {
 
@@ -22,44 +22,43 @@ struct ChildSpec {
     std::vector<std::string> environment;  ///< "NAME=value", complete: nothing is inherited
     int stdout_fd = 1;                     ///< becomes the child's 1; stays the caller's to close
     int stderr_fd = 2;
-    int inherited_fd = -1;  ///< one more that the child gets, by the number that it has here; -1: none
+    int inherited_fd = -1;  ///< one more descriptor that the child gets, under the same number; -1: none
 };
 
-/// Why this node cannot start a worker although nothing is wrong with the program: `what`, the errno, what to do about
-/// it. Errc::kLimit when something ran out, Errc::kSystem for what should never fail.
+/// Returns the error of a node that cannot start a worker although the program is sound: `what`, the errno, what to do.
+/// Errc::kLimit if a resource ran out, Errc::kSystem for a call that should never fail.
 [[nodiscard]] Error start_error(std::string_view what, int errno_value);
 
 class ChildProcess {
 public:
-    /// Starts `spec` in its own process group, to be killed when this thread ends, with default signal handling, the
-    /// caller's stdin and no other descriptors than those of `spec`. Returns after the exec. Errors: the errno of exec,
-    /// with the path; start_error() for all that comes before the exec. No process is left then.
+    /// Starts `spec` in its own process group, with default signal handling, the caller's stdin and no other
+    /// descriptors than those of `spec`; the kernel kills it when this thread ends. Returns after the exec. Errors: the
+    /// errno of exec, with the path; start_error() for failures before the exec. No process is left then.
     [[nodiscard]] static Result<ChildProcess> start(boost::asio::io_context& io, const ChildSpec& spec);
 
-    /// Kills what is left of the group with SIGKILL and reaps.
+    /// Kills the processes that are left in the group with SIGKILL and reaps the leader.
     ~ChildProcess();
     ChildProcess(ChildProcess&& other) noexcept;
     ChildProcess& operator=(ChildProcess&&) = delete;
 
     [[nodiscard]] pid_t pid() const { return pid_; }
 
-    /// Calls `ended` once, from the io_context, when the process has ended. It may still have no status() then: while
-    /// somebody traces it (gdb, strace, its own leak checker) the kernel shows us its end only when the tracer has seen
-    /// it or is gone, and sends a SIGCHLD at that time.
+    /// Calls `ended` once, from the io_context, when the process has ended. It may still have no status() then: if a
+    /// tracer is attached (gdb, strace, its own leak checker), the kernel shows us the end only when the tracer has
+    /// seen it or has ended, and sends a SIGCHLD at that time.
     void async_wait(std::function<void()> ended);
 
-    /// How it ended; empty while it runs, or while its tracer withholds the end. It stays a zombie until reap(), so
-    /// that its pid and its group's number cannot pass to a stranger and signal_group keeps reaching the group's other
-    /// members.
+    /// Returns how it ended; empty while it runs, or while its tracer withholds the end. It stays a zombie until
+    /// reap(): so its pid and its group's number cannot pass to another process, and signal_group() keeps reaching the
+    /// group's other members.
     [[nodiscard]] std::optional<ExitStatus> status() const;
 
     void signal(int number) const;        ///< the process alone
     void signal_group(int number) const;  ///< every process of its group
 
-    /// Waits for the end and gives the pid back. Nothing may be called afterwards but the destructor.
+    /// Waits for the end and gives the pid back to the kernel. Afterwards only the destructor may be called.
     ExitStatus reap();
-    /// Lets go of a process that not even SIGKILL ends (it sleeps in the kernel): whoever is our parent will inherit
-    /// it.
+    /// Releases a process that survives SIGKILL (it sleeps in the kernel): the parent of this process will inherit it.
     void abandon() { pid_ = -1; }
 
 private:

@@ -1,4 +1,4 @@
-#include "agent/environment.hpp"
+#include "agent/workers/environment.hpp"
 
 #include <fmt/format.h>
 
@@ -38,40 +38,40 @@ std::string expand_local_rank(std::string_view text, const std::string& value) {
 }  // namespace
 
 std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank) {
-    const int place = number(local_rank);
-    if (visible == nullptr) return std::to_string(place);
-    if (visible->empty()) return "";  // all are hidden
+    const int wanted = number(local_rank);
+    if (visible == nullptr) return std::to_string(wanted);
+    if (visible->empty()) return "";  // all GPUs are hidden
     std::string_view rest = *visible;
     for (int at = 0;; ++at) {
         const auto comma = rest.find(',');
-        if (at == place) return std::string(rest.substr(0, comma));
+        if (at == wanted) return std::string(rest.substr(0, comma));
         if (comma == std::string_view::npos) return std::nullopt;
         rest.remove_prefix(comma + 1);
     }
 }
 
-Rank rank_of(const coordinator::Assignment& assignment, LocalRank local_rank) {
+Rank rank_of(const protocol::Assignment& assignment, LocalRank local_rank) {
     return Rank{assignment.rank_base + number(local_rank)};
 }
 
-Environment worker_environment(Environment base, const coordinator::Assignment& assignment, const WorkerPlace& place) {
+Environment worker_environment(Environment base, const protocol::Assignment& assignment, const WorkerSlot& slot) {
     Environment& env = base;
-    const std::string rank = std::to_string(number(rank_of(assignment, place.local_rank)));
+    const std::string rank = std::to_string(number(rank_of(assignment, slot.local_rank)));
     const std::string world_size = std::to_string(assignment.world_size);
 
     env["RANK"] = rank;
-    env["LOCAL_RANK"] = std::to_string(number(place.local_rank));
-    if (place.virtual_local_rank) {
+    env["LOCAL_RANK"] = std::to_string(number(slot.local_rank));
+    if (slot.virtual_local_rank) {
         const auto visible = env.find(kVisibleGpus);
-        const auto gpu = gpu_of(visible != env.end() ? &visible->second : nullptr, place.local_rank);
+        const auto gpu = gpu_of(visible != env.end() ? &visible->second : nullptr, slot.local_rank);
         env["LOCAL_RANK"] = "0";
         env[kVisibleGpus] = gpu.value_or("");  // the launcher has refused a list that is too short
     }
     env["WORLD_SIZE"] = world_size;
-    env["LOCAL_WORLD_SIZE"] = std::to_string(place.slots);
+    env["LOCAL_WORLD_SIZE"] = std::to_string(slot.slots);
     env["GROUP_RANK"] = std::to_string(number(assignment.node_rank));
     env["GROUP_WORLD_SIZE"] = std::to_string(assignment.node_count);
-    env["ROLE_NAME"] = place.role;
+    env["ROLE_NAME"] = slot.role;
     env["ROLE_RANK"] = rank;  // a job has one role, so its ranks are the job's
     env["ROLE_WORLD_SIZE"] = world_size;
     env["MASTER_ADDR"] = assignment.master_addr;
@@ -79,17 +79,17 @@ Environment worker_environment(Environment base, const coordinator::Assignment& 
 
     env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(assignment.restart_count);
     env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(assignment.max_restarts);
-    env["TORCHELASTIC_RUN_ID"] = place.run_id;
+    env["TORCHELASTIC_RUN_ID"] = slot.run_id;
     env["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // as Python prints it: PyTorch compares with this very text
-    env["TORCHELASTIC_ERROR_FILE"] = place.error_file;
+    env["TORCHELASTIC_ERROR_FILE"] = slot.error_file;
 
     env["DDPRUN_GENERATION"] = std::to_string(number(assignment.generation));
-    env["DDPRUN_NODE_NAME"] = place.node_name;
-    env["DDPRUN_RUN_ID"] = place.run_id;
+    env["DDPRUN_NODE_NAME"] = slot.node_name;
+    env["DDPRUN_RUN_ID"] = slot.run_id;
 
-    // Defaults only: whoever set them knows better.
+    // Defaults only: values that the user has set stay.
     env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-    env.try_emplace("OMP_NUM_THREADS", std::to_string(std::max(1, place.allowed_cpus / std::max(1, place.slots))));
+    env.try_emplace("OMP_NUM_THREADS", std::to_string(std::max(1, slot.allowed_cpus / std::max(1, slot.slots))));
     return base;
 }
 

@@ -1,4 +1,4 @@
-#include "agent/error_file.hpp"
+#include "agent/workers/error_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ Result<ErrorFile> ErrorFile::in_memory() {
 }
 
 Result<ErrorFile> ErrorFile::at(std::string path) {
-    ::unlink(path.c_str());  // fails when there is none, which is what is wanted
+    ::unlink(path.c_str());  // an error means that there is none
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return system_error(fmt::format("cannot create the error file {}", path), errno);
     return ErrorFile(std::move(path), std::move(fd));
@@ -68,8 +68,8 @@ Result<std::string> parse_error_file(std::string_view text) {
         message = inner->if_contains("message");
         if (message == nullptr) return malformed("has no \"message\" in its \"message\"");
     }
-    if (const json::string* words = message->if_string()) return std::string(words->data(), words->size());
-    return malformed("has a \"message\" that is no text");
+    if (const json::string* string = message->if_string()) return std::string(string->data(), string->size());
+    return malformed("has a \"message\" that is not text");
 }
 
 }  // namespace ddprun::agent

@@ -1,28 +1,30 @@
 #pragma once
-// Where a worker may leave its exception as JSON (TORCHELASTIC_ERROR_FILE), and how to read it (torchrun's two shapes).
+// ErrorFile: the file into which a worker may write its exception as JSON (TORCHELASTIC_ERROR_FILE), in either of
+// torchrun's two formats. Owned by Worker; one thread.
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "common/error.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
 
-/// More than this of an error file is not read: a worker's mistake must not become the agent's memory.
+/// A larger error file is not read: a worker's mistake must not use up the agent's memory.
 inline constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
 
 class ErrorFile {
 public:
-    /// A file in memory, reached through this process's /proc entry: nothing is left on disk, whoever is killed.
+    /// Makes a file in memory, with a path in this process's /proc entry: nothing is left on disk, whichever process is
+    /// killed.
     [[nodiscard]] static Result<ErrorFile> in_memory();
-    /// A new, empty file; one of that name from an earlier run is replaced.
+    /// Makes an empty file on disk in place of one of that name from an earlier run.
     [[nodiscard]] static Result<ErrorFile> at(std::string path);
 
-    /// For the worker's environment.
+    /// Returns the path for the worker's environment.
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// What the worker has written; empty when nothing. Errors: kLimit.
+    /// Returns what the worker has written, which may be nothing. Errors: kLimit.
     [[nodiscard]] Result<std::string> read() const;
     [[nodiscard]] bool empty() const;
 
@@ -33,8 +35,8 @@ private:
     UniqueFd fd_;
 };
 
-/// The message of an error file: {"message": {"message": TEXT, …}, …} or {"message": TEXT, …}; empty text gives an
-/// empty message. Errors: kMalformed.
+/// Returns the message of an error file: {"message": {"message": TEXT, …}, …} or {"message": TEXT, …}; empty if `text`
+/// is. Errors: kMalformed.
 [[nodiscard]] Result<std::string> parse_error_file(std::string_view text);
 
 }  // namespace ddprun::agent

@@ -1,4 +1,4 @@
-#include "agent/oom.hpp"
+#include "agent/workers/oom.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -10,15 +10,15 @@
 namespace ddprun::agent {
 namespace {
 
-using coordinator::OomKill;
+using protocol::OomKill;
 
-/// Empty when it cannot be read.
+/// Returns the contents of a file; empty if it cannot be read.
 std::string text_of(const std::filesystem::path& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Takes the first line off `text`.
+/// Removes the first line from `text` and returns it.
 std::string_view next_line(std::string_view& text) {
     const auto end = text.find('\n');
     const std::string_view line = text.substr(0, end);
@@ -26,7 +26,7 @@ std::string_view next_line(std::string_view& text) {
     return line;
 }
 
-/// The number behind "oom_kill " in lines of a name and a number each.
+/// Returns the number behind "oom_kill " in lines of a name and a number each.
 std::optional<std::uint64_t> oom_kills(std::string_view text) {
     constexpr std::string_view kName = "oom_kill ";
     while (!text.empty()) {
@@ -94,24 +94,24 @@ void count(std::optional<std::uint64_t>& kills) {
 
 }  // namespace
 
-OomKill judge_oom(const OomCounts& before, const OomCounts& after) {
+OomKill classify_oom(const OomCounts& before, const OomCounts& after) {
     const auto both = [](const auto& first, const auto& second) { return first.has_value() && second.has_value(); };
     if (rose(before.group, after.group)) return OomKill::kYes;
-    if (rose(before.machine, after.machine)) return OomKill::kMaybe;  // it may have been moved
+    if (rose(before.machine, after.machine)) return OomKill::kMaybe;  // it may have been moved to another group
     return both(before.group, after.group) || both(before.machine, after.machine) ? OomKill::kNo : OomKill::kUnknown;
 }
 
-OomWatch::OomWatch(std::filesystem::path root, std::chrono::nanoseconds news)
+OomWatch::OomWatch(std::filesystem::path root, std::chrono::nanoseconds recent_period)
     : root_(std::move(root)),
-      news_(news),
+      recent_period_(recent_period),
       membership_(text_of(root_ / "proc/self/cgroup")),
       at_start_(read_oom_counts(root_, membership_)),
       before_(at_start_),
       latest_(at_start_) {}
 
-OomKill OomWatch::one_was_killed() {
+OomKill OomWatch::classify_kill() {
     const OomCounts now = read_oom_counts(root_, membership_);
-    const OomKill recent = judge_oom(before_, now);
+    const OomKill recent = classify_oom(before_, now);
     const bool long_ago =
         recent == OomKill::kNo && (now.group ? rose(at_start_.group, now.group) : rose(at_start_.machine, now.machine));
     if (recent == OomKill::kYes) count(before_.group);
@@ -123,10 +123,10 @@ OomKill OomWatch::one_was_killed() {
     return long_ago ? OomKill::kMaybe : recent;
 }
 
-/// A kill is counted before its victim's end is told, which comes when all its memory has been taken back: seconds
-/// later where that is tens of gigabytes, or where a GPU's driver lets go of it.
+/// The kernel counts a kill before the victim's end is reported, which comes when all its memory is reclaimed: seconds
+/// later for tens of gigabytes, or where a GPU's driver has to release it.
 void OomWatch::forget_old_kills(TimePoint now) {
-    if (now - looked_at_ < news_) return;
+    if (now - looked_at_ < recent_period_) return;
     looked_at_ = now;
     before_ = std::exchange(latest_, read_oom_counts(root_, membership_));
 }

@@ -1,4 +1,4 @@
-#include "agent/worker_recipe.hpp"
+#include "agent/workers/worker_spec_builder.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -9,48 +9,49 @@
 #include <string>
 #include <utility>
 
-#include "agent/environment.hpp"
 #include "agent/output/log_files.hpp"
-#include "common/board_layout.hpp"
-#include "common/cpus.hpp"
+#include "agent/workers/environment.hpp"
+#include "common/flight_record_layout.hpp"
+#include "common/system/cpus.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-using coordinator::Assignment;
+using protocol::Assignment;
 
 }  // namespace
 
-WorkerSpec WorkerRecipe::make(const Assignment& assignment, const std::string& run_id, LocalRank rank) {
+WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::string& run_id, LocalRank rank) {
     WorkerSpec spec;
     spec.out = route(assignment, run_id, rank, Console::Stream::kOut);
     spec.err = route(assignment, run_id, rank, Console::Stream::kErr);
     spec.error_file = error_file(assignment, run_id, rank);
-    const WorkerPlace place{rank,
-                            config_.slots,
-                            allowed_cpus(),
-                            config_.node_name,
-                            run_id,
-                            config_.role,
-                            spec.error_file ? spec.error_file->path() : "",
-                            config_.virtual_local_rank};
+    const WorkerSlot slot{rank,
+                          config_.slots,
+                          allowed_cpus(),
+                          config_.node_name,
+                          run_id,
+                          config_.role,
+                          spec.error_file ? spec.error_file->path() : "",
+                          config_.virtual_local_rank};
     spec.argv = worker_command(config_.command, rank);
-    Environment environment = worker_environment(parse_environment(::environ), assignment, place);
+    Environment environment = worker_environment(parse_environment(::environ), assignment, slot);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);
-    environment.erase(board::kDescriptorVariable);  // ours may itself be a worker of another job
-    if (Result<WorkerBoard> made = WorkerBoard::make()) {
-        environment[board::kDescriptorVariable] = std::to_string(made->descriptor());
-        spec.board.emplace(std::move(*made));
+    environment.erase(flight_record::kDescriptorVariable);  // the agent may itself be a worker of another job
+    if (Result<WorkerFlightRecord> made = WorkerFlightRecord::make()) {
+        environment[flight_record::kDescriptorVariable] = std::to_string(made->descriptor());
+        spec.record.emplace(std::move(*made));
     } else {
-        warn_once(fmt::format("{}; the job goes on, but no crash or stall will say what a worker was doing",
-                              made.error().message));
+        warn_once(
+            fmt::format("{}; the job goes on, but reports of a crash or stall will not show what a worker was doing",
+                        made.error().message));
     }
     spec.environment = to_strings(environment);
     return spec;
 }
 
-Route WorkerRecipe::route(const Assignment& assignment, const std::string& run_id, LocalRank rank,
-                          Console::Stream stream) {
+Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& run_id, LocalRank rank,
+                               Console::Stream stream) {
     const OutputConfig& output = config_.output;
     const bool is_err = stream == Console::Stream::kErr;
     Route route;
@@ -75,17 +76,17 @@ Route WorkerRecipe::route(const Assignment& assignment, const std::string& run_i
     return route;
 }
 
-std::string WorkerRecipe::log_file(const Assignment& assignment, const std::string& run_id, LocalRank rank) const {
+std::string WorkerSpecBuilder::log_file(const Assignment& assignment, const std::string& run_id, LocalRank rank) const {
     if (config_.output.log_dir.empty()) return "";
     const std::filesystem::path path = log_folder(config_.output.log_dir, run_id, assignment.generation) /
                                        log_file_name(rank_of(assignment, rank), "err");
-    std::error_code missing;  // it could not be opened, which was said
+    std::error_code missing;  // it could not be opened, which was reported
     const std::filesystem::path full = std::filesystem::canonical(path, missing);
     return missing ? "" : full.string();
 }
 
-std::optional<ErrorFile> WorkerRecipe::error_file(const Assignment& assignment, const std::string& run_id,
-                                                  LocalRank rank) {
+std::optional<ErrorFile> WorkerSpecBuilder::error_file(const Assignment& assignment, const std::string& run_id,
+                                                       LocalRank rank) {
     Result<ErrorFile> file = ErrorFile::in_memory();
     if (!config_.output.log_dir.empty()) {
         const std::filesystem::path folder = log_folder(config_.output.log_dir, run_id, assignment.generation);
@@ -98,7 +99,7 @@ std::optional<ErrorFile> WorkerRecipe::error_file(const Assignment& assignment, 
     return std::nullopt;
 }
 
-void WorkerRecipe::warn_once(const std::string& warning) {
+void WorkerSpecBuilder::warn_once(const std::string& warning) {
     if (warning == last_warning_) return;
     last_warning_ = warning;
     spdlog::warn("{}: {}", config_.node_name, warning);

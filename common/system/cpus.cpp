@@ -1,4 +1,4 @@
-#include "common/cpus.hpp"
+#include "common/system/cpus.hpp"
 
 #include <sched.h>
 
@@ -8,7 +8,7 @@
 namespace ddprun {
 
 int allowed_cpus() {
-    // A mask of the usual size holds 1024 CPUs; the kernel refuses one that is too small for the machine.
+    // A mask of the default size has 1024 CPUs; the kernel rejects one that is too small for the machine.
     for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
         cpu_set_t* mask = CPU_ALLOC(capacity);
         if (mask == nullptr) break;

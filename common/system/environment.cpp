@@ -1,4 +1,4 @@
-#include "common/environment.hpp"
+#include "common/system/environment.hpp"
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-#include "common/exit_status.hpp"
+#include "common/system/exit_status.hpp"
 
 #include <fmt/format.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "common/pipe.hpp"
+#include "common/system/pipe.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

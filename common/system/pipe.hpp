@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "common/error.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun {
 
@@ -13,7 +13,7 @@ struct Pipe {
     UniqueFd write_end;
 };
 
-/// Errors: errno, with `what` it is for: "cannot make a pipe for a worker's output: Too many open files".
+/// Makes a pipe. Errors: errno, with `what` it is for: "cannot make a pipe for a worker's output: Too many open files".
 [[nodiscard]] Result<Pipe> make_pipe(std::string_view what);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "common/process_state.hpp"
+#include "common/system/process_state.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,18 +7,18 @@
 #include <cerrno>
 #include <charconv>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun {
 namespace {
 
-/// "S 70 …" of "71 (name) S 70 …": the name may hold anything, parentheses too.
+/// Returns "S 70 …" of "71 (name) S 70 …": the name may contain anything, also parentheses.
 std::string_view after_name(std::string_view stat) {
     const auto end = stat.rfind(") ");
     return end == std::string_view::npos ? "" : stat.substr(end + 2);
 }
 
-/// /proc/PID/stat, so much of it as is looked at; empty when it cannot be read, and errno says why.
+/// Returns the beginning of /proc/PID/stat; empty, with errno set, if it cannot be read.
 std::string stat_of(pid_t pid) {
     const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
     std::string text(512, '\0');

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel says about a process, for verdicts on a job that stands still: its state, and whose child it is.
+// Reads the state and the parent of a process from /proc, for the diagnosis of a job that makes no progress.
 
 #include <sys/types.h>
 
@@ -8,20 +8,20 @@
 
 namespace ddprun {
 
-/// "running", "stopped" (a signal, a debugger), "in the kernel" (state D, which not even SIGKILL ends), "ended", or
-/// "unknown": /proc does not let us see it.
+/// Returns "running", "stopped" (by a signal or a debugger), "in the kernel" (state D, which survives SIGKILL),
+/// "ended", or "unknown" if /proc cannot be read.
 [[nodiscard]] std::string process_state(pid_t pid);
 
-/// The same from the text of /proc/PID/stat. Pure.
+/// Does the same for the text of /proc/PID/stat. Pure.
 [[nodiscard]] std::string parse_process_state(std::string_view stat);
 
-/// The parent of a process; -1: there is no such process, or /proc does not let us see it.
+/// Returns the parent of a process; -1 if there is no such process or /proc cannot be read.
 [[nodiscard]] pid_t parent_of(pid_t pid);
 
-/// The same from the text of /proc/PID/stat. Pure.
+/// Does the same for the text of /proc/PID/stat. Pure.
 [[nodiscard]] pid_t parse_parent(std::string_view stat);
 
-/// Whether `pid` is `ancestor`, its child, or a child's child and so on; false when a process between them has ended.
+/// Whether `pid` is `ancestor` or a descendant of it; false if a process between them has ended.
 [[nodiscard]] bool is_below(pid_t pid, pid_t ancestor);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "rendezvous/store/client_resolve.hpp"
+#include "common/system/resolve.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -14,17 +14,17 @@
 #include <thread>
 #include <utility>
 
-#include "common/signals_blocked.hpp"
+#include "common/system/signals_blocked.hpp"
 
-namespace ddprun::store {
+namespace ddprun {
 namespace {
 
 using namespace std::chrono_literals;
 
 /// Also when the deadline has passed: a name that this host knows itself is found by then.
-constexpr Duration kLeastPatience = 200ms;
+constexpr Duration kMinTimeout = 200ms;
 
-Result<Addresses> look_up(const Endpoint& endpoint, int flags) {
+Result<Addresses> look_up_now(const Endpoint& endpoint, int flags) {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
@@ -46,37 +46,43 @@ Result<Addresses> look_up(const Endpoint& endpoint, int flags) {
     return addresses;
 }
 
-using Question = std::packaged_task<Result<Addresses>()>;
-
-/// Answers it on a thread that nobody waits for.
-void ask(const std::shared_ptr<Question>& question) {
-    try {
-        const SignalsBlocked blocked;  // signals are for the program's own threads
-        std::thread([question] { (*question)(); }).detach();
-    } catch (const std::system_error&) {
-        (*question)();  // no thread is to be had: better late than never
-    }
-}
-
 }  // namespace
 
-Result<Addresses> ask_system(const Endpoint& endpoint) { return look_up(endpoint, 0); }
+Result<Addresses> ask_system(const Endpoint& endpoint) { return look_up_now(endpoint, 0); }
 
-// getaddrinfo(3) can neither be given a deadline nor be interrupted, and a name server that hangs holds it for as long
-// as resolv.conf(5) says, or a directory service for ever. So it runs on a thread that is left to itself when it is
-// late: it owns its question and shares nothing else, and a process may exit under it. (getaddrinfo_a(3) does the same
-// with threads of its own; what it works on cannot be cancelled either, and it would write into memory that has to stay
-// until then.)
-Result<Addresses> resolve(const Endpoint& endpoint, TimePoint deadline, LookUp look_up_name) {
-    if (auto numeric = look_up(endpoint, AI_NUMERICHOST)) return numeric;
-    const auto question = std::make_shared<Question>(
-        [endpoint, look_up_name = std::move(look_up_name)] { return look_up_name(endpoint); });
-    std::future<Result<Addresses>> answer = question->get_future();
-    ask(question);
-    if (answer.wait_until(std::max(deadline, Clock::now() + kLeastPatience)) == std::future_status::ready) {
+Result<Addresses> numeric_address(const Endpoint& endpoint) { return look_up_now(endpoint, AI_NUMERICHOST); }
+
+// getaddrinfo_a(3) does the same with threads of its own. What it works on cannot be cancelled either, and it would
+// write into memory that has to stay until then.
+Result<void> look_up_detached(Endpoint endpoint, LookUp look_up, std::function<void(Result<Addresses>)> done) {
+    try {
+        const SignalsBlocked blocked;  // signals are for the program's own threads
+        std::thread([endpoint = std::move(endpoint), look_up = std::move(look_up), done = std::move(done)] {
+            Result<Addresses> answer = Error{Errc::kSystem, "out of memory while looking up a host name"};
+            try {
+                answer = look_up(endpoint);
+            } catch (const std::exception& error) {  // nothing else would catch it on this thread
+                answer = Error{Errc::kSystem, fmt::format("cannot look up host '{}': {}", endpoint.host, error.what())};
+            }
+            done(std::move(answer));
+        }).detach();
+    } catch (const std::system_error& error) {
+        return system_error("cannot start a thread to ask a name server", error.code().value());
+    }
+    return {};
+}
+
+Result<Addresses> resolve(const Endpoint& endpoint, TimePoint deadline, LookUp look_up) {
+    if (auto numeric = numeric_address(endpoint)) return numeric;
+    const auto promise = std::make_shared<std::promise<Result<Addresses>>>();
+    std::future<Result<Addresses>> answer = promise->get_future();
+    const auto asked = look_up_detached(
+        endpoint, look_up, [promise](Result<Addresses> addresses) { promise->set_value(std::move(addresses)); });
+    if (!asked) return look_up(endpoint);  // late is better than never
+    if (answer.wait_until(std::max(deadline, Clock::now() + kMinTimeout)) == std::future_status::ready) {
         return answer.get();
     }
     return Error{Errc::kNotFound, fmt::format("no name server has answered for '{}'", endpoint.host)};
 }
 
-}  // namespace ddprun::store
+}  // namespace ddprun

@@ -1,24 +1,24 @@
 #pragma once
-// How this process treats a signal. System calls only: the guard, which links nothing, uses it as well.
+// Reads and sets how this process treats signals. Makes system calls only: the guard, which links nothing, uses it too.
 
 #include <csignal>
 #include <initializer_list>
 
 namespace ddprun {
 
-/// True for SIGHUP under nohup(1), for example.
+/// Whether this process ignores `signal`, as SIGHUP under nohup(1).
 [[nodiscard]] inline bool is_ignored(int signal) noexcept {
     struct sigaction action {};
     return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// A reader of our output that has gone (| head), or a limit on the size of files (ulimit -f), is no reason to end a
-/// job: write(2) fails with EPIPE or EFBIG instead.
+/// Makes write(2) fail with EPIPE or EFBIG where a signal would end this process: a reader that has ended (| head), or
+/// a limit on the size of files (ulimit -f), is no reason to end a job.
 inline void ignore_failed_writes() noexcept {
     for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
 }
 
-/// The default again, for a child before its exec: it would inherit what is ignored.
+/// Undoes ignore_failed_writes() in a child before its exec, which would inherit ignored signals.
 inline void heed_failed_writes() noexcept {
     for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
 }

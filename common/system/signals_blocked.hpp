@@ -1,5 +1,5 @@
 #pragma once
-// SignalsBlocked: while it lives the calling thread gets no signals, and neither do threads that it starts. One thread.
+// SignalsBlocked: blocks all signals in its thread, and in threads started meanwhile, while it lives. One thread.
 
 #include <csignal>
 

@@ -23,7 +23,7 @@ public:
     explicit operator bool() const noexcept { return fd_ >= 0; }
 
     void reset(int fd = -1) noexcept {
-        // close() is never retried: on Linux the descriptor is gone even after EINTR.
+        // close() is never retried: on Linux the descriptor is closed even after EINTR.
         if (fd_ >= 0) ::close(fd_);
         fd_ = fd;
     }

@@ -1,6 +1,5 @@
 #pragma once
-// Words of users, cut to what a line or a record of ours has room for: it shows that they were, and characters stay
-// whole. Pure.
+// Cuts text to the room that a line or a record has, with a mark, between two characters of UTF-8. Pure.
 
 #include <algorithm>
 #include <array>
@@ -11,25 +10,26 @@
 
 namespace ddprun {
 
-/// Stands for what was cut off.
+/// Replaces the part that was cut off.
 inline constexpr std::string_view kCutMark = "…";
 
-/// How many bytes of UTF-8 `text` to keep, so that they and the mark fit into `most_bytes`, at least those of the mark.
-[[nodiscard]] inline std::size_t kept_bytes(std::string_view text, std::size_t most_bytes) {
-    assert(most_bytes >= kCutMark.size());
-    if (text.size() <= most_bytes) return text.size();
-    std::size_t end = most_bytes - kCutMark.size();
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // in the midst of a character
+/// Returns how many bytes of UTF-8 `text` to keep so that they and the mark fit into `max_bytes`.
+[[nodiscard]] inline std::size_t kept_bytes(std::string_view text, std::size_t max_bytes) {
+    assert(max_bytes >= kCutMark.size());
+    if (text.size() <= max_bytes) return text.size();
+    std::size_t end = max_bytes - kCutMark.size();
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // inside a character
     return end;
 }
 
-[[nodiscard]] inline std::string cut(std::string_view text, std::size_t most_bytes) {
-    std::string result(text.substr(0, kept_bytes(text, most_bytes)));
+/// Returns `text`, cut to `max_bytes` with the mark if it is longer.
+[[nodiscard]] inline std::string cut(std::string_view text, std::size_t max_bytes) {
+    std::string result(text.substr(0, kept_bytes(text, max_bytes)));
     if (result.size() < text.size()) result += kCutMark;
     return result;
 }
 
-/// Into a record, whose other bytes stay as they are; a zero byte ends it only where there is room for one.
+/// Copies `text`, cut, into a record, whose further bytes stay as they are.
 template <std::size_t Size>
 void copy_cut(std::array<char, Size>& to, std::string_view text) {
     static_assert(Size >= kCutMark.size());

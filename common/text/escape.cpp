@@ -1,4 +1,4 @@
-#include "common/escape.hpp"
+#include "common/text/escape.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Text that others wrote, made fit for a terminal or a line of a log. Pure.
+// Makes foreign text safe for a terminal and for one line of a log. Pure.
 
 #include <cstddef>
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace ddprun {
 
-/// The bytes of the control character with which `text` begins; 0: it begins with none. Those of U+0080 … U+009F count,
-/// for some terminals obey them.
+/// Returns the size in bytes of the control character at the beginning of `text`; 0: there is none. U+0080 to U+009F
+/// count as well, for some terminals obey them.
 [[nodiscard]] std::size_t control_length(std::string_view text);
 
-/// `text` with every control character, newlines too, as \xHH: the number of its code point.
+/// Returns `text` with every control character, newlines too, as \xHH with its code point.
 [[nodiscard]] std::string escape_controls(std::string_view text);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "common/nearest.hpp"
+#include "common/text/nearest.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,8 @@
 namespace ddprun {
 namespace {
 
-/// Number of insertions, deletions and replacements between two words (Wagner & Fischer 1974, doi:10.1145/321796.321811).
+/// Returns the Levenshtein distance of two words (dynamic programming of Wagner & Fischer 1974,
+/// doi:10.1145/321796.321811).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), 0u);
@@ -25,7 +26,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
-/// Smaller is nearer. A word that was only begun is nearest, for torchrun takes such abbreviations.
+/// Returns 0 for an abbreviation, as torchrun accepts them, else the edit distance.
 std::size_t distance(std::string_view typed, std::string_view known) {
     return known.starts_with(typed) ? 0 : edit_distance(typed, known);
 }
@@ -34,10 +35,14 @@ std::size_t distance(std::string_view typed, std::string_view known) {
 
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known) {
     if (typed.empty() || known.empty()) return {};
-    const std::string_view best = *std::ranges::min_element(
-        known, {}, [&](std::string_view word) { return distance(typed, word); });
+    const std::string_view best =
+        *std::ranges::min_element(known, {}, [&](std::string_view word) { return distance(typed, word); });
     const std::size_t limit = std::max<std::size_t>(2, typed.size() / 3);
     return distance(typed, best) <= limit ? fmt::format(" Did you mean {}?", best) : "";
+}
+
+std::string did_you_mean(std::string_view typed, const std::vector<std::string>& known) {
+    return did_you_mean(typed, std::vector<std::string_view>(known.begin(), known.end()));
 }
 
 }  // namespace ddprun

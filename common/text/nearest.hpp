@@ -1,13 +1,15 @@
 #pragma once
-// Finds what a mistyped word was meant to be.
+// Suggestions for a mistyped word. Pure.
 
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun {
 
-/// " Did you mean X?" for the known word that `typed` begins, or that is few edits away; empty when none is near.
+/// Returns " Did you mean X?" for the known word that begins with `typed` or is few edits away; empty: there is none.
 [[nodiscard]] std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known);
+[[nodiscard]] std::string did_you_mean(std::string_view typed, const std::vector<std::string>& known);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "common/print.hpp"
+#include "common/text/print.hpp"
 
 #include <cerrno>
 #include <cstdio>

@@ -1,5 +1,5 @@
 #pragma once
-// What a program was asked to print, such as its --help: a text that nobody gets is an error like any other.
+// Prints requested output, such as --help. Its loss is an error (exit_code::kOutput).
 
 #include <string_view>
 
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-/// Writes `text` to stdout, all of it. Errors: errno, naming stdout.
+/// Writes all of `text` to stdout. Errors: errno, with a message that names stdout.
 [[nodiscard]] Result<void> print_to_stdout(std::string_view text);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "launcher/limits.hpp"
+#include "launcher/host/limits.hpp"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of an agent: two pipes, a pidfd and the error file of each worker, and its own.
+// Open files of an agent: two pipes, a pidfd and the error file of each worker, and its own.
 constexpr long kFilesPerWorker = 4;
 constexpr long kLogFilesPerWorker = 2;
 constexpr long kFilesOfAgent = 32;
@@ -23,7 +23,7 @@ std::optional<long> soft_limit(__rlimit_resource resource) {
     return static_cast<long>(limit.rlim_cur);
 }
 
-/// A file with one number; empty for "max", and when there is none.
+/// Reads a file that contains one number; nullopt: it contains "max", or cannot be read.
 std::optional<long> number_in(const std::string& path) {
     std::ifstream file(path);
     long number = 0;
@@ -31,7 +31,7 @@ std::optional<long> number_in(const std::string& path) {
     return std::nullopt;
 }
 
-/// pids.max of this process's group, in the one hierarchy of version 2 or in that of version 1.
+/// Returns pids.max of this process's control group (version 2 or 1).
 std::optional<long> cgroup_limit() {
     std::ifstream file("/proc/self/cgroup");
     for (std::string line; std::getline(file, line);) {

@@ -1,6 +1,6 @@
 #pragma once
-// Whether this machine lets one ddprun have as many workers as it was asked for: looked at before any is started. A
-// look is no promise: what runs out all the same is said by the agent, which stops what it has started.
+// Checks whether this machine's limits allow as many workers as were requested, before any is started. Called by
+// launch(). The check is no guarantee: if a limit is reached all the same, the agent reports it and stops its workers.
 
 #include <optional>
 
@@ -14,7 +14,7 @@ struct Demand {
     bool log_files = false;  ///< two more files per worker
 };
 
-/// What this process, and all of this user or container, may have; empty: as much as it wants, or not known.
+/// Limits of this process, its user and its container; empty: unlimited, or not known.
 struct ProcessLimits {
     std::optional<long> open_files;        ///< ulimit -n, of each process
     std::optional<long> user_processes;    ///< ulimit -u; does not bind root
@@ -23,7 +23,7 @@ struct ProcessLimits {
 };
 [[nodiscard]] ProcessLimits process_limits();
 
-/// Errors: kLimit, naming the limit and what is needed.
+/// Compares the demand with the limits. Errors: kLimit, naming the limit and what is needed.
 [[nodiscard]] Result<void> check_limits(const Demand& demand, const ProcessLimits& limits);
 
 }  // namespace ddprun::launcher

@@ -1,28 +1,29 @@
-#include "launcher/placement.hpp"
+#include "launcher/host/placement.hpp"
 
 #include <fmt/format.h>
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::uint16_t kDefaultPort = 29400;         // torchrun's, for an endpoint
-constexpr std::uint16_t kDefaultMasterPort = 29500;   // torchrun's, for --master-addr
+constexpr std::uint16_t kDefaultPort = 29400;        // torchrun's, for an endpoint
+constexpr std::uint16_t kDefaultMasterPort = 29500;  // torchrun's, for --master-addr
 const std::string kLoopback = "127.0.0.1";
 
 using Part = Placement::Part;
 
-/// The endpoint that the user described, and the option that did.
+/// The endpoint that the user named, and the option that named it.
 struct Named {
     Endpoint endpoint;
     std::string by;
-    bool static_rank_0 = false;   ///< --node-rank 0 beside --master-addr, which in torchrun names the hosting node
+    bool static_rank_0 = false;  ///< --node-rank 0 beside --master-addr, which in torchrun names the hosting node
 };
 
 std::optional<Named> named_endpoint(const Options& options) {
     if (options.rdzv_endpoint) return Named{*options.rdzv_endpoint, "--rdzv-endpoint"};
     if (options.master_addr || options.master_port) {
         return Named{{options.master_addr.value_or(kLoopback), options.master_port.value_or(kDefaultMasterPort)},
-                     options.master_addr ? "--master-addr" : "--master-port", options.node_rank == 0};
+                     options.master_addr ? "--master-addr" : "--master-port",
+                     options.node_rank == 0};
     }
     return std::nullopt;
 }
@@ -31,16 +32,21 @@ Result<Placement> place_at(const Named& named, const Options& options, const Add
     const auto here = address_here(named.endpoint.host);
     const bool hosts = options.rdzv_conf.is_host.value_or(here.has_value() || named.static_rank_0);
     if (named.endpoint.port == 0 && (options.nodes.max > 1 || !hosts)) {
-        return Error{Errc::kUsage, fmt::format("{} {}: port 0 (any free one) is for one node on its own machine, for no other "
-                                               "node could know the port. Name a port.", named.by, to_string(named.endpoint))};
+        return Error{Errc::kUsage,
+                     fmt::format("{} {}: port 0 (any free one) is for one node on its own machine, as other nodes "
+                                 "cannot know the port. Name a port.",
+                                 named.by, to_string(named.endpoint))};
     }
     if (!hosts) return Placement{Part::kJoin, named.endpoint, fmt::format("{} is another host", named.endpoint.host)};
-    if (here) return Placement{Part::kHost, {*here, named.endpoint.port}, fmt::format("{} is this host", named.endpoint.host)};
-    // Told to host at an address that no interface here has (a service address, a NAT): only all interfaces will do.
+    if (here)
+        return Placement{
+            Part::kHost, {*here, named.endpoint.port}, fmt::format("{} is this host", named.endpoint.host)};
+    // This node is to host at an address that no interface here has (a service address, NAT): bind all interfaces.
     const std::string wildcard = named.endpoint.host.find(':') == std::string::npos ? "0.0.0.0" : "::";
-    return Placement{Part::kHost, {wildcard, named.endpoint.port},
-                     fmt::format("{}, and {} is no address of this host", options.rdzv_conf.is_host ? "is_host" : "node rank 0",
-                                 named.endpoint.host)};
+    return Placement{Part::kHost,
+                     {wildcard, named.endpoint.port},
+                     fmt::format("{}, and {} is not an address of this host",
+                                 options.rdzv_conf.is_host ? "is_host" : "node rank 0", named.endpoint.host)};
 }
 
 }  // namespace
@@ -60,7 +66,7 @@ Result<Placement> place(const Options& options, const AddressHere& address_here)
     if (options.local_nodes) return Placement{Part::kEmulate, {kLoopback, 0}, "--local-nodes"};
     if (options.standalone) return Placement{Part::kAlone, {kLoopback, 0}, "--standalone"};
     if (const auto named = named_endpoint(options)) return place_at(*named, options, address_here);
-    // What a scheduler says about its allocation belongs here: after what the user wrote, before the guesses below.
+    // A scheduler's variables would be read here: after the user's options, before the defaults below.
     if (options.nodes.max == 1) return Placement{Part::kAlone, {kLoopback, 0}, "one node"};
     const Named localhost{{"localhost", kDefaultPort}, "the default endpoint"};
     return place_at(localhost, options, address_here);

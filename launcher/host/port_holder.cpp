@@ -1,4 +1,4 @@
-#include "launcher/port_holder.hpp"
+#include "launcher/host/port_holder.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -18,18 +18,20 @@ namespace ddprun::launcher {
 namespace {
 
 struct ListeningSocket {
-    std::string address;   ///< as in /proc/net/tcp: 32-bit words in hexadecimal, each in the machine's byte order
+    std::string address;  ///< as in /proc/net/tcp: 32-bit words in hexadecimal, each in the machine's byte order
     std::uint16_t port = 0;
     uid_t uid = 0;
     std::string inode;
 };
 
-/// A numeric address as /proc/net/tcp (8 digits) or tcp6 (32 digits) writes it; empty for anything else.
+/// Spells a numeric address as /proc/net/tcp (8 digits) or tcp6 (32 digits) does; empty for any other text.
 std::string proc_spelling(const std::string& address) {
     std::array<std::uint32_t, 4> words{};
     std::size_t count = 0;
-    if (::inet_pton(AF_INET, address.c_str(), words.data()) == 1) count = 1;
-    else if (::inet_pton(AF_INET6, address.c_str(), words.data()) == 1) count = 4;
+    if (::inet_pton(AF_INET, address.c_str(), words.data()) == 1)
+        count = 1;
+    else if (::inet_pton(AF_INET6, address.c_str(), words.data()) == 1)
+        count = 4;
     std::string text;
     for (std::size_t i = 0; i < count; ++i) text += fmt::format("{:08X}", words[i]);
     return text;
@@ -37,7 +39,7 @@ std::string proc_spelling(const std::string& address) {
 
 bool is_all_zero(const std::string& spelling) { return spelling.find_first_not_of('0') == std::string::npos; }
 
-/// Would a listener at `held` be in the way of one at `wanted`? IPv6's wildcard covers IPv4 as well unless told otherwise.
+/// Returns whether a listener at `held` prevents one at `wanted`. By default IPv6's wildcard covers IPv4 as well.
 bool conflicts(const std::string& held, const std::string& wanted) {
     if (held == wanted) return true;
     if (is_all_zero(held)) return held.size() == wanted.size() || held.size() == 32;
@@ -50,14 +52,15 @@ std::vector<ListeningSocket> listening_sockets() {
     for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
         std::ifstream file(table);
         std::string line;
-        std::getline(file, line);   // the heading
+        std::getline(file, line);  // the heading
         while (std::getline(file, line)) {
             std::istringstream fields(line);
             std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
             fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
             const auto colon = local.find(':');
             if (!fields || state != kListen || colon == std::string::npos) continue;
-            sockets.push_back({local.substr(0, colon), static_cast<std::uint16_t>(std::stoul(local.substr(colon + 1), nullptr, 16)),
+            sockets.push_back({local.substr(0, colon),
+                               static_cast<std::uint16_t>(std::stoul(local.substr(colon + 1), nullptr, 16)),
                                static_cast<uid_t>(std::stoul(uid)), inode});
         }
     }
@@ -65,7 +68,7 @@ std::vector<ListeningSocket> listening_sockets() {
 }
 
 bool holds_socket(const fs::path& process, const std::string& link) {
-    std::error_code ec;   // a process that may not be looked at, or that has just ended
+    std::error_code ec;  // of a process that may not be inspected, or that has just ended
     for (fs::directory_iterator it(process / "fd", ec), end; !ec && it != end; it.increment(ec)) {
         std::error_code unreadable;
         if (fs::read_symlink(it->path(), unreadable) == link) return true;
@@ -85,14 +88,15 @@ std::optional<pid_t> process_with_socket(const std::string& inode) {
 }
 
 std::string first_bytes(const std::string& path) {
-    constexpr std::size_t kMaxBytes = 120;   // enough to recognise a command
+    constexpr std::size_t kMaxBytes = 120;  // enough to recognise a command
     std::ifstream file(path, std::ios::binary);
     std::string text(kMaxBytes, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(file.gcount()));
     while (!text.empty() && (text.back() == '\0' || text.back() == '\n')) text.pop_back();
-    // Arguments end with a zero byte; and whatever a stranger put into them must not reach a terminal as a control character.
-    std::ranges::replace_if(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+    // Arguments end with a zero byte, and control characters in them must not reach a terminal.
+    std::ranges::replace_if(
+        text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
     return text;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Who listens on a TCP port of this machine: so that "address already in use" can name the process. Reads /proc only.
+// Finds the process that listens on a TCP port of this machine, for the message "address already in use". Reads /proc.
 
 #include <sys/types.h>
 
@@ -12,13 +12,14 @@
 namespace ddprun::launcher {
 
 struct PortHolder {
-    std::optional<pid_t> pid;   ///< absent when its process cannot be looked at: another user's, or another pid namespace's
-    std::string command;        ///< its arguments, shortened; empty without a pid
-    std::string program;        ///< its name as ps(1) shows it; empty without a pid
-    uid_t uid = 0;              ///< owner of the socket
+    std::optional<pid_t>
+        pid;              ///< absent: the process cannot be inspected (another user's, or in another pid namespace)
+    std::string command;  ///< its arguments, shortened; empty without a pid
+    std::string program;  ///< its name as ps(1) shows it; empty without a pid
+    uid_t uid = 0;        ///< owner of the socket
 };
 
-/// The listener that keeps others from binding `endpoint` (numeric address); a listener on all interfaces does too.
+/// Returns the listener that prevents binding `endpoint` (numeric address); it may listen on all interfaces.
 [[nodiscard]] std::optional<PortHolder> find_port_holder(const Endpoint& endpoint);
 
 /// "pid 4242 (python3 -m http.server)", or "a process of user 1000".

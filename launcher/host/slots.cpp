@@ -1,11 +1,12 @@
-#include "launcher/slots.hpp"
+#include "launcher/host/slots.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "agent/environment.hpp"
-#include "common/cpus.hpp"
+#include "agent/workers/environment.hpp"
+#include "common/system/cpus.hpp"
+#include "common/text/number.hpp"
 
 namespace fs = std::filesystem;
 
@@ -25,7 +26,7 @@ int device_files(const fs::path& folder) {
     return count;
 }
 
-/// Entries of CUDA_VISIBLE_DEVICES. CUDA stops at the first invalid one, and "-1" is how people hide all devices.
+/// Counts the entries of CUDA_VISIBLE_DEVICES. CUDA stops at the first invalid one; "-1" hides all devices.
 int visible_devices(std::string_view list) {
     int count = 0;
     while (!list.empty()) {
@@ -42,7 +43,7 @@ int visible_devices(std::string_view list) {
 Machine this_machine(const Environment& environment, const fs::path& devices) {
     Machine machine{allowed_cpus(), device_files(devices)};
     const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
-    // Entries may outnumber the devices: each can be a slice (MIG) of one. Without a device the variable is a left-over.
+    // Entries may outnumber the devices: each can be a slice (MIG) of one. Without a device the variable means nothing.
     if (visible != environment.end() && machine.gpus > 0) machine.gpus = visible_devices(visible->second);
     return machine;
 }
@@ -55,8 +56,9 @@ Result<int> worker_count(const Slots& slots, const Machine& machine) {
         case Slots::Kind::kGpu: break;
     }
     if (machine.gpus > 0) return machine.gpus;
-    return Error{Errc::kUsage, "--nproc-per-node gpu: this machine has no GPU to use (no /dev/nvidia<number>, or "
-                               "CUDA_VISIBLE_DEVICES hides all). Write a number, cpu or auto."};
+    return Error{Errc::kUsage,
+                 "--nproc-per-node gpu: this machine has no GPU to use (no /dev/nvidia<number>, or "
+                 "CUDA_VISIBLE_DEVICES hides all). Write a number, cpu or auto."};
 }
 
 Result<void> check_gpus(const Options& options, int slots, const Environment& environment) {
@@ -64,11 +66,10 @@ Result<void> check_gpus(const Options& options, int slots, const Environment& en
     if (!options.virtual_local_rank || visible == environment.end()) return {};
     if (agent::gpu_of(&visible->second, LocalRank{slots - 1})) return {};
     const auto named = std::ranges::count(visible->second, ',') + 1;
-    return Error{
-        Errc::kUsage,
-        fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES={} names {} GPU{} for the {} workers of this node. "
-                    "Name one for each of them, or pass --nproc-per-node {}.",
-                    visible->second, named, named == 1 ? "" : "s", slots, named)};
+    return Error{Errc::kUsage,
+                 fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES={} names {} for the {} workers of this node. "
+                             "Name one for each of them, or pass --nproc-per-node {}.",
+                             visible->second, counted(named, "GPU"), slots, named)};
 }
 
 }  // namespace ddprun::launcher

@@ -1,25 +1,26 @@
 #pragma once
-// How many workers --nproc-per-node means on this machine.
+// Turns --nproc-per-node into a number of workers on this machine. Called by launch().
 
 #include <filesystem>
 
 #include "common/error.hpp"
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 
 namespace ddprun::launcher {
 
 struct Machine {
-    int cpus = 1;   ///< that this process may run on
-    int gpus = 0;   ///< that it may use
+    int cpus = 1;  ///< that this process may run on
+    int gpus = 0;  ///< that it may use
 };
 
-/// CPUs by the affinity mask, GPUs by the device files in `devices`, narrowed by CUDA_VISIBLE_DEVICES.
+/// Counts CPUs by the affinity mask, and GPUs by the device files in `devices`, narrowed by CUDA_VISIBLE_DEVICES.
 [[nodiscard]] Machine this_machine(const Environment& environment, const std::filesystem::path& devices = "/dev");
 
-/// Errors: Errc::kUsage for "gpu" where there is none.
+/// Returns the number of workers. Errors: Errc::kUsage for "gpu" on a machine without one.
 [[nodiscard]] Result<int> worker_count(const Slots& slots, const Machine& machine);
 
-/// Whether --virtual-local-rank finds a GPU for each of the `slots` workers, as far as CUDA_VISIBLE_DEVICES tells.
+/// Checks that --virtual-local-rank finds a GPU for each of the `slots` workers in CUDA_VISIBLE_DEVICES, if that is
+/// set. Errors: Errc::kUsage.
 [[nodiscard]] Result<void> check_gpus(const Options& options, int slots, const Environment& environment);
 
 }  // namespace ddprun::launcher

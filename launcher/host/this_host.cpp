@@ -1,4 +1,4 @@
-#include "launcher/this_host.hpp"
+#include "launcher/host/this_host.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -8,8 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <memory>
+
+#include "common/text/case.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,29 +24,27 @@ std::string numeric(const sockaddr* address) {
     return text.data();
 }
 
-bool is_link_local(const std::string& address) { return address.starts_with("fe80:") || address.starts_with("169.254."); }
+bool is_link_local(const std::string& address) {
+    return address.starts_with("fe80:") || address.starts_with("169.254.");
+}
 
 bool is_numeric(const std::string& host) {
     std::array<std::byte, sizeof(in6_addr)> scratch{};
-    return ::inet_pton(AF_INET, host.c_str(), scratch.data()) == 1 || ::inet_pton(AF_INET6, host.c_str(), scratch.data()) == 1;
-}
-
-std::string lower(std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text;
+    return ::inet_pton(AF_INET, host.c_str(), scratch.data()) == 1 ||
+           ::inet_pton(AF_INET6, host.c_str(), scratch.data()) == 1;
 }
 
 /// The names that RFC 6761 and Debian's /etc/hosts reserve for the loopback interface.
 bool means_loopback(const std::string& host) {
-    const std::string name = lower(host);
-    return name == "localhost" || name.ends_with(".localhost") || name == "localhost.localdomain" || name == "ip6-localhost" ||
-           name == "ip6-loopback";
+    const std::string name = lower_case(host);
+    return name == "localhost" || name.ends_with(".localhost") || name == "localhost.localdomain" ||
+           name == "ip6-localhost" || name == "ip6-loopback";
 }
 
 /// "n1" and "n1.cluster" are names of the machine n1.cluster; "n1.other" is not.
 bool is_own_name(const std::string& host, const std::string& own) {
-    const std::string full = lower(own);
-    const std::string asked = lower(host);
+    const std::string full = lower_case(own);
+    const std::string asked = lower_case(host);
     return !asked.empty() && (asked == full || asked == full.substr(0, full.find('.')));
 }
 
@@ -57,7 +56,7 @@ bool is_wildcard(const std::string& address) { return address == "0.0.0.0" || ad
 
 std::string address_to_dial(const std::string& bound, const ThisHost& self) {
     if (!is_wildcard(bound)) return bound;
-    const bool all_kinds = bound == "::";   // which takes IPv4 as well
+    const bool all_kinds = bound == "::";  // which takes IPv4 as well
     const auto is_ipv4 = [](const std::string& address) { return address.find(':') == std::string::npos; };
     for (const std::string& address : self.addresses) {
         if (all_kinds || is_ipv4(address)) return address;
@@ -67,18 +66,20 @@ std::string address_to_dial(const std::string& bound, const ThisHost& self) {
 
 ThisHost this_host() {
     ThisHost self;
-    std::array<char, 256> name{};   // HOST_NAME_MAX is 64
+    std::array<char, 256> name{};  // HOST_NAME_MAX is 64
     if (::gethostname(name.data(), name.size() - 1) == 0) self.name = name.data();
 
     ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return self;   // then only loopback addresses are recognised
+    if (::getifaddrs(&list) != 0) return self;  // then only loopback addresses are recognised
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
         if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
         std::string address = numeric(entry->ifa_addr);
-        if (!address.empty() && !is_loopback(address) && !is_link_local(address)) self.addresses.push_back(std::move(address));
+        if (!address.empty() && !is_loopback(address) && !is_link_local(address))
+            self.addresses.push_back(std::move(address));
     }
-    std::ranges::stable_partition(self.addresses, [](const std::string& a) { return a.find(':') == std::string::npos; });
+    std::ranges::stable_partition(self.addresses,
+                                  [](const std::string& a) { return a.find(':') == std::string::npos; });
     return self;
 }
 
@@ -96,19 +97,21 @@ std::vector<std::string> resolve(const std::string& host) {
     return addresses;
 }
 
-std::optional<std::string> address_here(const std::string& host, const std::vector<std::string>& resolved, const ThisHost& self) {
+std::optional<std::string> address_here(const std::string& host, const std::vector<std::string>& resolved,
+                                        const ThisHost& self) {
     const auto is_ours = [&](const std::string& address) {
         return std::ranges::find(self.addresses, address) != self.addresses.end();
     };
     const auto loopback = std::ranges::find_if(resolved, is_loopback);
     if (is_numeric(host)) {
         if (resolved.empty()) return std::nullopt;
-        const std::string& address = resolved.front();   // in its usual spelling
+        const std::string& address = resolved.front();  // in its usual spelling
         const bool here = is_loopback(address) || is_wildcard(address) || is_ours(address);
         return here ? std::optional(address) : std::nullopt;
     }
     if (means_loopback(host)) {
-        const bool ipv4 = resolved.empty() || std::ranges::any_of(resolved, [](const auto& a) { return a.starts_with("127."); });
+        const bool ipv4 =
+            resolved.empty() || std::ranges::any_of(resolved, [](const auto& a) { return a.starts_with("127."); });
         return ipv4 || loopback == resolved.end() ? "127.0.0.1" : *loopback;
     }
     if (const auto ours = std::ranges::find_if(resolved, is_ours); ours != resolved.end()) return *ours;

@@ -1,14 +1,14 @@
-#include "launcher/command_line.hpp"
+#include "launcher/options/command_line.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
 #include <iterator>
 
-#include "common/nearest.hpp"
-#include "launcher/option_table.hpp"
+#include "common/text/nearest.hpp"
+#include "launcher/options/option_table.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,7 +24,7 @@ constexpr std::string_view kExamples = R"(Examples:
 Every option may be spelled with dashes or underscores (--rdzv-id, --rdzv_id), and PET_<NAME> (PET_RDZV_ID) sets its
 default. A program is a path or a name on PATH; *.py runs under python3 -u. What follows it is passed on untouched.)";
 
-constexpr int kNameColumns = 34;   // of --help: the option, then what it does
+constexpr int kNameColumns = 34;  // of --help: the option, then what it does
 constexpr std::size_t kHelpColumns = 120 - kNameColumns;
 
 class HelpFormatter : public CLI::Formatter {
@@ -34,7 +34,8 @@ public:
         return "Usage: ddprun [options] program [arguments]\n\n";
     }
     std::string make_group(std::string group, bool positional, std::vector<const CLI::Option*> options) const override {
-        return CLI::Formatter::make_group(std::move(group), positional, std::move(options)).substr(1);   // one empty line is enough
+        return CLI::Formatter::make_group(std::move(group), positional, std::move(options))
+            .substr(1);  // one empty line is enough
     }
 };
 
@@ -56,17 +57,19 @@ struct Split {
     std::vector<std::string> program;
 };
 
-/// What other launchers have under a name that ddprun does not know.
+/// An option of another launcher under a name that ddprun does not know.
 struct Elsewhere {
     std::string_view name;
-    std::string_view what;  ///< it is there, and what to do here
+    std::string_view what;  ///< its meaning there, and what to do here
 };
 
 constexpr std::string_view kProcesses =
     "mpirun's and srun's number of processes. Use --nproc-per-node N, the workers of each node, and --nnodes.";
 constexpr std::string_view kHosts =
-    "mpirun's list of hosts. Start the same line on every node, by srun or ssh: with --nnodes N and --rdzv-endpoint HOST:PORT they meet.";
-constexpr std::string_view kPlaces = "mpirun's binding of processes to cores. ddprun binds none: use numactl or taskset in a script.";
+    "mpirun's list of hosts. Start the same line on every node, by srun or ssh: with --nnodes N and --rdzv-endpoint "
+    "HOST:PORT they meet.";
+constexpr std::string_view kBinding =
+    "mpirun's binding of processes to cores. ddprun binds none: use numactl or taskset in a script.";
 constexpr std::string_view kNotNeeded = "mpirun's, for what ddprun does not need. Leave it out.";
 
 constexpr std::array kElsewhere{
@@ -97,16 +100,16 @@ constexpr std::array kElsewhere{
               "mpirun's variables for the workers. They have the whole environment of ddprun: set the variable before "
               "its name."},
     Elsewhere{"wdir", "mpirun's directory of the workers. They start in that of ddprun: cd there before."},
-    Elsewhere{"bind-to", kPlaces},
-    Elsewhere{"map-by", kPlaces},
-    Elsewhere{"report-bindings", kPlaces},
+    Elsewhere{"bind-to", kBinding},
+    Elsewhere{"map-by", kBinding},
+    Elsewhere{"report-bindings", kBinding},
     Elsewhere{"mca", kNotNeeded},
     Elsewhere{"oversubscribe", kNotNeeded},
     Elsewhere{"allow-run-as-root", kNotNeeded},
-    Elsewhere{"tag-output", "mpirun's. Use --label, with which each line says of which worker it is."},
+    Elsewhere{"tag-output", "mpirun's. Use --label, which starts each line with the worker that printed it."},
 };
 
-/// However many dashes: mpirun takes one or two. "-n4" is "-n 4".
+/// Finds `name` with any number of dashes, for mpirun takes one or two. "-n4" is "-n 4".
 const Elsewhere* find_elsewhere(std::string_view name) {
     name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
     name = name.substr(0, name.find('='));
@@ -117,18 +120,18 @@ const Elsewhere* find_elsewhere(std::string_view name) {
 
 Error unknown_option(std::string_view typed, std::string_view name) {
     if (const Elsewhere* other = find_elsewhere(name))
-        return {Errc::kUsage, fmt::format("{}: no option of ddprun, but {}", typed, other->what)};
+        return {Errc::kUsage, fmt::format("{} is not an option of ddprun, but {}", typed, other->what)};
     std::vector<std::string> spelled;
     for (const OptionRow& row : option_table()) {
         if (!row.group.empty()) spelled.push_back(fmt::format("--{}", row.name));
     }
     spelled.insert(spelled.end(), {"--help", "--version"});
-    const std::vector<std::string_view> known(spelled.begin(), spelled.end());
-    return {Errc::kUsage, fmt::format("{}: no such option.{} 'ddprun --help' lists all; options of the program go after its name.",
-                                      typed, did_you_mean(name, known))};
+    return {Errc::kUsage,
+            fmt::format("{}: no such option.{} 'ddprun --help' lists all; options of the program go after its name.",
+                        typed, did_you_mean(name, spelled))};
 }
 
-/// Reads options one by one until the program's name.
+/// Reads options one by one, up to the program's name.
 class Splitter {
 public:
     explicit Splitter(const std::vector<std::string>& arguments) : next_(arguments.begin()), end_(arguments.end()) {}
@@ -140,7 +143,7 @@ public:
                 ++next_;
                 break;
             }
-            if (word.size() < 2 || word[0] != '-') break;   // a lone "-" is a name like any other
+            if (word.size() < 2 || word[0] != '-') break;  // "-" is a program's name
             ++next_;
             const Result<void> taken = word[1] == '-' ? take_long(word) : take_short(word);
             if (!taken) return taken.error();
@@ -171,16 +174,18 @@ private:
         if (word[1] == 'h' && !value) return take("--help", true, "", {});
         for (const OptionRow& row : option_table()) {
             if (row.letter != word[1]) continue;
-            if (row.is_flag() && value) break;   // a long name with one dash
+            if (row.is_flag() && value) break;  // a long name with one dash
             return take(fmt::format("--{}", row.name), row.is_flag(), row.value, std::move(value));
         }
         return unknown_option(word, "-" + word);
     }
 
     Result<void> take(std::string name, bool flag, std::string_view form, std::optional<std::string> value) {
-        if (flag && value) return Error{Errc::kUsage, fmt::format("{} {}: takes no value; it is there or not.", name, *value)};
+        if (flag && value)
+            return Error{Errc::kUsage, fmt::format("{} {}: takes no value; it is there or not.", name, *value)};
         if (!flag && !value) {
-            if (next_ == end_) return Error{Errc::kUsage, fmt::format("{}: a value is missing. Write {} {}.", name, name, form)};
+            if (next_ == end_)
+                return Error{Errc::kUsage, fmt::format("{}: a value is missing. Write {} {}.", name, name, form)};
             value = *next_++;
         }
         split_.options.push_back(std::move(name));
@@ -201,7 +206,9 @@ void add_row(CLI::App& app, const OptionRow& row) {
     if (row.is_flag()) {
         option = app.add_flag(names, help);
     } else {
-        option = app.add_option(names, [](const CLI::results_t&) { return true; }, help)->type_name(std::string(row.value));
+        option = app.add_option(
+                        names, [](const CLI::results_t&) { return true; }, help)
+                     ->type_name(std::string(row.value));
     }
     option->group(std::string(row.group))->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
@@ -229,7 +236,8 @@ Result<CommandLine> read_command_line(const std::vector<std::string>& arguments)
     } catch (const CLI::CallForVersion&) {
         line.print = app.version() + "\n";
     } catch (const CLI::ParseError& error) {
-        return Error{Errc::kUsage, error.what()};   // the splitter lets nothing through that could end here; say it all the same
+        return Error{Errc::kUsage,
+                     error.what()};  // not reachable: the splitter has refused everything that CLI11 would
     }
     for (const OptionRow& row : option_table()) {
         const CLI::Option* option = app.get_option(fmt::format("--{}", row.name));

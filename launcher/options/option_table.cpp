@@ -1,4 +1,4 @@
-#include "launcher/option_table.hpp"
+#include "launcher/options/option_table.hpp"
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ Result<void> store(Target& target, Result<Parsed> parsed) {
 }
 
 Result<void> store_text(std::optional<std::string>& target, Text text) {
-    // Empty is what a script passes whose variable was not set: as if the option were absent, as in torchrun.
+    // A script passes an empty value if its variable is not set: as in torchrun the option counts as absent.
     if (!text.empty()) target = std::string(text);
     return {};
 }
@@ -45,7 +45,7 @@ Result<void> apply_id(Options& o, Text text) {
 }
 
 Result<void> apply_backend(Options&, Text text) {
-    // Both mean the one rendezvous that there is.
+    // ddprun has only one rendezvous.
     const auto choice = parse_choice(text, {"static", "c10d"});
     return choice ? Result<void>() : choice.error();
 }
@@ -67,7 +67,7 @@ Result<void> apply_master_port(Options& o, Text text) {
 }
 
 Result<void> apply_log_dir(Options& o, Text text) {
-    o.log_dir = text == "/dev/null" ? "" : std::string(text);  // torchrun's way to say: no files
+    o.log_dir = text == "/dev/null" ? "" : std::string(text);  // as in torchrun: no files
     return {};
 }
 
@@ -81,7 +81,7 @@ Result<void> apply_start_method(Options& o, Text text) {
     return choice ? without_effect(o, "start-method", "workers are programs, not Python functions") : choice.error();
 }
 
-/// null, torchrun's default, asks for nothing.
+/// "null" is torchrun's default and needs no note.
 Result<void> apply_event_log(Options& o, Text text) {
     const auto choice = parse_choice(text, {"null", "console"});
     if (!choice) return choice.error();
@@ -102,8 +102,8 @@ constexpr std::array kTable{
     OptionRow{"local-nodes", 0, kJob, "", "emulate all MAX nodes on this machine, as processes of their own",
               [](Options& o, Text t) { return store(o.local_nodes, parse_bool(t)); }},
     OptionRow{"virtual-local-rank", 0, kJob, "",
-              "every worker has LOCAL_RANK=0 and sees one GPU alone: of those in CUDA_VISIBLE_DEVICES, or of all, the "
-              "one of its place on the node",
+              "every worker has LOCAL_RANK=0 and sees one GPU alone: the one at its local rank among those of "
+              "CUDA_VISIBLE_DEVICES, or among all",
               [](Options& o, Text t) { return store(o.virtual_local_rank, parse_bool(t)); }},
     OptionRow{"role", 0, kJob, "NAME", "ROLE_NAME of the workers (default 'default')",
               [](Options& o, Text t) { return store(o.role, parse_name(t)); }},
@@ -112,11 +112,12 @@ constexpr std::array kTable{
               "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it",
               apply_endpoint},
     OptionRow{"rdzv-id", 0, kMeeting, "ID",
-              "name of the job; without it the daemon draws one, and agents join whatever job it serves", apply_id},
+              "name of the job; without it the daemon generates one, and agents join the job that it serves", apply_id},
     OptionRow{"standalone", 0, kMeeting, "",
               "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
               [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},
-    OptionRow{"node-rank", 0, kMeeting, "N", "the place of this node among the nodes, from 0 to MAX - 1, if it is free",
+    OptionRow{"node-rank", 0, kMeeting, "N",
+              "the number of this node among the nodes, from 0 to MAX - 1, if it is free",
               [](Options& o, Text t) { return store(o.node_rank, parse_integer(t, 0, kMaxNodes)); }},
     OptionRow{"master-addr", 0, kMeeting, "HOST",
               "names the endpoint as torchrun's static rendezvous does (default 127.0.0.1)",
@@ -159,19 +160,19 @@ constexpr std::array kTable{
               "show only what these workers of each node print, by local rank; files are kept of all (default: all)",
               [](Options& o, Text t) { return store(o.console_ranks, parse_local_ranks(t)); }},
     OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS",
-              "the longest a worker may take to end when asked, before it is killed (default 30)",
+              "the time that a worker has to end after the signal, before it is killed (default 30)",
               [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); },
               "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
 
     OptionRow{
         "signals-to-handle", 0, kOutput, "NAME,NAME,...",
-        "signals that end the job with the grace of --shutdown-timeout, and that the workers of the node that got "
-        "them get themselves; SIGTERM, SIGINT, SIGHUP and SIGQUIT end it in any case, and arrive as SIGTERM unless "
-        "they are named; of SIGUSR1 and SIGUSR2 those not named are passed on and end nothing (default: none)",
+        "signals that end the job with the grace of --shutdown-timeout and reach the workers of this node as "
+        "themselves; SIGTERM, SIGINT, SIGHUP and SIGQUIT end it in any case, and reach the workers as SIGTERM unless "
+        "named here; SIGUSR1 and SIGUSR2 are passed on without ending the job unless named (default: none)",
         [](Options& o, Text t) { return store(o.drain_signals, parse_signals(t)); }},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",
-              "say who keeps whom waiting when a worker has waited for one operation (a collective, a send or receive) "
-              "for so long; 0: never (default 30)",
+              "report which ranks keep which waiting when a worker has waited this long for one operation (a "
+              "collective, a send or receive); 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
 
     OptionRow{

@@ -1,28 +1,22 @@
-#include "launcher/option_values.hpp"
+#include "launcher/options/option_values.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <csignal>
 
-#include "common/nearest.hpp"
+#include "common/text/case.hpp"
+#include "common/text/escape.hpp"
+#include "common/text/nearest.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::launcher {
 namespace {
 
 Error usage(std::string message) { return {Errc::kUsage, std::move(message)}; }
-
-template <typename Number>
-std::optional<Number> whole(std::string_view text) {
-    Number value{};
-    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (ec != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
 
 std::string_view trimmed(std::string_view text) {
     const auto begin = text.find_first_not_of(' ');
@@ -49,16 +43,16 @@ Result<void> set_is_host(RdzvConf& conf, std::string_view text) {
 
 struct ConfKey {
     std::string_view name;
-    ConfSetter set;   ///< null: accepted, without effect
+    ConfSetter set;  ///< null: accepted, without effect
 };
 
 constexpr std::array kConfKeys{
     ConfKey{"join_timeout", set_seconds<&RdzvConf::join_timeout>},
-    ConfKey{"timeout", set_seconds<&RdzvConf::join_timeout>},   // torchrun's static rendezvous calls it so
+    ConfKey{"timeout", set_seconds<&RdzvConf::join_timeout>},  // torchrun's static rendezvous calls it so
     ConfKey{"last_call_timeout", set_seconds<&RdzvConf::last_call_timeout>},
     ConfKey{"read_timeout", set_seconds<&RdzvConf::read_timeout>},
     ConfKey{"is_host", set_is_host},
-    ConfKey{"keep_alive_interval", nullptr},      // the daemon tells every agent how often to speak
+    ConfKey{"keep_alive_interval", nullptr},  // the daemon sets it for every agent
     ConfKey{"keep_alive_max_attempt", nullptr},
     ConfKey{"close_timeout", nullptr},
     ConfKey{"heartbeat_timeout", nullptr},
@@ -69,7 +63,8 @@ Result<void> set_conf(RdzvConf& conf, std::string_view name, std::string_view va
     if (key == kConfKeys.end()) {
         std::vector<std::string_view> names;
         for (const ConfKey& known : kConfKeys) names.push_back(known.name);
-        return usage(fmt::format("unknown key '{}'.{} Known keys: {}.", name, did_you_mean(name, names), fmt::join(names, ", ")));
+        return usage(fmt::format("unknown key '{}'.{} Known keys: {}.", name, did_you_mean(name, names),
+                                 fmt::join(names, ", ")));
     }
     if (key->set == nullptr) {
         if (!conf.without_effect.empty()) conf.without_effect += ", ";
@@ -84,7 +79,7 @@ Result<void> set_conf(RdzvConf& conf, std::string_view name, std::string_view va
 }  // namespace
 
 Result<int> parse_integer(std::string_view text, int min, int max) {
-    const auto value = whole<int>(text);
+    const auto value = parse_number<int>(text);
     if (!value || *value < min || *value > max) {
         return usage(fmt::format("not a whole number from {} to {}.", min, max));
     }
@@ -94,8 +89,8 @@ Result<int> parse_integer(std::string_view text, int min, int max) {
 Result<NodeRange> parse_nodes(std::string_view text) {
     constexpr std::string_view kForm = "Write N or MIN:MAX with 1 <= MIN <= MAX.";
     const auto colon = text.find(':');
-    const auto min = whole<int>(text.substr(0, colon));
-    const auto max = colon == std::string_view::npos ? min : whole<int>(text.substr(colon + 1));
+    const auto min = parse_number<int>(text.substr(0, colon));
+    const auto max = colon == std::string_view::npos ? min : parse_number<int>(text.substr(colon + 1));
     if (!min || !max) return usage(fmt::format("not a number of nodes. {}", kForm));
     if (*min < 1) return usage(fmt::format("a job needs at least one node. {}", kForm));
     if (*min > *max) return usage(fmt::format("MIN is larger than MAX. {}", kForm));
@@ -107,7 +102,7 @@ Result<Slots> parse_slots(std::string_view text) {
     if (text == "cpu") return Slots{Slots::Kind::kCpu, 0};
     if (text == "gpu") return Slots{Slots::Kind::kGpu, 0};
     if (text == "auto") return Slots{Slots::Kind::kAuto, 0};
-    const auto count = whole<int>(text);
+    const auto count = parse_number<int>(text);
     if (!count || *count < 1 || *count > kMaxSlots) {
         return usage(fmt::format("not a number of workers. Write a number from 1 to {}, cpu, gpu or auto.", kMaxSlots));
     }
@@ -117,7 +112,8 @@ Result<Slots> parse_slots(std::string_view text) {
 Result<StreamCode> parse_stream_code(std::string_view text) {
     if (text == "0") return StreamCode::kNone;
     if (text == "3") return StreamCode::kBoth;
-    if (text == "1" || text == "2") return usage("one stream without the other is not supported. Write 0 (none) or 3 (both).");
+    if (text == "1" || text == "2")
+        return usage("one stream without the other is not supported. Write 0 (none) or 3 (both).");
     if (text.find(':') != std::string_view::npos) {
         return usage("a choice per rank is not supported. Write 0 (none) or 3 (stdout and stderr) for all ranks.");
     }
@@ -129,9 +125,10 @@ Result<std::vector<int>> parse_local_ranks(std::string_view text) {
     for (bool more = !text.empty(); more;) {
         const auto comma = text.find(',');
         const std::string_view entry = trimmed(text.substr(0, comma));
-        const auto rank = whole<int>(entry);
+        const auto rank = parse_number<int>(entry);
         if (!rank || *rank < 0 || *rank >= kMaxSlots) {
-            return usage(fmt::format("'{}' is no local rank. Write whole numbers from 0 on, as 0 or 0,2,3.", entry));
+            return usage(
+                fmt::format("'{}' is not a local rank. Write whole numbers from 0 up, for example 0 or 0,2,3.", entry));
         }
         ranks.push_back(*rank);
         more = comma != std::string_view::npos;
@@ -155,8 +152,8 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
             kNames, [&](const Name& name) { return name.name == entry || name.name.substr(3) == entry; });
         if (known == kNames.end()) {
             return usage(
-                fmt::format("'{}' is no signal that can end a job. Write names of SIGTERM, SIGINT, SIGHUP, SIGQUIT, "
-                            "SIGUSR1 and SIGUSR2, with commas between them.",
+                fmt::format("'{}' is not a signal that can end a job. Choose from SIGTERM, SIGINT, SIGHUP, SIGQUIT, "
+                            "SIGUSR1 and SIGUSR2, separated by commas.",
                             entry));
         }
         signals.push_back(known->signal);
@@ -185,8 +182,8 @@ Result<LocalNode> parse_local_node(std::string_view text) {
     const auto at = text.find('@');
     const std::string_view numbers = text.substr(0, at);
     const auto comma = std::min(numbers.find(','), numbers.size());
-    const auto index = whole<int>(numbers.substr(0, comma));
-    const auto fd = comma < numbers.size() ? whole<int>(numbers.substr(comma + 1)) : -1;
+    const auto index = parse_number<int>(numbers.substr(0, comma));
+    const auto fd = comma < numbers.size() ? parse_number<int>(numbers.substr(comma + 1)) : -1;
     if (!index || !fd || at == std::string_view::npos) return usage("not INDEX[,FD]@HOST:PORT.");
     auto endpoint = parse_endpoint(text.substr(at + 1), 0);
     if (!endpoint) return endpoint.error();
@@ -194,13 +191,13 @@ Result<LocalNode> parse_local_node(std::string_view text) {
 }
 
 std::string to_string(const LocalNode& node) {
-    const std::string fd = node.last_words_fd >= 0 ? fmt::format(",{}", node.last_words_fd) : "";
+    const std::string fd = node.final_report_fd >= 0 ? fmt::format(",{}", node.final_report_fd) : "";
     return fmt::format("{}{}@{}", node.index, fd, to_string(node.endpoint));
 }
 
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text, bool zero_allowed) {
     constexpr double kYear = 365.0 * 24 * 3600;
-    const auto seconds = whole<double>(text);
+    const auto seconds = parse_number<double>(text);
     if (!seconds || !std::isfinite(*seconds) || *seconds < 0 || *seconds > kYear) {
         return usage("not a number of seconds. Write for example 30 or 0.5.");
     }
@@ -210,8 +207,7 @@ Result<std::chrono::milliseconds> parse_seconds(std::string_view text, bool zero
 }
 
 Result<bool> parse_bool(std::string_view text) {
-    std::string lower(text);
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string lower = lower_case(std::string(text));
     constexpr std::array<std::string_view, 6> kYes{"1", "true", "t", "yes", "y", "on"};
     constexpr std::array<std::string_view, 6> kNo{"0", "false", "f", "no", "n", "off"};
     if (std::ranges::find(kYes, lower) != kYes.end()) return true;
@@ -220,12 +216,13 @@ Result<bool> parse_bool(std::string_view text) {
 }
 
 Result<std::string> parse_name(std::string_view text) {
-    constexpr std::size_t kMaxNameBytes = 200;   // with a file's name behind it, still a path that every file system takes
-    const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    constexpr std::size_t kMaxNameBytes =
+        200;  // with a file's name behind it, still a path that every file system takes
     if (text.empty()) return usage("must not be empty.");
     if (text.size() > kMaxNameBytes) return usage(fmt::format("longer than {} bytes.", kMaxNameBytes));
-    if (text == "." || text == ".." || text.find('/') != std::string_view::npos || std::ranges::any_of(text, control)) {
-        return usage("names a folder of log files, so it may be neither '.' nor '..' and have no '/' or control character.");
+    if (text == "." || text == ".." || text.find('/') != std::string_view::npos || escape_controls(text) != text) {
+        return usage(
+            "names a folder of log files, so it may be neither '.' nor '..' and have no '/' or control character.");
     }
     return std::string(text);
 }

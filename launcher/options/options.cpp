@@ -1,16 +1,16 @@
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 
 #include <fmt/format.h>
 
-#include "launcher/command_line.hpp"
-#include "launcher/option_table.hpp"
+#include "launcher/options/command_line.hpp"
+#include "launcher/options/option_table.hpp"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::string_view kDefaultLogDir = "ddprun-logs";
 
-/// A text for a row, and how the user would recognise it: "--nnodes 3:2" or "PET_NNODES=3:2".
+/// A value for a row, and its origin as the user wrote it: "--nnodes 3:2" or "PET_NNODES=3:2".
 struct Source {
     std::string text;
     std::string shown;
@@ -18,9 +18,10 @@ struct Source {
 
 std::optional<Source> source_of(const OptionRow& row, const CommandLine& line, const Environment& environment) {
     if (const auto it = line.given.find(row.name); it != line.given.end()) {
-        return Source{it->second, row.is_flag() ? fmt::format("--{}", row.name) : fmt::format("--{} {}", row.name, it->second)};
+        return Source{it->second,
+                      row.is_flag() ? fmt::format("--{}", row.name) : fmt::format("--{} {}", row.name, it->second)};
     }
-    if (row.group.empty()) return std::nullopt;   // an internal option has no variable: it would reach nested jobs
+    if (row.group.empty()) return std::nullopt;  // an internal option has no variable: it would reach nested jobs
     for (const std::string& name : {variable_name(row), std::string(row.other_variable)}) {
         const auto it = environment.find(name);
         if (it != environment.end()) return Source{it->second, fmt::format("{}={}", name, it->second)};
@@ -28,24 +29,28 @@ std::optional<Source> source_of(const OptionRow& row, const CommandLine& line, c
     return std::nullopt;
 }
 
-/// What no row can check alone.
+/// Checks the options that depend on each other.
 Result<void> check_together(const Options& options) {
     const auto usage = [](std::string text) { return Error{Errc::kUsage, std::move(text)}; };
     if (options.module && options.no_python) {
         return usage("--module and --no-python exclude each other: a module is run by Python.");
     }
     if (options.standalone && options.nodes.max > 1 && !options.local_nodes) {
-        return usage(fmt::format("--standalone is for one node, but --nnodes allows {}. Leave out --standalone, or add "
-                                 "--local-nodes to emulate the nodes on this machine.", options.nodes.max));
+        return usage(
+            fmt::format("--standalone is for one node, but --nnodes allows {}. Leave out --standalone, or add "
+                        "--local-nodes to emulate the nodes on this machine.",
+                        options.nodes.max));
     }
     if (options.node_rank && *options.node_rank >= options.nodes.max) {
-        return usage(fmt::format("--node-rank {}: {} ({}). Leave --node-rank out, and the nodes are numbered as they "
-                                 "come; a spare node has none.", *options.node_rank,
-                                 options.nodes.max == 1 ? "the only node is node 0"
-                                                        : fmt::format("nodes are numbered from 0 to {}", options.nodes.max - 1),
-                                 options.nodes.min == options.nodes.max
-                                     ? fmt::format("--nnodes {}", options.nodes.max)
-                                     : fmt::format("--nnodes {}:{}", options.nodes.min, options.nodes.max)));
+        return usage(
+            fmt::format("--node-rank {}: {} ({}). Leave --node-rank out, and the nodes are numbered in the "
+                        "order in which they join; a spare node has no number.",
+                        *options.node_rank,
+                        options.nodes.max == 1 ? "the only node is node 0"
+                                               : fmt::format("nodes are numbered from 0 to {}", options.nodes.max - 1),
+                        options.nodes.min == options.nodes.max
+                            ? fmt::format("--nnodes {}", options.nodes.max)
+                            : fmt::format("--nnodes {}:{}", options.nodes.min, options.nodes.max)));
     }
     if (options.program.empty() || options.program.front().empty()) {
         return usage("no program to run. Write ddprun [options] program [arguments]; 'ddprun --help' shows examples.");
@@ -55,10 +60,11 @@ Result<void> check_together(const Options& options) {
 
 void add_notes(Options& options, const CommandLine& line) {
     if (options.local_nodes && (options.rdzv_endpoint || options.master_addr || options.master_port)) {
-        options.notes.push_back(fmt::format("{} has no effect beside --local-nodes, whose nodes meet on a free port of 127.0.0.1",
-                                            options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr or --master-port"));
+        options.notes.push_back(
+            fmt::format("{} has no effect beside --local-nodes, whose nodes meet on a free port of 127.0.0.1",
+                        options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr or --master-port"));
     }
-    // In the environment it may be meant for other jobs.
+    // A variable of the environment may be meant for other jobs.
     if (line.given.contains("log-line-prefix-template") && !options.label && options.tee == StreamCode::kNone) {
         options.notes.push_back("--log-line-prefix-template has no effect without --label or --tee 3");
     }

@@ -1,6 +1,6 @@
 #pragma once
-// What the user asked for, as plain values: the command line over PET_* variables over defaults. Nothing is looked up on
-// this machine here; placement.hpp, slots.hpp and program.hpp say what the values mean where ddprun runs.
+// The user's options as plain values: the command line wins over PET_* variables, those over defaults. Pure: nothing is
+// looked up on this machine; placement.hpp, slots.hpp and program.hpp do that with these values.
 
 #include <chrono>
 #include <optional>
@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "common/endpoint.hpp"
-#include "common/environment.hpp"
 #include "common/error.hpp"
-#include "launcher/option_values.hpp"
+#include "common/system/environment.hpp"
+#include "launcher/options/option_values.hpp"
 
 namespace ddprun::launcher {
 
 using ddprun::Environment;
 
+/// One member for each option that has an effect, so more of them than a class should have otherwise.
 struct Options {
     // the job
     NodeRange nodes;
@@ -23,7 +24,7 @@ struct Options {
     int max_restarts = 0;
     std::string role = "default";
     bool local_nodes = false;
-    bool virtual_local_rank = false;  ///< each worker believes that it is alone on a node of one GPU
+    bool virtual_local_rank = false;  ///< each worker sees LOCAL_RANK=0 and one GPU
 
     // where the nodes meet
     bool standalone = false;
@@ -37,22 +38,23 @@ struct Options {
     // the program
     bool no_python = false;
     bool module = false;
-    bool run_path = false;                  ///< the program is a Python script, whatever its name
-    std::vector<std::string> program;       ///< as typed; never empty after parse_options
+    bool run_path = false;             ///< the program is a Python script, whatever its name
+    std::vector<std::string> program;  ///< as typed; never empty after parse_options
 
     // output and ending
-    std::optional<std::string> log_dir;     ///< absent or empty: no files
+    std::optional<std::string> log_dir;  ///< absent or empty: no files
     StreamCode redirects = StreamCode::kNone;
     StreamCode tee = StreamCode::kNone;
     bool label = false;
-    std::string label_template;             ///< of labelled lines; empty: "[host:rank] "
-    std::vector<int> console_ranks;         ///< local ranks; empty: all
+    std::string label_template;      ///< of labelled lines; empty: "[host:rank] "
+    std::vector<int> console_ranks;  ///< local ranks; empty: all
+    /// How long a worker may take to end after the signal, before it is killed (--shutdown-timeout).
     std::chrono::milliseconds grace{30'000};
     std::vector<int> drain_signals;  ///< named by --signals-to-handle; INT, TERM, HUP and QUIT end the job anyway
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
 
-    std::optional<LocalNode> as_local_node; ///< set in the processes that --local-nodes starts
-    std::vector<std::string> notes;         ///< what was accepted but has no effect, one sentence each
+    std::optional<LocalNode> as_local_node;  ///< set in the processes that --local-nodes starts
+    std::vector<std::string> notes;          ///< one sentence for each option that was accepted without effect
 };
 
 /// Options to run with, or a text (--help, --version) to print instead.
@@ -61,7 +63,8 @@ struct Invocation {
     std::string print;
 };
 
-/// `arguments` without the program's own name. Errors: Errc::kUsage, "--nnodes 3:2: …" or "PET_NNODES=3:2: …".
-[[nodiscard]] Result<Invocation> parse_options(const std::vector<std::string>& arguments, const Environment& environment);
+/// Parses `arguments` (without argv[0]). Errors: Errc::kUsage, "--nnodes 3:2: …" or "PET_NNODES=3:2: …".
+[[nodiscard]] Result<Invocation> parse_options(const std::vector<std::string>& arguments,
+                                               const Environment& environment);
 
 }  // namespace ddprun::launcher

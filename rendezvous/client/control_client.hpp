@@ -1,5 +1,5 @@
 #pragma once
-// ControlClient: an agent's one connection to the daemon, typed. Lives on the io_context's one thread.
+// ControlClient: a typed connection to the daemon, of an agent or of ddpctl. Used on the io_context's one thread.
 
 #include <boost/asio/awaitable.hpp>
 
@@ -9,25 +9,38 @@
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
-#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::transport {
+class Channel;
+}
 
 namespace ddprun::client {
 
 class ControlClient {
 public:
-    /// Connects and upgrades to WebSocket, retrying while nobody listens there, until `deadline`.
+    /// Connects and upgrades to WebSocket, retrying while nothing listens there, until `deadline`.
     /// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused when something that is not a
     /// ddprund answers there.
     [[nodiscard]] static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(Endpoint endpoint,
                                                                                                 TimePoint deadline);
 
-    virtual ~ControlClient() = default;
-    /// The next message. Errors: kClosed when the daemon ended the connection; kMalformed (then close).
-    [[nodiscard]] virtual boost::asio::awaitable<Result<coordinator::DaemonMessage>> receive() = 0;
-    virtual void send(const coordinator::AgentMessage& message) = 0;
-    [[nodiscard]] virtual boost::asio::awaitable<void> close() = 0;
-    /// The numeric address of this node as the daemon sees it.
-    [[nodiscard]] virtual std::string local_address() const = 0;
+    /// Ends a receive() that still waits.
+    ~ControlClient();
+    ControlClient(const ControlClient&) = delete;
+    ControlClient& operator=(const ControlClient&) = delete;
+    /// Returns the next message. Errors: kClosed when the daemon ended the connection; kMalformed (then close).
+    [[nodiscard]] boost::asio::awaitable<Result<protocol::DaemonMessage>> receive();
+    void send(const protocol::AgentMessage& message);
+    [[nodiscard]] boost::asio::awaitable<void> close();
+    /// Returns the numeric address of this node as the daemon sees it.
+    [[nodiscard]] std::string local_address() const;
+
+private:
+    ControlClient(std::shared_ptr<transport::Channel> channel, Endpoint endpoint);
+
+    std::shared_ptr<transport::Channel> channel_;
+    Endpoint endpoint_;
 };
 
 }  // namespace ddprun::client

@@ -10,7 +10,9 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cctype>
+#include <cstring>
 
+#include "common/text/number.hpp"
 #include "rendezvous/client/resolve.hpp"
 #include "rendezvous/transport/websocket.hpp"
 
@@ -26,24 +28,29 @@ using transport::Channel;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr milliseconds kFirstPause{50};
-constexpr milliseconds kLongestPause{1000};
-constexpr milliseconds kOneAddress{5000};  // a host that drops packets must not use up the time of the next address
-constexpr milliseconds kEnough{1000};      // to tell from a try that timed out that nobody answers
-constexpr milliseconds kSilence{2000};     // waiting longer is said on the log
-constexpr milliseconds kSaidAgain{15'000};
+constexpr milliseconds kMaxPause{1000};
+constexpr milliseconds kAddressTimeout{5000};  // a host that drops packets must not use up the time of the next address
+constexpr milliseconds kConclusiveTime{1000};  // a try that timed out after less than this says nothing about the host
+constexpr milliseconds kFirstReport{2000};     // a longer wait is reported on the log
+constexpr milliseconds kReportAgain{15'000};
 
-bool somebody_else(const Error& error) { return error.code == Errc::kRefused || error.code == Errc::kMismatch; }
+/// Returns whether something that is not our daemon has answered.
+bool is_foreign(const Error& error) { return error.code == Errc::kRefused || error.code == Errc::kMismatch; }
 
-/// Every address once. A success beats all; then an answer of somebody else; then the last cause.
+/// Tries every address once. A success beats all; then the answer of a foreign server; then the last cause.
 awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline) {
-    const Result<Addresses> addresses = co_await resolve(std::move(endpoint), deadline);
+    const Result<Addresses> addresses = co_await async_resolve(std::move(endpoint), deadline);
     if (!addresses) co_return addresses.error();
     Error cause{Errc::kUnreachable, "the name has no address"};
-    for (const tcp::endpoint& address : *addresses) {
-        const TimePoint until = std::min(deadline, Clock::now() + kOneAddress);
-        auto channel = co_await transport::connect_websocket(address, until);
+    for (const SocketAddress& address : *addresses) {
+        tcp::endpoint to;
+        if (address.size > to.capacity()) continue;
+        std::memcpy(to.data(), &address.bytes, address.size);
+        to.resize(address.size);
+        const TimePoint until = std::min(deadline, Clock::now() + kAddressTimeout);
+        auto channel = co_await transport::connect_websocket(to, until);
         if (channel) co_return channel;
-        if (!somebody_else(cause)) cause = channel.error();
+        if (!is_foreign(cause)) cause = channel.error();
     }
     co_return cause;
 }
@@ -67,40 +74,38 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
 Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration waited) {
     const bool silent = cause.code == Errc::kTimeout;
     const double seconds = std::chrono::duration<double>(waited).count();
-    return {
-        silent ? Errc::kTimeout : Errc::kUnreachable,
-        fmt::format(
-            "cannot reach the rendezvous daemon at {}: {}, {} {} in {:.1f} s. Is ddprund or the first ddprun running "
-            "there? Start it, or pass another --rdzv-endpoint.",
-            to_string(endpoint), uncapitalised(cause.message), tries, tries == 1 ? "try" : "tries", seconds)};
+    return {silent ? Errc::kTimeout : Errc::kUnreachable,
+            fmt::format(
+                "cannot reach the rendezvous daemon at {}: {}, {} in {:.1f} s. Is ddprund or the first ddprun running "
+                "there? Start it, or pass another --rdzv-endpoint.",
+                to_string(endpoint), uncapitalised(cause.message), counted(tries, "try", "tries"), seconds)};
 }
 
 }  // namespace
 
 awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline) {
     const TimePoint start = Clock::now();
-    TimePoint say_at = start + kSilence;
+    TimePoint report_at = start + kFirstReport;
     milliseconds pause = kFirstPause;
     asio::steady_timer timer(co_await asio::this_coro::executor);
     Error cause;
     for (int tries = 1;; ++tries) {
-        const bool short_of_time = tries > 1 && deadline - Clock::now() < kEnough;
+        const bool inconclusive = tries > 1 && deadline - Clock::now() < kConclusiveTime;
         auto channel = co_await try_all(endpoint, deadline);
         if (channel) co_return channel;
-        // What ran out of time because there was little says less than the one before.
-        if (!short_of_time || channel.error().code != Errc::kTimeout) cause = channel.error();
-        if (somebody_else(cause)) co_return refused(endpoint, cause);
+        if (!inconclusive || channel.error().code != Errc::kTimeout) cause = channel.error();
+        if (is_foreign(cause)) co_return refused(endpoint, cause);
 
         const TimePoint now = Clock::now();
         if (now + pause >= deadline) co_return gave_up(endpoint, cause, tries, now - start);
-        if (now >= say_at) {
+        if (now >= report_at) {
             spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {} s", to_string(endpoint),
                          uncapitalised(cause.message), std::chrono::ceil<std::chrono::seconds>(deadline - now).count());
-            say_at = now + kSaidAgain;
+            report_at = now + kReportAgain;
         }
         timer.expires_after(pause);
         co_await timer.async_wait(kTuple);
-        pause = std::min(2 * pause, kLongestPause);
+        pause = std::min(2 * pause, kMaxPause);
     }
 }
 

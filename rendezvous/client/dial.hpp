@@ -1,6 +1,6 @@
 #pragma once
-// Reaching a daemon that may not be there yet: names become addresses, every address is tried, and all of it again
-// after a short pause. Private to the client.
+// Connects to a daemon that may not run yet: resolves the name, tries every address, and repeats that after a short
+// pause. Private to the client.
 
 #include <boost/asio/awaitable.hpp>
 
@@ -13,9 +13,8 @@
 
 namespace ddprun::client {
 
-/// Tries at least once, and until `deadline`; looking up a name may take longer, as the system's resolver decides.
-/// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused and kMismatch at once, when somebody
-/// else answers. Says on the log that it waits.
+/// Connects to the daemon; tries at least once, and until `deadline`. Errors: kUnreachable or kTimeout with endpoint,
+/// tries and last cause; kRefused and kMismatch at once, when something else answers. Reports a longer wait on the log.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(Endpoint endpoint,
                                                                                        TimePoint deadline);
 

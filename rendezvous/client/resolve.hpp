@@ -1,28 +1,19 @@
 #pragma once
-// Addresses of a host name, without waiting for ever for a name server: getaddrinfo(3) cannot be interrupted, so it
-// runs on a thread that nobody waits for. Asio's own resolver would be joined at the end of the program, for as long as
-// it hangs.
+// Addresses of a host name for a coroutine (common/system/resolve.hpp). Asio's own resolver would be joined at the end
+// of the program, for as long as it hangs. Private to the client.
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
-
-#include <functional>
-#include <vector>
 
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
+#include "common/system/resolve.hpp"
 
 namespace ddprun::client {
 
-using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
-
-/// Asks the system; may block. Called on a thread of its own.
-using LookUp = std::function<Result<Addresses>(const Endpoint&)>;
-[[nodiscard]] Result<Addresses> ask_system(const Endpoint& endpoint);
-
-/// A numeric address is taken as it is. Errors: the resolver's; kTimeout at the deadline.
-[[nodiscard]] boost::asio::awaitable<Result<Addresses>> resolve(Endpoint endpoint, TimePoint deadline,
-                                                                LookUp look_up = ask_system);
+/// Returns the addresses of `endpoint`; a numeric one is taken as it is. Errors: those of `look_up`; kTimeout at the
+/// deadline; the system has no thread to give.
+[[nodiscard]] boost::asio::awaitable<Result<Addresses>> async_resolve(Endpoint endpoint, TimePoint deadline,
+                                                                      LookUp look_up = ask_system);
 
 }  // namespace ddprun::client

@@ -7,7 +7,7 @@ namespace {
 
 bool is_name(const std::string& text) { return !text.empty() && text.size() <= kMaxNameBytes; }
 
-/// What a Join says about its own node, whatever the job is.
+/// Returns what is wrong with the node itself, whatever the job is.
 std::string malformed(const NodeId& id, const Join& join) {
     if (!is_name(join.node) || join.node != id)
         return fmt::format("a node needs an id of 1 to {} bytes", kMaxNameBytes);
@@ -23,7 +23,7 @@ std::string malformed(const NodeId& id, const Join& join) {
     return {};
 }
 
-/// In what this node's options differ from those of the nodes before it.
+/// Returns how this node's options differ from those of the nodes before it.
 std::string disagreement(const JobShape& job, const JobShape& node) {
     if (nnodes(job) != nnodes(node)) {
         return fmt::format(
@@ -48,7 +48,7 @@ std::string nnodes(const JobShape& shape) {
 }
 
 std::string refusal(const State& state, const NodeId& id, const Join& join) {
-    if (join.protocol != kProtocolVersion) {  // first, for nothing else of another version's Join can be trusted
+    if (join.protocol != kProtocolVersion) {  // first: the other fields of another version's Join may mean anything
         return fmt::format(
             "this daemon speaks version {} of the control protocol, this node version {}: use the same ddprun on all "
             "nodes",

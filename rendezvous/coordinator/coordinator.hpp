@@ -1,27 +1,27 @@
 #pragma once
-// The coordinator: who takes part in a job, with which ranks, what happens after a failure, and how the job ends.
-// A pure function: time arrives in events, effects leave as actions. The daemon feeds it one event at a time, in the
-// order in which things happened, and performs the actions in their order before the next event.
+// The coordinator: which nodes take part in a job, with which ranks, what happens after a failure, and how the job
+// ends. A pure function: time arrives in events, effects leave as actions. The daemon feeds it one event at a time, in
+// the order in which things happened, and performs the actions in their order before the next event.
 
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "rendezvous/coordinator/messages.hpp"
 #include "rendezvous/coordinator/state.hpp"
+#include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::coordinator {
 
 // ---- events: what happened. `now` never runs backwards.
 
-/// A message from the node that its connection's Join named; the first one is that Join.
+/// A message from a node. The first one of a connection is the Join that names the node.
 struct NodeMessage {
     NodeId node;
     AgentMessage message;
     TimePoint now;
 };
 
-/// The connection of `node` ended by itself. Not for connections that were refused, or closed by Disconnect.
+/// The connection of `node` has ended. Not reported for connections that were refused, or closed by Disconnect.
 struct NodeDisconnected {
     NodeId node;
     TimePoint now;
@@ -39,19 +39,19 @@ struct StoreFailed {
     TimePoint now;
 };
 
-/// A worker has failed, and the boards are asked who kept it waiting, or who waited for it: `Judged` will tell.
-struct Judging {
+/// A worker has failed, and the inquiries have requested the flight records. Diagnosed follows.
+struct DiagnosisPending {
     Generation generation{};
     TimePoint now;
 };
-struct Judged {
+struct Diagnosed {
     Generation generation{};
-    std::string text;  ///< one line; empty: they did not tell
+    std::string text;  ///< one line; empty: the flight records do not show the cause
     TimePoint now;
-    std::optional<Rank> dead = {};  ///< it tells how this worker ended, and is no matter to the failure of another one
-    std::string detail = {};        ///< of `dead`: the same where rank and end are named already
-    std::string hint = {};          ///< what to do next
-    std::vector<int> blamed = {};   ///< ranks whose fault it is; empty: not known
+    std::optional<Rank> dead = {};   ///< set: the text is about the end of this worker, and valid for no other one
+    std::string detail = {};         ///< of `dead`: the text without its head, for lines that name rank and end already
+    std::string hint = {};           ///< what to do next
+    std::vector<int> culprits = {};  ///< ranks that caused the failure; empty: not known
 };
 
 /// Time passes; expected every kTickInterval.
@@ -60,7 +60,7 @@ struct Tick {
 };
 inline constexpr std::chrono::milliseconds kTickInterval{100};
 
-using Event = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, Judging, Judged, Tick>;
+using Event = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed, Tick>;
 
 // ---- actions: what to do, in order
 
@@ -72,8 +72,8 @@ struct Send {
     friend bool operator==(const Send&, const Send&) = default;
 };
 
-/// Answer the very connection whose Join is being handled with Rejected and close it. `node` is what it called
-/// itself: it may be the name of another connection, which stays.
+/// Answer the connection whose Join is being handled with Rejected and close it. Another connection may have the name
+/// `node`; that one stays.
 struct Refuse {
     NodeId node;
     std::string reason;
@@ -86,7 +86,7 @@ struct OpenStore {
     Generation generation{};
     friend bool operator==(const OpenStore&, const OpenStore&) = default;
 };
-/// Close the store of `generation` with all its connections; nothing to do when it is not open.
+/// Close the store of `generation` with all its connections, if it is open.
 struct CloseStore {
     Generation generation{};
     friend bool operator==(const CloseStore&, const CloseStore&) = default;
@@ -98,8 +98,8 @@ struct Disconnect {
     friend bool operator==(const Disconnect&, const Disconnect&) = default;
 };
 
-/// The job is over; every connected node was sent Finished. Deliver, then end. Events may go on meanwhile: a node that
-/// comes back is told the verdict, a stranger is refused.
+/// The job is over, and Finished was sent to every connected node. Deliver, then end. Events may follow: a node that
+/// reconnects gets the verdict, a new node is refused.
 struct FinishJob {
     Verdict verdict;
     friend bool operator==(const FinishJob&, const FinishJob&) = default;
@@ -112,9 +112,10 @@ using Action = std::variant<Send, Refuse, OpenStore, CloseStore, Disconnect, Fin
 struct Step {
     State next;
     std::vector<Action> actions;
-    std::string reason;  ///< one line for the log, or empty when there is nothing to say (a heartbeat, a quiet tick)
+    std::string reason;  ///< one line for the log, or empty when nothing was decided (a heartbeat, most ticks)
 };
 
+/// Returns what follows from `event`.
 [[nodiscard]] Step step(State state, const Event& event);
 
 }  // namespace ddprun::coordinator

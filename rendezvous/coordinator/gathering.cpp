@@ -2,13 +2,21 @@
 
 #include <algorithm>
 
+#include "common/text/number.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
 namespace {
 
-/// After a group, nobody else is expected once all of its members that are not lost are waiting again.
+// What to do after a verdict that no worker has caused. A job without enough nodes at its start has it in the reason.
+constexpr const char* kStartWhenReachable = "Start the same command again when the job's nodes can reach each other";
+constexpr const char* kLookAtLostNode =
+    "Look for what ended the node (the output of its ddprun, `dmesg` on its host), then start the same command again";
+constexpr const char* kMendDaemonHost =
+    "The message is about the host of the rendezvous daemon: mend it there before you start the job again";
+
+/// Returns whether every present member of the last group is waiting again. Then no other node is expected.
 bool all_known_are_back(const State& state) {
     return state.groups_started > 0 && std::ranges::all_of(state.nodes, [](const auto& entry) {
                const Node& node = entry.second;
@@ -19,9 +27,9 @@ bool all_known_are_back(const State& state) {
 std::string too_few(const State& state, int here) {
     const JobShape& shape = *state.shape;
     std::string text =
-        fmt::format("the job needs {} {} and {} here after {}: {}; {} missing", shape.min_nodes,
-                    shape.min_nodes == 1 ? "node" : "nodes", here == 1 ? "1 is" : fmt::format("only {} are", here),
-                    seconds(state.config.join_timeout), some_of(hosts_of(state, eligible)),
+        fmt::format("the job needs {} and {} here after {}: {}; {} missing", counted(shape.min_nodes, "node"),
+                    here == 1 ? "1 is" : fmt::format("only {} are", here), seconds_text(state.config.join_timeout),
+                    some_of(hosts_of(state, eligible)),
                     shape.min_nodes - here == 1 ? "1 is" : fmt::format("{} are", shape.min_nodes - here));
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     return text +
@@ -29,8 +37,8 @@ std::string too_few(const State& state, int here) {
            "join_timeout=SECONDS";
 }
 
-/// A node was lost, and the job may not start its workers again with another one in its place.
-std::string not_to_be_replaced(const State& state, int here) {
+/// Returns the reason of a job that ends because a node was lost and no restart is left.
+std::string no_replacement(const State& state, int here) {
     const JobShape& shape = *state.shape;
     return fmt::format("{}; the job needs {} nodes and {} left ({}), and {}",
                        state.cause.reason.empty() ? "a node was lost" : state.cause.reason, shape.min_nodes,
@@ -44,27 +52,26 @@ std::string not_to_be_replaced(const State& state, int here) {
 void open_round(Transition& t, std::size_t nodes) {
     State& state = t.state;
     state.phase = Phase::kOpening;
-    state.last_call_ends.reset();
+    state.round.last_call_ends.reset();
     state.generation = next(state.generation);
-    t.say(
-        fmt::format("generation {} starts with {} {}", number(state.generation), nodes, nodes == 1 ? "node" : "nodes"));
+    t.say(fmt::format("generation {} starts with {}", number(state.generation), counted(nodes, "node")));
     t.actions.push_back(OpenStore{state.generation});
 }
 
-/// True when there is nothing left to wait for, and the job was ended for it.
-bool ended_for_want_of_nodes(Transition& t) {
+/// Ends the job if there is nothing left to wait for; returns whether it did.
+bool ended_for_lack_of_nodes(Transition& t) {
     const State& state = t.state;
     const int here = count_present(state);
-    // Before the first group a departure is no reason to send the others away: they are waiting for somebody anyway.
+    // Before the first group a departure does not end the job: the others are waiting for more nodes anyway.
     const bool too_few_left = here == 0 || (state.groups_started > 0 && here < state.shape->min_nodes);
     if (state.departure && too_few_left) {
         finish(t, stopped_verdict(*state.departure, here, *state.shape));
     } else if (here == 0) {
         std::string reason = "no node is left";
         if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
-        finish(t, infrastructure_verdict(std::move(reason)));
+        finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
     } else if (too_few_left && !restart_is_left(state)) {
-        finish(t, infrastructure_verdict(not_to_be_replaced(state, here)));
+        finish(t, infrastructure_verdict(no_replacement(state, here), kLookAtLostNode));
     }
     return state.phase == Phase::kFinished;
 }
@@ -73,17 +80,17 @@ bool ended_for_want_of_nodes(Transition& t) {
 
 void gather(Transition& t) {
     State& state = t.state;
-    if (state.phase != Phase::kGathering || !state.shape || ended_for_want_of_nodes(t)) return;
+    if (state.phase != Phase::kGathering || !state.shape || ended_for_lack_of_nodes(t)) return;
     const int here = count_eligible(state);
     if (here < state.shape->min_nodes) {
-        state.last_call_ends.reset();
-        if (state.now - state.gathering_since >= state.config.join_timeout) {
+        state.round.last_call_ends.reset();
+        if (state.now - state.round.since >= state.config.join_timeout) {
             finish(t, infrastructure_verdict(too_few(state, here)));
         }
         return;
     }
-    if (!state.last_call_ends) state.last_call_ends = state.now + state.config.last_call;
-    if (here >= state.shape->max_nodes || all_known_are_back(state) || state.now >= *state.last_call_ends) {
+    if (!state.round.last_call_ends) state.round.last_call_ends = state.now + state.config.last_call;
+    if (here >= state.shape->max_nodes || all_known_are_back(state) || state.now >= *state.round.last_call_ends) {
         open_round(t, static_cast<std::size_t>(std::min(here, state.shape->max_nodes)));
     }
 }
@@ -106,7 +113,7 @@ void store_opened(Transition& t, const StoreOpened& event) {
         t.actions.push_back(CloseStore{event.generation});
         return;
     }
-    std::vector<NodeId> candidates = eligible_nodes(state);  // anew: somebody may have come or gone meanwhile
+    std::vector<NodeId> candidates = eligible_nodes(state);  // again: nodes may have joined or left meanwhile
     if (static_cast<int>(candidates.size()) < state.shape->min_nodes) {
         t.say(fmt::format("too few nodes are left for generation {}", number(event.generation)));
         t.actions.push_back(CloseStore{event.generation});
@@ -129,15 +136,16 @@ void store_opened(Transition& t, const StoreOpened& event) {
     }
     const std::size_t nodes = state.group.members.size();
     const int workers = state.group.members.begin()->second.assignment.world_size;
-    t.say(fmt::format("generation {} runs with {} node{} and {} worker{}", number(state.generation), nodes,
-                      nodes == 1 ? "" : "s", workers, workers == 1 ? "" : "s"));
+    t.say(fmt::format("generation {} runs with {} and {}", number(state.generation), counted(nodes, "node"),
+                      counted(workers, "worker")));
 }
 
 void store_failed(Transition& t, const StoreFailed& event) {
     State& state = t.state;
     if (state.phase != Phase::kOpening || event.generation != state.generation) return;
     state.phase = Phase::kGathering;
-    finish(t, infrastructure_verdict(fmt::format("the daemon cannot open a store for the workers: {}", event.why)));
+    finish(t, infrastructure_verdict(fmt::format("the daemon cannot open a store for the workers: {}", event.why),
+                                     kMendDaemonHost));
 }
 
 }  // namespace ddprun::coordinator

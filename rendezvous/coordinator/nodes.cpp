@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "common/text/number.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
 namespace {
 
-/// A node that was lost has processes, perhaps, of a group that was given up: it is told so, and takes part again only
-/// when it has answered. One that was only disconnected gets what it may have missed.
+/// Sends a node that has reconnected what it may have missed. A node that was lost may have processes of a group that
+/// was given up: it gets an Abort, and takes part again only when it has answered.
 void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) {
     const State& state = t.state;
     if (!node.busy && node.leaving && !may_end_the_job(state)) return release(t, id);
@@ -23,8 +24,8 @@ void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) 
     }
 }
 
-/// A name for people that no other node has at this moment: two terminals of one machine are two nodes of it. A node
-/// that comes back keeps the name that it had.
+/// Returns a display name that no other node has: two terminals of one machine are two nodes of it. A node that
+/// reconnects keeps the name that it had.
 std::string unique_name(const State& state, const NodeId& id, const std::string& host) {
     const auto taken = [&](const std::string& name) {
         return std::ranges::any_of(state.nodes, [&](const auto& entry) {
@@ -35,7 +36,7 @@ std::string unique_name(const State& state, const NodeId& id, const std::string&
     if (known != state.nodes.end() && !taken(known->second.join.host)) return known->second.join.host;
     if (!taken(host)) return host;
     const std::string prefix = host + "#";
-    // From their number on, not from 2: with many nodes of one name the first try is free.
+    // Starts at the number of such nodes, not at 2: with many nodes of one name the first try is free.
     auto number =
         2 + std::ranges::count_if(state.nodes, [&](const auto& entry) {
             return entry.first != id && entry.second.link != Link::kLost && entry.second.join.host.starts_with(prefix);
@@ -44,7 +45,7 @@ std::string unique_name(const State& state, const NodeId& id, const std::string&
     return fmt::format("{}{}", prefix, number);
 }
 
-void come_back(Transition& t, const NodeId& id, const Join& message) {
+void reconnected(Transition& t, const NodeId& id, const Join& message) {
     Node& node = t.state.nodes.at(id);
     const bool was_lost = node.link == Link::kLost;
     node.join = message;
@@ -54,8 +55,9 @@ void come_back(Transition& t, const NodeId& id, const Join& message) {
     catch_up(t, id, node, was_lost);
 }
 
-/// The failure that is being handled is one of this node's own workers. Not so when it died of the signal that the node
-/// got: schedulers signal every process of a job, and the worker's end is reported before the agent's own Leave.
+/// Returns whether the failure that is being handled is one of this node's own workers, and did not come from the
+/// signal that the node got: schedulers signal every process of a job, and the worker's end is reported before the
+/// agent's own Leave.
 bool failed_by_itself(const Cause& cause, const NodeId& id, int signal) {
     if (!cause.failure || cause.failed_node != id) return false;
     const ExitStatus& status = cause.failure->status;
@@ -75,7 +77,7 @@ void forget_lost_nodes(State& state) {
 
 void lose(Transition& t, const NodeId& id, std::string_view why) {
     const auto found = t.state.nodes.find(id);
-    if (found == t.state.nodes.end()) return;  // let go in the course of the loss before this one
+    if (found == t.state.nodes.end()) return;  // released in the course of the loss before this one
     Node& node = found->second;
     if (node.link == Link::kConnected) node.vanished_at = node.heard_at;
     node.link = Link::kLost;
@@ -90,7 +92,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     const bool member = lost.busy && *lost.busy == t.state.group.generation;
     switch (t.state.phase) {
         case Phase::kGathering:
-            if (lost.last_rank) t.state.cause = because(reason);  // what the others wait for now
+            if (lost.last_rank) t.state.cause = because(reason);  // why the others wait now
             return gather(t);
         case Phase::kOpening: return;  // the members are chosen when the store is open
         case Phase::kRunning:
@@ -143,26 +145,25 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     named.host = unique_name(state, id, message.host);
     t.send(id, Welcome{state.config.run_id, state.config.heartbeat_interval, state.config.lost_after, named.host,
                        state.config.session, true});
-    if (state.phase == Phase::kFinished) {  // its connection broke before it could hear the verdict
+    if (state.phase == Phase::kFinished) {  // its connection broke before it got the verdict
         state.nodes.at(id).link = Link::kConnected;
         t.send(id, Finished{*state.verdict});
         return;
     }
     if (!state.shape) {
         state.shape = JobShape{message.min_nodes, message.max_nodes, message.max_restarts};
-        state.gathering_since = state.now;
+        state.round.since = state.now;
     }
     if (known) {
-        come_back(t, id, named);
+        reconnected(t, id, named);
     } else {
         Node& node = state.nodes[id];
         node.join = named;
         node.heard_at = node.idle_since = state.now;
-        t.say(
-            fmt::format("node {} joined with {} {}", named.host, named.slots, named.slots == 1 ? "worker" : "workers"));
+        t.say(fmt::format("node {} joined with {}", named.host, counted(named.slots, "worker")));
         available(t, id);
     }
-    tell_waiting_node(t, id);
+    explain_waiting_to(t, id);
 }
 
 void disconnected(Transition& t, const NodeId& id) {
@@ -172,7 +173,7 @@ void disconnected(Transition& t, const NodeId& id) {
     found->second.vanished_at = t.state.now;
     if (t.state.phase == Phase::kFinished) return;
     t.say(fmt::format("the connection of node {} ended; it has {} to come back", found->second.join.host,
-                      seconds(t.state.config.reconnect_grace)));
+                      seconds_text(t.state.config.reconnect_grace)));
     if (t.state.phase == Phase::kGathering) gather(t);
 }
 
@@ -184,7 +185,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
     const Departure departure{node.join.host, signal};
     t.say(describe(departure));
     const bool member = node.busy && *node.busy == state.group.generation;
-    // A spare or parked node that leaves a running group takes nothing from it.
+    // A spare or parked node does not affect a running group when it leaves.
     if (member || state.phase != Phase::kRunning) state.departure = departure;
     if (!node.busy) release(t, id);
     if (state.phase == Phase::kGathering) return gather(t);
@@ -212,17 +213,17 @@ void release(Transition& t, const NodeId& id) {
 void lose_overdue_nodes(Transition& t) {
     const Config& config = t.state.config;
     std::vector<NodeId> silent;
-    std::vector<NodeId> gone;
+    std::vector<NodeId> expired;
     for (const auto& [id, node] : t.state.nodes) {
         if (node.link == Link::kConnected && t.state.now - node.heard_at > config.lost_after) silent.push_back(id);
         if (node.link == Link::kDisconnected && t.state.now - node.vanished_at >= config.reconnect_grace)
-            gone.push_back(id);
+            expired.push_back(id);
     }
-    // Closed connections first: they are the surer sign, and the first loss is the one that is named.
-    for (const NodeId& id : gone) lose(t, id, "connection closed");
+    // Closed connections first: they are the more certain sign, and the first loss becomes the reason.
+    for (const NodeId& id : expired) lose(t, id, "connection closed");
     for (const NodeId& id : silent) {
         t.actions.push_back(Disconnect{id});
-        lose(t, id, fmt::format("no sign of life for {}", seconds(config.lost_after)));
+        lose(t, id, fmt::format("no sign of life for {}", seconds_text(config.lost_after)));
     }
 }
 

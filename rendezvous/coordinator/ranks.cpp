@@ -9,11 +9,11 @@
 namespace ddprun::coordinator {
 namespace {
 
-constexpr int kNoPlace = std::numeric_limits<int>::max();
+constexpr int kNoRank = std::numeric_limits<int>::max();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// The run of digits, or of other characters, at the front of `text`; taken off it.
+/// Removes the run of digits, or of other characters, at the front of `text` and returns it.
 std::string_view take_run(std::string_view& text) {
     const bool digits = is_digit(text.front());
     const auto end = std::ranges::find_if(text, [&](char c) { return is_digit(c) != digits; });
@@ -43,10 +43,10 @@ std::strong_ordering natural_compare(std::string_view left, std::string_view rig
 }
 
 std::strong_ordering rank_order(const Node& left, const Node& right) {
-    const auto place = [](const Node& node) {
-        return std::tuple(node.last_rank ? number(*node.last_rank) : kNoPlace, node.join.node_rank.value_or(kNoPlace));
+    const auto key = [](const Node& node) {
+        return std::tuple(node.last_rank ? number(*node.last_rank) : kNoRank, node.join.node_rank.value_or(kNoRank));
     };
-    if (const auto order = place(left) <=> place(right); order != 0) return order;
+    if (const auto order = key(left) <=> key(right); order != 0) return order;
     if (const auto order = natural_compare(left.join.host, right.join.host); order != 0) return order;
     return left.join.node <=> right.join.node;
 }

@@ -2,29 +2,29 @@
 
 #include <algorithm>
 
-#include "rendezvous/coordinator/blame.hpp"
 #include "rendezvous/coordinator/transition.hpp"
+#include "rendezvous/diagnosis/cause.hpp"
 
 namespace ddprun::coordinator {
 namespace {
 
-void tell_members_to_stop(Transition& t) {
+void abort_members(Transition& t) {
     const State& state = t.state;
     for (const auto& [id, member] : state.group.members) {
         const auto node = state.nodes.find(id);
-        if (node == state.nodes.end() || node->second.link != Link::kConnected) continue;  // told when it comes back
+        if (node == state.nodes.end() || node->second.link != Link::kConnected) continue;  // sent when it reconnects
         if (node->second.busy == state.group.generation) t.send(id, Abort{state.group.generation, state.cause.reason});
     }
 }
 
-/// How much later than the report of its consequence a failure may begin: a report takes its time, and so does an agent
-/// that notices the end of a process.
-constexpr std::chrono::seconds kBlameWindow{1};
+/// A failure that began up to this long after the report of another one may still be its cause: a report takes time,
+/// and so does an agent that notices the end of a process.
+constexpr std::chrono::seconds kCauseWindow{1};
 
-/// So long before a worker fails it may have missed the deadline that it fails of.
-constexpr std::chrono::seconds kJudgedBefore{30};
+/// A diagnosis counts for a worker that fails within this time: the worker may handle the error of its operation first.
+constexpr std::chrono::seconds kDiagnosisValidFor{30};
 
-/// Nothing runs any more; whatever comes next, the store of the group must not be reachable then.
+/// Leaves kStopping when no worker runs any more. The store of the group must not be reachable by the next group.
 void close_store(Transition& t) {
     t.actions.push_back(CloseStore{t.state.group.generation});
     t.state.phase = Phase::kGathering;
@@ -42,37 +42,37 @@ void release_leaving_nodes(Transition& t) {
     for (const NodeId& id : ids) release(t, id);
 }
 
-void take_judgement(Verdict& verdict, const Group& group) {
-    verdict.judged = group.judged;
-    verdict.hint = group.judged_hint;
+void add_diagnosis(Verdict& verdict, const Group& group) {
+    verdict.diagnosis = group.diagnosis;
+    verdict.hint = group.diagnosis_hint;
     const int failed = number(verdict.culprit->rank);
-    verdict.bystander = !group.judged_blamed.empty() && !std::ranges::count(group.judged_blamed, failed);
+    verdict.first_victim = !group.diagnosis_culprits.empty() && !std::ranges::count(group.diagnosis_culprits, failed);
 }
 
 void conclude(Transition& t) {
     State& state = t.state;
     close_store(t);
     Cause& cause = state.cause;
-    // Told to stop when all had just finished: then they have finished.
+    // The stop came when every worker had just finished: that is a success.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
     if (cause.failure) {
         const Group& group = state.group;
-        const bool of_this = group.judged_at + kJudgedBefore >= cause.failed_at &&
-                             (!group.judged_dead || *group.judged_dead == cause.failure->rank);
+        const bool of_this = group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
+                             (!group.diagnosed_rank || *group.diagnosed_rank == cause.failure->rank);
         if (!restart_is_left(state)) {
             Verdict verdict = failure_verdict(cause, state.shape->max_restarts);
-            if (of_this) take_judgement(verdict, group);
+            if (of_this) add_diagnosis(verdict, group);
             return finish(t, std::move(verdict));
         }
-        const std::string& judged = group.judged_dead ? group.judged_detail : group.judged;
-        if (of_this && !judged.empty()) cause.reason += fmt::format("; {}", judged);
+        const std::string& diagnosis = group.diagnosed_rank ? group.diagnosis_detail : group.diagnosis;
+        if (of_this && !diagnosis.empty()) cause.reason += fmt::format("; {}", diagnosis);
         ++state.restarts_spent;
         t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
     }
     release_leaving_nodes(t);
-    state.gathering_since = state.now;
-    state.last_call_ends.reset();
+    state.round.since = state.now;
+    state.round.last_call_ends.reset();
     gather(t);
 }
 
@@ -81,13 +81,13 @@ bool is_of(const State& state, const NodeId& member, Rank rank) {
     return local >= 0 && local < state.nodes.at(member).join.slots;
 }
 
-/// Whether this is the failure that the one blamed so far came from. A process that fails loses its connections before
-/// it has ended and its agent can notice: a peer may fail of that, and be reported, first.
+/// Returns whether `later` caused the failure that is taken for the cause so far. A process that fails loses its
+/// connections before it has ended and its agent can notice: a peer may fail because of that, and be reported, first.
 bool explains_the_cause(const State& state, const FailureReport& later) {
     const Cause& cause = state.cause;
     const TimePoint began = state.now - later.failing_for;
-    return state.phase == Phase::kStopping && cause.failure && began <= cause.failed_at + kBlameWindow &&
-           explains({later, began}, {*cause.failure, cause.failure_began});
+    return state.phase == Phase::kStopping && cause.failure && began <= cause.failed_at + kCauseWindow &&
+           diagnosis::explains({later, began}, {*cause.failure, cause.failure_began});
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         return;
     }
     Cause cause = because(describe(message.failure));
-    // A worker whose peer has finished too early fails of it, in whatever it does with its peers next.
+    // A worker whose peer has finished too early fails in its next operation with that peer.
     const std::string early = is_violent(message.failure.status) ? "" : finished_before(state);
     if (!early.empty()) cause.reason += fmt::format("; {}", early);
     cause.failure = message.failure;
@@ -148,7 +148,7 @@ void stop_group(Transition& t, Cause cause) {
     state.phase = Phase::kStopping;
     state.cause = std::move(cause);
     t.say(fmt::format("stopping generation {}: {}", number(state.group.generation), state.cause.reason));
-    tell_members_to_stop(t);
+    abort_members(t);
     conclude_if_stopped(t);
 }
 
@@ -176,7 +176,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
         if (state.nodes.contains(id)) return available(t, id);
         return gather(t);
     }
-    if (!succeeded) {  // it was cut off for a while, and made sure by itself that nothing of it goes on
+    if (!succeeded) {  // it was cut off for a while, and stopped its workers by itself
         return stop_group(t, because(fmt::format("node {} stopped its workers", host)));
     }
     if (!all_succeeded(state.group)) return;
@@ -184,9 +184,9 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     finish(t, success_verdict());
 }
 
-void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reason) {
+void reconsider_cause(Transition& t, TimePoint left_at, const std::string& reason) {
     Cause& cause = t.state.cause;
-    if (!cause.failure || went_at > cause.failed_at + t.state.config.reconnect_grace) return;
+    if (!cause.failure || left_at > cause.failed_at + t.state.config.reconnect_grace) return;
     t.say(fmt::format("that explains the failure: {}", cause.reason));
     cause = {};
     change_reason(t, reason);
@@ -194,37 +194,37 @@ void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reaso
 
 void change_reason(Transition& t, std::string reason) {
     t.state.cause.reason = std::move(reason);
-    tell_members_to_stop(t);
+    abort_members(t);
 }
 
 void conclude_if_stopped(Transition& t) {
     const State& state = t.state;
-    const bool somebody_runs = std::ranges::any_of(state.group.members, [&](const auto& entry) {
+    const bool workers_remain = std::ranges::any_of(state.group.members, [&](const auto& entry) {
         const auto node = state.nodes.find(entry.first);
         return node != state.nodes.end() && node->second.link != Link::kLost &&
                node->second.busy == state.group.generation;
     });
-    const auto& since = state.group.judging_since;
-    const bool is_judged = !state.cause.failure || !since || state.now >= *since + kJudgePatience;
-    if (!somebody_runs && is_judged) conclude(t);
+    const auto& since = state.group.diagnosis_pending_since;
+    const bool diagnosis_known = !state.cause.failure || !since || state.now >= *since + kDiagnosisTimeout;
+    if (!workers_remain && diagnosis_known) conclude(t);
 }
 
-void judging(Transition& t, const Judging& event) {
+void diagnosis_pending(Transition& t, const DiagnosisPending& event) {
     Group& group = t.state.group;
-    if (event.generation == group.generation) group.judging_since = t.state.now;
+    if (event.generation == group.generation) group.diagnosis_pending_since = t.state.now;
 }
 
-void judged(Transition& t, const Judged& event) {
+void diagnosis(Transition& t, const Diagnosed& event) {
     Group& group = t.state.group;
     if (event.generation != group.generation) return;
-    group.judging_since.reset();
-    if (!event.text.empty()) {  // else what was said before may still be why
-        group.judged_at = t.state.now;
-        group.judged = event.text;
-        group.judged_dead = event.dead;
-        group.judged_detail = event.detail;
-        group.judged_hint = event.hint;
-        group.judged_blamed = event.blamed;
+    group.diagnosis_pending_since.reset();
+    if (!event.text.empty()) {  // else the diagnosis before may still hold
+        group.diagnosed_at = t.state.now;
+        group.diagnosis = event.text;
+        group.diagnosed_rank = event.dead;
+        group.diagnosis_detail = event.detail;
+        group.diagnosis_hint = event.hint;
+        group.diagnosis_culprits = event.culprits;
         t.say(event.text);
     }
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);

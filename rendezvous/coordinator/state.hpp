@@ -1,7 +1,7 @@
 #pragma once
-// What the coordinator knows. Plain values, ordered containers: the same events give the same state everywhere.
-// Owned by the daemon's one loop, changed by step() alone (coordinator.hpp); docs/design/002-coordinator.md has the
-// table.
+// State: what the coordinator knows. Plain values in ordered containers: the same events give the same state
+// everywhere. Owned by the daemon's one loop, changed by step() alone (coordinator.hpp). docs/design/002-coordinator.md
+// has the table of states and events.
 
 #include <map>
 #include <optional>
@@ -9,20 +9,22 @@
 
 #include "common/clock.hpp"
 #include "rendezvous/coordinator/config.hpp"
-#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::coordinator {
+
+using namespace protocol;  // the messages are what this room is about
 
 enum class Phase {
     kGathering,  ///< no worker group; waiting for nodes
     kOpening,    ///< enough nodes; waiting for the store of the next generation
     kRunning,    ///< a worker group runs
-    kStopping,   ///< its members were told to stop; waiting until none has a process left
+    kStopping,   ///< its members were sent Abort; waiting until none has a process left
     kFinished,   ///< the verdict was given
 };
 [[nodiscard]] const char* to_string(Phase phase);
 
-/// What the first node asked for and all later ones must agree with.
+/// What the first node requested and every later node must agree with.
 struct JobShape {
     int min_nodes = 1;
     int max_nodes = 1;
@@ -30,24 +32,24 @@ struct JobShape {
     friend bool operator==(const JobShape&, const JobShape&) = default;
 };
 
-/// "2" or "2:3", as after --nnodes.
+/// Returns "2" or "2:3", as after --nnodes.
 [[nodiscard]] std::string nnodes(const JobShape& shape);
 
 enum class Link {
     kConnected,
-    kDisconnected,  ///< its connection ended without goodbye; it may come back within Config::reconnect_grace
-    kLost,  ///< remembered in case it comes back: to have processes stopped that it may have, or to give it its rank
+    kDisconnected,  ///< its connection ended; it may reconnect within Config::reconnect_grace
+    kLost,          ///< remembered in case it reconnects: to stop processes that it may have, or to give it its rank
 };
 
 struct Node {
     Join join;
     Link link = Link::kConnected;
-    TimePoint heard_at;              ///< its last message
-    TimePoint idle_since;            ///< since when it has no processes; meaningless while busy
-    TimePoint vanished_at;           ///< when its connection ended, or it was heard last; meaningless while connected
-    std::optional<Generation> busy;  ///< it may have processes of this worker group
+    TimePoint heard_at;                 ///< its last message
+    TimePoint idle_since;               ///< since when it has no processes; meaningless while busy
+    TimePoint vanished_at;              ///< when its connection ended, or its last message; meaningless while connected
+    std::optional<Generation> busy;     ///< it may have processes of this worker group
     std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
-    std::optional<int> leaving;         ///< the signal that told it to end
+    std::optional<int> leaving;         ///< the signal that it got: it takes no more part
 };
 
 struct Member {
@@ -56,19 +58,18 @@ struct Member {
     TimePoint succeeded_at;
 };
 
-/// The newest worker group. A member may be missing from State::nodes: it was lost, or left, when it had no process any
-/// more.
+/// The newest worker group. A member is missing from State::nodes if it was lost, or left, without a process.
 struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
-    std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
-    std::optional<TimePoint> judging_since = {};  ///< the boards are asked why a worker failed
-    std::string judged = {};                      ///< what they said last
-    std::optional<Rank> judged_dead = {};         ///< as in Judged, and …
-    std::string judged_detail = {};
-    std::string judged_hint = {};
-    std::vector<int> judged_blamed = {};
-    TimePoint judged_at = {};
+    std::map<Rank, TimePoint> finished;                     ///< workers that exited with 0 before others of their node
+    std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
+    std::string diagnosis = {};                             ///< the newest; this and what follows are as in Diagnosed
+    std::optional<Rank> diagnosed_rank = {};
+    std::string diagnosis_detail = {};
+    std::string diagnosis_hint = {};
+    std::vector<int> diagnosis_culprits = {};
+    TimePoint diagnosed_at = {};
 };
 
 /// Why a worker group is being stopped.
@@ -76,15 +77,27 @@ struct Cause {
     std::string reason;                    ///< one clause: "node n2 was lost: connection closed"
     std::optional<FailureReport> failure;  ///< a worker failed; spends a restart or ends the job
     NodeId failed_node;                    ///< whose worker that was
-    TimePoint failed_at;              ///< when the first failure was heard of, also if another one explains it
-    TimePoint failure_began;          ///< of `failure`
-    std::optional<Verdict> verdict;  ///< the job ends with this as soon as nothing runs any more
+    TimePoint failed_at;                   ///< when the first failure was reported, also if another one explains it
+    TimePoint failure_began;               ///< of `failure`
+    std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
 };
 
-/// The last node that was told to end while the newest worker group, or the wait before it, lasted.
+/// The last node that got a signal to end while the newest worker group, or the wait before it, lasted.
 struct Departure {
     std::string host;
     int signal = 0;
+};
+
+/// The wait for nodes that precedes a worker group.
+struct Round {
+    TimePoint since;
+    std::optional<TimePoint> last_call_ends;  ///< set while MIN nodes are present
+};
+
+/// The newest message to all waiting nodes.
+struct Explanation {
+    Waiting message;
+    TimePoint sent_at;
 };
 
 struct State {
@@ -94,7 +107,7 @@ struct State {
     std::optional<JobShape> shape;  ///< empty until the first node has joined
     Phase phase = Phase::kGathering;
     std::map<NodeId, Node> nodes;
-    Generation generation{0};  ///< the newest that a store was asked for; the first is 1
+    Generation generation{0};  ///< the newest with an OpenStore; the first is 1
     Group group;               ///< empty before the first
     int groups_started = 0;
     int restarts_spent = 0;  ///< of JobShape::max_restarts; only failures of workers spend one
@@ -103,11 +116,9 @@ struct State {
     std::optional<Verdict> verdict;  ///< of kFinished
 
     TimePoint now;  ///< of the newest event
-    TimePoint gathering_since;
-    std::optional<TimePoint> last_call_ends;
+    Round round;
     TimePoint heartbeat_due;
-    Waiting told;  ///< what waiting nodes were told last
-    TimePoint told_at;
+    Explanation explanation;
 };
 
 }  // namespace ddprun::coordinator

@@ -8,8 +8,8 @@
 namespace ddprun::coordinator {
 namespace {
 
-/// A daemon that was itself stopped for a while (SIGSTOP, a suspended machine) has heard nobody meanwhile. That time
-/// counts for nobody's silence: else it would wake up and find everybody dead.
+/// Excludes the time for which the daemon itself was stopped (SIGSTOP, a suspended machine) from every node's silence.
+/// Otherwise it would find every node lost when it continues.
 void forgive_own_pause(State& state, TimePoint now) {
     const Duration pause = now - state.now;
     if (pause <= std::max<Duration>(state.config.heartbeat_interval, 5 * kTickInterval)) return;
@@ -17,7 +17,7 @@ void forgive_own_pause(State& state, TimePoint now) {
         if (node.link == Link::kConnected) node.heard_at += pause;
         if (node.link == Link::kDisconnected) node.vanished_at += pause;
     }
-    state.cause.failed_at += pause;  // it is compared with the above, and with what comes later
+    state.cause.failed_at += pause;  // compared with the times above, and with later ones
     state.cause.failure_began += pause;
 }
 
@@ -46,9 +46,9 @@ void receive(Transition& t, const NodeMessage& event) {
                    [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
                    [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true); },
                    [&](const Leave& m) { leave(t, event.node, m.signal); },
-                   // The daemon's inquiries are about them, and change nothing here.
+                   // Events of the inquiries (rendezvous/diagnosis/inquiry); they change nothing here.
                    [](const Stalled&) {},
-                   [](const ShownBoard&) {},
+                   [](const RecordReply&) {},
                    [](const Inspect&) {},
                },
                event.message);
@@ -57,11 +57,11 @@ void receive(Transition& t, const NodeMessage& event) {
 void tick(Transition& t) {
     if (t.state.phase == Phase::kFinished) return;
     lose_overdue_nodes(t);
-    if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);  // it may have waited for a judgement
+    if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);  // it may have waited for a diagnosis
     if (t.state.phase == Phase::kFinished) return;
     gather(t);
     send_heartbeats(t);
-    tell_waiting_nodes(t);
+    explain_waiting(t);
 }
 
 }  // namespace
@@ -87,8 +87,8 @@ Step step(State state, const Event& event) {
                    [&](const NodeDisconnected& e) { disconnected(t, e.node); },
                    [&](const StoreOpened& e) { store_opened(t, e); },
                    [&](const StoreFailed& e) { store_failed(t, e); },
-                   [&](const Judging& e) { judging(t, e); },
-                   [&](const Judged& e) { judged(t, e); },
+                   [&](const DiagnosisPending& e) { diagnosis_pending(t, e); },
+                   [&](const Diagnosed& e) { diagnosis(t, e); },
                    [&](const Tick&) { tick(t); },
                },
                event);

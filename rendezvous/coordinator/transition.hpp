@@ -1,6 +1,7 @@
 #pragma once
-// One step in the making, and the rules that it is made of, by subject. Private to the coordinator: others call step().
-// A rule changes the state, appends actions in the order in which they must happen, and says in a few words why.
+// Transition: one step in the making, and the rules that it is made of, by subject. Private to the coordinator: others
+// call step(). A rule changes the state, appends actions in the order in which they must happen, and adds why to the
+// reason.
 
 #include <cstddef>
 #include <string>
@@ -21,16 +22,16 @@ struct Transition {
     void say(std::string_view clause) { reason.append(reason.empty() ? "" : "; ").append(clause); }
 };
 
-inline constexpr std::size_t kMaxNodes = 16'384;     ///< that may be joined at once, spares included
-inline constexpr std::size_t kMaxLostNodes = 1'024;  ///< that are remembered in case they come back
-inline constexpr int kMaxSlots = 4'096;              ///< workers on a node; kMaxNodes of them still count in an int
+inline constexpr std::size_t kMaxNodes = 16'384;     ///< joined at one time, spares included
+inline constexpr std::size_t kMaxLostNodes = 1'024;  ///< lost nodes that are remembered in case they reconnect
+inline constexpr int kMaxSlots = 4'096;              ///< workers on a node; kMaxNodes * kMaxSlots fits in an int
 inline constexpr std::size_t kMaxNameBytes = 255;    ///< of a node id, host name or run id
 
-// ---- nodes.cpp: coming, going, and the questions asked about them
+// ---- nodes.cpp: joining, leaving and lost nodes
 
-/// It is here, or may be back in a moment, and was not told to end.
+/// Returns whether the node is connected, or may reconnect within its grace, and is not leaving.
 [[nodiscard]] bool present(const Node& node);
-/// It can be given workers now.
+/// Returns whether the node can be given workers now.
 [[nodiscard]] bool eligible(const Node& node);
 [[nodiscard]] int count_present(const State& state);
 [[nodiscard]] int count_eligible(const State& state);
@@ -39,21 +40,22 @@ inline constexpr std::size_t kMaxNameBytes = 255;    ///< of a node id, host nam
 void join(Transition& t, const NodeId& id, const Join& message);
 void disconnected(Transition& t, const NodeId& id);
 void leave(Transition& t, const NodeId& id, int signal);
-/// Lets a leaving node without processes go.
+/// Sends a leaving node without processes its verdict, disconnects and forgets it.
 void release(Transition& t, const NodeId& id);
-/// Nodes whose silence or reconnect grace has lasted too long are lost.
+/// Gives up the nodes whose silence or reconnect grace has lasted too long.
 void lose_overdue_nodes(Transition& t);
 
 // ---- admission.cpp
 
-/// Why this Join cannot be served, or empty.
+/// Returns why this Join cannot be served, or an empty text.
 [[nodiscard]] std::string refusal(const State& state, const NodeId& id, const Join& join);
 
 // ---- gathering.cpp: from waiting nodes to a worker group
 
-/// In kGathering: closes the round, waits on, or ends the job. To be called whenever a node or the time has changed.
+/// In kGathering: closes the round, waits longer, or ends the job. To be called whenever a node or the time has
+/// changed.
 void gather(Transition& t);
-/// `id` has no processes and may take part: the one place that lets a running group grow.
+/// Lets node `id`, which has no processes, take part. The one place that lets a running group grow.
 void available(Transition& t, const NodeId& id);
 void store_opened(Transition& t, const StoreOpened& event);
 void store_failed(Transition& t, const StoreFailed& event);
@@ -62,61 +64,60 @@ void store_failed(Transition& t, const StoreFailed& event);
 
 [[nodiscard]] Cause because(std::string reason);
 [[nodiscard]] bool restart_is_left(const State& state);
-/// A verdict may come out of this stop, and then a leaving node is to hear that one too.
+/// Returns whether this stop may end the job. Then a leaving node waits for that verdict.
 [[nodiscard]] bool may_end_the_job(const State& state);
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message);
 void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& message);
 void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded);
-/// kRunning → kStopping, or further when nothing runs.
+/// Goes from kRunning to kStopping, or further when no worker runs.
 void stop_group(Transition& t, Cause cause);
-/// The group is being stopped for another reason than its members were told: tells those that are still stopping.
+/// Changes the reason of the stop, and reports it to the members that are still stopping.
 void change_reason(Transition& t, std::string reason);
-/// A member of the group that is being stopped is gone since `went_at`. If another member's worker failed at about that
-/// time, then because of it: when a node ends, workers elsewhere lose their connections to it and fail, and their
-/// agents may report that before the end of the node itself is seen.
-void reconsider_cause(Transition& t, TimePoint went_at, const std::string& reason);
-/// A failure is not concluded before it is judged, if it is going to be; not for longer than kJudgePatience.
+/// A member of the group that is being stopped was lost, or left, at `left_at`. If another member's worker failed at
+/// about that time, the departure becomes the cause: when a node ends, workers elsewhere lose their connections to it
+/// and fail, and their agents may report that before the end of the node itself is seen.
+void reconsider_cause(Transition& t, TimePoint left_at, const std::string& reason);
+/// Concludes the stop when no worker runs any more. After a failure it waits for a pending diagnosis, but not longer
+/// than kDiagnosisTimeout.
 void conclude_if_stopped(Transition& t);
-inline constexpr std::chrono::seconds kJudgePatience{2};
-void judging(Transition& t, const Judging& event);
-void judged(Transition& t, const Judged& event);
+inline constexpr std::chrono::seconds kDiagnosisTimeout{2};
+void diagnosis_pending(Transition& t, const DiagnosisPending& event);
+void diagnosis(Transition& t, const Diagnosed& event);
 
-// ---- waiting.cpp: what nodes without workers are told
+// ---- waiting.cpp: why nodes without workers wait
 
-/// Tells them when it has changed, and every few seconds.
-void tell_waiting_nodes(Transition& t);
-/// Tells one, at once.
-void tell_waiting_node(Transition& t, const NodeId& id);
-/// Hosts in natural order: the first kMaxHostsTold of them, and how many there are.
+/// Sends the reason to all waiting nodes when it has changed, and every few seconds.
+void explain_waiting(Transition& t);
+/// Sends the reason to one node at once.
+void explain_waiting_to(Transition& t, const NodeId& id);
+/// Hosts in natural order: the first kMaxHostsListed of them, and the number of all.
 struct HostList {
     std::vector<std::string> first;
     std::size_t total = 0;
 };
-inline constexpr std::size_t kMaxHostsTold = 64;
-/// Of those nodes for which `wanted` holds.
+inline constexpr std::size_t kMaxHostsListed = 64;
+/// Returns the hosts of the nodes for which `wanted` holds.
 [[nodiscard]] HostList hosts_of(const State& state, bool (*wanted)(const Node&));
-/// "n1, n2, n3, n4, n5 and 61 more"
+/// Returns "n1, n2, n3, n4, n5 and 61 more".
 [[nodiscard]] std::string some_of(const HostList& hosts);
 
 // ---- verdicts.cpp: how a job ends, in words
 
-/// "rank 3 on n2 was killed by SIGKILL"
+/// Returns "rank 3 on n2 was killed by SIGKILL".
 [[nodiscard]] std::string describe(const FailureReport& failure);
 [[nodiscard]] Verdict success_verdict();
-/// `cause.failure` is set. What could not be started for a reason of the node's own is no failure of the program.
+/// Precondition: `cause.failure` is set. A worker that its node could not start is an infrastructure failure.
 [[nodiscard]] Verdict failure_verdict(const Cause& cause, int max_restarts);
-/// `stopped`: the group whose workers were stopped for it; null: there was none.
+/// `stopped`: the group whose workers were stopped because of the departure; null: there was none.
 [[nodiscard]] Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape,
                                       const Group* stopped = nullptr);
-[[nodiscard]] Verdict infrastructure_verdict(std::string reason);
-/// "node n1 was interrupted by SIGTERM"
+[[nodiscard]] Verdict infrastructure_verdict(std::string reason, std::string hint = "");
+/// Returns "node n1 was interrupted by SIGTERM".
 [[nodiscard]] std::string describe(const Departure& departure);
-/// "rank 0 had already exited with code 0, 0.4 s before": who had left the group when a peer failed, perhaps of that.
-/// Empty when nobody had.
+/// Returns "rank 0 had already exited with code 0, 0.4 s before": the ranks that had left the group when a peer failed,
+/// perhaps because of that. Empty: no rank had.
 [[nodiscard]] std::string finished_before(const State& state);
-/// "1.5 s"
-[[nodiscard]] std::string seconds(std::chrono::milliseconds duration);
-/// Tells everybody and ends the job; no store is open any more.
+/// Sends the verdict to every connected node and ends the job. Precondition: no store is open any more.
 void finish(Transition& t, Verdict verdict);
 
 }  // namespace ddprun::coordinator

@@ -5,18 +5,15 @@
 #include <map>
 
 #include "common/exit_codes.hpp"
+#include "common/text/number.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
 
-std::string seconds(std::chrono::milliseconds duration) {
-    return fmt::format("{:.12g} s", std::chrono::duration<double>(duration).count());
-}
-
 namespace {
 
-/// The agent had no process, descriptor or memory to start it with, or a bug: the program was never asked.
-bool node_is_to_blame(const FailureReport& failure) {
+/// Returns whether the agent could not start the worker: it had no process, descriptor or memory left, or a bug.
+bool is_node_failure(const FailureReport& failure) {
     const ExitStatus& status = failure.status;
     return failure.pid == 0 && status.kind == ExitStatus::Kind::kExited &&
            (status.number == exit_code::kInfrastructure || status.number == exit_code::kInternal);
@@ -32,29 +29,18 @@ constexpr std::size_t kMaxRanksNamed = 4;
 
 }  // namespace
 
-std::string describe_end(const FailureReport& failure) {
-    std::string text = to_string(failure.status);
-    if (failure.status.kind == ExitStatus::Kind::kExited) {  // a script, whose program that was
-        if (failure.oom == OomKill::kYes) text += ": the kernel's out-of-memory killer has killed a process of it";
-        return text;
-    }
-    if (failure.oom == OomKill::kYes) text += " by the kernel's out-of-memory killer";
-    if (failure.oom == OomKill::kMaybe) text += ", perhaps by the kernel's out-of-memory killer";
-    return text;
-}
-
 std::string describe(const FailureReport& failure) {
     const int rank = number(failure.rank);
     std::string text = fmt::format("rank {} on {} {}", rank, failure.host, describe_end(failure));
     if (never_started(failure)) text = fmt::format("rank {} on {} could not be started", rank, failure.host);
-    if (node_is_to_blame(failure)) text = fmt::format("the agent on {} could not start rank {}", failure.host, rank);
+    if (is_node_failure(failure)) text = fmt::format("the agent on {} could not start rank {}", failure.host, rank);
     const std::string_view first_line = std::string_view(failure.message).substr(0, failure.message.find('\n'));
     if (!first_line.empty()) text.append(": ").append(first_line);
     return text;
 }
 
 std::string finished_before(const State& state) {
-    std::map<int, int> runs;  // first rank → how many from there on
+    std::map<int, int> runs;  // first rank → number of ranks from there on
     TimePoint first = state.now;
     for (const auto& [rank, at] : state.group.finished) {
         runs[number(rank)] = 1;
@@ -78,7 +64,7 @@ std::string finished_before(const State& state) {
     }
     if (named > kMaxRanksNamed) names += ", …";
     return fmt::format("rank{} {} had already exited with code 0, {}{} before", ranks > 1 ? "s" : "", names,
-                       ranks > 1 ? "the first " : "", how_long(state.now - first));
+                       ranks > 1 ? "the first " : "", duration_text(state.now - first));
 }
 
 std::string describe(const Departure& departure) {
@@ -89,9 +75,9 @@ Verdict success_verdict() { return {.reason = "every worker exited with code 0",
 
 Verdict failure_verdict(const Cause& cause, int max_restarts) {
     const FailureReport& culprit = *cause.failure;
-    // A report of a failure with code 0 can only be a mistake of the reporter's; the job must not pass for a success.
+    // A reported failure with code 0 can only be a bug of the agent. The job must not count as a success.
     const int code = culprit.status.success() ? 1 : culprit.status.exit_code();
-    return {.outcome = node_is_to_blame(culprit) ? Outcome::kInfrastructure : Outcome::kWorkerFailed,
+    return {.outcome = is_node_failure(culprit) ? Outcome::kInfrastructure : Outcome::kWorkerFailed,
             .exit_code = code,
             .reason = max_restarts > 0
                           ? fmt::format("{}; no restart left (--max-restarts {})", cause.reason, max_restarts)
@@ -105,8 +91,7 @@ Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobSha
     if (stopped != nullptr && !stopped->members.empty()) {
         const int workers = stopped->members.begin()->second.assignment.world_size;
         const std::size_t nodes = stopped->members.size();
-        reason += fmt::format(": {} worker{} stopped on {} node{}", workers, workers == 1 ? "" : "s", nodes,
-                              nodes == 1 ? "" : "s");
+        reason += fmt::format(": {} stopped on {}", counted(workers, "worker"), counted(nodes, "node"));
     }
     return {.outcome = Outcome::kStopped,
             .exit_code = exit_code::kSignalBase + departure.signal,
@@ -114,15 +99,16 @@ Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobSha
             .culprit = {}};
 }
 
-Verdict infrastructure_verdict(std::string reason) {
+Verdict infrastructure_verdict(std::string reason, std::string hint) {
     return {.outcome = Outcome::kInfrastructure,
             .exit_code = exit_code::kInfrastructure,
             .reason = std::move(reason),
-            .culprit = {}};
+            .culprit = {},
+            .hint = std::move(hint)};
 }
 
 void finish(Transition& t, Verdict verdict) {
-    assert(t.state.phase == Phase::kGathering && "whoever ends a group closes its store first");
+    assert(t.state.phase == Phase::kGathering && "the store of the group must be closed first");
     verdict.restarts = t.state.restarts_spent;
     t.state.phase = Phase::kFinished;
     t.state.verdict = verdict;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/text/number.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 
@@ -10,8 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kRepeatAfter = 5s;           // the same words again
-constexpr auto kChangeAtMostEvery = 500ms;  // many nodes that join at once make one message, not one each
+constexpr auto kRepeatAfter = 5s;     // the same reason again
+constexpr auto kMinInterval = 500ms;  // many nodes that join at once cause one message, not one each
 constexpr std::size_t kMaxHostsNamed = 5;
 
 bool is_stopping(const Node& node) { return node.link != Link::kLost && node.busy.has_value(); }
@@ -26,14 +27,14 @@ std::string gathering_reason(const State& state) {
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     if (here >= shape.min_nodes) {
-        text += fmt::format("; waiting at most {} for more", seconds(state.config.last_call));
-    } else if (state.groups_started > 0 && count_present(state) < shape.min_nodes) {  // somebody was lost
+        text += fmt::format("; waiting at most {} for more", seconds_text(state.config.last_call));
+    } else if (state.groups_started > 0 && count_present(state) < shape.min_nodes) {  // a node was lost
         text += fmt::format(
             "; waiting {} for another node in its place, which --rdzv-conf join_timeout=SECONDS changes: start ddprun "
             "there with the same options",
-            seconds(state.config.join_timeout));
+            seconds_text(state.config.join_timeout));
     } else {
-        text += fmt::format("; giving up after {}", seconds(state.config.join_timeout));
+        text += fmt::format("; giving up after {}", seconds_text(state.config.join_timeout));
     }
     const HostList late = hosts_of(state, not_back_yet);
     if (late.total > 0) text += fmt::format("; not back yet: {}", some_of(late));
@@ -49,7 +50,7 @@ std::string spare_reason(const State& state) {
     return text;
 }
 
-/// For whom it is meant, and since when that node waits, is filled in by the callers.
+/// Returns the message for all waiting nodes. The callers fill in since when a node waits.
 Waiting explain(const State& state) {
     Waiting waiting;
     waiting.present = hosts_of(state, present).first;
@@ -69,12 +70,12 @@ bool waits(const State& state, const NodeId& id, const Node& node) {
     return eligible(node) && !parked;
 }
 
-/// kOpening lasts a moment, and kFinished has better news.
-bool there_is_waiting(const State& state) {
+/// Returns whether waiting nodes get a reason in this phase. kOpening is short, and in kFinished they get the verdict.
+bool waiting_is_explained(const State& state) {
     return state.shape && state.phase != Phase::kOpening && state.phase != Phase::kFinished;
 }
 
-void tell(Transition& t, const NodeId& id, const Node& node, Waiting waiting) {
+void send_waiting(Transition& t, const NodeId& id, const Node& node, Waiting waiting) {
     waiting.waited = std::chrono::duration_cast<std::chrono::milliseconds>(t.state.now - node.idle_since);
     t.send(id, std::move(waiting));
 }
@@ -88,7 +89,7 @@ HostList hosts_of(const State& state, bool (*wanted)(const Node&)) {
     }
     HostList list;
     list.total = hosts.size();
-    const auto end = hosts.begin() + static_cast<std::ptrdiff_t>(std::min(hosts.size(), kMaxHostsTold));
+    const auto end = hosts.begin() + static_cast<std::ptrdiff_t>(std::min(hosts.size(), kMaxHostsListed));
     std::ranges::partial_sort(hosts, end,
                               [](const auto* left, const auto* right) { return natural_less(*left, *right); });
     std::for_each(hosts.begin(), end, [&](const std::string* host) { list.first.push_back(*host); });
@@ -102,24 +103,25 @@ std::string some_of(const HostList& hosts) {
     return hosts.total > named ? fmt::format("{} and {} more", text, hosts.total - named) : text;
 }
 
-void tell_waiting_nodes(Transition& t) {
+void explain_waiting(Transition& t) {
     State& state = t.state;
-    if (!there_is_waiting(state)) return;
-    if (state.now - state.told_at < kChangeAtMostEvery) return;
+    if (!waiting_is_explained(state)) return;
+    if (state.now - state.explanation.sent_at < kMinInterval) return;
     Waiting waiting = explain(state);
-    const bool changed = waiting.reason != state.told.reason || waiting.present != state.told.present;
-    if (!changed && state.now - state.told_at < kRepeatAfter) return;
+    const bool changed =
+        waiting.reason != state.explanation.message.reason || waiting.present != state.explanation.message.present;
+    if (!changed && state.now - state.explanation.sent_at < kRepeatAfter) return;
     for (const auto& [id, node] : state.nodes) {
-        if (waits(state, id, node)) tell(t, id, node, waiting);
+        if (waits(state, id, node)) send_waiting(t, id, node, waiting);
     }
-    state.told = std::move(waiting);
-    state.told_at = state.now;
+    state.explanation.message = std::move(waiting);
+    state.explanation.sent_at = state.now;
 }
 
-void tell_waiting_node(Transition& t, const NodeId& id) {
+void explain_waiting_to(Transition& t, const NodeId& id) {
     const auto node = t.state.nodes.find(id);
-    if (there_is_waiting(t.state) && node != t.state.nodes.end() && waits(t.state, id, node->second)) {
-        tell(t, id, node->second, explain(t.state));
+    if (waiting_is_explained(t.state) && node != t.state.nodes.end() && waits(t.state, id, node->second)) {
+        send_waiting(t, id, node->second, explain(t.state));
     }
 }
 

@@ -1,83 +1,52 @@
 #include "rendezvous/daemon/daemon.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <cassert>
+#include <utility>
 
-#include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
-#include "common/exit_status.hpp"
-#include "rendezvous/coordinator/messages_json.hpp"
+#include "common/overloaded.hpp"
+#include "common/system/exit_status.hpp"
+#include "common/text/number.hpp"
 #include "rendezvous/daemon/report.hpp"
 
 namespace ddprun::daemon {
 
 namespace asio = boost::asio;
 using asio::awaitable;
-using asio::ip::tcp;
-using boost::system::error_code;
 using coordinator::kTickInterval;
 
 namespace {
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 
-Error cannot_listen(const tcp::endpoint& wanted, const error_code& ec) {
-    const std::string where = to_string(Endpoint{wanted.address().to_string(), wanted.port()});
-    if (ec == asio::error::address_in_use) {
-        return {Errc::kInUse,
-                fmt::format("cannot listen on {}: the port is in use, perhaps by the ddprund of another job. End "
-                            "that one, or choose another port (0: a free one).",
-                            where)};
-    }
-    if (ec == boost::system::errc::address_not_available) {
-        return {Errc::kSystem,
-                fmt::format("cannot listen on {}: this host has no such address. Choose one that `ip address` "
-                            "shows here.",
-                            where)};
-    }
-    return {Errc::kSystem,
-            fmt::format("cannot listen on {}: {}. Choose another address or port.", where, ec.message())};
-}
-
-bool is_refusal(const coordinator::Action& action) { return std::holds_alternative<coordinator::Refuse>(action); }
-
 }  // namespace
 
 Result<std::shared_ptr<Daemon>> Daemon::listen(const asio::any_io_executor& executor, DaemonConfig config) {
-    const tcp::endpoint wanted(config.bind, config.port);
-    tcp::acceptor acceptor(executor);
-    error_code ec;
-    acceptor.open(wanted.protocol(), ec);
-    if (!ec) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
-    if (!ec) acceptor.set_option(tcp::acceptor::reuse_address(true), ec);  // for a restart; two listeners still collide
-    if (!ec && config.bind.is_v6()) acceptor.set_option(asio::ip::v6_only(false), ec);
-    if (!ec) acceptor.bind(wanted, ec);
-    if (!ec) acceptor.listen(tcp::acceptor::max_listen_connections, ec);
-    if (ec) return cannot_listen(wanted, ec);
-    return std::shared_ptr<Daemon>(new Daemon(std::move(acceptor), std::move(config)));
+    Result<ControlPort> port = ControlPort::listen(executor, config.bind, config.port, config.handshake_time);
+    if (!port) return port.error();
+    return std::shared_ptr<Daemon>(new Daemon(executor, std::move(*port), std::move(config)));
 }
 
-Daemon::Daemon(tcp::acceptor acceptor, DaemonConfig config)
-    : acceptor_(std::move(acceptor)),
+Daemon::Daemon(asio::any_io_executor executor, ControlPort port, DaemonConfig config)
+    : executor_(std::move(executor)),
       config_(std::move(config)),
-      endpoint_(acceptor_.local_endpoint()),
-      state_(config_.job),
-      tick_timer_(acceptor_.get_executor()),
-      closed_(acceptor_.get_executor(), TimePoint::max()) {}
-
-Daemon::~Daemon() = default;
+      port_(std::move(port)),
+      decisions_(config_.job),
+      connections_(executor_),
+      stores_(executor_, config_.bind),
+      tick_timer_(executor_) {}
 
 awaitable<int> Daemon::run() {
     spawn(accept_connections());
     co_await tick();
-    co_await say_goodbye();
+    port_.close();
+    co_await connections_.close_all();
+    stores_.close_all();
     co_return *exit_code_;
 }
 
@@ -85,10 +54,9 @@ awaitable<void> Daemon::tick() {
     alone_since_ = Clock::now();
     while (!exit_code_) {
         const TimePoint now = Clock::now();
-        apply(coordinator::Tick{now});
-        perform(inquiries_.tick(state_, now));
-        drop_idle_inspectors(now);
-        if (state_.verdict && !verdict_is_missed(now)) end(exit_code::kSuccess);
+        handle(coordinator::Tick{now});
+        connections_.end_idle_inspectors(now);
+        if (decisions_.job().verdict && !verdict_is_missed(now)) end(exit_code::kSuccess);
         if (!exit_code_ && deserted(now)) end(exit_code::kInfrastructure);
         if (exit_code_) co_return;
         tick_timer_.expires_at(now + kTickInterval);
@@ -96,26 +64,20 @@ awaitable<void> Daemon::tick() {
     }
 }
 
-/// One that has had its answer for long and asks nothing is asleep or gone: it keeps the place of others.
-void Daemon::drop_idle_inspectors(TimePoint now) {
-    for (const auto& [id, inspector] : inspectors_) {
-        if (now - inspector.asked >= kInspectorIdle) inspector.channel->abort();  // its coroutine erases it
-    }
-}
-
 bool Daemon::deserted(TimePoint now) {
-    if (!agents_.empty()) alone_since_ = now;
+    if (connections_.has_agents()) alone_since_ = now;
     if (now - alone_since_ < config_.linger) return false;
-    spdlog::info("no agent was connected for {:g} s: the daemon ends",
-                 std::chrono::duration<double>(config_.linger).count());
+    spdlog::info("no agent was connected for {}: the daemon ends", seconds_text(config_.linger));
     return true;
 }
 
-/// Whether a node that was cut off for a moment when the job ended may still come back and ask.
+/// Returns whether a node that was cut off for a moment when the job ended may still come back and ask. A node that was
+/// interrupted does not: its agent ends by itself when its workers have.
 bool Daemon::verdict_is_missed(TimePoint now) const {
-    return std::ranges::any_of(state_.nodes, [&](const auto& entry) {
+    return std::ranges::any_of(decisions_.job().nodes, [&](const auto& entry) {
         const coordinator::Node& node = entry.second;
-        return node.link == coordinator::Link::kDisconnected && node.vanished_at <= finished_at_ &&
+        const bool has_left = node.leaving && !node.busy;
+        return node.link == coordinator::Link::kDisconnected && !has_left && node.vanished_at <= finished_at_ &&
                now < node.vanished_at + config_.job.reconnect_grace;
     });
 }
@@ -128,113 +90,74 @@ void Daemon::end(int exit_code) {
 
 void Daemon::stop(int signal) {
     if (exit_code_) return;
-    if (state_.verdict) return end(exit_code::kSuccess);  // all that are connected have heard it
-    coordinator::Verdict verdict;
-    verdict.outcome = coordinator::Outcome::kStopped;
+    if (decisions_.job().verdict) return end(exit_code::kSuccess);  // every connected agent has it
+    protocol::Verdict verdict;
+    verdict.outcome = protocol::Outcome::kStopped;
     verdict.exit_code = exit_code::kSignalBase + signal;
-    verdict.reason = fmt::format("the rendezvous daemon was told to end by {}", signal_name(signal));
-    spdlog::info("told to end by {}", signal_name(signal));
-    const std::string finished = coordinator::encode(coordinator::Finished{verdict});
-    for (const auto& [node, channel] : agents_) channel->send(finished);
+    verdict.reason = fmt::format("the rendezvous daemon was stopped by {}", signal_name(signal));
+    spdlog::info("stopped by {}", signal_name(signal));
+    connections_.send_to_all(protocol::Finished{verdict});
     end(verdict.exit_code);
 }
 
-// ---- the one place that decides, and what it asks for
-// --------------------------------------------------------------------
+// ---- the loop: the only place that decides, and the only one that acts
 
-void Daemon::apply(const coordinator::Event& event) {
-    std::optional<coordinator::Event> current = event;
-    while (current) {
-        const Generation before = state_.group.generation;
-        coordinator::Step step = coordinator::step(std::move(state_), *current);
-        state_ = std::move(step.next);
-        log_step(step.reason, before);
-        const bool refused = std::ranges::any_of(step.actions, is_refusal);
-        if (joining_ && !refused)
-            agents_[std::get<coordinator::NodeMessage>(*current).node] = std::exchange(joining_, nullptr);
-        for (const coordinator::Action& action : step.actions) {
-            std::visit([this](const auto& what) { perform(what); }, action);
-        }
-        current = std::exchange(answer_, std::nullopt);
+/// Handles one event and everything that follows from it. No action calls back into this function.
+void Daemon::handle(DaemonEvent event) {
+    decisions_.add(std::move(event));
+    while (const std::optional<DaemonStep> step = decisions_.next()) {
+        log(*step);
+        for (const DaemonAction& action : step->actions) perform(action);
     }
 }
 
-void Daemon::log_step(const std::string& reason, Generation before) {
-    if (!reason.empty() && reason != last_reason_) {
-        spdlog::info("{}", printable(reason));
-        last_reason_ = reason;
+void Daemon::log(const DaemonStep& step) {
+    if (!step.reason.empty() && step.reason != last_reason_) {
+        spdlog::info("{}", printable(step.reason));
+        last_reason_ = step.reason;
     }
-    if (state_.group.generation == before) return;
-    for (const std::string& line : group_table(state_)) spdlog::info("{}", line);
+    if (!step.inquiry_reason.empty()) spdlog::debug("{}", printable(step.inquiry_reason));
+    const coordinator::State& job = decisions_.job();
+    if (std::exchange(logged_generation_, job.group.generation) == job.group.generation) return;
+    for (const std::string& line : group_table(job)) spdlog::info("{}", line);
 }
 
-void Daemon::perform(const coordinator::Send& action) {
-    ChannelPtr channel;
-    if (const auto agent = agents_.find(action.node); agent != agents_.end()) channel = agent->second;
-    if (!channel) return;  // its connection has just ended, and the coordinator is about to be told
-    if (const auto* assignment = std::get_if<coordinator::Assignment>(&action.message)) {
-        coordinator::Assignment addressed = *assignment;
-        addressed.master_addr = channel->local_address().to_string();  // this node has reached us there
-        channel->send(coordinator::encode(addressed));
+void Daemon::perform(const DaemonAction& action) {
+    std::visit(Overloaded{
+                   [&](const coordinator::Send& a) { send(a); },
+                   [&](const coordinator::Refuse& a) {
+                       connections_.refuse_joining({a.reason, a.try_again});
+                   },
+                   [&](const coordinator::OpenStore& a) { open_store(a.generation); },
+                   [&](const coordinator::CloseStore& a) { stores_.close(a.generation); },
+                   [&](const coordinator::Disconnect& a) { connections_.disconnect(a.node); },
+                   [&](const coordinator::FinishJob&) { finish_job(); },
+                   [&](const diagnosis::ToAgent& a) { connections_.send(a.node, a.message); },
+                   [&](const diagnosis::ToInspector& a) { connections_.send(a.inspector, a.message); },
+                   [&](const diagnosis::Conclusion& a) { spdlog::info("{}", printable(a.text)); },
+               },
+               action);
+}
+
+/// A Welcome answers the Join that is being decided on: from then on its connection is that node's.
+void Daemon::send(const coordinator::Send& action) {
+    if (std::holds_alternative<protocol::Welcome>(action.message)) connections_.admit(action.node);
+    connections_.send(action.node, action.message);
+}
+
+void Daemon::open_store(Generation generation) {
+    const TimePoint now = decisions_.job().now;
+    const Result<int> port = stores_.open(generation);
+    if (port) {
+        decisions_.add(coordinator::StoreOpened{generation, *port, now});
     } else {
-        channel->send(coordinator::encode(action.message));
+        decisions_.add(coordinator::StoreFailed{generation, port.error().message, now});
     }
 }
 
-void Daemon::perform(const coordinator::Refuse& action) {
-    assert(joining_);
-    refuse(std::exchange(joining_, nullptr), {action.reason, action.try_again});
-}
-
-void Daemon::perform(const coordinator::OpenStore& action) {
-    assert(!answer_);
-    auto store = store::StoreServer::listen(acceptor_.get_executor(), config_.bind, 0);
-    if (store) {
-        const int port = (*store)->port();
-        stores_[action.generation] = std::move(*store);
-        answer_ = coordinator::StoreOpened{action.generation, port, Clock::now()};
-    } else {
-        answer_ = coordinator::StoreFailed{action.generation, store.error().message, Clock::now()};
-    }
-}
-
-void Daemon::perform(const coordinator::CloseStore& action) { stores_.erase(action.generation); }
-
-void Daemon::perform(const coordinator::Disconnect& action) {
-    const auto agent = agents_.find(action.node);
-    if (agent == agents_.end()) return;
-    close_later(agent->second);
-    agents_.erase(agent);
-}
-
-void Daemon::perform(const coordinator::FinishJob&) {
-    finished_at_ = state_.now;
+void Daemon::finish_job() {
+    finished_at_ = decisions_.job().now;
     if (!verdict_is_missed(finished_at_)) end(exit_code::kSuccess);  // else tick() does
-}
-
-void Daemon::perform(const InquiryActions& actions) {
-    for (const InquiryAction& action : actions) {
-        std::visit([this](const auto& what) { perform(what); }, action);
-    }
-}
-
-void Daemon::perform(const ToAgent& action) {
-    if (const auto agent = agents_.find(action.node); agent != agents_.end())
-        agent->second->send(coordinator::encode(action.message));
-}
-
-void Daemon::perform(const ToInspector& action) {
-    if (const auto inspector = inspectors_.find(action.inspector); inspector != inspectors_.end())
-        inspector->second.channel->send(coordinator::encode(action.message));
-}
-
-void Daemon::perform(const Conclusion& action) { spdlog::info("{}", printable(action.text)); }
-
-void Daemon::perform(const JudgingFailure& action) { apply(coordinator::Judging{action.generation, Clock::now()}); }
-
-void Daemon::perform(const JudgedFailure& action) {
-    apply(coordinator::Judged{action.generation, action.text, Clock::now(), action.dead, action.detail, action.hint,
-                              action.blamed});
 }
 
 }  // namespace ddprun::daemon

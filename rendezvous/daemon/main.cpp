@@ -6,7 +6,7 @@
 
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
-#include "common/standard_fds.hpp"
+#include "common/system/standard_fds.hpp"
 #include "rendezvous/daemon/process.hpp"
 #include "rendezvous/daemon/program.hpp"
 #include "rendezvous/daemon/store_program.hpp"

@@ -5,14 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <cstdio>
-#include <sstream>
 #include <vector>
 
-#include "common/exit_codes.hpp"
 #include "common/ids.hpp"
-#include "common/option_words.hpp"
-#include "common/print.hpp"
+#include "common/option_errors.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::daemon {
 namespace {
@@ -35,9 +32,9 @@ constexpr const char* kFooter =
     "{}"
     "\n"
     "Exit codes: 0 the job has its verdict, whatever that is; 2 wrong usage; 69 the port could not be opened, or\n"
-    "no agent was connected for --linger seconds; 128 + n told to end by signal n; 70 a bug.";
+    "no agent was connected for --linger seconds; 128 + n ended by signal n; 70 a bug.";
 
-/// "  key-bytes 8192      longest key", in columns.
+/// Returns "  key-bytes 8192      longest key", in columns.
 std::string limit_table() {
     const store::Limits defaults;
     std::string lines;
@@ -52,7 +49,7 @@ void add_seconds(CLI::App& app, const std::string& name, milliseconds& target, c
     app.add_option_function<double>(name, set, text)
         ->check([](const std::string& typed) { return check_seconds(typed, 0.001, kLongestSeconds); })
         ->type_name("SECONDS")
-        ->default_str(fmt::format("{}", std::chrono::duration<double>(target).count()));
+        ->default_str(seconds_number(target));
 }
 
 std::string numeric_address(const std::string& text) {
@@ -71,8 +68,8 @@ std::string open_descriptor(const std::string& text) {
     return {};
 }
 
-/// What --store and the options beside it say, or what is wrong with them.
-struct StoreWords {
+/// The text of --store and the options beside it.
+struct StoreText {
     std::string endpoint;
     std::vector<std::string> limits;
     std::string older_dialect{to_string(store::Options().older_dialect)};
@@ -80,19 +77,18 @@ struct StoreWords {
 
 constexpr const char* kStoreGroup = "A store alone";
 
-void add_store_options(CLI::App& app, StoreWords& words) {
+void add_store_options(CLI::App& app, StoreText& text) {
     auto* const store =
-        app.add_option("--store", words.endpoint, "serve a TCPStore at HOST:PORT and nothing else; port 0: a free one")
+        app.add_option("--store", text.endpoint, "serve a TCPStore at HOST:PORT and nothing else; port 0: a free one")
             ->type_name("HOST:PORT")
             ->group(kStoreGroup);
-    app.add_option("--store-limit", words.limits,
-                   "close a connection that asks for more than this; the names are below")
+    app.add_option("--store-limit", text.limits, "close a connection that asks for more than this; the names are below")
         ->type_name("NAME=VALUE")
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(kStoreGroup)
         ->needs(store);
-    app.add_option("--older-dialect", words.older_dialect,
+    app.add_option("--older-dialect", text.older_dialect,
                    "what clients older than PyTorch 2.2 speak: 1.13 (also 2.0), 2.1, or none to refuse them")
         ->type_name("VERSION")
         ->capture_default_str()
@@ -100,42 +96,25 @@ void add_store_options(CLI::App& app, StoreWords& words) {
         ->needs(store);
 }
 
-Result<StoreMode> store_mode(const StoreWords& words) {
+Result<StoreMode> store_mode(const StoreText& text) {
     StoreMode mode;
-    const auto endpoint = parse_store_endpoint(words.endpoint);
+    const auto endpoint = parse_store_endpoint(text.endpoint);
     if (!endpoint) return endpoint.error();
     mode.listen = *endpoint;
-    for (const std::string& limit : words.limits)
+    for (const std::string& limit : text.limits)
         if (const auto taken = apply_store_limit(limit, mode.store.limits); !taken) return taken.error();
-    const auto dialect = parse_older_dialect(words.older_dialect);
+    const auto dialect = parse_older_dialect(text.older_dialect);
     if (!dialect) return dialect.error();
     mode.store.older_dialect = *dialect;
     return mode;
 }
 
-/// The first option that was given although only a job's daemon has it; empty: none.
+/// Returns the first option that was given although only a job's daemon has it; empty: none.
 std::string job_option_given(const CLI::App& app) {
     for (const char* name : {"--bind", "--port", "--run-id", "--linger", "--join-timeout", "--last-call",
                              "--heartbeat-interval", "--lost-after"})
         if (app.count(name) > 0) return name;
     return {};
-}
-
-/// Prints what --help or --version asked for; returns the exit code.
-int show(const CLI::App& app, const CLI::Success& asked) {
-    std::ostringstream text;
-    app.exit(asked, text, text);
-    const Result<void> printed = print_to_stdout(text.str());
-    if (printed) return exit_code::kSuccess;
-    std::fputs(fmt::format("ddprund: {}\n", printed.error().message).c_str(), stderr);
-    return exit_code::kOutput;
-}
-
-/// `what` is a sentence, with or without its full stop.
-int complain(std::string what) {
-    if (!what.ends_with('.') && !what.ends_with('?')) what += '.';
-    std::fputs(fmt::format("ddprund: {} See ddprund --help.\n", what).c_str(), stderr);
-    return exit_code::kUsage;
 }
 
 }  // namespace
@@ -164,32 +143,34 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
                    "write {\"address\", \"port\", \"run_id\"} there when listening, and close it")
         ->check(open_descriptor)
         ->type_name("FD");
-    add_seconds(app, "--linger", options.daemon.linger, "end when no agent has been connected for so long");
+    add_seconds(app, "--linger", options.daemon.linger, "end after this time without any agent");
     add_seconds(app, "--join-timeout", job.join_timeout, "how long to wait for MIN nodes");
     add_seconds(app, "--last-call", job.last_call, "with MIN nodes here, how long to wait for more, up to MAX");
-    add_seconds(app, "--heartbeat-interval", job.heartbeat_interval, "how often each side says that it is alive");
+    add_seconds(app, "--heartbeat-interval", job.heartbeat_interval, "interval of the heartbeats of each side");
     add_seconds(app, "--lost-after", job.lost_after, "silence after which a node is lost");
     app.add_option("--log-file", options.log_file, "append log lines to this file as well")->type_name("PATH");
     app.add_flag("--quiet", options.quiet, "log warnings and errors only, unless LOGLEVEL is set");
-    StoreWords store;
+    StoreText store;
     add_store_options(app, store);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version
-        return show(app, asked);
+        return print_requested(app, asked);
     } catch (const CLI::ParseError& error) {
-        return complain(words_of(app, error));
+        return refuse_usage(app, text_of(app, error));
     }
     if (app.count("--store") > 0) {
         if (const std::string name = job_option_given(app); !name.empty())
-            return complain(name + " is for the daemon of a job; a store alone (--store) has no use for it");
+            return refuse_usage(app,
+                                name + " is an option of a job's daemon; a store alone (--store) does not take it");
         const auto mode = store_mode(store);
-        if (!mode) return complain(mode.error().message);
+        if (!mode) return refuse_usage(app, mode.error().message);
         options.store = *mode;
         return options;
     }
     if (job.lost_after < 2 * job.heartbeat_interval) {
-        return complain(
+        return refuse_usage(
+            app,
             "--lost-after must be at least twice --heartbeat-interval, or a late heartbeat looks like a lost node");
     }
     options.daemon.bind = boost::asio::ip::make_address(bind);

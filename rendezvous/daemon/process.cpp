@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "common/signals.hpp"
+#include "common/system/signals.hpp"
 
 namespace ddprun::daemon {
 

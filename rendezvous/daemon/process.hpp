@@ -1,10 +1,10 @@
 #pragma once
-// What ddprund sets for its own process before it opens anything. Called once, from main's thread.
+// Prepares the process of ddprund before it opens anything. Called once, from main's thread.
 
 namespace ddprun::daemon {
 
-/// Writes to a closed connection fail instead of killing; as many descriptors as the system allows; no core files,
-/// which would hold the job's secrets; and no privileges that were not there at the start.
+/// Makes writes to a closed connection fail instead of killing the process, allows as many descriptors as the system
+/// does, and forbids core files, which would hold the job's secrets, and new privileges.
 void prepare_process();
 
 }  // namespace ddprun::daemon

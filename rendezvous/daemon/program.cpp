@@ -12,7 +12,7 @@
 
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "rendezvous/daemon/report.hpp"
 #include "rendezvous/daemon/startup.hpp"
 
@@ -35,7 +35,8 @@ void announce(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id
         spdlog::warn(
             "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "
             "yet: "
-            "whoever reaches it can join the job and read and change its store. Use a network that you trust, or the "
+            "every host that reaches it can join the job and read and change its store. Use a network that you trust, "
+            "or the "
             "address 127.0.0.1 (ddprun: --rdzv-endpoint 127.0.0.1:PORT; ddprund: --bind).",
             where);
     }
@@ -67,10 +68,10 @@ int run_program(const Options& options) {
     asio::co_spawn(io, daemon->run(), [&](std::exception_ptr thrown, int result) {
         if (thrown) std::rethrow_exception(thrown);
         code = result;
-        io.stop();  // every agent was told; what is left are strangers
+        io.stop();  // every agent has its final message; the connections that are left have not joined
     });
     announce(daemon->endpoint(), options.daemon.job.run_id);
-    if (ready_fd) say_ready(std::move(ready_fd), ready_line(daemon->endpoint(), options.daemon.job.run_id));
+    if (ready_fd) report_ready(std::move(ready_fd), ready_line(daemon->endpoint(), options.daemon.job.run_id));
     io.run();
     return code;
 }

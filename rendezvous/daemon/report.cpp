@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/escape.hpp"
+#include "common/text/escape.hpp"
 
 namespace ddprun::daemon {
 
@@ -16,7 +16,7 @@ std::string printable(std::string_view text) {
 }
 
 std::vector<std::string> group_table(const coordinator::State& state) {
-    std::vector<const std::pair<const coordinator::NodeId, coordinator::Member>*> members;
+    std::vector<const std::pair<const protocol::NodeId, coordinator::Member>*> members;
     for (const auto& member : state.group.members) members.push_back(&member);
     std::ranges::sort(members, {}, [](const auto* member) { return number(member->second.assignment.node_rank); });
 
@@ -28,7 +28,7 @@ std::vector<std::string> group_table(const coordinator::State& state) {
         }
         const auto node = state.nodes.find(member->first);
         if (node == state.nodes.end()) continue;  // lost since
-        const coordinator::Join& join = node->second.join;
+        const protocol::Join& join = node->second.join;
         const int first = member->second.assignment.rank_base;
         const std::string ranks =
             join.slots == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, first + join.slots - 1);

@@ -1,5 +1,5 @@
 #pragma once
-// What the daemon's log says, as text. Pure.
+// Text of the daemon's log. Pure.
 
 #include <cstddef>
 #include <string>
@@ -12,13 +12,13 @@ namespace ddprun::daemon {
 
 inline constexpr std::size_t kMaxLogLine = 2'000;
 
-/// One line of a log from words that others wrote: control characters (C0, DEL, C1 in UTF-8) become \x1b, and what goes
-/// beyond kMaxLogLine bytes is left out.
+/// Returns one line for the log from text that others wrote: control characters (C0, DEL, C1 in UTF-8) become \x1b, and
+/// the text is cut after kMaxLogLine bytes.
 [[nodiscard]] std::string printable(std::string_view text);
 
 inline constexpr std::size_t kMaxTableNodes = 64;
 
-/// The newest worker group, a line for each of its first kMaxTableNodes nodes: "  node 0  n1  ranks 0-3".
+/// Returns the newest worker group, a line for each of its first kMaxTableNodes nodes: "  node 0  n1  ranks 0-3".
 [[nodiscard]] std::vector<std::string> group_table(const coordinator::State& state);
 
 }  // namespace ddprun::daemon

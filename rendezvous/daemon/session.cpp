@@ -3,21 +3,21 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 
-#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/protocol/json.hpp"
 #include "rendezvous/transport/websocket.hpp"
 
 namespace ddprun::daemon {
 
-static_assert(coordinator::kMaxMessageBytes == transport::kMaxMessageBytes);
+static_assert(protocol::kMaxMessageBytes == transport::kMaxMessageBytes);
 
 namespace asio = boost::asio;
 using asio::awaitable;
-using coordinator::AgentMessage;
+using protocol::AgentMessage;
 using transport::Channel;
 
 namespace {
 
-/// receive(), given up at `deadline` by dropping the connection.
+/// Calls receive(), and drops the connection at `deadline`.
 awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, TimePoint deadline) {
     asio::steady_timer timer(co_await asio::this_coro::executor, deadline);
     const auto late = std::make_shared<bool>(false);
@@ -40,14 +40,14 @@ awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadli
     const Result<std::string> text = co_await receive_before(*channel, deadline);
     if (!text) co_return text.error();
     if (text->size() > kMaxJoinBytes) co_return Error{Errc::kLimit, "its first message is too long for a join"};
-    const Result<AgentMessage> message = coordinator::decode_agent_message(*text);
+    const Result<AgentMessage> message = protocol::decode_agent_message(*text);
     if (!message) co_return message.error();
     Greeting greeting;
     greeting.channel = std::move(*channel);
-    if (const auto* join = std::get_if<coordinator::Join>(&*message)) {
-        greeting.who = *join;
-    } else if (const auto* inspect = std::get_if<coordinator::Inspect>(&*message)) {
-        greeting.who = *inspect;
+    if (const auto* join = std::get_if<protocol::Join>(&*message)) {
+        greeting.first = *join;
+    } else if (const auto* inspect = std::get_if<protocol::Inspect>(&*message)) {
+        greeting.first = *inspect;
     } else {
         co_return Error{Errc::kMalformed, "its first message is not a join"};
     }
@@ -57,8 +57,8 @@ awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadli
 awaitable<Result<AgentMessage>> next_message(std::shared_ptr<Channel> channel) {
     const Result<std::string> text = co_await channel->receive();
     if (!text) co_return text.error();
-    Result<AgentMessage> message = coordinator::decode_agent_message(*text);
-    if (message && std::holds_alternative<coordinator::Join>(*message)) {
+    Result<AgentMessage> message = protocol::decode_agent_message(*text);
+    if (message && std::holds_alternative<protocol::Join>(*message)) {
         co_return Error{Errc::kMalformed, "a second join on one connection"};
     }
     co_return message;

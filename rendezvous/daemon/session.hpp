@@ -1,5 +1,5 @@
 #pragma once
-// One agent's connection as typed messages: the handshake with its Join, then what it says. Knows no coordinator.
+// One connection as typed messages: the handshake with the first message, then the others. Knows no coordinator.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -9,26 +9,27 @@
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
-#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/protocol/messages.hpp"
 #include "rendezvous/transport/channel.hpp"
 
 namespace ddprun::daemon {
 
-/// A first message names one node; a stranger gets no more room than that.
+/// Limit of a first message: it names one node, and its sender is not known yet.
 inline constexpr std::size_t kMaxJoinBytes = 4u << 10;
 
-/// How somebody introduces itself: an agent, or a ddpctl that wants to look.
+/// The first message of a connection: an agent joins, or a ddpctl inspects.
 struct Greeting {
     std::shared_ptr<transport::Channel> channel;
-    std::variant<coordinator::Join, coordinator::Inspect> who;
+    std::variant<protocol::Join, protocol::Inspect> first;
 };
 
-/// Upgrade and first message, both before `deadline`. Errors: those of accept_websocket; kTimeout without it in time;
-/// kMalformed, kLimit for another first message. The connection is closed then.
+/// Accepts the WebSocket and reads the first message, both before `deadline`. Errors, after which the connection is
+/// closed: those of accept_websocket; kTimeout without a message in time; kMalformed, kLimit for another message.
 [[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline);
 
-/// The next message of an agent that has joined. Errors: those of Channel::receive; kMalformed, also for a second Join.
-[[nodiscard]] boost::asio::awaitable<Result<coordinator::AgentMessage>> next_message(
+/// Reads the next message of an agent that has joined. Errors: those of Channel::receive; kMalformed, also for a second
+/// Join.
+[[nodiscard]] boost::asio::awaitable<Result<protocol::AgentMessage>> next_message(
     std::shared_ptr<transport::Channel> channel);
 
 }  // namespace ddprun::daemon

@@ -17,7 +17,8 @@
 namespace ddprun::daemon {
 namespace {
 
-/// Errors: the errno of what failed, 0 for success.
+/// Sends one datagram to the Unix socket `name`, in at most 1 s. Returns 0 for success, else the errno; EAGAIN: the
+/// socket did not take it in that time.
 int send_datagram(std::string_view name, std::string_view text) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -29,8 +30,8 @@ int send_datagram(std::string_view name, std::string_view text) {
 
     const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!socket) return errno;
-    const timeval patience{.tv_sec = 1, .tv_usec = 0};  // a manager that does not read must not hold the store up
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    const timeval timeout{.tv_sec = 1, .tv_usec = 0};  // a manager that does not read must not block the store
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
     const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
     const auto sent =
         ::sendto(socket.get(), text.data(), text.size(), MSG_NOSIGNAL, generic, static_cast<socklen_t>(length));
@@ -52,13 +53,13 @@ bool log_to_file(const std::string& path) {
     }
 }
 
-void say_ready(UniqueFd fd, std::string_view line) {
+void report_ready(UniqueFd fd, std::string_view line) {
     std::size_t written = 0;
     while (written < line.size()) {
         const ssize_t n = ::write(fd.get(), line.data() + written, line.size() - written);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
-            spdlog::warn("nobody reads --ready-fd: {}", std::strerror(errno));
+            spdlog::warn("cannot write to --ready-fd: {}", std::strerror(errno));
             return;
         }
         written += static_cast<std::size_t>(n);
@@ -70,7 +71,7 @@ void notify_service_manager(std::string_view state) {
     if (name == nullptr || *name == '\0') return;
     const int error = send_datagram(name, state);
     if (error == 0) return;
-    spdlog::warn("cannot tell the service manager {} through NOTIFY_SOCKET={}: {}", state, printable(name),
+    spdlog::warn("cannot send {} to the service manager through NOTIFY_SOCKET={}: {}", state, printable(name),
                  std::strerror(error));
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace ddprun::daemon {
 namespace {
@@ -22,7 +23,7 @@ constexpr std::array kDialects{
     std::pair{std::string_view("none"), store::OlderDialect::kNone},
 };
 
-/// 1 to 2^63-1, with an optional K, M, G or T for powers of 1024.
+/// Parses 1 to 2^63-1, with an optional K, M, G or T for powers of 1024.
 std::optional<std::size_t> parse_amount(std::string_view text) {
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -31,17 +32,24 @@ std::optional<std::size_t> parse_amount(std::string_view text) {
     if (unit.size() > 1) return std::nullopt;
     const auto power = unit.empty() ? 0 : std::string_view("KMGT").find(unit) + 1;
     if (!unit.empty() && power == 0) return std::nullopt;  // npos + 1
-    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (number > (kMost >> (10 * power))) return std::nullopt;
+    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (number > (kMax >> (10 * power))) return std::nullopt;
     return static_cast<std::size_t>(number << (10 * power));
 }
 
 }  // namespace
 
 Result<Endpoint> parse_store_endpoint(const std::string& text) {
-    auto endpoint = parse_endpoint(text, kPyTorchPort);
+    auto endpoint = parse_endpoint(text, 0);
     if (!endpoint) return with_context("--store", endpoint.error());
-    return endpoint;
+    const Endpoint usual = parse_endpoint(text, kPyTorchPort).value();
+    if (usual == *endpoint) return endpoint;  // the text has a port
+    const bool only_port = text.find_first_not_of("0123456789") == std::string::npos;
+    const bool is_port = only_port && parse_endpoint("127.0.0.1:" + text, 0).has_value();
+    const std::string suggestion =
+        only_port ? "127.0.0.1:" + (is_port ? text : std::to_string(kPyTorchPort)) : to_string(usual);
+    return Error{Errc::kUsage, fmt::format("--store {}: the {} is missing. Write --store {}", text,
+                                           only_port ? "host" : "port", suggestion)};
 }
 
 Result<void> apply_store_limit(const std::string& text, store::Limits& limits) {
@@ -50,11 +58,10 @@ Result<void> apply_store_limit(const std::string& text, store::Limits& limits) {
     std::ranges::replace(name, '_', '-');
     const auto* const limit = std::ranges::find(store::kLimitOptions, name, &store::LimitOption::name);
     if (equals == std::string::npos || limit == store::kLimitOptions.end()) {
-        std::string names;
-        for (const store::LimitOption& known : store::kLimitOptions)
-            names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
-        return Error{Errc::kUsage,
-                     fmt::format("--store-limit: '{}' is not NAME=VALUE with one of the names {}", text, names)};
+        std::vector<std::string_view> names;
+        for (const store::LimitOption& known : store::kLimitOptions) names.push_back(known.name);
+        return Error{Errc::kUsage, fmt::format("--store-limit: '{}' is not NAME=VALUE with one of the names {}", text,
+                                               fmt::join(names, ", "))};
     }
     const auto amount = parse_amount(std::string_view(text).substr(equals + 1));
     if (!amount) {
@@ -72,7 +79,7 @@ Result<store::OlderDialect> parse_older_dialect(const std::string& text) {
         std::ranges::find(kDialects, text, &std::pair<std::string_view, store::OlderDialect>::first);
     if (found != kDialects.end()) return found->second;
     return Error{Errc::kUsage,
-                 fmt::format("--older-dialect: '{}' is none of 1.13 (PyTorch 1.13 and 2.0), 2.1 and none", text)};
+                 fmt::format("--older-dialect: '{}' is not 1.13 (PyTorch 1.13 and 2.0), 2.1 or none", text)};
 }
 
 std::string_view to_string(store::OlderDialect dialect) {

@@ -20,7 +20,7 @@
 #include "rendezvous/daemon/report.hpp"
 #include "rendezvous/daemon/startup.hpp"
 #include "rendezvous/daemon/store_report.hpp"
-#include "rendezvous/store/server.hpp"
+#include "rendezvous/store/server/server.hpp"
 
 namespace ddprun::daemon {
 namespace {
@@ -29,7 +29,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-/// One address of the host. A name such as localhost may have both kinds; IPv4 comes first, for every client tries it.
+/// Returns one address of the host. A name such as localhost may have both kinds; IPv4 is preferred, because every
+/// client tries it.
 Result<asio::ip::address> resolve(asio::io_context& io, const std::string& host) {
     error_code ec;
     if (const auto numeric = asio::ip::make_address(host, ec); !ec) return numeric;
@@ -45,7 +46,7 @@ Result<asio::ip::address> resolve(asio::io_context& io, const std::string& host)
     return found.begin()->endpoint().address();
 }
 
-/// The one place that knows how a store is opened and asked.
+/// Service: owns the store of this program, from the address to the statistics. run_store() makes one.
 class Service {
 public:
     static Result<std::unique_ptr<Service>> open(asio::io_context& io, const StoreMode& mode) {
@@ -78,7 +79,7 @@ private:
 
 void announce(const Service& service, const StoreMode& mode) {
     const std::string where = to_string(service.endpoint());
-    // For scripts: the one line of stdout. Who closed stdout does not want it.
+    // For scripts: the one line of stdout. A closed stdout is no error.
     fmt::print("store listening on {}\n", where);
     std::fflush(stdout);
     spdlog::info("ddprund {} is a TCPStore at {}: PyTorch 2.2 and later{}", DDPRUN_VERSION, where,
@@ -88,7 +89,8 @@ void announce(const Service& service, const StoreMode& mode) {
     if (!service.loopback()) {
         spdlog::warn(
             "INSECURE: {} can be reached from other hosts, and the TCPStore protocol has neither authentication nor "
-            "encryption: whoever reaches it can read and change everything in it. Use a network that you trust, or "
+            "encryption: every host that reaches it can read and change everything in it. Use a network that you "
+            "trust, or "
             "--store 127.0.0.1:{}.",
             where, service.endpoint().port);
     }
@@ -106,7 +108,7 @@ int run_store(const Options& options) {
     if (!options.log_file.empty() && !log_to_file(options.log_file)) return exit_code::kUsage;
 
     asio::io_context io(1);
-    // Before the port is open: whoever sees it may signal at once.
+    // Before the port is open: a process that sees the port may signal at once.
     asio::signal_set stop(io, SIGINT, SIGTERM);
     asio::signal_set report(io, SIGUSR1);
     const auto opened = Service::open(io, *options.store);
@@ -119,7 +121,7 @@ int run_store(const Options& options) {
     stop.async_wait([&](const error_code& ec, int signal) {
         if (ec) return;
         notify_service_manager("STOPPING=1");
-        spdlog::info("store {}: told to end by {}; {}", to_string(service.endpoint()),
+        spdlog::info("store {}: stopped by {}; {}", to_string(service.endpoint()),
                      signal == SIGINT ? "SIGINT" : "SIGTERM", service.statistics());
         service.close();
         io.stop();
@@ -132,7 +134,7 @@ int run_store(const Options& options) {
     report.async_wait(on_report);
 
     announce(service, *options.store);
-    if (ready_fd) say_ready(std::move(ready_fd), ready_line(service.endpoint()));
+    if (ready_fd) report_ready(std::move(ready_fd), ready_line(service.endpoint()));
     notify_service_manager("READY=1");
     service.run(io);
     return exit_code::kSuccess;

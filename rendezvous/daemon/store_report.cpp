@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/text/number.hpp"
+
 namespace ddprun::daemon {
 namespace {
 
@@ -24,17 +26,13 @@ std::string amount(std::uint64_t bytes) {
     return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", number, kUnits[unit]);
 }
 
-std::string count(std::uint64_t number, std::string_view what) {
-    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
-
 std::string requests(const store::Statistics& now) {
     std::string kinds;
     for (std::size_t kind = 0; kind < now.requests.size(); ++kind) {
         if (now.requests[kind] == 0) continue;
         kinds += fmt::format("{}{} {}", kinds.empty() ? ": " : ", ", kNames[kind], now.requests[kind]);
     }
-    return count(now.request_count(), "request") + kinds;
+    return counted(now.request_count(), "request") + kinds;
 }
 
 }  // namespace
@@ -45,9 +43,9 @@ std::string statistics_line(const store::Statistics& now, std::chrono::seconds u
     return fmt::format(
         "up {} s; {} ({} accepted, {} closed for what was asked{}); {} and {} in {}; {}; {} in, {} out; "
         "{} buffered",
-        up.count(), count(now.connections, "connection"), now.accepted, now.refused, failures, count(now.keys, "key"),
-        count(now.waiters, "wait"), amount(now.store_bytes), requests(now), amount(now.received_bytes),
-        amount(now.sent_bytes), amount(now.buffer_bytes));
+        up.count(), counted(now.connections, "connection"), now.accepted, now.refused, failures,
+        counted(now.keys, "key"), counted(now.waiters, "wait"), amount(now.store_bytes), requests(now),
+        amount(now.received_bytes), amount(now.sent_bytes), amount(now.buffer_bytes));
 }
 
 }  // namespace ddprun::daemon

@@ -1,17 +1,17 @@
-#include "rendezvous/coordinator/blame.hpp"
+#include "rendezvous/diagnosis/cause.hpp"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-namespace ddprun::coordinator {
+namespace ddprun::diagnosis {
 namespace {
 
 /// Two signs of failure that are no further apart may have been seen in the wrong order.
 constexpr std::chrono::milliseconds kSameMoment{10};
 
-/// How programs say that a peer is gone, in lower case: Linux, Gloo, NCCL, PyTorch's store, worker_lib.
-constexpr std::array<std::string_view, 14> kPeerIsGone{
+/// How programs report a lost peer, in lower case: Linux, Gloo, NCCL, PyTorch's store, worker_lib.
+constexpr std::array<std::string_view, 14> kLostPeerPhrases{
     "closed by peer",
     "closed by remote peer",
     "reset by peer",
@@ -30,18 +30,17 @@ constexpr std::array<std::string_view, 14> kPeerIsGone{
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-bool says_that_a_peer_is_gone(std::string_view text) {
+bool reports_lost_peer(std::string_view text) {
     const auto same = [](char spoken, char known) { return lower(spoken) == known; };
-    return std::ranges::any_of(kPeerIsGone,
-                               [&](std::string_view words) { return !std::ranges::search(text, words, same).empty(); });
+    return std::ranges::any_of(
+        kLostPeerPhrases, [&](std::string_view phrase) { return !std::ranges::search(text, phrase, same).empty(); });
 }
 
 }  // namespace
 
 bool lost_a_peer(const FailureReport& failure) {
-    return says_that_a_peer_is_gone(failure.message) ||
-           std::ranges::any_of(failure.last_lines,
-                               [](const std::string& line) { return says_that_a_peer_is_gone(line); });
+    return reports_lost_peer(failure.message) ||
+           std::ranges::any_of(failure.last_lines, [](const std::string& line) { return reports_lost_peer(line); });
 }
 
 bool explains(const TimedFailure& later, const TimedFailure& first) {
@@ -53,4 +52,4 @@ bool explains(const TimedFailure& later, const TimedFailure& first) {
     return seen_to_fail && later.began + kSameMoment < first.began;
 }
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::diagnosis

@@ -1,4 +1,4 @@
-#include "rendezvous/coordinator/stall_death.hpp"
+#include "rendezvous/diagnosis/death.hpp"
 
 #include <fmt/format.h>
 
@@ -8,38 +8,40 @@
 #include <tuple>
 #include <utility>
 
-#include "rendezvous/coordinator/blame.hpp"
-#include "rendezvous/coordinator/stall_words.hpp"
+#include "rendezvous/diagnosis/cause.hpp"
+#include "rendezvous/diagnosis/stall_text.hpp"
 
-namespace ddprun::coordinator {
+namespace ddprun::diagnosis {
 namespace {
 
 using std::chrono::nanoseconds;
 
-/// Boards of several hosts are not read at one moment.
+/// The flight records of different hosts are read up to this long apart.
 constexpr nanoseconds kSameMoment = std::chrono::seconds(1);
 
-const BoardGroup* group_of(const BoardView& view, const BoardOperation& operation) {
+const RecordedGroup* group_of(const FlightRecord& view, const RecordedOperation& operation) {
     const auto index = static_cast<std::size_t>(operation.group);
     return operation.group >= 0 && index < view.groups.size() ? &view.groups[index] : nullptr;
 }
 
-/// The last thing that it did was to see an operation fail.
-bool failed_of_an_operation(const BoardView& view) {
-    if (in_hand(view) != nullptr) return false;
-    const BoardOperation* const last = ended_last(view);
+/// Returns whether a failed operation is the last entry of the record.
+bool failed_of_an_operation(const FlightRecord& view) {
+    if (current_operation(view) != nullptr) return false;
+    const RecordedOperation* const last = ended_last(view);
     return last != nullptr && last->failed;
 }
 
+/// Waiters: collects the ranks that waited for a worker when it ended. diagnose_death() adds one record after the
+/// other.
 class Waiters {
 public:
-    Waiters(int dead, const RankBoard* board) : dead_(dead), board_(board) {
-        ended_ago_ = board != nullptr ? board->ended_ago.value_or(nanoseconds(0)) : nanoseconds::max() - kSameMoment;
+    Waiters(int dead, const RankRecord* record) : dead_(dead), record_(record) {
+        ended_ago_ = record != nullptr ? record->ended_ago.value_or(nanoseconds(0)) : nanoseconds::max() - kSameMoment;
     }
 
-    void look_at(const RankBoard& peer) {
-        for (const BoardOperation& operation : peer.view.operations) {  // the oldest first
-            const BoardGroup* const group = group_of(peer.view, operation);
+    void add(const RankRecord& peer) {
+        for (const RecordedOperation& operation : peer.view.operations) {  // the oldest first
+            const RecordedGroup* const group = group_of(peer.view, operation);
             if (group == nullptr || !waited(operation) || !needs_the_dead(operation, *group)) continue;
             const std::uint64_t own = operation.p2p_seq != 0 ? static_cast<std::uint64_t>(number(peer.rank)) + 1 : 0;
             Wait& wait = waits_[{group->name, operation.seq, operation.p2p_seq, own}];
@@ -50,12 +52,12 @@ public:
         }
     }
 
-    /// "ranks 0-2 (node a) waited for it in #183 …"; empty: nobody did.
-    [[nodiscard]] std::string words(const BoardsByRank& all) const {
+    /// Returns "ranks 0-2 (node a) waited for it in #183 …"; empty: no rank did.
+    [[nodiscard]] std::string describe_all(const RecordsByRank& all) const {
         if (waits_.empty()) return "";
-        const auto most =
+        const auto largest =
             std::ranges::max_element(waits_, {}, [](const auto& entry) { return entry.second.ranks.size(); });
-        const Wait& wait = most->second;
+        const Wait& wait = largest->second;
         std::string text = fmt::format("{} waited for it ", name_ranks(wait.ranks, all));
         text += is_in(wait) ? "there" : fmt::format("in {} of group '{}'", describe(*wait.operation), wait.group->name);
         std::vector<int> others;
@@ -68,86 +70,87 @@ public:
 
 private:
     struct Wait {
-        const BoardOperation* operation = nullptr;
-        const BoardGroup* group = nullptr;
+        const RecordedOperation* operation = nullptr;
+        const RecordedGroup* group = nullptr;
         std::vector<int> ranks;
     };
 
-    /// It was waited for when the dead one ended: it is still in hand, or has failed since.
-    [[nodiscard]] bool waited(const BoardOperation& operation) const {
+    /// Returns whether the rank waited for the operation when the worker ended: it is still in progress, or failed
+    /// since.
+    [[nodiscard]] bool waited(const RecordedOperation& operation) const {
         if (!operation.waited_ago) return false;
         return !operation.ended_ago || (operation.failed && *operation.ended_ago <= ended_ago_ + kSameMoment);
     }
 
-    [[nodiscard]] bool needs_the_dead(const BoardOperation& operation, const BoardGroup& group) const {
+    [[nodiscard]] bool needs_the_dead(const RecordedOperation& operation, const RecordedGroup& group) const {
         if (operation.p2p_seq != 0) return operation.peer >= 0 && world_rank(group, operation.peer) == dead_;
         if (!has_member(group, dead_)) return false;
-        const BoardGroup* const own = same_group(group);
+        const RecordedGroup* const own = same_group(group);
         return own == nullptr || own->done < operation.seq;
     }
 
-    [[nodiscard]] const BoardGroup* same_group(const BoardGroup& group) const {
-        if (board_ == nullptr) return nullptr;
-        const auto& groups = board_->view.groups;
-        const auto found = std::ranges::find(groups, group.name, &BoardGroup::name);
+    [[nodiscard]] const RecordedGroup* same_group(const RecordedGroup& group) const {
+        if (record_ == nullptr) return nullptr;
+        const auto& groups = record_->view.groups;
+        const auto found = std::ranges::find(groups, group.name, &RecordedGroup::name);
         return found == groups.end() ? nullptr : &*found;
     }
 
-    /// Whether that is what the dead one was in, too; then it stands in the line already.
+    /// Returns whether the worker was in the same operation; then the line names it already.
     [[nodiscard]] bool is_in(const Wait& wait) const {
-        const BoardOperation* const own = board_ != nullptr ? in_hand(board_->view) : nullptr;
+        const RecordedOperation* const own = record_ != nullptr ? current_operation(record_->view) : nullptr;
         if (own == nullptr || own->p2p_seq != 0 || wait.operation->p2p_seq != 0) return false;
-        const BoardGroup* const group = group_of(board_->view, *own);
+        const RecordedGroup* const group = group_of(record_->view, *own);
         return group != nullptr && group->name == wait.group->name && own->seq == wait.operation->seq;
     }
 
     int dead_;
-    const RankBoard* board_;
+    const RankRecord* record_;
     nanoseconds ended_ago_{0};
-    /// By group and numbers; sends and receives also by rank, for each counts its own.
+    /// By group and numbers; sends and receives also by rank, because each rank counts its own.
     std::map<std::tuple<std::string, std::uint64_t, std::uint64_t, std::uint64_t>, Wait> waits_;
 };
 
 }  // namespace
 
-bool may_be_judged(const FailureReport& failure) {
+bool has_diagnosis(const FailureReport& failure) {
     return failure.pid != 0 && !failure.activity.empty() && (is_violent(failure.status) || !lost_a_peer(failure));
 }
 
-const BoardOperation* ended_last(const BoardView& view) {
-    const BoardOperation* last = nullptr;
-    for (const BoardOperation& operation : view.operations) {
+const RecordedOperation* ended_last(const FlightRecord& view) {
+    const RecordedOperation* last = nullptr;
+    for (const RecordedOperation& operation : view.operations) {
         if (is_arrival(operation)) continue;
         if (operation.ended_ago && (last == nullptr || *operation.ended_ago < *last->ended_ago)) last = &operation;
     }
     return last;
 }
 
-DeathVerdict judge_death(const std::vector<RankBoard>& boards, const FailureReport& dead) {
-    if (!may_be_judged(dead)) return {};
-    BoardsByRank all;
-    for (const RankBoard& board : boards) all[number(board.rank)] = &board;
+DeathVerdict diagnose_death(const std::vector<RankRecord>& records, const FailureReport& dead) {
+    if (!has_diagnosis(dead)) return {};
+    RecordsByRank all;
+    for (const RankRecord& record : records) all[number(record.rank)] = &record;
     const auto own = all.find(number(dead.rank));
-    const RankBoard* const board = own != all.end() && own->second->view.written ? own->second : nullptr;
-    if (!is_violent(dead.status) && board != nullptr && failed_of_an_operation(board->view)) return {};
+    const RankRecord* const record = own != all.end() && own->second->view.written ? own->second : nullptr;
+    if (!is_violent(dead.status) && record != nullptr && failed_of_an_operation(record->view)) return {};
 
-    Waiters waiters(number(dead.rank), board);
+    Waiters waiters(number(dead.rank), record);
     bool all_shown = true;
     for (const auto& [rank, peer] : all) {
         if (rank == number(dead.rank)) continue;
         all_shown = all_shown && peer->view.written;
-        waiters.look_at(*peer);
+        waiters.add(*peer);
     }
     DeathVerdict verdict;
     verdict.detail = dead.activity;
-    if (const std::string words = waiters.words(all); !words.empty())
-        verdict.detail += "; " + words;
+    if (const std::string text = waiters.describe_all(all); !text.empty())
+        verdict.detail += "; " + text;
     else if (all_shown && all.size() > 1)
-        verdict.detail += "; nobody waited for it";
+        verdict.detail += "; no rank waited for it";
     std::string how = describe_end(dead);
     if (how.starts_with("was ")) how.erase(0, 4);
     verdict.text = fmt::format("DEAD rank {} (node {}, {}): {}", number(dead.rank), dead.host, how, verdict.detail);
     return verdict;
 }
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::diagnosis

@@ -1,8 +1,8 @@
-#include "rendezvous/coordinator/stall_hints.hpp"
+#include "rendezvous/diagnosis/hints.hpp"
 
 #include <fmt/format.h>
 
-namespace ddprun::coordinator {
+namespace ddprun::diagnosis {
 namespace {
 
 constexpr const char* kBatch = "put them into one ProcessGroup::batch()";
@@ -19,24 +19,24 @@ std::string mismatch_hint(const StallWait& wait) {
     return "Each waits until the other sends: one of the two has to send first";
 }
 
-/// Who reads of it afterwards finds no process there.
-std::string lagging_hint(const RankBoard& who, Tense tense) {
-    const bool stopped = who.process == "stopped" || who.process_before == "stopped";
+/// Returns how to find out what a rank does. In the past tense its process does not exist any more.
+std::string process_hint(const RankRecord& record, Tense tense) {
+    const bool stopped = record.process == "stopped" || record.process_before == "stopped";
     if (tense == Tense::kPresent) {
-        if (stopped || who.pid <= 0) return "";  // the line says how to wake it
-        return fmt::format("`py-spy dump --pid {}` or `gdb -p {}` on node {} shows where it is", who.pid, who.pid,
-                           who.host);
+        if (stopped || record.pid <= 0) return "";  // the line says how to continue it
+        return fmt::format("`py-spy dump --pid {}` or `gdb -p {}` on node {} shows where it is", record.pid, record.pid,
+                           record.host);
     }
     if (stopped)
-        return "Somebody stopped that process: Ctrl-Z, a debugger, kill -STOP. While the job stands still, kill -CONT "
-               "wakes it";
+        return "That process was stopped by Ctrl-Z, a debugger or kill -STOP. While the job stands still, kill -CONT "
+               "continues it";
     return "While the job stands still, `ddpctl dump` shows what all ranks do, and `py-spy dump` or `gdb -p` where "
            "that one is; if it is only slow, give the operation a longer timeout";
 }
 
 }  // namespace
 
-std::vector<int> blamed(const StallFinding& finding) {
+std::vector<int> culprits(const StallFinding& finding) {
     switch (finding.kind) {
         case StallKind::kDead:
         case StallKind::kLagging: return finding.ranks;
@@ -47,29 +47,33 @@ std::vector<int> blamed(const StallFinding& finding) {
         }
         case StallKind::kMismatch:
             if (finding.wait->operation->p2p_seq != 0) return {finding.wait->rank, finding.wait->peer};
-            return odd_ones(*finding.group, *finding.wait);
-        case StallKind::kUnknown:  // their agent may just be slow to answer
+            return minority_ranks(*finding.group, *finding.wait);
+        case StallKind::kUnknown:  // their agent may only be slow to answer
         case StallKind::kAllPresent:
         case StallKind::kNone: break;
     }
     return {};
 }
 
-std::string hint_for(const StallFinding& finding, const BoardsByRank& all, Tense tense) {
+std::string hint_for(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
     const bool transfer = finding.wait != nullptr && finding.wait->operation->p2p_seq != 0;
     switch (finding.kind) {
         case StallKind::kDead: {
-            const auto board = all.find(finding.ranks.front());
-            const bool well = board != all.end() && board->second->process.starts_with("exited with code 0");
+            const auto record = all.find(finding.ranks.front());
+            const bool well = record != all.end() && record->second->process.starts_with("exited with code 0");
             if (!well) return "";
-            return board->second->view.written ? kStepsHint : "All ranks must call ddp::init_from_env()";
+            return record->second->view.written ? kStepsHint : "All ranks must call ddp::init_from_env()";
         }
         case StallKind::kMismatch: return mismatch_hint(*finding.wait);
         case StallKind::kLagging: {
-            const auto board = all.find(finding.ranks.front());
-            return board == all.end() ? "" : lagging_hint(*board->second, tense);
+            const auto record = all.find(finding.ranks.front());
+            return record == all.end() ? "" : process_hint(*record->second, tense);
         }
         case StallKind::kUnknown:
+            // A rank with groups that are not recorded has called init_from_env().
+            if (const auto record = finding.ranks.empty() ? all.end() : all.find(finding.ranks.front());
+                record != all.end() && record->second->view.hidden_groups > 0)
+                return process_hint(*record->second, tense);
             return "Look whether ddprun runs there, and whether its program has called ddp::init_from_env()";
         case StallKind::kAllPresent:
             return "Look at the network between these nodes; if the data are just large, give the operation a longer "
@@ -92,4 +96,4 @@ std::string abort_hint(int rank) {
         rank);
 }
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::diagnosis

@@ -1,21 +1,21 @@
 #pragma once
-// Whose fault a stall is, as far as the boards tell, and what to do about it. Pure.
+// Names the culprits of a stall, as far as the flight records show them, and says what to do next. Pure.
 
 #include <string>
 #include <vector>
 
-#include "rendezvous/coordinator/stall_words.hpp"
+#include "rendezvous/diagnosis/stall_text.hpp"
 
-namespace ddprun::coordinator {
+namespace ddprun::diagnosis {
 
-/// Ranks of the job that the line accuses; empty: nobody. Of ranks that called different things those that most others
-/// contradict, or all of them where that is not known.
-[[nodiscard]] std::vector<int> blamed(const StallFinding& finding);
+/// Returns the ranks of the job that caused the stall; empty: not known. If the ranks called different operations, the
+/// minority is the culprit, or all ranks if there is no majority.
+[[nodiscard]] std::vector<int> culprits(const StallFinding& finding);
 
-/// One sentence without a full stop: what to do next. Empty: the line says it.
-[[nodiscard]] std::string hint_for(const StallFinding& finding, const BoardsByRank& all, Tense tense);
+/// Returns what to do next, a sentence without a full stop. Empty: the line itself says it.
+[[nodiscard]] std::string hint_for(const StallFinding& finding, const RecordsByRank& all, Tense tense);
 
-/// "line. hint"; the line alone where there is no hint.
+/// Returns "line. hint"; the line alone if there is no hint.
 [[nodiscard]] std::string with_hint(const std::string& line, const std::string& hint);
 
 inline constexpr const char* kStepsHint =
@@ -24,7 +24,7 @@ inline constexpr const char* kStepsHint =
 inline constexpr const char* kInFlightHint = "Wait for each Work before its ProcessGroup ends";
 inline constexpr const char* kMisfitHint = "Give the send and its receive one type and one count";
 
-/// Of a rank that gave its group up.
+/// Returns the hint for a rank that aborted its group.
 [[nodiscard]] std::string abort_hint(int rank);
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::diagnosis

@@ -1,4 +1,4 @@
-#include "rendezvous/coordinator/stall.hpp"
+#include "rendezvous/diagnosis/stall.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,16 +6,16 @@
 #include <tuple>
 #include <utility>
 
-#include "rendezvous/coordinator/stall_hints.hpp"
-#include "rendezvous/coordinator/stall_waits.hpp"
-#include "rendezvous/coordinator/stall_words.hpp"
+#include "rendezvous/diagnosis/hints.hpp"
+#include "rendezvous/diagnosis/stall_text.hpp"
+#include "rendezvous/diagnosis/wait_graph.hpp"
 
-namespace ddprun::coordinator {
+namespace ddprun::diagnosis {
 namespace {
 
 using std::chrono::nanoseconds;
 
-/// Which says most about the cause.
+/// Returns how much the finding says about the cause; the largest wins.
 int weight(const StallFinding& finding) {
     switch (finding.kind) {
         case StallKind::kDead: return 7;
@@ -29,30 +29,31 @@ int weight(const StallFinding& finding) {
     return 0;
 }
 
-/// Of several of one weight that one is told.
-bool says_what_has_come(const StallFinding& finding) {
+/// If several findings have one weight, those that name a message without a receive win.
+bool has_unasked_message(const StallFinding& finding) {
     const bool may = finding.kind == StallKind::kMismatch || finding.kind == StallKind::kCircle;
     return may && finding.wait->unasked != nullptr;
 }
 
-/// By rank: for whom it has waited long, in any group.
+/// By rank: its long waits, in any group.
 using LongWaits = std::map<int, std::vector<const StallWait*>>;
 
-LongWaits long_waits(const std::vector<GroupWaits>& groups) {
+LongWaits waits_by_rank(const std::vector<GroupWaits>& groups) {
     LongWaits waits;
     for (const GroupWaits& group : groups) {
-        for (const StallWait& wait : group.speakers()) {
+        for (const StallWait& wait : group.long_waits()) {
             if (wait.operation->p2p_seq != 0) {
                 waits[wait.rank].push_back(&wait);
                 continue;
             }
-            for (const int rank : group.beside(wait)) waits[rank].push_back(&wait);
+            for (const int rank : group.participants(wait)) waits[rank].push_back(&wait);
         }
     }
     return waits;
 }
 
-/// Whether that rank waits, and not for `receiver`: it may have more to send it when the others have come.
+/// Returns whether `rank` waits, but in no operation for `receiver`: it may send more to `receiver` when the ranks that
+/// it waits for have arrived.
 bool waits_elsewhere(int rank, int receiver, const LongWaits& waits) {
     const auto own = waits.find(rank);
     return own != waits.end() && std::ranges::none_of(own->second, [receiver](const StallWait* wait) {
@@ -60,48 +61,48 @@ bool waits_elsewhere(int rank, int receiver, const LongWaits& waits) {
            });
 }
 
-/// What keeps `wait`. `waiting`: ranks that wait themselves, in any group.
+/// Returns why `wait` does not end. `waiting`: ranks that wait themselves, in any group.
 StallFinding classify(const GroupWaits& group, const StallWait& wait, const std::set<int>& waiting,
-                      const LongWaits& waits, const BoardsByRank& all) {
+                      const LongWaits& waits, const RecordsByRank& all) {
     StallFinding finding{.kind = StallKind::kNone, .group = &group, .wait = &wait};
     const auto is = [&](StallKind kind, std::vector<int> ranks) {
         finding.kind = kind;
         finding.ranks = std::move(ranks);
         return finding;
     };
-    std::vector<int> free;     // they wait for nobody
-    std::vector<int> hidden;   // they may wait in a group that their board has no place for
-    std::vector<int> unknown;  // they have not shown a board
+    std::vector<int> free;     // ranks that wait for no other rank
+    std::vector<int> hidden;   // ranks that may wait in a group that their flight record has no slot for
+    std::vector<int> unknown;  // ranks without a flight record
     for (const int rank : wait.for_ranks) {
-        const auto board = all.find(rank);
-        if (board != all.end() && board->second->ended) return is(StallKind::kDead, {rank});
-        if (board == all.end() || !board->second->view.written)
+        const auto record = all.find(rank);
+        if (record != all.end() && record->second->ended) return is(StallKind::kDead, {rank});
+        if (record == all.end() || !record->second->view.written)
             unknown.push_back(rank);
         else if (!waiting.contains(rank))
-            (board->second->view.hidden_groups > 0 ? hidden : free).push_back(rank);
+            (record->second->view.hidden_groups > 0 ? hidden : free).push_back(rank);
     }
-    if (is_mismatch(group, wait)) return is(StallKind::kMismatch, group.beside(wait));
+    if (is_mismatch(group, wait)) return is(StallKind::kMismatch, group.participants(wait));
     if (!free.empty()) return is(StallKind::kLagging, std::move(free));
     if (auto stopped = group.stopped(wait); !stopped.empty()) return is(StallKind::kLagging, std::move(stopped));
     if (!hidden.empty()) return is(StallKind::kUnknown, std::move(hidden));
-    if (!unknown.empty() || wait.somebody_unknown) return is(StallKind::kUnknown, std::move(unknown));
-    if (wait.for_ranks.empty()) return is(StallKind::kAllPresent, group.beside(wait));
-    // Its sender may have more to send, and wait for somebody else until then. So this is the last guess but one.
+    if (!unknown.empty() || wait.unknown_ranks) return is(StallKind::kUnknown, std::move(unknown));
+    if (wait.for_ranks.empty()) return is(StallKind::kAllPresent, group.participants(wait));
+    // Late in this order: the sender may have more to send, and wait for another rank until then.
     if (wait.unasked != nullptr && !waits_elsewhere(wait.peer, wait.rank, waits))
-        return is(StallKind::kMismatch, group.beside(wait));
+        return is(StallKind::kMismatch, group.participants(wait));
     return is(StallKind::kCircle, {wait.for_ranks.begin(), wait.for_ranks.end()});
 }
 
 }  // namespace
 
-StallVerdict judge(const std::vector<RankBoard>& boards, nanoseconds patience) {
-    BoardsByRank all;
+StallVerdict diagnose(const std::vector<RankRecord>& records, nanoseconds min_wait) {
+    RecordsByRank all;
     std::map<std::string, std::map<int, StallMember>> by_name;
-    for (const RankBoard& board : boards) {
-        all[number(board.rank)] = &board;
-        for (std::size_t i = 0; i < board.view.groups.size(); ++i) {
-            const BoardGroup& group = board.view.groups[i];
-            if (group.live) by_name[group.name][number(board.rank)] = {&board, &group, static_cast<int>(i)};
+    for (const RankRecord& record : records) {
+        all[number(record.rank)] = &record;
+        for (std::size_t i = 0; i < record.view.groups.size(); ++i) {
+            const RecordedGroup& group = record.view.groups[i];
+            if (group.live) by_name[group.name][number(record.rank)] = {&record, &group, static_cast<int>(i)};
         }
     }
     std::vector<GroupWaits> groups;
@@ -109,30 +110,31 @@ StallVerdict judge(const std::vector<RankBoard>& boards, nanoseconds patience) {
     std::set<int> waiting;
     for (auto& [name, members] : by_name) {
         GroupWaits& group = groups.emplace_back(name, std::move(members));
-        group.look(patience);
+        group.find_waits(min_wait);
         waiting.insert(group.waiting().begin(), group.waiting().end());
     }
     StallFinding best;
     const auto key = [](const StallFinding& finding) {
-        return finding.wait == nullptr ? std::tuple(0, false, nanoseconds(-1))
-                                       : std::tuple(weight(finding), says_what_has_come(finding), finding.wait->waited);
+        return finding.wait == nullptr
+                   ? std::tuple(0, false, nanoseconds(-1))
+                   : std::tuple(weight(finding), has_unasked_message(finding), finding.wait->waited);
     };
-    const LongWaits waits = long_waits(groups);
+    const LongWaits waits = waits_by_rank(groups);
     for (const GroupWaits& group : groups) {
-        for (const StallWait& wait : group.speakers()) {
+        for (const StallWait& wait : group.long_waits()) {
             StallFinding finding = classify(group, wait, waiting, waits, all);
             if (key(finding) > key(best)) best = std::move(finding);
         }
     }
     if (best.kind == StallKind::kNone) return {};
-    const BoardOperation& operation = *best.wait->operation;
+    const RecordedOperation& operation = *best.wait->operation;
     StallVerdict verdict;
     verdict.kind = best.kind;
     verdict.text = describe(best, all, Tense::kPresent);
     verdict.text_after = describe(best, all, Tense::kPast);
     verdict.hint = hint_for(best, all, Tense::kPresent);
     verdict.hint_after = hint_for(best, all, Tense::kPast);
-    verdict.blamed = blamed(best);
+    verdict.culprits = culprits(best);
     verdict.group = best.group->name();
     verdict.seq = operation.seq;
     verdict.ranks = best.ranks;
@@ -141,4 +143,4 @@ StallVerdict judge(const std::vector<RankBoard>& boards, nanoseconds patience) {
     return verdict;
 }
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::diagnosis

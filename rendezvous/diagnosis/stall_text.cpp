@@ -1,4 +1,4 @@
-#include "rendezvous/coordinator/stall_words.hpp"
+#include "rendezvous/diagnosis/stall_text.hpp"
 
 #include <fmt/format.h>
 
@@ -7,33 +7,33 @@
 #include <set>
 #include <utility>
 
-namespace ddprun::coordinator {
+namespace ddprun::diagnosis {
 namespace {
 
 constexpr std::size_t kMaxRanges = 8;
 constexpr std::size_t kMaxSides = 4;  // of a mismatch
 constexpr std::size_t kMaxHosts = 4;  // of the ranks in one clause
 
-/// What ranks compare; as describe(), without number and tag.
-std::string signature(BoardOperation operation) {
+/// Returns what the ranks must agree on: describe() without number and tag.
+std::string signature(RecordedOperation operation) {
     operation.tag.clear();
     const std::string text = describe(operation);
     const auto blank = text.find(' ');
     return blank == std::string::npos ? text : text.substr(blank + 1);
 }
 
-/// Ranks that called the same.
+/// Ranks that called the same operation.
 struct Side {
-    const BoardOperation* called = nullptr;
+    const RecordedOperation* called = nullptr;
     std::vector<int> ranks;
     std::set<std::string> tags;
 };
 
-/// The largest first.
+/// Returns the sides of a collective, the largest first.
 std::vector<Side> sides_of(const GroupWaits& group, std::uint64_t seq) {
     std::map<std::pair<std::string, std::uint64_t>, Side> sides;
     for (const auto& [rank, member] : group.members()) {
-        const BoardOperation* called = find_collective(member, seq);
+        const RecordedOperation* called = find_collective(member, seq);
         if (called == nullptr) continue;
         Side& side = sides[{signature(*called), called->fingerprint}];
         side.called = called;
@@ -48,19 +48,19 @@ std::vector<Side> sides_of(const GroupWaits& group, std::uint64_t seq) {
 
 std::string what(const StallFinding& finding) {
     return fmt::format("{} of group '{}' for {}", describe(*finding.wait->operation), finding.group->name(),
-                       how_long(finding.wait->waited));
+                       duration_text(finding.wait->waited));
 }
 
-/// "nobody asks for what rank 0 (node a) has sent it, send #3 f32[4] peer 1 tag 5"
-std::string unasked(const StallWait& wait, const std::string& receiver, const BoardsByRank& all) {
-    BoardOperation sent = *wait.unasked;
+/// Returns "no receive asks for what rank 0 (node a) has sent it, send #3 f32[4] peer 1 tag 5".
+std::string unasked(const StallWait& wait, const std::string& receiver, const RecordsByRank& all) {
+    RecordedOperation sent = *wait.unasked;
     sent.op = "send";
-    sent.peer = wait.who.group->rank;
-    return fmt::format("nobody asks for what {} has sent {}, {}", name_ranks({wait.peer}, all), receiver,
+    sent.peer = wait.member.group->rank;
+    return fmt::format("no receive asks for what {} has sent {}, {}", name_ranks({wait.peer}, all), receiver,
                        describe(sent));
 }
 
-std::string mismatch(const StallFinding& finding, const BoardsByRank& all) {
+std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
     const StallWait& wait = *finding.wait;
     if (wait.unasked != nullptr) {
         return fmt::format(
@@ -91,59 +91,62 @@ std::string mismatch(const StallFinding& finding, const BoardsByRank& all) {
     return text;
 }
 
-/// "; its process 71 is stopped …"; empty: it runs. What is over is not to be woken.
-std::string process_words(const RankBoard& who, Tense tense) {
+/// Returns "; its process 71 is stopped …"; empty: it runs. In the past tense without the command that continues it.
+std::string process_text(const RankRecord& record, Tense tense) {
     const bool was = tense == Tense::kPast;
-    if (who.process == "running") return "";
-    if (who.process == "unknown")
-        return fmt::format("; what its process {} {} be seen", who.pid, was ? "did could not" : "does cannot");
-    std::string text = fmt::format("; its process {} {} {}", who.pid, was ? "was" : "is", who.process);
-    if (who.process != "stopped") return text;
+    if (record.process == "running") return "";
+    if (record.process == "unknown")
+        return fmt::format("; the state of its process {} {} unknown", record.pid, was ? "was" : "is");
+    std::string text = fmt::format("; its process {} {} {}", record.pid, was ? "was" : "is", record.process);
+    if (record.process != "stopped") return text;
     text += " (a signal, a debugger)";
-    return was ? text : text + fmt::format(": kill -CONT {}", who.pid);
+    return was ? text : text + fmt::format(": kill -CONT {}", record.pid);
 }
 
-/// "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'"
-std::string lagging(const StallFinding& finding, const BoardsByRank& all, Tense tense) {
+/// Returns "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'"
+std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
     const int first = finding.ranks.front();
-    const auto board = all.find(first);
+    const auto record = all.find(first);
     std::string text = fmt::format("LAGGING {}", name_ranks(finding.ranks, all));
     text += finding.ranks.size() > 1 ? fmt::format(": rank {} ", first) : ": ";
     const auto& members = finding.group->members();
     if (const auto member = members.find(first); member == members.end()) {
-        text += "has nothing of the group on its board";
+        text += "has nothing of the group in its flight record";
     } else if (const std::uint64_t done = member->second.group->done; done == 0) {
         text += "has finished nothing of the group";
     } else {
-        const BoardOperation* last = find_collective(member->second, done);
+        const RecordedOperation* last = find_collective(member->second, done);
         text += fmt::format("last finished {}", last != nullptr ? describe(*last) : fmt::format("#{}", done));
     }
-    const bool alone = finding.wait->operation->p2p_seq != 0 || finding.group->beside(*finding.wait).size() <= 1;
+    const bool alone = finding.wait->operation->p2p_seq != 0 || finding.group->participants(*finding.wait).size() <= 1;
     text += fmt::format(", {} in {}", alone ? fmt::format("rank {} waits", finding.wait->rank) : "peers wait",
                         what(finding));
-    if (board == all.end()) return text;
-    const RankBoard& who = *board->second;
-    text += process_words(who, who.process_before.empty() ? tense : Tense::kPast);
-    if (!who.view.phase.empty()) text += fmt::format("; in phase '{}'", who.view.phase);
+    if (record == all.end()) return text;
+    const RankRecord& late = *record->second;
+    text += process_text(late, late.process_before.empty() ? tense : Tense::kPast);
+    if (!late.view.phase.empty()) text += fmt::format("; in phase '{}'", late.view.phase);
     return text;
 }
 
-std::string unknown(const StallFinding& finding, const BoardsByRank& all) {
+std::string unknown(const StallFinding& finding, const RecordsByRank& all) {
     if (finding.ranks.empty())
-        return fmt::format("WAITING for ranks of which the boards do not say who they are: {} waits in {}",
+        return fmt::format("WAITING for ranks that the flight records do not identify: {} waits in {}",
                            name_ranks({finding.wait->rank}, all), what(finding));
-    const auto board = all.find(finding.ranks.front());
-    if (board != all.end() && board->second->view.hidden_groups > 0)
+    const auto record = all.find(finding.ranks.front());
+    if (record != all.end() && record->second->view.hidden_groups > 0)
         return fmt::format(
-            "WAITING for {}: rank {} computes, or waits in one of its {} groups that do not fit on its board: peers "
+            "WAITING for {}: whether rank {} computes or waits is unknown because {} of its groups {} not recorded: "
+            "peers "
             "wait in {}",
-            name_ranks(finding.ranks, all), finding.ranks.front(), board->second->view.hidden_groups, what(finding));
-    return fmt::format("WAITING for {}, which {} shown no board: peers wait in {}", name_ranks(finding.ranks, all),
-                       finding.ranks.size() == 1 ? "has" : "have", what(finding));
+            name_ranks(finding.ranks, all), finding.ranks.front(), record->second->view.hidden_groups,
+            record->second->view.hidden_groups == 1 ? "is" : "are", what(finding));
+    return fmt::format("WAITING for {}, which {} shown no flight record: peers wait in {}",
+                       name_ranks(finding.ranks, all), finding.ranks.size() == 1 ? "has" : "have", what(finding));
 }
 
-/// Of a collective the boards do not say which connection is slow; the hosts of those who wait narrow it down.
-std::string all_present(const StallFinding& finding, const BoardsByRank& all) {
+/// The flight records do not say which connection of a collective is slow; the hosts of the waiting ranks narrow it
+/// down.
+std::string all_present(const StallFinding& finding, const RecordsByRank& all) {
     const StallWait& wait = *finding.wait;
     constexpr const char* kHead = "ALL PRESENT but no progress: transport";
     if (wait.operation->p2p_seq == 0) {
@@ -156,12 +159,12 @@ std::string all_present(const StallFinding& finding, const BoardsByRank& all) {
                        name_ranks({sends ? wait.peer : wait.rank}, all), wait.rank, what(finding));
 }
 
-/// Both sides: what one waits in, and what those are in that it waits for.
-std::string circle(const StallFinding& finding, const BoardsByRank& all) {
-    std::map<std::string, std::vector<int>> others;  ///< who waits in what
+/// Names both sides: the operation of the rank that waits, and the operations of the ranks that it waits for.
+std::string circle(const StallFinding& finding, const RecordsByRank& all) {
+    std::map<std::string, std::vector<int>> others;  ///< ranks by the operation in which they wait
     for (const int rank : finding.ranks) {
-        const BoardView& view = all.at(rank)->view;
-        const BoardOperation* operation = in_hand(view);
+        const FlightRecord& view = all.at(rank)->view;
+        const RecordedOperation* operation = current_operation(view);
         others[operation != nullptr ? describe(view, *operation) : "another operation"].push_back(rank);
     }
     std::string text =
@@ -179,7 +182,7 @@ std::string circle(const StallFinding& finding, const BoardsByRank& all) {
     return text + "; " + unasked(*finding.wait, fmt::format("rank {}", finding.wait->rank), all);
 }
 
-/// "0-3, 8, 10-12", "0, 2, … (500 in all)": at most eight ranges.
+/// Returns "0-3, 8, 10-12" or "0, 2, … (500 in all)": at most eight ranges.
 std::string ranges_of(const std::set<int>& ranks) {
     std::string text;
     std::size_t ranges = 0;
@@ -201,7 +204,7 @@ bool is_mismatch(const GroupWaits& group, const StallWait& wait) {
     return sides_of(group, wait.operation->seq).size() > 1;
 }
 
-std::vector<int> odd_ones(const GroupWaits& group, const StallWait& wait) {
+std::vector<int> minority_ranks(const GroupWaits& group, const StallWait& wait) {
     const std::vector<Side> sides = sides_of(group, wait.operation->seq);
     const bool known = sides.size() > 1 && sides[0].ranks.size() > sides[1].ranks.size();
     std::vector<int> ranks;
@@ -210,10 +213,10 @@ std::vector<int> odd_ones(const GroupWaits& group, const StallWait& wait) {
     return ranks;
 }
 
-std::string describe(const StallFinding& finding, const BoardsByRank& all, Tense tense) {
+std::string describe(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
     switch (finding.kind) {
         case StallKind::kDead: {
-            const RankBoard& dead = *all.at(finding.ranks.front());
+            const RankRecord& dead = *all.at(finding.ranks.front());
             return fmt::format("DEAD rank {} (node {}, {}): peers wait in {}", finding.ranks.front(), dead.host,
                                dead.process, what(finding));
         }
@@ -232,11 +235,11 @@ std::string name_ranks(const std::vector<int>& given) {
     return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranges_of(ranks));
 }
 
-std::string name_ranks(const std::vector<int>& given, const BoardsByRank& all) {
+std::string name_ranks(const std::vector<int>& given, const RecordsByRank& all) {
     std::map<std::string, std::set<int>> by_host;
     for (const int rank : given) {
-        const auto board = all.find(rank);
-        by_host[board != all.end() ? board->second->host : ""].insert(rank);
+        const auto record = all.find(rank);
+        by_host[record != all.end() ? record->second->host : ""].insert(rank);
     }
     std::vector<std::pair<std::string, std::set<int>>> ordered(by_host.begin(), by_host.end());
     std::ranges::sort(ordered, {}, [](const auto& here) { return *here.second.begin(); });
@@ -251,4 +254,4 @@ std::string name_ranks(const std::vector<int>& given, const BoardsByRank& all) {
     return text;
 }
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::diagnosis

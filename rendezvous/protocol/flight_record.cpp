@@ -1,20 +1,22 @@
+#include "rendezvous/protocol/flight_record.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
+#include <map>
 #include <utility>
 
-#include "rendezvous/coordinator/messages_board.hpp"
+namespace ddprun::protocol {
 
-namespace ddprun::coordinator {
-
-std::string how_long(std::chrono::nanoseconds duration) {
+std::string duration_text(std::chrono::nanoseconds duration) {
     const double seconds = std::chrono::duration<double>(duration).count();
     if (seconds < 0.1) return fmt::format("{:.0f} ms", seconds * 1000);
     if (seconds < 600) return fmt::format("{:.1f} s", seconds);
     return fmt::format("{:.0f} min", seconds / 60);
 }
 
-std::string describe(const BoardOperation& operation) {
+std::string describe(const RecordedOperation& operation) {
     std::string text = operation.p2p_seq == 0 ? fmt::format("#{} {}", operation.seq, operation.op)
                                               : fmt::format("{} #{}", operation.op, operation.p2p_seq);
     if (!operation.reduce.empty()) text += fmt::format(" {}", operation.reduce);
@@ -27,12 +29,12 @@ std::string describe(const BoardOperation& operation) {
 
 namespace {
 
-const BoardOperation* oldest_begun(const BoardView& view, bool waited_for) {
-    const BoardOperation* oldest = nullptr;
-    for (const BoardOperation& operation : view.operations) {
+const RecordedOperation* oldest_begun(const FlightRecord& view, bool waited_for) {
+    const RecordedOperation* oldest = nullptr;
+    for (const RecordedOperation& operation : view.operations) {
         if (!operation.started_ago || operation.ended_ago || operation.waited_ago.has_value() != waited_for) continue;
         if (is_arrival(operation)) continue;
-        const auto key = [](const BoardOperation& o) { return std::pair(o.p2p_seq == 0, *o.started_ago); };
+        const auto key = [](const RecordedOperation& o) { return std::pair(o.p2p_seq == 0, *o.started_ago); };
         if (oldest == nullptr || key(operation) > key(*oldest)) oldest = &operation;
     }
     return oldest;
@@ -40,11 +42,11 @@ const BoardOperation* oldest_begun(const BoardView& view, bool waited_for) {
 
 }  // namespace
 
-const BoardOperation* in_hand(const BoardView& view) { return oldest_begun(view, true); }
+const RecordedOperation* current_operation(const FlightRecord& view) { return oldest_begun(view, true); }
 
-const BoardOperation* under_way(const BoardView& view) { return oldest_begun(view, false); }
+const RecordedOperation* under_way(const FlightRecord& view) { return oldest_begun(view, false); }
 
-std::string describe(const BoardView& view, const BoardOperation& operation) {
+std::string describe(const FlightRecord& view, const RecordedOperation& operation) {
     const auto index = static_cast<std::size_t>(operation.group);
     const bool known = operation.group >= 0 && index < view.groups.size();
     return describe(operation) + (known ? fmt::format(" of group '{}'", view.groups[index].name) : "");
@@ -52,27 +54,28 @@ std::string describe(const BoardView& view, const BoardOperation& operation) {
 
 namespace {
 
-/// One that never began tells nothing, nor does it that a program has begun well.
-bool tells_its_end(const BoardOperation& operation) {
+/// Returns whether the end of the operation says something about the worker: it has begun, and is not a successful
+/// init.
+bool has_meaningful_end(const RecordedOperation& operation) {
     if (is_arrival(operation) || (is_init(operation) && !operation.failed)) return false;
     return operation.started_ago && operation.ended_ago;
 }
 
-/// A small operation's times are those of the kernel's last tick, at most so long ago.
+/// A small operation's times are those of the kernel's last tick, at most this long ago.
 constexpr std::chrono::milliseconds kTick{10};
 
-/// The last one. Because of ticks a large one before it may seem to have ended later than a small one; but a group does
-/// its collectives in order, and of two groups that which was called later has most likely ended later.
-const BoardOperation* last_ended(const BoardView& view) {
-    const BoardOperation* last = nullptr;
-    for (const BoardOperation& operation : view.operations) {
-        if (!tells_its_end(operation)) continue;
+/// Returns the operation that ended last. Because of ticks an earlier large one may seem to have ended after a small
+/// one. But a group performs its collectives in order, and of two groups the later call has most likely ended later.
+const RecordedOperation* last_ended(const FlightRecord& view) {
+    const RecordedOperation* last = nullptr;
+    for (const RecordedOperation& operation : view.operations) {
+        if (!has_meaningful_end(operation)) continue;
         if (last == nullptr || *operation.ended_ago <= *last->ended_ago) last = &operation;
     }
     if (last == nullptr || last->failed || last->p2p_seq != 0 || last->group < 0) return last;
     const std::chrono::nanoseconds newest = *last->ended_ago;
-    for (const BoardOperation& operation : view.operations) {
-        if (!tells_its_end(operation) || operation.failed || operation.p2p_seq != 0) continue;
+    for (const RecordedOperation& operation : view.operations) {
+        if (!has_meaningful_end(operation) || operation.failed || operation.p2p_seq != 0) continue;
         const bool same_tick = *operation.ended_ago - newest <= kTick && operation.id > last->id;
         if (operation.group == last->group ? operation.seq > last->seq : same_tick) last = &operation;
     }
@@ -81,22 +84,55 @@ const BoardOperation* last_ended(const BoardView& view) {
 
 }  // namespace
 
-std::string describe_activity(const BoardView& view) {
+std::string describe_activity(const FlightRecord& view) {
     if (!view.written) return "";
     std::string text;
-    if (const BoardOperation* current = in_hand(view)) {
-        text = fmt::format("in {} for {}", describe(view, *current), how_long(*waits_for(*current, false)));
-    } else if (const BoardOperation* last = last_ended(view)) {
+    if (const RecordedOperation* current = current_operation(view)) {
+        text = fmt::format("in {} for {}", describe(view, *current), duration_text(*waits_for(*current, false)));
+    } else if (const RecordedOperation* last = last_ended(view)) {
         text = fmt::format("{} {}, {} before", last->failed ? "failed in" : "had finished", describe(view, *last),
-                           how_long(*last->ended_ago));
+                           duration_text(*last->ended_ago));
     } else {
         text = "had done no collective";
     }
-    if (const BoardOperation* other = in_hand(view) == nullptr ? under_way(view) : nullptr) {
-        text += fmt::format(", with {} under way for {}", describe(view, *other), how_long(*other->started_ago));
+    if (const RecordedOperation* other = current_operation(view) == nullptr ? under_way(view) : nullptr) {
+        text += fmt::format(", with {} under way for {}", describe(view, *other), duration_text(*other->started_ago));
     }
     if (!view.phase.empty()) text += fmt::format("; in phase '{}'", view.phase);
     return text;
 }
 
-}  // namespace ddprun::coordinator
+void pass_waits_on(FlightRecord& view) {
+    struct Wait {
+        bool blocks = false;
+        std::chrono::nanoseconds time{0};
+        auto operator<=>(const Wait&) const = default;
+    };
+    std::map<int, Wait> by_group;  ///< of the later operations
+    for (auto operation = view.operations.rbegin(); operation != view.operations.rend(); ++operation) {
+        if (operation->p2p_seq != 0 || operation->ended_ago || operation->group < 0) continue;
+        auto [known, is_new] = by_group.try_emplace(operation->group);
+        Wait& wait = known->second;
+        if (operation->waited_ago) {
+            const Wait own{!operation->polled, *operation->waited_ago};
+            wait = is_new ? own : std::max(wait, own);
+        } else if (is_new) {
+            by_group.erase(known);
+            continue;
+        }
+        operation->waited_ago = wait.time;
+        operation->polled = !wait.blocks;
+    }
+}
+
+bool is_going_on(const FlightRecord& view, std::chrono::nanoseconds time) {
+    return std::ranges::any_of(view.operations,
+                               [&](const RecordedOperation& o) { return o.queued_ago < time && !is_arrival(o); });
+}
+
+std::optional<std::chrono::nanoseconds> waits_for(const RecordedOperation& operation, bool going_on) {
+    if (operation.ended_ago || !operation.waited_ago || (operation.polled && going_on)) return std::nullopt;
+    return std::min(*operation.waited_ago, operation.started_ago.value_or(std::chrono::nanoseconds(0)));
+}
+
+}  // namespace ddprun::protocol

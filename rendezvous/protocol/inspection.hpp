@@ -1,6 +1,6 @@
 #pragma once
-// The control messages about boards: a worker is stuck, show me the boards, here is one. Plain values; sent only to a
-// side that has said (Join::boards, Welcome::boards) that it knows them.
+// The control messages about flight records: a worker is stuck, a request for flight records, one of them. Plain
+// values. Sent only to a side that has announced (Join::records, Welcome::records) that it knows them.
 
 #include <chrono>
 #include <cstdint>
@@ -9,33 +9,34 @@
 #include <vector>
 
 #include "common/ids.hpp"
-#include "rendezvous/coordinator/messages_board.hpp"
+#include "rendezvous/protocol/flight_record.hpp"
 
-namespace ddprun::coordinator {
+namespace ddprun::protocol {
 
-/// One worker, as its agent sees it.
-struct RankBoard {
+/// The state of one worker, as its agent sees it.
+struct RankRecord {
     Rank rank{};
     std::string host;
     int pid = 0;
     std::string process;  ///< "running", "stopped", "in the kernel", or how it ended: "exited with code 0"
     bool ended = false;
     std::optional<std::chrono::nanoseconds> ended_ago = {};
-    /// What `process` was when its agent told it to end, and so to go on; empty: it has not.
+    /// `process` at the time when its agent sent it the signals to end (and to continue, if stopped); empty: it has
+    /// not.
     std::string process_before = {};
-    std::optional<std::chrono::nanoseconds> process_before_ago =
-        {};                                                    ///< how long ago that was; older agents do not say
-    std::optional<std::chrono::nanoseconds> stopped_for = {};  ///< at least, while `process` is "stopped"; the same
-    std::int64_t wall_clock_ns = 0;  ///< of that host when the board was read, since 1970; to show, not to compare
-    BoardView view;
-    friend bool operator==(const RankBoard&, const RankBoard&) = default;
+    std::optional<std::chrono::nanoseconds> process_before_ago = {};  ///< when that was; absent from older agents
+    std::optional<std::chrono::nanoseconds> stopped_for = {};  ///< at least, while `process` is "stopped"; likewise
+    /// The clock of that host when the flight record was read, since 1970; to show, not to compare.
+    std::int64_t wall_clock_ns = 0;
+    FlightRecord view;
+    friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
 
-/// For so long a failure by a deadline is looked into.
+/// How long after a failure by a deadline the agent reports it as Stalled.
 inline constexpr std::chrono::seconds kRecentTimeout{10};
 
-/// Agent → daemon. A worker is in one operation for longer than its node finds normal. Said once
-/// per operation, for all that have become too old together by one of them.
+/// Agent → daemon. A worker is in one operation for longer than its node's limit. Sent once per operation; if several
+/// exceed the limit together, one of them is reported.
 struct Stalled {
     Generation generation{};
     Rank rank{};
@@ -43,26 +44,26 @@ struct Stalled {
     std::uint64_t seq = 0;
     std::uint64_t p2p_seq = 0;  ///< 0: a collective
     std::chrono::milliseconds waited{0};
-    bool timed_out = false;  ///< it is over: it has failed by its deadline
+    bool timed_out = false;  ///< it has ended: it has failed by its deadline
     friend bool operator==(const Stalled&, const Stalled&) = default;
 };
 
-/// Daemon → agent. Answer with a ShownBoard for each of your workers, or for that one rank.
-struct ShowBoards {
+/// Daemon → agent. Requests a RecordReply for each worker of the node, or for that one rank.
+struct RequestRecords {
     Generation generation{};
     std::uint64_t request = 0;
     std::optional<Rank> rank;
-    int operations = 0;  ///< the newest, and those in hand
-    friend bool operator==(const ShowBoards&, const ShowBoards&) = default;
+    int operations = 0;  ///< how many of the newest, besides the unfinished ones
+    friend bool operator==(const RequestRecords&, const RequestRecords&) = default;
 };
 
-/// Agent → daemon, and on to whoever asked the daemon.
-struct ShownBoard {
+/// Agent → daemon, and daemon → ddpctl if that asked for it.
+struct RecordReply {
     Generation generation{};
-    std::uint64_t request = 0;  ///< as it was asked
+    std::uint64_t request = 0;  ///< that of RequestRecords
     bool last = false;          ///< of this node's answer
-    RankBoard board;
-    friend bool operator==(const ShownBoard&, const ShownBoard&) = default;
+    RankRecord record;
+    friend bool operator==(const RecordReply&, const RecordReply&) = default;
 };
 
 /// Daemon → agent: something about the whole job that people should read.
@@ -72,7 +73,7 @@ struct Notice {
     friend bool operator==(const Notice&, const Notice&) = default;
 };
 
-/// ddpctl → daemon; the first one in place of a Join. The next one only when Inspected has answered.
+/// ddpctl → daemon; the first one takes the place of a Join. The next one may follow when Inspected has answered.
 struct Inspect {
     int protocol = 0;
     std::optional<Rank> rank;  ///< absent: all
@@ -80,18 +81,18 @@ struct Inspect {
     friend bool operator==(const Inspect&, const Inspect&) = default;
 };
 
-/// Daemon → ddpctl, behind the ShownBoards that it asked for.
+/// Daemon → ddpctl, after the RecordReplies that it asked for.
 struct Inspected {
     std::string run_id;
     Generation generation{};
     int world_size = 0;               ///< 0: no workers run; `verdict` says why
-    std::vector<std::string> silent;  ///< hosts of nodes that did not show theirs
+    std::vector<std::string> silent;  ///< hosts of nodes that did not answer
     std::string verdict;              ///< one line
     friend bool operator==(const Inspected&, const Inspected&) = default;
 };
 
 inline constexpr int kMaxOperationsShown = 2'000;  // of one rank
-/// Of each, when all are asked for: what is in hand and what came before it is what a verdict needs.
+/// Of each rank, when all are asked for: a verdict needs the unfinished operations and those just before them.
 inline constexpr int kOperationsShownOfAll = 16;
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::protocol

@@ -1,35 +1,36 @@
 #pragma once
-// Messages as JSON text, one object per message: {"type":"join", …}. Pure. Unknown members are ignored, so that a field
-// can be added without a new protocol version; a missing or mistyped one is an error that names it.
+// Messages as JSON text, one object per message: {"type":"join", …}; the members are in field_table.hpp. Pure. Unknown
+// members are ignored, so that a field can be added without a new protocol version; a missing or mistyped one is an
+// error that names it.
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "common/error.hpp"
-#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/protocol/messages.hpp"
 
-namespace ddprun::coordinator {
+namespace ddprun::protocol {
 
 /// A longer message is refused before it is parsed, and never sent.
 inline constexpr std::size_t kMaxMessageBytes = 8u << 20;
 /// Longest text of one member. A sender cuts what is longer and marks the cut with "…"; a receiver refuses it.
 inline constexpr std::size_t kMaxTextBytes = 64u << 10;
-/// Most bytes of a list of texts (last lines, host names), all together. A sender leaves out the oldest last lines and the
-/// last host names. With every byte escaped this still fits into kMaxMessageBytes.
+/// Total size of a list of texts (last lines, host names). A sender leaves out the oldest last lines and the last host
+/// names. With every byte escaped this still fits into kMaxMessageBytes.
 inline constexpr std::size_t kMaxListBytes = 1u << 20;
 
 // Output of workers may be any bytes: what is not UTF-8 is sent as U+FFFD. Control characters travel escaped and arrive
-// as they were; whoever prints a text escapes them again.
+// as they were; a program that prints a text escapes them again.
 
 [[nodiscard]] std::string encode(const AgentMessage& message);
 [[nodiscard]] std::string encode(const DaemonMessage& message);
 
-/// Errors: Errc::kMalformed naming the member, Errc::kLimit for more than kMaxMessageBytes.
+/// Reads a message. Errors: Errc::kMalformed naming the member, Errc::kLimit for more than kMaxMessageBytes.
 [[nodiscard]] Result<AgentMessage> decode_agent_message(std::string_view text);
 [[nodiscard]] Result<DaemonMessage> decode_daemon_message(std::string_view text);
 
-/// The verdict alone, as `ddprun` writes it for schedulers.
+/// Returns the verdict alone, as `ddprun` writes it for schedulers.
 [[nodiscard]] std::string to_json(const Verdict& verdict);
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::protocol

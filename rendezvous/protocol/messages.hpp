@@ -1,6 +1,7 @@
 #pragma once
-// What agents and the daemon say to each other, as plain values. Pure: no sockets, no JSON (see messages_json.hpp).
-// One agent speaks for one node. Whoever receives a message of another generation than the current one ignores it.
+// The control messages between agents and the daemon, as plain values. Pure: no sockets, no JSON (json.hpp). A new
+// member has a line here, in field_table.hpp and in docs/control-messages.md. One agent represents one node. A receiver
+// ignores a message of another generation than the current one.
 
 #include <chrono>
 #include <optional>
@@ -8,46 +9,46 @@
 #include <variant>
 #include <vector>
 
-#include "common/exit_status.hpp"
 #include "common/ids.hpp"
-#include "rendezvous/coordinator/messages_inspect.hpp"
+#include "common/system/exit_status.hpp"
+#include "rendezvous/protocol/inspection.hpp"
 
-namespace ddprun::coordinator {
+namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolVersion = 2;
 
-/// What an agent calls itself: ddprun::random_id(), drawn once per agent process.
+/// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
 
-/// Whether it was the kernel that killed a worker, for memory had run out.
+/// Whether the kernel killed a worker because memory had run out.
 enum class OomKill {
-    kUnknown,  ///< its node could not tell, or it was neither a SIGKILL nor the code of a script that tells of one
-    kNo,       ///< somebody else sent the SIGKILL
-    kMaybe,    ///< the kernel killed something at that time
+    kUnknown,  ///< its node cannot find out, or it was neither a SIGKILL nor a script's exit code for one
+    kNo,       ///< the SIGKILL came from a process
+    kMaybe,    ///< the kernel killed some process at that time
     kYes,
 };
 
-/// How one worker ended when it should not have; the culprit of a verdict.
+/// How one worker failed; the culprit of a verdict.
 struct FailureReport {
     Rank rank{};
     LocalRank local_rank{};
     NodeRank node_rank{};
-    std::string host;                     ///< the agent's node name
+    std::string host;  ///< the agent's node name
     int pid = 0;
-    ExitStatus status;                    ///< of the worker; what was never started (pid 0) has exited with 126 or 127, or
-                                          ///< with 69 or 70 when the program is not to blame
-    std::string message;                  ///< from the worker's error file, or why it could not be started; may be empty
-    std::vector<std::string> last_lines;  ///< the end of its stderr, oldest first
-    std::string log_file = {};            ///< where all of its stderr is, on `host`; empty: no files were asked for
-    std::chrono::milliseconds failing_for{0};  ///< how long before this report it was first seen to fail (a traceback);
-                                               ///< 0: it was not, and just ended
-    std::string activity = {};            ///< what its board says it did when it ended; empty: it has written none
-    OomKill oom = OomKill::kUnknown;      ///< of one that a SIGKILL ended
+    ExitStatus status;    ///< of the worker; one that was never started (pid 0) has exited with 126 or 127, or with 69
+                          ///< or 70 when the cause is not its program
+    std::string message;  ///< from the worker's error file, or why it could not be started; may be empty
+    std::vector<std::string> last_lines;       ///< the end of its stderr, oldest first
+    std::string log_file = {};                 ///< holds all of its stderr, on `host`; empty: no files were asked for
+    std::chrono::milliseconds failing_for{0};  ///< how long before this report its first sign of failure (a traceback)
+                                               ///< was seen; 0: there was none before it ended
+    std::string activity = {};                 ///< its last activity by its flight record; empty: it has written none
+    OomKill oom = OomKill::kUnknown;           ///< of one that a SIGKILL ended
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
-/// "was killed by SIGKILL by the kernel's out-of-memory killer", "exited with code 3"
+/// Returns "was killed by SIGKILL by the kernel's out-of-memory killer", "exited with code 3"
 [[nodiscard]] std::string describe_end(const FailureReport& failure);
 
 enum class Outcome {
@@ -57,36 +58,36 @@ enum class Outcome {
     kInfrastructure,  ///< too few nodes, a node lost, a port that could not be opened, …
 };
 
-/// The one end of a job, the same on every node.
+/// The result of a job, the same on every node.
 struct Verdict {
     Outcome outcome = Outcome::kSucceeded;
-    int exit_code = 0;                     ///< what every ddprun of the job exits with
-    std::string reason;                    ///< one sentence for people
+    int exit_code = 0;   ///< of every ddprun of the job
+    std::string reason;  ///< one sentence for people
     std::optional<FailureReport> culprit;
-    int restarts = 0;         ///< of max_restarts; nodes that come or go spend none
-    std::string judged = {};  ///< who kept whom waiting, if that is what the culprit failed of, or what it was in and
-                              ///< who waited for it; one line, may be empty
-    std::string hint = {};    ///< what to do about that, one line, may be empty
-    bool bystander = false;   ///< the culprit only failed first of what `judged` says of others
+    int restarts = 0;            ///< of max_restarts; joining and lost nodes use none
+    std::string diagnosis = {};  ///< which rank kept which others waiting, if the culprit failed because of that; or
+                                 ///< the culprit's operation and the ranks that waited for it; one line, may be empty
+    std::string hint = {};       ///< what to do about that, one line, may be empty
+    bool first_victim = false;  ///< `culprit` holds the first victim; the culprits are the ranks that `diagnosis` names
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
-// ---- agent → daemon --------------------------------------------------------------------------------------------------
+// ---- agent → daemon ----
 
 /// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes and max_restarts.
 struct Join {
     int protocol = kProtocolVersion;
     NodeId node;
-    std::string host;                      ///< shown to people; unique per node where possible
+    std::string host;  ///< shown to people; unique per node where possible
     int pid = 0;
-    int slots = 1;                         ///< workers on this node
+    int slots = 1;  ///< workers on this node
     int min_nodes = 1;
     int max_nodes = 1;
     int max_restarts = 0;
-    std::optional<std::string> run_id;     ///< absent: any job that this daemon serves
-    std::optional<int> node_rank;          ///< the place asked for (--node-rank, SLURM_NODEID)
-    std::optional<std::string> session = {};  ///< of an earlier Welcome, which only the same daemon can go on with
-    bool boards = false;                   ///< it understands ShowBoards and Notice
+    std::optional<std::string> run_id;        ///< absent: any job that this daemon serves
+    std::optional<int> node_rank;             ///< the requested one (--node-rank, SLURM_NODEID)
+    std::optional<std::string> session = {};  ///< of an earlier Welcome; only the same daemon can continue it
+    bool records = false;                     ///< it understands RequestRecords and Notice
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -94,8 +95,8 @@ struct Heartbeat {
     friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
-/// A worker of `generation` failed. The agent goes on to stop its other workers without being told. Sent again for each
-/// worker that failed without having been told to stop: one of those may be what the first one failed of.
+/// A worker of `generation` failed. The agent stops its other workers without an Abort. Sent again for each worker that
+/// failed before it was stopped: one of those may be the cause of the first failure.
 struct WorkerFailed {
     Generation generation{};
     FailureReport failure;
@@ -121,35 +122,35 @@ struct WorkerFinished {
     friend bool operator==(const WorkerFinished&, const WorkerFinished&) = default;
 };
 
-/// This node was told to end (a signal) and takes no more part. Its workers are being stopped; GroupStopped follows.
+/// This node was asked to end by a signal and takes no more part. Its workers are being stopped; GroupStopped follows.
 struct Leave {
     int signal = 0;
     friend bool operator==(const Leave&, const Leave&) = default;
 };
 
 using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave,
-                                  Stalled, ShownBoard, Inspect>;
+                                  Stalled, RecordReply, Inspect>;
 
-// ---- daemon → agent --------------------------------------------------------------------------------------------------
+// ---- daemon → agent ----
 
 /// Answer to Join.
 struct Welcome {
     std::string run_id;
-    std::chrono::milliseconds heartbeat_interval{1000};  ///< how often each side speaks at least
+    std::chrono::milliseconds heartbeat_interval{1000};  ///< each side sends a message at least this often
     std::chrono::milliseconds lost_after{3000};          ///< silence after which a side counts as lost
-    std::string node_name = {};  ///< what the job calls this node: its host's name, with "#2" … if another node has that one
-    std::string session = {};    ///< drawn by the daemon when it began; empty: it does not say
-    bool boards = false;         ///< it understands Stalled and ShownBoard
+    std::string node_name = {};  ///< of this node in the job: its host's name, with "#2" … if another node has that one
+    std::string session = {};    ///< drawn by the daemon when it began; empty: an older daemon
+    bool records = false;        ///< it understands Stalled and RecordReply
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
 /// Why nothing starts yet; sent when it changes and every few seconds while it lasts.
 struct Waiting {
-    std::vector<std::string> present;      ///< host names
+    std::vector<std::string> present;  ///< host names
     int min_nodes = 1;
     int max_nodes = 1;
     std::chrono::milliseconds waited{0};
-    std::string reason;                    ///< "2 of 4 nodes are here", "spare: the job runs with 4 of 4 nodes", …
+    std::string reason;  ///< "2 of 4 nodes are here", "spare: the job runs with 4 of 4 nodes", …
     friend bool operator==(const Waiting&, const Waiting&) = default;
 };
 
@@ -158,21 +159,21 @@ struct Assignment {
     Generation generation{};
     NodeRank node_rank{};
     int node_count = 1;
-    int rank_base = 0;                     ///< RANK of this node's first worker
+    int rank_base = 0;  ///< RANK of this node's first worker
     int world_size = 1;
-    std::string master_addr;               ///< numeric
+    std::string master_addr;  ///< numeric
     int master_port = 0;
-    int restart_count = 0;                 ///< the same on all nodes, +1 for every new worker group
+    int restart_count = 0;  ///< the same on all nodes, +1 for every new worker group
     int max_restarts = 0;
-    std::string reason;                    ///< why the group before was stopped, one line for people; empty at first
-    int restart = 0;  ///< which of max_restarts led to this group; 0: none, nodes have come or gone
+    std::string reason;  ///< why the group before was stopped, one line for people; empty at first
+    int restart = 0;     ///< which of max_restarts led to this group; 0: none, the nodes have changed
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
 /// Stop the workers of `generation` and answer with GroupStopped.
 struct Abort {
     Generation generation{};
-    std::string reason;                    ///< one line for people
+    std::string reason;  ///< one line for people
     friend bool operator==(const Abort&, const Abort&) = default;
 };
 
@@ -185,11 +186,11 @@ struct Finished {
 /// Answer to a Join that cannot be served: other job, other --nnodes, other protocol version, job over.
 struct Rejected {
     std::string reason;
-    bool try_again = false;                ///< an older connection of this node has not ended yet: soon it will have
+    bool try_again = false;  ///< an older connection of this node has not ended yet, but will soon
     friend bool operator==(const Rejected&, const Rejected&) = default;
 };
 
-using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected, ShowBoards, Notice,
-                                   ShownBoard, Inspected>;
+using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected, RequestRecords,
+                                   Notice, RecordReply, Inspected>;
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::protocol

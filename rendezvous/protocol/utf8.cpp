@@ -1,8 +1,8 @@
-#include "rendezvous/coordinator/utf8.hpp"
+#include "rendezvous/protocol/utf8.hpp"
 
 #include <cassert>
 
-namespace ddprun::coordinator {
+namespace ddprun::protocol {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -14,8 +14,8 @@ unsigned byte_at(std::string_view text, std::size_t at) {
 
 bool within(unsigned value, unsigned low, unsigned high) { return low <= value && value <= high; }
 
-/// Bytes of the well-formed character at `at`, or 0. The ranges of the second byte exclude overlong forms, surrogates
-/// and what is beyond U+10FFFF (the Unicode Standard, table 3-7).
+/// Returns the number of bytes of the well-formed character at `at`, or 0. The ranges of the second byte exclude
+/// overlong forms, surrogates and what is beyond U+10FFFF (the Unicode Standard, table 3-7).
 std::size_t character_bytes(std::string_view text, std::size_t at) {
     const unsigned first = byte_at(text, at);
     const unsigned second = byte_at(text, at + 1);
@@ -41,7 +41,7 @@ std::size_t character_bytes(std::string_view text, std::size_t at) {
 std::string clean_text(std::string_view text, std::size_t max_bytes) {
     assert(max_bytes >= kEllipsis.size());
     std::string clean;
-    std::size_t room_for_ellipsis = 0;  // the longest prefix of `clean` after which the mark still fits
+    std::size_t room_for_ellipsis = 0;  // the longest prefix of `clean` after which the ellipsis still fits
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t bytes = character_bytes(text, at);
         clean += bytes == 0 ? kReplacement : text.substr(at, bytes);
@@ -52,4 +52,4 @@ std::string clean_text(std::string_view text, std::size_t max_bytes) {
     return clean;
 }
 
-}  // namespace ddprun::coordinator
+}  // namespace ddprun::protocol

@@ -8,7 +8,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 void prepare(tcp::socket& socket) {
-    // Asio 1.81 opens and accepts without SOCK_CLOEXEC. One thread, so that no fork comes between.
+    // Asio 1.81 opens and accepts without SOCK_CLOEXEC. The process has one thread that forks, this one: no fork
+    // intervenes.
     ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
     boost::system::error_code ignored;  // a delayed packet is slower, not wrong
     socket.set_option(tcp::no_delay(true), ignored);

@@ -1,5 +1,6 @@
 #pragma once
-// What every TCP socket of the control plane needs, framing apart: options, addresses, and an end when its time is up.
+// Helpers for every TCP socket of the control plane: options, addresses, and a deadline. Used on the io_context's one
+// thread.
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -10,14 +11,15 @@
 
 namespace ddprun::transport {
 
-/// Close-on-exec, so that no worker inherits it, and no delay: control messages are small and wait for answers.
+/// Sets close-on-exec, so that no worker inherits the socket, and no delay: control messages are small and wait for
+/// answers.
 void prepare(boost::asio::ip::tcp::socket& socket);
 
-/// IPv4 behind an IPv6 socket (::ffff:10.0.0.7) as plain IPv4; other addresses as they are.
+/// Returns an IPv4 address of an IPv6 socket (::ffff:10.0.0.7) as plain IPv4; other addresses as they are.
 [[nodiscard]] boost::asio::ip::address unwrapped(const boost::asio::ip::address& address);
 
-/// Closes a socket at a deadline, which ends every operation that waits on it; harmless once destroyed. A deadline that
-/// works by closing needs no co-operation from the layers between (HTTP, WebSocket, TLS).
+/// Closes a socket at a deadline, which ends every operation that waits on it. Does nothing once destroyed. A deadline
+/// that works by closing needs no support by the layers above the socket (HTTP, WebSocket, TLS).
 class Watchdog {
 public:
     /// `socket` outlives the watchdog.
@@ -29,7 +31,7 @@ public:
     [[nodiscard]] bool fired() const { return state_->fired; }
 
 private:
-    // Shared with the timer's handler, which may already be queued when the watchdog goes.
+    // Shared with the timer's handler, which may already be queued when the watchdog is destroyed.
     struct State {
         boost::asio::ip::tcp::socket* socket;
         bool fired = false;

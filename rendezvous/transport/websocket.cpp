@@ -32,23 +32,22 @@ bool ended_by_peer(const error_code& ec) {
            ec == http::error::end_of_stream || ec == http::error::partial_message;
 }
 
-/// Why a handshake ended, when no answer of the peer says it.
+/// Returns why a handshake ended without an answer of the peer.
 Error handshake_error(const Watchdog& watchdog, const error_code& ec) {
     if (watchdog.fired()) return {Errc::kTimeout, "no answer during the handshake"};
     if (ended_by_peer(ec)) return {Errc::kClosed, "the connection was closed during the handshake"};
     return {ec, ec.message()};
 }
 
-// ---- connecting
-// ------------------------------------------------------------------------------------------------------
+// ---- connecting ----
 
 Error connect_error(const Watchdog& watchdog, const error_code& ec) {
     if (watchdog.fired()) return {Errc::kTimeout, "no answer to the connection attempt"};
     return {ec, ec.message()};
 }
 
-/// While nobody listens on a port of the ephemeral range, a connection to it on the same host may get that very port as
-/// its own source and meet itself.
+/// Returns whether the socket is connected to itself. That happens when nothing listens on a port of the ephemeral
+/// range and a connection to it from the same host gets that very port as its source (TCP simultaneous open).
 bool connected_to_itself(const tcp::socket& socket) {
     error_code ec;
     const auto local = socket.local_endpoint(ec);
@@ -59,16 +58,15 @@ bool connected_to_itself(const tcp::socket& socket) {
 Error declined(const websocket::response_type& response) {
     const auto version = response.find(kChannelHeader);
     if (version == response.end()) return {Errc::kRefused, fmt::format("HTTP status {}", response.result_int())};
-    return {Errc::kMismatch, fmt::format("it speaks version '{}' of the protocol, this program version '{}'",
+    return {Errc::kMismatch, fmt::format("it uses version '{}' of the protocol, this program version '{}'",
                                          version->value().substr(0, 8), kChannelVersion)};
 }
 
-// ---- accepting
-// -------------------------------------------------------------------------------------------------------
+// ---- accepting ----
 
 using Request = http::request<http::empty_body>;
 
-/// Why `request` is not an agent's; empty: it is one.
+/// Returns why `request` is not an agent's; empty if it is one.
 std::string_view not_an_agent(const Request& request) {
     if (!websocket::is_upgrade(request)) return "a plain HTTP request, not an agent's";
     if (request.target() != beast::string_view(kAgentPath.data(), kAgentPath.size()))
@@ -77,7 +75,7 @@ std::string_view not_an_agent(const Request& request) {
     const auto version = request.find(kChannelHeader);
     if (version == request.end()) return "a WebSocket that is not an agent's";
     if (version->value() != beast::string_view(kChannelVersion.data(), kChannelVersion.size())) {
-        return "an agent that speaks another version of the protocol";
+        return "an agent with another version of the protocol";
     }
     return {};
 }
@@ -95,8 +93,8 @@ awaitable<void> answer_stranger(Stream& stream, unsigned http_version) {
     co_await http::async_write(stream, response, kTuple);  // an error cannot matter: the connection ends either way
 }
 
-/// An error, or nothing when the peer is an agent and has been answered. (Not a Result<void>: g++ 12 warns about those
-/// here.)
+/// Reads the upgrade request and answers it. Returns an error, or nothing when the peer is an agent. (Not a
+/// Result<void>: g++ 12 warns about those here.)
 template <typename Stream>
 awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer,
                                         const Watchdog& watchdog) {
@@ -112,7 +110,7 @@ awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast
         co_await answer_stranger(channel.websocket().next_layer(), parser.get().version());
         co_return Error{Errc::kRefused, std::string(why)};
     }
-    // Beast would lose them, and an agent has no reason to speak before it is answered.
+    // Beast would lose these bytes, and an agent sends none before it is answered.
     if (buffer.size() > 0) co_return Error{Errc::kMalformed, "bytes after the upgrade request"};
     std::tie(ec) = co_await channel.websocket().async_accept(parser.get(), kTuple);
     if (ec) co_return handshake_error(watchdog, ec);
@@ -159,13 +157,13 @@ awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket,
     const auto channel = std::move(*made);
     const Watchdog watchdog(channel->socket(), deadline);
 
-    // The first byte tells protocols apart: TLS will be a WebSocketChannel over another stream, from here on.
+    // The first byte distinguishes the protocols: TLS would be a WebSocketChannel over another stream, from here on.
     beast::flat_buffer buffer(kMaxHandshakeBytes);
     const auto [ec, n] = co_await channel->socket().async_read_some(buffer.prepare(kMaxHandshakeBytes / 2), kTuple);
     if (ec) co_return handshake_error(watchdog, ec);
     buffer.commit(n);
     const char first = *static_cast<const char*>(buffer.cdata().data());
-    if (first == kTlsHandshake) co_return Error{Errc::kMalformed, "TLS, which this ddprund does not speak"};
+    if (first == kTlsHandshake) co_return Error{Errc::kMalformed, "TLS, which this ddprund does not support"};
     if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
 
     const std::optional<Error> problem = co_await upgrade(*channel, buffer, watchdog);

@@ -15,10 +15,11 @@
 namespace ddprun::transport {
 
 inline constexpr std::string_view kAgentPath = "/ddprun/v1/agent";
-/// Both sides send it. A browser's page cannot, so that no web page speaks to a daemon on the reader's own machine.
+/// Both sides send this header. A web page cannot, so that no page in a browser can talk to a daemon on the same
+/// machine.
 inline constexpr std::string_view kChannelHeader = "Ddprun-Channel";
 inline constexpr std::string_view kChannelVersion = "1";
-/// The most that is read of an HTTP request or answer.
+/// Limit of an HTTP request or answer.
 inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
 
 /// Connects to `endpoint` and upgrades, before `deadline`.
@@ -29,8 +30,8 @@ inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
     boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);
 
 /// Answers the upgrade on an accepted connection, before `deadline`.
-/// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent: it was told so). The socket is
-/// closed then.
+/// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent; it has been
+/// answered). The socket is closed then.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(
     boost::asio::ip::tcp::socket socket, TimePoint deadline);
 

@@ -1,6 +1,6 @@
 #pragma once
-// A Channel over any stream that Beast can frame: TcpStream now, ssl::stream<TcpStream> when TLS comes. Private to the
-// transport: only websocket.cpp includes it, and with it Beast.
+// WebSocketChannel: a Channel over any stream that Beast can frame: TcpStream now, ssl::stream<TcpStream> with TLS.
+// Private to the transport: only websocket.cpp includes it, and with it Beast.
 
 #include <fmt/format.h>
 
@@ -26,8 +26,8 @@ public:
     explicit TcpStream(boost::asio::ip::tcp::socket socket) : boost::asio::ip::tcp::socket(std::move(socket)) {}
 };
 
-/// How Beast ends a connection after the goodbyes or a bad frame. Its own way waits for the peer's end, without limit,
-/// and a bad peer would hold receive() with it.
+/// Ends a connection for Beast after the close frames or a bad frame. Beast's own overload waits for the peer to close,
+/// without a limit, and would let a bad peer block receive().
 template <typename Handler>
 void async_teardown(boost::beast::role_type, TcpStream& stream, Handler&& handler) {
     boost::system::error_code ignored;  // closed is closed
@@ -45,11 +45,10 @@ class WebSocketChannel final : public Channel, public std::enable_shared_from_th
     static constexpr std::size_t kReadBytes = 64u << 10;
 
 public:
-    /// Without permessage-deflate: control messages are small, and a decompressor is one more thing that strangers
-    /// feed.
+    /// Without permessage-deflate: control messages are small, and a decompressor would be exposed to strangers.
     using WebSocket = boost::beast::websocket::stream<Stream, false>;
 
-    /// `stream` is connected. Errors: kClosed when it no longer is.
+    /// Makes a channel over a connected stream. Errors: kClosed when it is no longer connected.
     static Result<std::shared_ptr<WebSocketChannel>> make(Stream stream) {
         error_code ec;
         const tcp::socket& socket = boost::beast::get_lowest_layer(stream);
@@ -98,7 +97,7 @@ private:
         websocket_.text(true);
         websocket_.auto_fragment(false);
         websocket_.read_message_max(
-            0);  // receive() counts itself: Beast would wait for the peer's goodbye before it says so
+            0);  // receive() checks the size: Beast would wait for the peer's close frame before it reports the limit
         websocket_.set_option(ws::stream_base::decorator(
             [](auto& request_or_response) { request_or_response.set(kChannelHeader, kChannelVersion); }));
     }
@@ -115,7 +114,7 @@ private:
             if (self->failure_) co_return *self->failure_;
         } while (!self->websocket_.is_message_done());
         if (!self->websocket_.got_text()) {
-            self->fail({Errc::kMalformed, "a binary message where text is spoken"});
+            self->fail({Errc::kMalformed, "a binary message; only text is expected"});
             co_return *self->failure_;
         }
         co_return boost::beast::buffers_to_string(buffer.cdata());
@@ -125,7 +124,7 @@ private:
         if (self->failure_ || std::exchange(self->closing_, true)) co_return;
         const Watchdog watchdog(self->socket(), Clock::now() + kCloseTime);
         while (!self->queue_.empty()) co_await self->drained_.async_wait(kTuple);
-        // The goodbye may get no answer; the watchdog bounds that, and then the connection is closed all the same.
+        // The close frame may get no answer. The watchdog bounds that wait; then the connection is closed in any case.
         if (!self->failure_) co_await self->websocket_.async_close(boost::beast::websocket::close_code::normal, kTuple);
         self->abort();
     }
@@ -148,14 +147,14 @@ private:
         }
     }
 
-    /// What was queued is of no use any more. Never called while the front is being written.
+    /// Drops the queued messages after a failure. Never called while the front is being written.
     void drop_queue() {
         queue_.clear();
         queued_bytes_ = 0;
         drained_.cancel();
     }
 
-    /// Ends everything, for the first reason given. Pending operations complete with an error.
+    /// Closes the channel. The reason of the first call counts. Pending operations complete with an error.
     void fail(Error reason) {
         if (failure_) return;
         failure_ = std::move(reason);
@@ -184,8 +183,8 @@ private:
     boost::asio::ip::address peer_;
 };
 
-/// For callers, after the handshake: dropping the last reference drops the connection, even while an operation still
-/// holds the channel.
+/// Returns the channel for callers, after the handshake: dropping the last reference drops the connection, even while
+/// an operation still holds the channel.
 template <typename Stream>
 std::shared_ptr<Channel> owned(std::shared_ptr<WebSocketChannel<Stream>> channel) {
     Channel* const raw = channel.get();

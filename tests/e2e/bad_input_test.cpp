@@ -1,5 +1,5 @@
-// Every error that a user can cause: one message that says what, where, why and what to do next; the documented exit code;
-// nothing left behind.
+// Every error that a user can cause: one message with what failed, where, why and what to do; the documented exit code;
+// no process or file left behind.
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "common/exit_codes.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
 
@@ -53,14 +53,25 @@ TEST_CASE("usage errors name the option, the value, the reason and the remedy in
         {"abbreviation", {"--nn", "2", "true"}, exit_code::kUsage, {"--nn"}},
         {"no program", {"--nnodes", "1"}, exit_code::kUsage, {"program"}},
         {"bad endpoint", {"--rdzv-endpoint", "n1:99999", "true"}, exit_code::kUsage, {"n1:99999", "port"}},
-        {"unknown rdzv-conf key", {"--rdzv-conf", "jion_timeout=3", "true"}, exit_code::kUsage, {"jion_timeout", "join_timeout"}},
+        {"unknown rdzv-conf key",
+         {"--rdzv-conf", "jion_timeout=3", "true"},
+         exit_code::kUsage,
+         {"jion_timeout", "join_timeout"}},
         {"unknown program", {"--standalone", "no-such-program"}, exit_code::kProgramNotFound, {"no-such-program"}},
         {"not executable", {"--standalone", "/etc/passwd"}, exit_code::kCannotExecute, {"/etc/passwd"}},
-        {"rank beyond the nodes", {"--nnodes", "2", "--node-rank", "2", "true"}, exit_code::kUsage, {"--node-rank 2", "0 to 1"}},
+        {"rank beyond the nodes",
+         {"--nnodes", "2", "--node-rank", "2", "true"},
+         exit_code::kUsage,
+         {"--node-rank 2", "0 to 1"}},
         {"log folder in /proc", {"--log-dir", "/proc/no/logs", "true"}, exit_code::kUsage, {"/proc/no", "--log-dir"}},
-        {"log folder a file", {"--log-dir", "/etc/passwd", "-r", "3", "true"}, exit_code::kUsage, {"/etc/passwd", "a file"}},
-        {"log folder below a file", {"--log-dir", "/etc/passwd/logs", "--nnodes", "2", "--local-nodes", "true"},
-         exit_code::kUsage, {"/etc/passwd/logs", "Not a directory"}},
+        {"log folder a file",
+         {"--log-dir", "/etc/passwd", "-r", "3", "true"},
+         exit_code::kUsage,
+         {"/etc/passwd", "a file"}},
+        {"log folder below a file",
+         {"--log-dir", "/etc/passwd/logs", "--nnodes", "2", "--local-nodes", "true"},
+         exit_code::kUsage,
+         {"/etc/passwd/logs", "Not a directory"}},
         {"missing script", {"--standalone", "no_such_script.py"}, exit_code::kProgramNotFound, {"no_such_script.py"}},
     }));
     check(sandbox, bad);
@@ -81,11 +92,11 @@ TEST_CASE("a bad environment variable is named", "[e2e]") {
     CHECK_THAT(outcome.err, Catch::Contains("PET_STANDALONE") && Catch::Contains("perhaps"));
 }
 
-TEST_CASE("an endpoint at which nobody answers is named with the number of tries", "[e2e]") {
+TEST_CASE("an endpoint that does not answer is reported with the number of tries", "[e2e]") {
     const e2e::Sandbox sandbox("unreachable");
     const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
-    // is_host=0: the daemon is somebody else's to start.
-    check(sandbox, {"nobody there",
+    // is_host=0: another node is to start the daemon.
+    check(sandbox, {"no listener",
                     {"--nnodes", "2", "--rdzv-endpoint", endpoint, "--rdzv-conf", "is_host=0,read_timeout=1", "true"},
                     exit_code::kInfrastructure,
                     {endpoint, "tries", "refused"}});
@@ -113,8 +124,8 @@ TEST_CASE("nodes that disagree about the job are refused with both sides", "[e2e
     const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
     e2e::Process first(sandbox, {.argv = {ddprun_path(), "--nnodes", "2", "--rdzv-endpoint", endpoint, "true"}});
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return first.err().find("1 of 2") != std::string::npos; }));
-    const auto second =
-        e2e::run(sandbox, {.argv = {ddprun_path(), "--nnodes", "3", "--rdzv-endpoint", endpoint, "true"}}, e2e::Seconds(30));
+    const auto second = e2e::run(
+        sandbox, {.argv = {ddprun_path(), "--nnodes", "3", "--rdzv-endpoint", endpoint, "true"}}, e2e::Seconds(30));
     CAPTURE(first.err(), second.err);
     CHECK(second.status.exit_code() == exit_code::kUsage);
     CHECK_THAT(second.err, Catch::Contains("--nnodes 2") && Catch::Contains("3"));
@@ -134,7 +145,7 @@ TEST_CASE("the trainer refuses data that it cannot read, and a batch that does n
     const auto bad = GENERATE(values<BadInput>({
         {"missing", {"--data", "no-such-file.txt"}, exit_code::kUsage, {"no-such-file.txt", "No such file"}},
         {"a directory", {"--data", "/etc"}, exit_code::kUsage, {"/etc"}},
-        {"a device", {"--data", "/dev/zero"}, exit_code::kUsage, {"/dev/zero", "no regular file", "--data"}},
+        {"a device", {"--data", "/dev/zero"}, exit_code::kUsage, {"/dev/zero", "not a regular file", "--data"}},
         {"empty", {"--data", "empty.txt"}, exit_code::kUsage, {"empty.txt"}},
         {"batch", {"--global-batch", "7"}, exit_code::kUsage, {"--global-batch", "7", "2"}},
     }));
@@ -143,7 +154,7 @@ TEST_CASE("the trainer refuses data that it cannot read, and a batch that does n
     check(sandbox, full);
 }
 
-TEST_CASE("output of the trainer that stdout does not take is said to be lost", "[e2e]") {
+TEST_CASE("the trainer reports a result that stdout does not accept as lost", "[e2e]") {
     const e2e::Sandbox sandbox("trainer-stdout");
     const std::string train = (e2e::bin() / "train").string();
     if (!std::filesystem::exists(train)) {
@@ -151,11 +162,13 @@ TEST_CASE("output of the trainer that stdout does not take is said to be lost", 
         return;
     }
     for (const std::string options : {"--help", "--steps 1 --global-batch 8 --progress none"}) {
-        const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", train + " " + options + " >/dev/full"}}, e2e::Seconds(60));
+        const auto outcome =
+            e2e::run(sandbox, {.argv = {"sh", "-c", train + " " + options + " >/dev/full"}}, e2e::Seconds(60));
         CAPTURE(options);
         CHECK(outcome.status.exit_code() == 1);
         CHECK(outcome.err ==
-              "train: cannot write to stdout: No space left on device; the result is lost. Send it where there is room\n");
+              "train: cannot write to stdout: No space left on device. The result is lost. Redirect stdout to where "
+              "there is room\n");
     }
 }
 
@@ -171,10 +184,39 @@ TEST_CASE("no room for a checkpoint ends the job with the file, the reason and w
         "--checkpoint-every 1 --checkpoint-dir small/checkpoints --progress none",
         ddprun_path(), (e2e::bin() / "train").string());
     std::filesystem::create_directory(sandbox.path() / "small");
-    const auto outcome =
-        e2e::run(sandbox, {.argv = {"unshare", "--mount", "sh", "-c", job}, .directory = sandbox.path()}, e2e::Seconds(60));
+    const auto outcome = e2e::run(
+        sandbox, {.argv = {"unshare", "--mount", "sh", "-c", job}, .directory = sandbox.path()}, e2e::Seconds(60));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 1);
     CHECK_THAT(outcome.err, Catch::Contains("No space left on device") && Catch::Contains("small/checkpoints"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a checkpoint of another run ends the job at once, with one report", "[e2e]") {
+    const e2e::Sandbox sandbox("other-checkpoint");
+    const std::string train = (e2e::bin() / "train").string();
+    if (!std::filesystem::exists(train)) {
+        WARN("SKIPPED: the example trainer was not built");
+        return;
+    }
+    const auto job = [&](const std::string& seed) {
+        return e2e::run(sandbox,
+                        {.argv = {ddprun_path(), "--standalone", "--nproc-per-node", "2", train, "--steps", "1",
+                                  "--global-batch", "8", "--hidden1", "64", "--hidden2", "64", "--seed", seed,
+                                  "--checkpoint-dir", "checkpoints", "--progress", "none"},
+                         .directory = sandbox.path()},
+                        e2e::Seconds(60));
+    };
+    const auto first = job("1");
+    CAPTURE(first.err);
+    REQUIRE(first.status.exit_code() == 0);
+    const auto second = job("2");
+    CAPTURE(second.err);
+    CHECK(second.status.exit_code() == exit_code::kUsage);
+    CHECK_THAT(second.err, Catch::Contains("train: the checkpoints in checkpoints are of a run with --seed 1") &&
+                               Catch::Contains("rank 0 on"));
+    // A rank that waits for the one with the message fails when that ends, and the launcher then lets it end by itself
+    // for a second.
+    CHECK_THAT(second.err, !Catch::Contains(") waited for it"));
     CHECK(sandbox.leftovers() == "");
 }

@@ -38,19 +38,19 @@ TEST_CASE("ddp-bench measures every collective on two nodes and finds nothing wr
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("ddp-bench says once what is wrong with its command line", "[e2e]") {
+TEST_CASE("ddp-bench reports a wrong command line once", "[e2e]") {
     const e2e::Sandbox sandbox("bench-input");
     const auto unknown = e2e::run(sandbox, bench({"-c", "all_reduced"}));
     CHECK(unknown.status.exit_code() == 2);
-    CHECK_THAT(unknown.err, Contains("there is no 'all_reduced'; there are all, all_reduce, broadcast"));
+    CHECK_THAT(unknown.err, Contains("there is no 'all_reduced'. The collectives are all, all_reduce, broadcast"));
     const auto root = e2e::run(sandbox, bench({"--root", "4"}));
     CHECK(root.status.exit_code() == 2);
     CHECK_THAT(root.err,
-               Catch::StartsWith("ddp-bench: --root: 4 is no rank: they are 0 to 3\nTry ddp-bench --help.\n") &&
+               Catch::StartsWith("ddp-bench: --root: there is no rank 4, only ranks 0 to 3\nTry ddp-bench --help.\n") &&
                    Contains("\n  rank        : 0 ") && !Contains("First failure"));
     const auto size = e2e::run(sandbox, bench({"--max-bytes", "abc"}));
     CHECK(size.status.exit_code() == 2);
-    CHECK_THAT(size.err, Contains("--max-bytes: 'abc' is no size: a whole number, or one with k, m or g"));
+    CHECK_THAT(size.err, Contains("--max-bytes: 'abc' is not a size. Pass a whole number, or one with k, m or g"));
     const auto json = e2e::run(sandbox, bench({"--json", "/nope/x"}));
     CHECK(json.status.exit_code() == 2);
     CHECK(json.out == "");  // nothing was measured
@@ -61,18 +61,20 @@ TEST_CASE("ddp-bench says once what is wrong with its command line", "[e2e]") {
 TEST_CASE("each wrong value of ddp-bench's options gets one message in the user's terms", "[e2e]") {
     const e2e::Sandbox sandbox("bench-values");
     const auto [words, says] = GENERATE(table<std::vector<std::string>, std::string>({
-        {{"-r", "-1"}, "--root: '-1' is no whole number from 0 to 999999"},
-        {{"-f", "1"}, "--factor: '1' is no number from 1.01 to 1000000000"},
-        {{"-f", "nan"}, "--factor: 'nan' is no number from 1.01 to 1000000000"},
-        {{"-n", "0"}, "--iterations: '0' is no whole number from 1 to 100000000"},
-        {{"-n", "1.5"}, "--iterations: '1.5' is no whole number from 1 to 100000000"},
-        {{"-n", "99999999999999999999"}, "--iterations: '99999999999999999999' is no whole number from 1 to 100000000"},
-        {{"-w", "x"}, "--warm-up: 'x' is no whole number from 0 to 100000000"},
-        {{"-b", ""}, "--min-bytes: '' is no size: a whole number, or one with k, m or g"},
+        {{"-r", "-1"}, "--root: '-1' is not a whole number from 0 to 999999"},
+        {{"-f", "1"}, "--factor: '1' is not a number from 1.01 to 1000000000"},
+        {{"-f", "nan"}, "--factor: 'nan' is not a number from 1.01 to 1000000000"},
+        {{"-n", "0"}, "--iterations: '0' is not a whole number from 1 to 100000000"},
+        {{"-n", "1.5"}, "--iterations: '1.5' is not a whole number from 1 to 100000000"},
+        {{"-n", "99999999999999999999"},
+         "--iterations: '99999999999999999999' is not a whole number from 1 to 100000000"},
+        {{"-w", "x"}, "--warm-up: 'x' is not a whole number from 0 to 100000000"},
+        {{"-b", ""}, "--min-bytes: '' is not a size. Pass a whole number, or one with k, m or g"},
         {{"-b", "99999999999999999999"},
-         "--min-bytes: '99999999999999999999' is no size: a whole number, or one with k, m or g"},
-        {{"-b", "99999999999g"}, "--min-bytes: '99999999999g' is no size: a whole number, or one with k, m or g"},
-        {{"-e", "1.5k"}, "--max-bytes: '1.5k' is no size: a whole number, or one with k, m or g"},
+         "--min-bytes: '99999999999999999999' is not a size. Pass a whole number, or one with k, m or g"},
+        {{"-b", "99999999999g"},
+         "--min-bytes: '99999999999g' is not a size. Pass a whole number, or one with k, m or g"},
+        {{"-e", "1.5k"}, "--max-bytes: '1.5k' is not a size. Pass a whole number, or one with k, m or g"},
         {{"--json", ""}, "--json: pass the name of a file, or - for stdout"},
         {{"--check=maybe"}, "--check: takes no value"},
         {{"--no-check=yes"}, "--no-check: takes no value"},
@@ -87,14 +89,14 @@ TEST_CASE("each wrong value of ddp-bench's options gets one message in the user'
     CHECK(outcome.err == "ddp-bench: " + says + "\nTry ddp-bench --help.\n");
 }
 
-TEST_CASE("figures of ddp-bench that do not arrive are said to be lost", "[e2e]") {
+TEST_CASE("ddp-bench reports figures that it cannot write as lost", "[e2e]") {
     const e2e::Sandbox sandbox("bench-full");
     const std::string program = (e2e::bin() / "ddp-bench").string();
     for (const std::string options : {"--help", "-e 64", "-e 64 --json -"}) {
         const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", program + " " + options + " >/dev/full"}});
         CAPTURE(options, outcome.err);
         CHECK(outcome.status.exit_code() == (options == "--help" ? 74 : 1));  // docs/exit-codes.md
-        CHECK_THAT(outcome.err, Catch::StartsWith("ddp-bench: cannot write to stdout: No space left on device; "));
+        CHECK_THAT(outcome.err, Catch::StartsWith("ddp-bench: cannot write to stdout: No space left on device. "));
         CHECK(std::ranges::count(outcome.err, '\n') == 1);
     }
     const auto json = e2e::run(sandbox, {.argv = {program, "-e", "64", "--json", "/dev/full"}});
@@ -102,7 +104,7 @@ TEST_CASE("figures of ddp-bench that do not arrive are said to be lost", "[e2e]"
     CHECK_THAT(json.err, Contains("cannot write --json '/dev/full': No space left on device"));
 }
 
-TEST_CASE("ddp-bench writes down what it has measured when its ranks part", "[e2e]") {
+TEST_CASE("ddp-bench writes what it has measured when its ranks disagree", "[e2e]") {
     const e2e::Sandbox sandbox("bench-error");
     const auto file = sandbox.path() / "figures.json";
     // Rank 1 asks for less, so the ranks do not agree on the third row.

@@ -1,4 +1,4 @@
-// The box names who failed first, also when its process ends last.
+// The verdict names the rank that failed first, also when its process ends last.
 
 #include <algorithm>
 
@@ -9,8 +9,8 @@ using Catch::Contains;
 
 namespace {
 
-// Rank 2 raises; its peers see that it is gone somewhat later, and long before its process has ended, as when an
-// interpreter unloads slowly.
+// Rank 2 raises. Its peers notice its loss somewhat later, and long before its process has ended, as with an
+// interpreter that unloads slowly.
 constexpr const char* kScript = R"py(import atexit, os, time
 def unload():
     time.sleep(0.6)
@@ -20,23 +20,23 @@ if os.environ['RANK'] == '2':
     atexit.register(unload)
     raise ValueError('loss is nan')
 while not os.path.exists('gone'): time.sleep(0.005)
-raise RuntimeError(os.environ['LAST_WORDS'])
+raise RuntimeError(os.environ['ERROR_TEXT'])
 )py";
 
 }  // namespace
 
 TEST_CASE("the rank that raised is the culprit, not the peers that failed of it and ended sooner", "[e2e]") {
-    const e2e::Sandbox sandbox("blame");
+    const e2e::Sandbox sandbox("culprit");
     const auto shape = GENERATE(values<std::vector<std::string>>(
         {{"--nproc-per-node", "4"}, {"--nnodes", "2", "--local-nodes", "--nproc-per-node", "2"}}));
-    const auto words = GENERATE(as<std::string>(), "Connection closed by peer [127.0.0.1]:4711", "the barrier failed");
-    CAPTURE(shape, words);
+    const auto text = GENERATE(as<std::string>(), "Connection closed by peer [127.0.0.1]:4711", "the barrier failed");
+    CAPTURE(shape, text);
     e2e::write_file(sandbox.path() / "train.py", kScript);
     std::vector<std::string> argv{(e2e::bin() / "ddprun").string()};
     argv.insert(argv.end(), shape.begin(), shape.end());
     argv.push_back("train.py");
-    const auto outcome = e2e::run(sandbox, {.argv = argv, .env = {{"LAST_WORDS", words}}, .directory = sandbox.path()},
-                                  e2e::Seconds(60));
+    const auto outcome =
+        e2e::run(sandbox, {.argv = argv, .env = {{"ERROR_TEXT", text}}, .directory = sandbox.path()}, e2e::Seconds(60));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 1);
     const std::string box =

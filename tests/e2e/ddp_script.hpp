@@ -1,5 +1,5 @@
 #pragma once
-// The PyTorch script that the interoperability tests run, and what it must print.
+// The PyTorch script that the interoperability tests run, and the check of its output.
 
 #include <string>
 
@@ -7,7 +7,8 @@
 
 namespace e2e {
 
-/// Trains a linear model with DistributedDataParallel over gloo, as users write it. Prints "rank R of W: checksum" at the end.
+/// Trains a linear model with DistributedDataParallel over gloo, written as a user would. Prints "rank R of W:
+/// checksum" at the end.
 extern const char* const kDdpScript;
 
 [[nodiscard]] bool torch_is_installed(const Sandbox& sandbox);

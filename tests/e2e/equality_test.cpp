@@ -7,7 +7,8 @@
 
 namespace {
 
-std::map<int, std::string> losses_of(const e2e::Sandbox& sandbox, const std::string& name, std::vector<std::string> launch) {
+std::map<int, std::string> losses_of(const e2e::Sandbox& sandbox, const std::string& name,
+                                     std::vector<std::string> launch) {
     const e2e::Training training{.launch = std::move(launch), .losses = sandbox.path() / name};
     const e2e::Outcome outcome = e2e::run(sandbox, e2e::command_of(training));
     INFO(name << "\nstdout:\n" << outcome.out << "stderr:\n" << outcome.err);
@@ -38,8 +39,9 @@ TEST_CASE("8 ranks on 2 nodes follow the loss curve of 1 rank, and do so bit for
 TEST_CASE("nodes with different numbers of workers train the same curve too", "[e2e]") {
     const e2e::Sandbox sandbox("uneven");
     const std::string endpoint = "127.0.0.1:" + std::to_string(e2e::free_port());
-    e2e::Training three{.launch = {"--nnodes", "2", "--nproc_per_node", "3", "--rdzv-endpoint", endpoint, "--node-rank", "0"},
-                        .losses = sandbox.path() / "uneven"};
+    e2e::Training three{
+        .launch = {"--nnodes", "2", "--nproc_per_node", "3", "--rdzv-endpoint", endpoint, "--node-rank", "0"},
+        .losses = sandbox.path() / "uneven"};
     e2e::Training one = three;
     one.launch = {"--nnodes", "2", "--nproc_per_node", "1", "--rdzv-endpoint", endpoint, "--node-rank", "1"};
     e2e::Process first(sandbox, e2e::command_of(three));

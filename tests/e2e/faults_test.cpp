@@ -1,11 +1,11 @@
-// What a cluster does to a job at night.
+// Faults of a cluster: killed workers, agents and nodes, and a scheduler's signals.
 
 #include <fmt/format.h>
 #include <signal.h>
 
 #include <map>
 
-#include "common/process_state.hpp"
+#include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/training.hpp"
 
@@ -21,15 +21,6 @@ e2e::Training long_training(const e2e::Sandbox& sandbox, std::vector<std::string
             .losses = sandbox.path() / name};
 }
 
-/// Waits until the job has trained `step` steps; fails the test when it ends before.
-void reach_step(e2e::Process& job, const e2e::Training& training, int step) {
-    const bool reached = e2e::eventually(
-        e2e::Seconds(90), [&] { return e2e::read_losses(training.losses).contains(step) || !job.running(); });
-    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
-    REQUIRE(reached);
-    REQUIRE(job.running());
-}
-
 }  // namespace
 
 TEST_CASE("after a worker is killed all restart from the checkpoint and the curve continues bit for bit", "[e2e]") {
@@ -41,7 +32,7 @@ TEST_CASE("after a worker is killed all restart from the checkpoint and the curv
 
     const e2e::Training disturbed = long_training(sandbox, launch, "disturbed");
     e2e::Process job(sandbox, e2e::command_of(disturbed));
-    reach_step(job, disturbed, 25);
+    e2e::reach_step(job, disturbed, 25);
     const auto victim = e2e::worker(sandbox, 5);
     REQUIRE(victim);
     REQUIRE(::kill(*victim, SIGKILL) == 0);
@@ -63,7 +54,7 @@ TEST_CASE("without a restart left a killed worker ends the job with its rank, ho
     const e2e::Training training = long_training(
         sandbox, {"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes", "--max-restarts", "0"}, "losses");
     e2e::Process job(sandbox, e2e::command_of(training));
-    reach_step(job, training, 5);
+    e2e::reach_step(job, training, 5);
     const auto victim = e2e::worker(sandbox, 3);
     REQUIRE(victim);
     REQUIRE(::kill(*victim, SIGKILL) == 0);
@@ -74,7 +65,7 @@ TEST_CASE("without a restart left a killed worker ends the job with its rank, ho
     CHECK_THAT(job.err(), Catch::Contains("rank 3"));
     CHECK_THAT(job.err(), Catch::Contains("SIGKILL"));
     CHECK_THAT(job.err(), Catch::Contains("node0"));
-    // What it did, although nobody asked it before it was killed.
+    // Its last operation, although its flight record was not requested before it was killed.
     CHECK_THAT(job.err(),
                Catch::Contains("\nDEAD rank 3 (node node0, killed by SIGKILL): ") && Catch::Contains("world'"));
     CHECK_THAT(job.err(), Catch::Contains(" waited for it ") && !Catch::Contains("at its end"));
@@ -87,7 +78,7 @@ TEST_CASE("when one of three nodes dies as a whole the other two go on and finis
         long_training(sandbox, {"--nnodes", "2:3", "--nproc_per_node", "2", "--local-nodes"}, "losses");
     training.global_batch = 48;  // divisible by 6 and by 4 ranks
     e2e::Process job(sandbox, e2e::command_of(training));
-    reach_step(job, training, 25);
+    e2e::reach_step(job, training, 25);
     const auto member = e2e::worker(sandbox, 2);
     REQUIRE(member);
     for (const pid_t pid : e2e::processes_of_node_of(*member)) ::kill(pid, SIGKILL);
@@ -99,7 +90,7 @@ TEST_CASE("when one of three nodes dies as a whole the other two go on and finis
     CHECK(result.at("world_size").to_number<int>() == 4);
     CHECK(result.at("steps").to_number<int>() == kSteps);
     CHECK(e2e::read_losses(training.losses).size() == kSteps);
-    // The others' trainers have failed of it, and sooner than it was known.
+    // The other nodes' trainers have failed because of it, before its loss was known.
     CHECK_THAT(job.err(), Catch::Contains("started again: 4 workers on 2 nodes (node node1 was lost") &&
                               !Catch::Contains("exited with code"));
     CHECK(sandbox.leftovers() == "");
@@ -110,7 +101,7 @@ TEST_CASE("an agent that is killed leaves no worker behind", "[e2e]") {
     const e2e::Training training =
         long_training(sandbox, {"--standalone", "--nproc_per_node", "2", "--max-restarts", "0"}, "losses");
     e2e::Process job(sandbox, e2e::command_of(training));
-    reach_step(job, training, 5);
+    e2e::reach_step(job, training, 5);
     const auto member = e2e::worker(sandbox, 1);
     REQUIRE(member);
     REQUIRE(::kill(e2e::processes_of_node_of(*member).at(1), SIGKILL) == 0);
@@ -128,19 +119,19 @@ TEST_CASE("whichever process of ddprun is killed takes what is below it along, a
     const e2e::Training training = long_training(
         sandbox, {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--max-restarts", "0"}, "losses");
     e2e::Process job(sandbox, e2e::command_of(training));
-    reach_step(job, training, 5);
+    e2e::reach_step(job, training, 5);
     const auto member = e2e::worker(sandbox, 3);
     REQUIRE(member);
     const std::vector<pid_t> node = e2e::processes_of_node_of(*member);
     const pid_t launcher = ddprun::parent_of(node.at(0));
-    REQUIRE(ddprun::parent_of(launcher) == job.pid());  // what the user has started is the uppermost guard
+    REQUIRE(ddprun::parent_of(launcher) == job.pid());  // the user's process is the uppermost guard
     const bool whole_job = victim.ends_with("launcher");
     const std::map<std::string, pid_t> pids{
         {"agent", node.at(1)}, {"guard", node.at(0)}, {"launcher", launcher}, {"guard of the launcher", job.pid()}};
     REQUIRE(::kill(pids.at(victim), SIGKILL) == 0);
     if (whole_job) CHECK(e2e::eventually(e2e::Seconds(5), [&] { return sandbox.pids("train").empty(); }));
 
-    // --nnodes 2 cannot go on with one node, and on this machine nothing brings the other back.
+    // --nnodes 2 cannot go on with one node, and an emulated node is not replaced.
     const int code = job.wait(e2e::Seconds(60)).exit_code();
     INFO("stderr:\n" << job.err());
     CHECK(code == (whole_job ? 137 : 69));
@@ -156,7 +147,7 @@ TEST_CASE("Ctrl-C and a scheduler's SIGTERM end the whole job in an orderly way"
     const e2e::Training training = long_training(
         sandbox, {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--max-restarts", "3"}, "losses");
     e2e::Process job(sandbox, e2e::command_of(training));
-    reach_step(job, training, 5);
+    e2e::reach_step(job, training, 5);
     job.signal(signal);
     const int code = job.wait(e2e::Seconds(60)).exit_code();
     INFO("stderr:\n" << job.err());

@@ -1,8 +1,8 @@
-// A job that stands still says why, and shows to whoever looks what its ranks are doing.
+// A job that stalls reports why, and ddpctl shows what its ranks are doing.
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 #include <signal.h>
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -15,19 +15,11 @@ using Catch::Contains;
 
 namespace {
 
-/// Two emulated nodes of two ranks that train for longer than any test looks.
+/// Two emulated nodes of two ranks, with more steps than any test waits for.
 e2e::Training long_training(const e2e::Sandbox& sandbox, const std::string& warning) {
     return {.launch = {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--stall-warning", warning},
             .steps = 100'000,
             .losses = sandbox.path() / "losses"};
-}
-
-void reach_step(e2e::Process& job, const e2e::Training& training, int step) {
-    const bool reached = e2e::eventually(
-        e2e::Seconds(90), [&] { return e2e::read_losses(training.losses).contains(step) || !job.running(); });
-    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
-    REQUIRE(reached);
-    REQUIRE(job.running());
 }
 
 std::size_t count(const std::string& text, const std::string& part) {
@@ -36,7 +28,7 @@ std::size_t count(const std::string& text, const std::string& part) {
     return found;
 }
 
-/// The command that a warning ends with, cut into words.
+/// Splits the command at the end of a warning into arguments.
 std::vector<std::string> advised_command(const std::string& err) {
     const auto at = err.find("ddpctl dump --rdzv-endpoint ");
     REQUIRE(at != std::string::npos);
@@ -46,15 +38,14 @@ std::vector<std::string> advised_command(const std::string& err) {
 
 }  // namespace
 
-TEST_CASE("a rank that is stopped is named, once, and the job goes on when it does", "[e2e]") {
+TEST_CASE("a stopped rank is reported once, and the job goes on when it does", "[e2e]") {
     const e2e::Sandbox sandbox("stalled");
     const e2e::Training training = long_training(sandbox, "5");
     e2e::Process job(sandbox, e2e::command_of(training));
-    reach_step(job, training, 5);
+    e2e::reach_step(job, training, 5);
     const auto victim = e2e::worker(sandbox, 3);
     REQUIRE(victim);
-    // A machine that is busy may keep some rank waiting for that long, too: such lines are true, and not those meant
-    // here.
+    // On a busy machine another rank may wait that long as well; such lines are true, and not counted here.
     const std::string line = "LAGGING rank 3 (node node1)";
     const std::size_t earlier = count(job.err(), line);
     REQUIRE(::kill(*victim, SIGSTOP) == 0);
@@ -83,14 +74,14 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
     const e2e::Sandbox sandbox("dump");
     const e2e::Training training = long_training(sandbox, "30");
     e2e::Process job(sandbox, e2e::command_of(training));
-    reach_step(job, training, 5);
+    e2e::reach_step(job, training, 5);
     const auto member = e2e::worker(sandbox, 0);
     REQUIRE(member);
     std::string environment = e2e::read_file(fmt::format("/proc/{}/environ", *member));
     const auto at = environment.find("DDPRUN_ENDPOINT=");
     REQUIRE(at != std::string::npos);
     const std::string endpoint = environment.c_str() + at + 16;
-    const std::filesystem::path folder = sandbox.path() / "boards";
+    const std::filesystem::path folder = sandbox.path() / "flight records";
     std::filesystem::create_directory(folder);
     std::ofstream(folder / "rank_4.json") << R"({"version":"2.10","comm_lib_version":"ddprun 0.1.0"})";
     std::ofstream(folder / "rank_5.json") << "{}";
@@ -103,12 +94,12 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
     CHECK_THAT(dump.out, Contains("4 ranks on 2 nodes") && Contains("GOING ON") && Contains("4 files in "));
     for (int rank = 0; rank < 4; ++rank) {
         CAPTURE(rank);
-        const auto board = boost::json::parse(e2e::read_file(folder / fmt::format("rank_{}.json", rank)));
-        CHECK(board.at("version") == "2.10");
-        CHECK(board.at("pg_config").as_object().contains("world"));
-        CHECK(board.at("entries").as_array().size() > 5);
+        const auto record = boost::json::parse(e2e::read_file(folder / fmt::format("rank_{}.json", rank)));
+        CHECK(record.at("version") == "2.10");
+        CHECK(record.at("pg_config").as_object().contains("world"));
+        CHECK(record.at("entries").as_array().size() > 5);
         const auto has_usual_deadline = [](const auto& entry) { return entry.at("timeout_ms") == 1'800'000; };
-        CHECK(std::ranges::any_of(board.at("entries").as_array(), has_usual_deadline));
+        CHECK(std::ranges::any_of(record.at("entries").as_array(), has_usual_deadline));
     }
     CHECK_FALSE(std::filesystem::exists(folder / "rank_4.json"));  // of an earlier job, which had more ranks
     CHECK(std::filesystem::exists(folder / "rank_5.json"));        // not ours
@@ -121,7 +112,7 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("ddpctl says what is wrong when there is no job, or none at that address", "[e2e]") {
+TEST_CASE("ddpctl reports that there is no job, or none at that address", "[e2e]") {
     const e2e::Sandbox sandbox("no-job");
     const std::string ddpctl = (e2e::bin() / "ddpctl").string();
     const auto absent = e2e::run(sandbox,

@@ -11,7 +11,7 @@
 #include "tests/catch.hpp"
 #include "tests/e2e/ddp_script.hpp"
 #include "tests/e2e/process.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 namespace {
 
@@ -44,8 +44,8 @@ if rank == 0:
 dist.destroy_process_group()
 )";
 
-// A layer that is used twice, one that only rank 0 uses, and one that nobody uses. Prints each rank's own gradients,
-// and what DDP makes of them, as rank 1 sees it: "-" for none.
+// A layer that is used twice, one that only rank 0 uses, and one that no rank uses. Prints each rank's own gradients,
+// and DDP's result on rank 1: "-" for none.
 const char* const kUnevenScript = R"(
 import copy
 import os
@@ -139,7 +139,7 @@ void add_gradients(std::size_t rank, std::size_t micro_batch, double scale, Grad
     }
 }
 
-/// What the reducer leaves, all parameters one after the other.
+/// Returns the gradients after the reducer, all parameters one after the other.
 std::vector<float> reduced_gradients(ddp::Context& context, std::size_t micro_batches) {
     std::vector<ddp::ParamSpec> specs;
     Gradients local;
@@ -209,7 +209,7 @@ using Lines = std::vector<std::optional<std::vector<double>>>;  // by parameter;
 constexpr std::size_t kTied = 2;                                // its weight; its bias follows
 constexpr std::size_t kUnevenParams = 8;
 
-/// The ranks' own gradients, then DDP's.
+/// Runs DDP. Returns the ranks' own gradients, then DDP's.
 std::vector<Lines> parse_lines(const std::string& text) {
     std::istringstream stream(text);
     std::vector<Lines> all;
@@ -221,7 +221,7 @@ std::vector<Lines> parse_lines(const std::string& text) {
     return all;
 }
 
-/// What the reducer makes of the ranks' own gradients.
+/// Returns the ranks' own gradients after the reducer.
 Lines reduced(ddp::Context& context, const std::vector<Lines>& of_ranks, std::shared_ptr<ddp::CommHook> hook) {
     std::vector<ddp::ParamSpec> specs;
     for (std::size_t i = 0; i < kUnevenParams; ++i) {

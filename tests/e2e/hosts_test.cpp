@@ -1,14 +1,22 @@
-// The same on two virtual hosts, each with a network, host name and processes of its own. Skipped where the tools are absent.
+// The same on two virtual hosts, each with a network, host name and processes of its own. Skipped where the tools are
+// absent.
 
+#include "tests/e2e/hosts.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/ddp_script.hpp"
-#include "tests/e2e/hosts.hpp"
 #include "tests/e2e/training.hpp"
 
 namespace {
 
 std::vector<std::string> ddprun_line(const std::string& program) {
-    return {(e2e::bin() / "ddprun").string(), "--nnodes", "2", "--nproc_per_node", "2", "--rdzv-endpoint", "n1:29400", program};
+    return {(e2e::bin() / "ddprun").string(),
+            "--nnodes",
+            "2",
+            "--nproc_per_node",
+            "2",
+            "--rdzv-endpoint",
+            "n1:29400",
+            program};
 }
 
 }  // namespace
@@ -23,7 +31,7 @@ TEST_CASE("an unmodified DistributedDataParallel script trains on two hosts, the
     e2e::write_file(sandbox.path() / "script.py", e2e::kDdpScript);
     {
         const e2e::Hosts hosts(sandbox, 2);
-        e2e::Process second(sandbox, hosts.on("n2", ddprun_line("script.py")));  // the host of the daemon comes last
+        e2e::Process second(sandbox, hosts.on("n2", ddprun_line("script.py")));  // the host of the daemon starts last
         e2e::Process first(sandbox, hosts.on("n1", ddprun_line("script.py")));
         const auto first_status = first.wait(e2e::Seconds(90));
         const auto second_status = second.wait(e2e::Seconds(30));
@@ -40,7 +48,8 @@ TEST_CASE("the example trains on two hosts and ends when one is lost for good", 
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("hosts-train");
     const e2e::Hosts hosts(sandbox, 3);
-    e2e::Training training{.steps = 300, .checkpoint_dir = (sandbox.path() / "ckpt").string(), .losses = sandbox.path() / "losses"};
+    e2e::Training training{
+        .steps = 300, .checkpoint_dir = (sandbox.path() / "ckpt").string(), .losses = sandbox.path() / "losses"};
     training.launch = {"--nnodes", "2:3", "--nproc_per_node", "1", "--rdzv-endpoint", "n1:29400"};
     training.global_batch = 48;
     const auto argv = e2e::command_of(training).argv;
@@ -49,7 +58,7 @@ TEST_CASE("the example trains on two hosts and ends when one is lost for good", 
     e2e::Process third(sandbox, hosts.on("n3", argv));
     REQUIRE(e2e::eventually(e2e::Seconds(60), [&] { return e2e::read_losses(training.losses).contains(25); }));
 
-    // A power cut: the network is gone before the processes, so that nobody hears a goodbye.
+    // A power cut: the network is gone before the processes, so that no connection is closed.
     hosts.call({"kill", "n3"});
     const auto first_status = first.wait(e2e::Seconds(90));
     const auto second_status = second.wait(e2e::Seconds(30));

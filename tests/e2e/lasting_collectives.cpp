@@ -1,4 +1,4 @@
-// A rank for tests that break something: runs collectives again and again, each in a group of its own, until each has
+// A rank for tests of failures: repeats collectives, each in a group of its own, until each has
 // failed. stdout: where it can be reached; "running" when all are under way; for each how it ended:
 // "COLLECTIVE CODE CULPRIT… | TEXT".
 //
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ddp/ddp.hpp"
-#include "tests/unit/worker_lib/repeated.hpp"
+#include "tests/unit/worker_lib/support/repeated.hpp"
 
 namespace {
 

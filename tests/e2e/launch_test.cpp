@@ -1,4 +1,4 @@
-// What a program sees and what becomes of its output and exit code.
+// The environment of a program, and what ddprun does with its output and exit code.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -38,14 +38,16 @@ echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_S
      "$MASTER_ADDR $OMP_NUM_THREADS"
 case $MASTER_PORT in [1-9]*) ;; *) exit 3;; esac
 )");
-    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", "--rdzv_id",
-                                                     "job7", "--max_restarts", "4", "--role", "trainer", program},
-                                            .env = {{"OMP_NUM_THREADS", "3"}}});
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", "--rdzv_id",
+                                    "job7", "--max_restarts", "4", "--role", "trainer", program},
+                           .env = {{"OMP_NUM_THREADS", "3"}}});
     INFO(outcome.err);
     CHECK(outcome.status.exit_code() == 0);
-    CHECK(lines_of(outcome.out) == std::set<std::string>{
-        "0 0 4 2 0 2 trainer 0 4 0 4 job7 True 127.0.0.1 3", "1 1 4 2 0 2 trainer 1 4 0 4 job7 True 127.0.0.1 3",
-        "2 0 4 2 1 2 trainer 2 4 0 4 job7 True 127.0.0.1 3", "3 1 4 2 1 2 trainer 3 4 0 4 job7 True 127.0.0.1 3"});
+    CHECK(lines_of(outcome.out) == std::set<std::string>{"0 0 4 2 0 2 trainer 0 4 0 4 job7 True 127.0.0.1 3",
+                                                         "1 1 4 2 0 2 trainer 1 4 0 4 job7 True 127.0.0.1 3",
+                                                         "2 0 4 2 1 2 trainer 2 4 0 4 job7 True 127.0.0.1 3",
+                                                         "3 1 4 2 1 2 trainer 3 4 0 4 job7 True 127.0.0.1 3"});
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -53,7 +55,8 @@ case $MASTER_PORT in [1-9]*) ;; *) exit 3;; esac
 TEST_CASE("workers of all emulated nodes share one session, which is not that of ddprun's caller", "[e2e]") {
     const e2e::Sandbox sandbox("one-session");
     const std::string program = script(sandbox, "session", "#!/bin/sh\ncut -d' ' -f6 /proc/$$/stat\n");
-    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", program}});
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes=2", "--nproc_per_node=2", "--local-nodes", program}});
     INFO(outcome.err);
     CHECK(outcome.status.exit_code() == 0);
     const auto sessions = lines_of(outcome.out);
@@ -65,8 +68,8 @@ TEST_CASE("workers of all emulated nodes share one session, which is not that of
 TEST_CASE("arguments after the program are its own, whatever they look like", "[e2e]") {
     const e2e::Sandbox sandbox("arguments");
     const std::string program = script(sandbox, "show", "#!/bin/sh\nprintf '%s|' \"$@\"\n");
-    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--standalone", program, "--nnodes", "7", "-h", "a b", "",
-                                                     "--lr=${local_rank}", "--", "$HOME", "--r=16"}});
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--standalone", program, "--nnodes", "7", "-h",
+                                                     "a b", "", "--lr=${local_rank}", "--", "$HOME", "--r=16"}});
     INFO(outcome.err);
     CHECK(outcome.status.exit_code() == 0);
     CHECK(outcome.out.starts_with("--nnodes|7|-h|a b||--lr=0|--|$HOME|--r=16|"));
@@ -92,29 +95,33 @@ printf 'no newline at the end from %s' $RANK
         const std::string text = fmt::format("rank {} says 137", rank);
         std::size_t found = 0;
         for (const auto& line : lines) {
-            if (label ? line.ends_with(fmt::format(":{}] {}", rank, text)) && line.starts_with("[") : line == text) ++found;
+            if (label ? line.ends_with(fmt::format(":{}] {}", rank, text)) && line.starts_with("[") : line == text)
+                ++found;
         }
         CHECK(found == 1);
     }
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("nobody has to listen: a job whose output goes to /dev/null runs as well", "[e2e]") {
+TEST_CASE("a job whose output goes to /dev/null runs as well", "[e2e]") {
     const e2e::Sandbox sandbox("dev-null");
     const std::string redirection = GENERATE(as<std::string>(), ">/dev/null", "2>/dev/null", ">/dev/null 2>&1");
-    const std::string line = fmt::format("{} --nproc-per-node 2 touch \"$0\".{} {}", ddprun_program(), "done", redirection);
+    const std::string line =
+        fmt::format("{} --nproc-per-node 2 touch \"$0\".{} {}", ddprun_program(), "done", redirection);
     CAPTURE(line);
-    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line, (sandbox.path() / "job").string()}}, e2e::Seconds(30));
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {"sh", "-c", line, (sandbox.path() / "job").string()}}, e2e::Seconds(30));
     CHECK(outcome.status.exit_code() == 0);
     CHECK(std::filesystem::exists(sandbox.path() / "job.done"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a log directory keeps what each rank said, and --tee shows it as well", "[e2e]") {
+TEST_CASE("a log directory keeps each rank's output, and --tee shows it as well", "[e2e]") {
     const e2e::Sandbox sandbox("logs");
     const std::string program = script(sandbox, "talk", "#!/bin/sh\necho out $RANK\necho err $RANK >&2\n");
-    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--standalone", "--nproc-per-node", "2", "--rdzv-id", "job1",
-                                                     "--log-dir", (sandbox.path() / "logs").string(), "--tee", "3", program}});
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), "--standalone", "--nproc-per-node", "2", "--rdzv-id", "job1",
+                                    "--log-dir", (sandbox.path() / "logs").string(), "--tee", "3", program}});
     INFO(outcome.out << outcome.err);
     CHECK(outcome.status.exit_code() == 0);
     const auto folder = sandbox.path() / "logs/job1/gen-1";
@@ -126,15 +133,16 @@ TEST_CASE("a log directory keeps what each rank said, and --tee shows it as well
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("the exit code is the failed worker's, and the message shows its last words", "[e2e]") {
+TEST_CASE("the exit code is the failed worker's, and the message shows its last lines", "[e2e]") {
     const e2e::Sandbox sandbox("exit-code");
     const std::string program = script(sandbox, "fail", R"(#!/bin/sh
 [ "$RANK" = 2 ] || exec sleep 1000
 echo "cannot find the data" >&2
 exit 23
 )");
-    const auto outcome =
-        e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes", "2", "--nproc-per-node", "2", "--local-nodes", program}}, e2e::Seconds(30));
+    const auto outcome = e2e::run(
+        sandbox, {.argv = {ddprun_program(), "--nnodes", "2", "--nproc-per-node", "2", "--local-nodes", program}},
+        e2e::Seconds(30));
     INFO(outcome.err);
     CHECK(outcome.status.exit_code() == 23);
     CHECK_THAT(outcome.err, Catch::Contains("rank 2") && Catch::Contains("exited with code 23"));
@@ -142,7 +150,7 @@ exit 23
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a worker that ignores SIGTERM is killed when the grace is over, with all that it started", "[e2e]") {
+TEST_CASE("a worker that ignores SIGTERM is killed after the grace, with every process that it started", "[e2e]") {
     const e2e::Sandbox sandbox("grace");
     const std::string program = script(sandbox, "stubborn", R"(#!/bin/sh
 trap '' TERM INT HUP
@@ -151,7 +159,8 @@ setsid sleep 1000 &
 echo ready
 while :; do sleep 1; done
 )");
-    e2e::Process job(sandbox, {.argv = {ddprun_program(), "--standalone", "--nproc-per-node", "2", "--shutdown-timeout", "1", program}});
+    e2e::Process job(sandbox, {.argv = {ddprun_program(), "--standalone", "--nproc-per-node", "2", "--shutdown-timeout",
+                                        "1", program}});
     REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return job.out().size() >= 12; }));
     job.signal(SIGTERM);
     CHECK(job.wait(e2e::Seconds(30)).exit_code() == 143);
@@ -159,13 +168,15 @@ while :; do sleep 1; done
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("Python scripts run under python3 without being told, unbuffered, and as modules", "[e2e]") {
+TEST_CASE("Python scripts run under python3 by default, unbuffered, and as modules", "[e2e]") {
     const e2e::Sandbox sandbox("python");
     e2e::write_file(sandbox.path() / "hello.py", "import os, sys\nprint('rank', os.environ['RANK'], sys.argv[1:])\n");
     const bool module = GENERATE(false, true);
     std::vector<std::string> argv{ddprun_program(), "--nproc-per-node", "2"};
-    if (module) argv.insert(argv.end(), {"-m", "hello"});
-    else argv.push_back("hello.py");
+    if (module)
+        argv.insert(argv.end(), {"-m", "hello"});
+    else
+        argv.push_back("hello.py");
     argv.push_back("--lr");
     const auto outcome = e2e::run(sandbox, {.argv = argv, .directory = sandbox.path()});
     INFO(outcome.err);
@@ -174,15 +185,18 @@ TEST_CASE("Python scripts run under python3 without being told, unbuffered, and 
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a node that comes while the job waits completes it; one too many is a spare, not an error", "[e2e]") {
+TEST_CASE("a node that joins while the job waits completes it; one too many is a spare, not an error", "[e2e]") {
     const e2e::Sandbox sandbox("spare");
-    const std::string program = script(sandbox, "meet", "#!/bin/sh\n[ -e go ] || while [ ! -e go ]; do sleep 0.05; done\necho $RANK of $WORLD_SIZE\n");
-    const std::vector<std::string> argv{ddprun_program(), "--nnodes", "2", "--rdzv-endpoint",
-                                        fmt::format("127.0.0.1:{}", e2e::free_port()), program};
+    const std::string program = script(
+        sandbox, "meet", "#!/bin/sh\n[ -e go ] || while [ ! -e go ]; do sleep 0.05; done\necho $RANK of $WORLD_SIZE\n");
+    const std::vector<std::string> argv{
+        ddprun_program(), "--nnodes", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port()), program};
     const e2e::Command command{.argv = argv, .directory = sandbox.path()};
     e2e::Process first(sandbox, command);
     e2e::Process second(sandbox, command);
-    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return (first.err() + second.err()).find("this is node 1 of 2") != std::string::npos; }));
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] {
+        return (first.err() + second.err()).find("this is node 1 of 2") != std::string::npos;
+    }));
     e2e::Process third(sandbox, command);
     REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return third.err().find("spare") != std::string::npos; }));
     e2e::write_file(sandbox.path() / "go", "");

@@ -1,4 +1,4 @@
-// What the README promises: the main job on real text, 2 emulated nodes with 4 workers each.
+// The job of the README: real text, 2 emulated nodes with 4 workers each.
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Proportional set size of all of these processes together, in bytes: shared pages count once.
+/// Returns the proportional set size of these processes together, in bytes: shared pages count once.
 std::size_t memory_bytes(const e2e::Sandbox& sandbox) {
     std::size_t kib = 0;
     for (const pid_t pid : sandbox.pids()) {
@@ -25,9 +25,9 @@ std::size_t memory_bytes(const e2e::Sandbox& sandbox) {
     return kib * 1024;
 }
 
-/// Of a rank's timeline: how much of its backward was left when a step's first bucket was launched, the median.
+/// Returns how much of a rank's backward was left when a step's first bucket was launched: the median of its timeline.
 double share_left_at_launch(const boost::json::array& events) {
-    std::vector<std::pair<double, double>> backwards;  // when a step's ended, and how long it took
+    std::vector<std::pair<double, double>> backwards;  // for each step: its end and its length
     std::map<std::int64_t, double> launches;
     for (const auto& event : events) {
         const auto& fields = event.as_object();
@@ -75,9 +75,9 @@ TEST_CASE("the README's job trains on 8 ranks, in less than 4 GB, and leaves not
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("the same line typed in two terminals forms one job, the first of which hosts the daemon", "[e2e]") {
+TEST_CASE("the same line typed in two terminals forms one job, and the first hosts the daemon", "[e2e]") {
     const e2e::Sandbox sandbox("two-terminals");
-    // A free port instead of the default 29400, so that a job of somebody else on this machine is not disturbed.
+    // A free port instead of the default 29400, so that no other job on this machine is disturbed.
     e2e::Training training{.steps = 5, .losses = sandbox.path() / "losses"};
     training.launch = {
         "--nnodes", "2", "--nproc_per_node", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port())};

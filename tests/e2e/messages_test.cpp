@@ -1,4 +1,4 @@
-// What ddprun says on stderr: next to nothing while all is well, and one clear account when it is not.
+// The messages of ddprun on stderr: almost none in a job without failures, and one clear account of a failure.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ TEST_CASE("a job in which all goes well prints what its program prints", "[e2e]"
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("two terminals of one machine are two nodes with names of their own, and each is told which it is", "[e2e]") {
+TEST_CASE("two terminals of one machine are two nodes with names of their own, and each reports which it is", "[e2e]") {
     const e2e::Sandbox sandbox("terminals");
     const std::vector<std::string> options{
         "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port())};
@@ -67,11 +67,12 @@ TEST_CASE("two terminals of one machine are two nodes with names of their own, a
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]") {
+TEST_CASE("if a node cannot start a worker, the failure is the node's, not the program's", "[e2e]") {
     const e2e::Sandbox sandbox("no-descriptors");
-    // It has what its own workers need, but somebody has left it many open files.
+    // Its limit would do for its workers, but it inherits many open files.
     const std::string line = fmt::format(
-        "ulimit -n 400; for i in {{20..300}}; do eval \"exec $i</dev/null\"; done; exec {} --nproc-per-node 64 sleep 1000",
+        "ulimit -n 400; for i in {{20..300}}; do eval \"exec $i</dev/null\"; done; exec {} --nproc-per-node 64 sleep "
+        "1000",
         ddprun_program());
     const auto outcome = e2e::run(sandbox, {.argv = {"bash", "-c", line}}, e2e::Seconds(60));
     CAPTURE(outcome.err);
@@ -85,18 +86,19 @@ TEST_CASE("a node that cannot start a worker is blamed, not the program", "[e2e]
 TEST_CASE("more workers than the limits of the machine allow are refused before anything is started", "[e2e]") {
     const e2e::Sandbox sandbox("limits");
     const std::string nodes = GENERATE(as<std::string>(), "", "--nnodes 2 --local-nodes");
-    const std::string line = fmt::format("ulimit -n 1024; exec {} {} --nproc-per-node 4096 touch started",
-                                         ddprun_program(), nodes);
+    const std::string line =
+        fmt::format("ulimit -n 1024; exec {} {} --nproc-per-node 4096 touch started", ddprun_program(), nodes);
     const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}, .directory = sandbox.path()}, e2e::Seconds(30));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 69);
     CHECK(lines(outcome.err) == 1);
-    CHECK_THAT(outcome.err, Contains("4096 workers per node") && Contains("only 1024 are allowed here. Raise `ulimit -n`"));
+    CHECK_THAT(outcome.err,
+               Contains("4096 workers per node") && Contains("only 1024 are allowed here. Raise `ulimit -n`"));
     CHECK_FALSE(std::filesystem::exists(sandbox.path() / "started"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("the box names script, interpreter and log file, and who had ended before", "[e2e]") {
+TEST_CASE("the verdict names script, interpreter and log file, and the ranks that had ended before", "[e2e]") {
     const e2e::Sandbox sandbox("box");
     e2e::write_file(sandbox.path() / "train.py",
                     R"py(import os, sys, time
@@ -143,10 +145,11 @@ TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("when a node of a job of fixed size is lost and no restart is left the job ends at once and names it", "[e2e]") {
+TEST_CASE("when a node of a job of fixed size is lost and no restart is left the job ends at once and names it",
+          "[e2e]") {
     const e2e::Sandbox sandbox("node-lost");
-    const std::vector<std::string> options{
-        "--nnodes", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port())};
+    const std::vector<std::string> options{"--nnodes", "2", "--rdzv-endpoint",
+                                           fmt::format("127.0.0.1:{}", e2e::free_port())};
     // The other node's workers fail when a peer is gone, as trainers do.
     const std::string script = R"sh(echo $$ >$RANK.new; mv $RANK.new $RANK
 lives() { stat=$(cat /proc/$(cat 1)/stat 2>/dev/null) && case $stat in *') Z '*) return 1;; esac; }
@@ -189,7 +192,7 @@ TEST_CASE("when the daemon is killed the last line says that the workers were st
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("closed standard descriptors become /dev/null, not somebody's socket", "[e2e]") {
+TEST_CASE("closed standard descriptors become /dev/null, not another file's number", "[e2e]") {
     const e2e::Sandbox sandbox("closed");
     const std::string closed = GENERATE(as<std::string>(), "0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-");
     CAPTURE(closed);
@@ -226,10 +229,11 @@ TEST_CASE("a stderr that takes nothing changes no exit code", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("output that is lost is said and changes no exit code; a text that was asked for and is lost does", "[e2e]") {
+TEST_CASE("lost output is reported and changes no exit code; the loss of a requested text does", "[e2e]") {
     const e2e::Sandbox sandbox("lost");
     const auto [words, code, says] = GENERATE(table<std::string, int, std::string>({
-        {"ddprun --nproc-per-node 2 sh -c 'echo done'", 0, "the end of the output could not be written to stdout: No sp"},
+        {"ddprun --nproc-per-node 2 sh -c 'echo done'", 0,
+         "the end of the output could not be written to stdout: No sp"},
         {"ddprun --nproc-per-node 2 sh -c 'echo done; exit 3'", 3, "could not be written to stdout: No space left"},
         {"ddprun --nnodes 2 --local-nodes sh -c 'echo done'", 0, "could not be written to stdout: No space left"},
         {"ddprun --help", 74, "ddprun: cannot write to stdout: No space left on device\n"},
@@ -248,6 +252,44 @@ TEST_CASE("output that is lost is said and changes no exit code; a text that was
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a reader that has gone before anything is written ends neither the job nor ddprun", "[e2e]") {
+    const e2e::Sandbox sandbox("no-reader");
+    const auto [descriptor, words, code] = GENERATE(table<int, std::string, int>({
+        {2, "--monitor-interval 5 sh -c 'exit 3'", 3},  // which says that the option has no effect
+        {2, "--monitor-interval 5 --nnodes 2 --local-nodes sh -c 'exit 3'", 3},
+        {2, "--nproc-per-node 0 true", 2},
+        {1, "sh -c 'echo done; exit 3'", 3},
+        {1, "--help", 74},
+    }));
+    CAPTURE(descriptor, words);
+    const std::string line =
+        fmt::format("mkfifo pipe; exec 3<>pipe 4>pipe 3>&-; exec {} {} {}>&4", ddprun_program(), words, descriptor);
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}, .directory = sandbox.path()}, e2e::Seconds(30));
+    CHECK(outcome.status == ddprun::ExitStatus{ddprun::ExitStatus::Kind::kExited, code});
+    if (code == 74) CHECK(outcome.err == "ddprun: cannot write to stdout: Broken pipe\n");
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("without a stdout the loss of the output is reported once, and that of a requested text is an error",
+          "[e2e]") {
+    const e2e::Sandbox sandbox("no-stdout");
+    const auto [words, code, says] = GENERATE(table<std::string, int, std::string>({
+        {"ddprun --nproc-per-node 2 sh -c 'echo done; exit 0'", 0, "[ddprun] stdout is not open for writing: what the"},
+        {"ddprun --nnodes 2 --local-nodes sh -c 'echo done'", 0, "[ddprun] stdout is not open for writing: what the"},
+        {"ddprun --redirects 3 true", 0, ""},
+        {"ddprun --help", 74, "ddprun: cannot write to stdout: Bad file descriptor"},
+        {"ddprund --version", 74, "ddprund: cannot write to stdout: Bad file descriptor"},
+        {"ddpctl --help", 74, "ddpctl: cannot write to stdout: Bad file descriptor"},
+    }));
+    CAPTURE(words);
+    const std::string line = fmt::format("exec {}/{} >&-", e2e::bin().string(), words);
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}, .directory = sandbox.path()}, e2e::Seconds(30));
+    CHECK(outcome.status.exit_code() == code);
+    CHECK_THAT(outcome.err, Catch::StartsWith(says));
+    CHECK(lines(outcome.err) == (says.empty() ? 0 : 1));
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a limit on the size of files ends the output, not the job", "[e2e]") {
     const e2e::Sandbox sandbox("file-size");
     const std::string nodes = GENERATE(as<std::string>(), "", "--nnodes 2 --local-nodes");
@@ -263,7 +305,7 @@ TEST_CASE("a limit on the size of files ends the output, not the job", "[e2e]") 
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("in a directory that was deleted, what cannot be found is said as everywhere", "[e2e]") {
+TEST_CASE("in a deleted directory a missing program is reported as everywhere", "[e2e]") {
     const e2e::Sandbox sandbox("no-directory");
     const std::string line = fmt::format("mkdir '{0}/gone'; cd '{0}/gone'; rmdir '{0}/gone'; exec {1} {2}",
                                          sandbox.path().string(), ddprun_program(), GENERATE("./absent", "absent.py"));

@@ -13,7 +13,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/e2e/hosts.hpp"
-#include "tests/unit/worker_lib/fault_rounds.hpp"
+#include "tests/unit/worker_lib/support/fault_rounds.hpp"
 
 using ddp::testing::fault_rounds;
 
@@ -23,7 +23,7 @@ const std::vector<std::string> kOperations{"all_reduce", "small all_reduce", "br
                                            "reduce",     "reduce_scatter",   "all_gather_v", "gather_v",
                                            "scatter_v",  "all_to_all_v",     "p2p"};
 constexpr int kTimeout = 3;        // ddp::ErrorCode
-constexpr int kDeadlineMs = 4000;  // generous: before the cut nothing may take so long, on a busy machine neither
+constexpr int kDeadlineMs = 4000;  // generous: before the cut no operation takes this long, even on a busy machine
 
 /// A store on one host, and ranks on hosts, `ranks_per_host` on each.
 class World {
@@ -80,7 +80,7 @@ private:
     std::deque<e2e::Process> ranks_;
 };
 
-/// The line in which a rank said how a collective ended.
+/// The line in which a rank reported how a collective ended.
 struct Ending {
     int code = -1;
     std::vector<int> culprits;
@@ -101,7 +101,7 @@ Ending ending_of(const std::string& out, const std::string& collective) {
     return {};
 }
 
-/// How often each operation of all who were asked ended as it should, of how many times.
+/// For each operation: how many of the ranks that called it ended as expected, of how many.
 struct Tally {
     int right = 0;
     int all = 0;
@@ -133,7 +133,7 @@ struct Tally {
     }
 };
 
-/// A world on hosts of which `cut` was separated from `others` while all operations ran.
+/// A world whose host `cut` was separated from `others` while all operations ran.
 struct Cut {
     Cut(const e2e::Sandbox& sandbox, const e2e::Hosts& virtual_hosts, World::Shape shape, const std::string& cut,
         const std::string& others, int round)
@@ -167,8 +167,7 @@ TEST_CASE("a partition inside any operation: both sides name a rank of the other
             const auto began = std::chrono::steady_clock::now();
             for (const int rank : {0, 1}) tally.check_blame(scene.world, rank, {2, 3}, "n2");
             for (const int rank : {2, 3}) tally.check_blame(scene.world, rank, {0, 1}, "n1");
-            // Neither a wait without end nor one group's after the other's; telling and farewells take part of a second
-            // each.
+            // No endless wait, and no group after the other; the reports and farewells take part of a second each.
             CHECK(std::chrono::steady_clock::now() - began < std::chrono::milliseconds(2 * kDeadlineMs + 4000));
         }
         tally.print("2 hosts with 2 ranks each");
@@ -176,7 +175,7 @@ TEST_CASE("a partition inside any operation: both sides name a rank of the other
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a host of three that is cut off is the one that the others name", "[e2e]") {
+TEST_CASE("of three hosts the others name the one that is cut off", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("partition-three");
     const e2e::Hosts hosts(sandbox, 3);
@@ -222,7 +221,7 @@ TEST_CASE("a peer that cannot be reached is named with its host, process and add
                                Catch::Contains("host n2"));
 }
 
-TEST_CASE("collectives go by the interface that reached the store, or by the one that is wanted", "[e2e]") {
+TEST_CASE("collectives use the interface that reached the store, or the requested one", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("interfaces");
     const e2e::Hosts hosts(sandbox, 2);

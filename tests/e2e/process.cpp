@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "common/ids.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
 
 extern char** environ;
@@ -80,8 +80,10 @@ Sandbox::Sandbox(const std::string& name)
 Sandbox::~Sandbox() {
     for (const pid_t pid : pids()) ::kill(pid, SIGKILL);
     std::error_code ignored;  // what cannot be removed is reported by leftovers(), not by a destructor
-    if (std::uncaught_exceptions() == 0) fs::remove_all(path_, ignored);
-    else fmt::print(stderr, "the files of this failed test are in {}\n", path_.string());
+    if (std::uncaught_exceptions() == 0)
+        fs::remove_all(path_, ignored);
+    else
+        fmt::print(stderr, "the files of this failed test are in {}\n", path_.string());
 }
 
 std::vector<pid_t> Sandbox::pids(const std::string& command_contains) const {
@@ -139,7 +141,8 @@ Process::Process(const Sandbox& sandbox, const Command& command) {
     ::posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     ::posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (!command.directory.empty()) ::posix_spawn_file_actions_addchdir_np(&actions, command.directory.c_str());
-    const int error = ::posix_spawnp(&pid_, argv[0].c_str(), &actions, nullptr, argv_pointers.data(), env_pointers.data());
+    const int error =
+        ::posix_spawnp(&pid_, argv[0].c_str(), &actions, nullptr, argv_pointers.data(), env_pointers.data());
     ::posix_spawn_file_actions_destroy(&actions);
     if (error != 0) throw std::runtime_error(fmt::format("cannot start {}: error {}", argv[0], error));
 }
@@ -178,7 +181,7 @@ Outcome run(const Sandbox& sandbox, const Command& command, Seconds limit) {
 }
 
 int free_port() {
-    int first_given = 32768;  // by the system, to whoever asks for any, as other tests do all the time
+    int first_given = 32768;  // the first port that the system gives to programs that ask for any
     std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_given;
     std::random_device random;
     std::uniform_int_distribution<int> any(10'000, std::max(first_given, 11'000) - 1);

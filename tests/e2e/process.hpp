@@ -1,5 +1,5 @@
 #pragma once
-// Real programs for end-to-end tests: start one, watch it, and prove at the end that nothing of it is left.
+// Real programs for end-to-end tests: starts one, watches it, and checks at the end that nothing of it is left.
 // For the test's own thread only.
 
 #include <sys/types.h>
@@ -11,17 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "common/exit_status.hpp"
+#include "common/system/exit_status.hpp"
 
 namespace e2e {
 
 using Seconds = std::chrono::duration<double>;
 
-/// Polls `condition` every 10 ms; false when `limit` passes first.
+/// Polls `condition` every 10 ms until it is true; returns false when `limit` passes first.
 [[nodiscard]] bool eventually(Seconds limit, const std::function<bool()>& condition);
 
-/// A folder of its own for one test case; removed at the end unless the test failed. All that a test starts gets it as TMPDIR and
-/// carries its name in the environment (DDPRUN_TEST), by which leftovers are found.
+/// The folder of one test case; removed at the end unless the test failed. Every process of the test gets it as TMPDIR
+/// and has its name in the environment (DDPRUN_TEST), by which leftovers are found.
 class Sandbox {
 public:
     explicit Sandbox(const std::string& name);
@@ -32,10 +32,11 @@ public:
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     [[nodiscard]] const std::string& marker() const { return marker_; }
 
-    /// "pid: command line" of every process that carries the marker.
+    /// Returns "pid: command line" of every process with the marker.
     [[nodiscard]] std::vector<std::string> processes() const;
     [[nodiscard]] std::vector<pid_t> pids(const std::string& command_contains = "") const;
-    /// Empty when within 10 s no process is left and /dev/shm, TMPDIR and the abstract sockets are as they were.
+    /// Waits up to 10 s until no process is left and /dev/shm, TMPDIR and the abstract sockets are as before. Returns
+    /// what is left; empty: nothing.
     [[nodiscard]] std::string leftovers() const;
 
 private:
@@ -46,11 +47,11 @@ private:
 
 struct Command {
     std::vector<std::string> argv;
-    std::map<std::string, std::string> env;   ///< added to the test's own
-    std::filesystem::path directory;          ///< working directory; empty: the test's own
+    std::map<std::string, std::string> env;  ///< added to the test's own
+    std::filesystem::path directory;         ///< working directory; empty: the test's own
 };
 
-/// One running program; stdout and stderr go to files in the sandbox. Killed with SIGKILL if it still runs at the end.
+/// One running program, with stdout and stderr in files of the sandbox. The destructor kills it if it still runs.
 class Process {
 public:
     Process(const Sandbox& sandbox, const Command& command);
@@ -60,7 +61,7 @@ public:
 
     [[nodiscard]] pid_t pid() const { return pid_; }
     void signal(int number) const;
-    /// Waits for its end. A program that is still running after `limit` is killed and reported as killed by SIGALRM.
+    /// Waits for its end. A program that still runs after `limit` is killed and reported as killed by SIGALRM.
     ddprun::ExitStatus wait(Seconds limit);
     [[nodiscard]] bool running();
     [[nodiscard]] std::string out() const;
@@ -80,16 +81,16 @@ struct Outcome {
     std::string err;
 };
 
-/// Starts, waits, collects.
+/// Runs `command` to its end and returns its status and output.
 [[nodiscard]] Outcome run(const Sandbox& sandbox, const Command& command, Seconds limit = Seconds(120));
 
-/// A TCP port of 127.0.0.1 that was free a moment ago, and is none that the system gives to others meanwhile; for
-/// programs that must be told one.
+/// Returns a TCP port of 127.0.0.1 that was free a moment ago and that the system does not give to others meanwhile;
+/// for programs that need a number.
 [[nodiscard]] int free_port();
 
-/// The folder of the built programs.
+/// Returns the folder of the built programs.
 [[nodiscard]] std::filesystem::path bin();
-/// A folder of shell tools that make virtual hosts; empty when this machine has none.
+/// Returns the folder of the shell tools for virtual hosts; empty: this machine has none.
 [[nodiscard]] std::filesystem::path cluster_tools();
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);

@@ -1,4 +1,4 @@
-// All programs that are installed, as who types a line sees them: what they say of a wrong one.
+// All installed programs as their users see them: --help, --version, and messages for a wrong command line.
 
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,7 @@ struct Wrong {
 
 }  // namespace
 
-TEST_CASE("a wrong line is told by option, value and what it should be", "[e2e]") {
+TEST_CASE("a wrong command line is reported with option, value and what it should be", "[e2e]") {
     const e2e::Sandbox sandbox("words");
     const auto wrong = GENERATE(values<Wrong>({
         {"ddprun", {"--master-port", "99999", "true"}, "--master-port 99999: not a whole number from 0 to 65535."},
@@ -35,7 +35,7 @@ TEST_CASE("a wrong line is told by option, value and what it should be", "[e2e]"
         {"ddprund", {"--port"}, "--port: a value is missing."},
         {"ddprund", {"--linger", "0"}, "--linger: '0' is not a number of seconds from 0.001 to 10000000."},
         {"ddprund", {"--lingre", "3"}, "--lingre: no such option. Did you mean --linger?"},
-        {"ddprund", {"mnist"}, "'mnist' belongs to no option."},
+        {"ddprund", {"mnist"}, "unexpected argument 'mnist'."},
         {"ddpctl", {"dump", "--timeout", "soon"}, "--timeout: 'soon' is not a number of seconds from 0.1 to 3600."},
         {"ddpctl", {"dump", "--timeout", "1e9"}, "--timeout: '1e9' is not a number of seconds from 0.1 to 3600."},
         {"ddpctl", {"dump", "--timeout"}, "--timeout: a value is missing."},
@@ -45,7 +45,7 @@ TEST_CASE("a wrong line is told by option, value and what it should be", "[e2e]"
          "--timeout: no option of ddpctl itself. Write the command first: ddpctl dump"},
         {"ddpctl", {"--timeout"}, "--timeout: no option of ddpctl itself. Write the command first: ddpctl dump"},
         {"ddpctl", {}, "which command? Write ddpctl dump."},
-        {"ddp-bench", {"--iterations", "0"}, "--iterations: '0' is no whole number from 1 to 100000000"},
+        {"ddp-bench", {"--iterations", "0"}, "--iterations: '0' is not a whole number from 1 to 100000000"},
         {"ddp-fr-trace", {}, "which folder? Write ddp-fr-trace DIR"},
         {"ddp-fr-trace", {"-j", "DIR"}, "-j: no such option. Options of fr_trace go after DIR."},
         {"ddp-bench", {"--iterations"}, "--iterations: a value is missing"},
@@ -86,7 +86,7 @@ TEST_CASE("ddp-fr-trace says which folder has no dump, and which file of it is d
     const auto damaged = run(sandbox, "ddp-fr-trace", {"dumps"});
     CHECK(damaged.status.exit_code() == exit_code::kUsage);
     CHECK_THAT(damaged.err, Catch::StartsWith("ddp-fr-trace: cannot read dumps/rank_0.json: Expecting value: ") &&
-                                Catch::EndsWith("Write it anew with `ddpctl dump --output dumps`\n"));
+                                Catch::EndsWith("Write it again with `ddpctl dump --output dumps`\n"));
 }
 
 TEST_CASE("ddp-fr-trace gives PyTorch the dump as it wants it, and says so where there is none", "[e2e]") {
@@ -117,5 +117,5 @@ TEST_CASE("of an option that is given twice the last one counts", "[e2e]") {
     const e2e::Sandbox sandbox("twice");
     const auto outcome = run(sandbox, "ddprund", {"--port", "0", "--linger", "9", "--linger", "0.05"});
     CHECK_THAT(outcome.err, Contains("serves run"));
-    CHECK(outcome.status.exit_code() == exit_code::kInfrastructure);  // nobody came
+    CHECK(outcome.status.exit_code() == exit_code::kInfrastructure);  // no agent came
 }

@@ -13,7 +13,7 @@
 namespace e2e {
 namespace {
 
-constexpr int kLookEveryMs = 20;  // for an end, or a cut
+constexpr int kPollMs = 20;  // for the destructor and cut()
 
 sockaddr_in loopback(std::uint16_t port) {
     sockaddr_in address{};
@@ -25,7 +25,7 @@ sockaddr_in loopback(std::uint16_t port) {
 
 ddprun::UniqueFd tcp_socket() { return ddprun::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-/// What `from` has now; false at its end.
+/// Forwards the data that `from` has now; false at its end.
 bool pass_on(int from, int to) {
     std::array<char, 16384> bytes{};
     const ssize_t got = ::recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -61,7 +61,7 @@ void Proxy::accept_one() {
     Connection connection{ddprun::UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)), tcp_socket()};
     const sockaddr_in address = loopback(to_port_);
     if (::connect(connection.far.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-        connections_.push_back(std::move(connection));  // else closed again, as nobody listens there
+        connections_.push_back(std::move(connection));  // else closed again, as no process listens there
 }
 
 void Proxy::run() {
@@ -76,9 +76,9 @@ void Proxy::run() {
             }
         }
         sources.push_back(listening);
-        ::poll(sources.data(), sources.size(), kLookEveryMs);
+        ::poll(sources.data(), sources.size(), kPollMs);
         const std::lock_guard lock(mutex_);
-        // Descriptors may have been closed meanwhile: recv() is asked, not the answer of poll().
+        // Descriptors may have been closed meanwhile, so recv() decides and not the result of poll().
         std::erase_if(connections_, [](const Connection& c) {
             for (const auto& [from, to] :
                  {std::pair(c.near.get(), c.far.get()), std::pair(c.far.get(), c.near.get())}) {

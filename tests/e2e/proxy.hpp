@@ -1,5 +1,5 @@
 #pragma once
-// Proxy: a port of this machine through which programs reach another one, until the test cuts what goes through it.
+// Proxy: a TCP forwarder between two ports of this machine, whose connections the test can cut.
 
 #include <atomic>
 #include <cstdint>
@@ -7,20 +7,22 @@
 #include <mutex>
 #include <thread>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace e2e {
 
+/// Owns the listener, its connections and a thread that forwards their data. cut() may be called from the test's
+/// thread.
 class Proxy {
 public:
-    /// Forwards to `to_port` of 127.0.0.1, from a free port.
+    /// Listens on a free port and forwards to `to_port` of 127.0.0.1.
     explicit Proxy(std::uint16_t to_port);
     ~Proxy();
     Proxy(const Proxy&) = delete;
     Proxy& operator=(const Proxy&) = delete;
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
-    /// Ends every connection, at both ends; new ones are welcome. Returns how many there were.
+    /// Closes every connection at both ends, and goes on to accept new ones. Returns how many there were.
     std::size_t cut();
 
 private:

@@ -13,8 +13,8 @@ TEST_CASE("an unmodified DistributedDataParallel script trains on two emulated n
         return;
     }
     e2e::write_file(sandbox.path() / "script.py", e2e::kDdpScript);
-    const auto outcome = e2e::run(sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--nnodes", "2", "--nproc_per_node", "2",
-                                                     "--local-nodes", "script.py"},
+    const auto outcome = e2e::run(sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--nnodes", "2",
+                                                     "--nproc_per_node", "2", "--local-nodes", "script.py"},
                                             .directory = sandbox.path()});
     CAPTURE(outcome.out, outcome.err);
     CHECK(outcome.status.exit_code() == 0);

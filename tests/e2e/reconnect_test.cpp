@@ -1,4 +1,4 @@
-// A control connection that breaks costs nothing when it is made again at once.
+// A control connection that breaks and is made again at once does not disturb the job.
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Signals to the process that the user has started, or to all of a job, and what becomes of it.
+// Signals to the process that the user has started, or to all processes of a job, and their effect on the job.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "common/process_state.hpp"
+#include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
 
@@ -77,7 +77,7 @@ TEST_CASE("a scheduler that signals every process of a job stops it once", "[e2e
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == workers; }));
     std::vector<pid_t> all = sandbox.pids("ddprun");
     for (const pid_t daemon : sandbox.pids("ddprund")) std::erase(all, daemon);
-    CHECK(all.size() == (emulated ? 6 : 2));  // a guard and what it guards, and two nodes of the same below
+    CHECK(all.size() == (emulated ? 6 : 2));  // guard and launcher, and guard and agent of two nodes
     for (const pid_t pid : all) ::kill(pid, SIGTERM);
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 143);
     CHECK(lines(process.out()) == 2 * workers);
@@ -88,7 +88,7 @@ TEST_CASE("under nohup a job survives the end of its terminal", "[e2e]") {
     const e2e::Sandbox sandbox("nohup");
     const bool emulated = GENERATE(false, true);
     CAPTURE(emulated);
-    auto line = job(of_two_workers(emulated), "trap 'echo told' USR1; echo up; while :; do sleep 0.1; done");
+    auto line = job(of_two_workers(emulated), "trap 'echo notified' USR1; echo up; while :; do sleep 0.1; done");
     line.argv.insert(line.argv.begin(), "nohup");
     e2e::Process process(sandbox, line);
     const int workers = emulated ? 4 : 2;
@@ -128,7 +128,7 @@ TEST_CASE("a signal named by --signals-to-handle ends the job, as others do", "[
     CAPTURE(emulated);
     auto options = of_two_workers(emulated);
     options.insert(options.end(), {"--signals-to-handle", "SIGUSR1"});
-    e2e::Process process(sandbox, job(options, "trap 'echo told' USR2; echo up; while :; do sleep 0.1; done"));
+    e2e::Process process(sandbox, job(options, "trap 'echo notified' USR2; echo up; while :; do sleep 0.1; done"));
     const int workers = emulated ? 4 : 2;
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == workers; }));
     process.signal(SIGUSR2);  // not named: for the workers

@@ -1,14 +1,14 @@
-// A worker for tests of verdicts: runs into a stall of the kind that it is told, and stays there until it is killed.
+// A worker for tests of the diagnosis: runs into the stall that its argument names, and stays there until it is killed.
 //
 // usage: stalling
 // tags|small|large|swap|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat|mismatch|abort|
 // hurry|sizes|offers|throws|zero|left
 //
-// small     rank 1 waits for another tag than rank 0 has sent, who goes on to a barrier; both give up after 2 s
+// small     rank 1 waits for another tag than rank 0 has sent, rank 0 goes on to a barrier; both give up after 2 s
 // large     the same with a message that is offered
 // posted    rank 1 has an operation under way and computes; the others wait for it
 // finisher  the same through a gradient reducer whose own thread waits for the buckets
-// meeting   rank 1 does not come to a monitored barrier
+// meeting   rank 1 does not arrive in a monitored barrier
 // stopped   rank 1's process stops itself
 // halted    the same, and the others give up after two seconds
 // left      the same, and the others shrink the group, go on and end well
@@ -16,14 +16,14 @@
 // deadline  as posted, but the others give up after a second
 // caught    the same, and they catch the error and compute, too
 // quit      the same, and they end as if nothing had happened
-// behind    rank 1 comes four seconds late to what the others have given up after one, whose error they catch
+// behind    rank 1 arrives four seconds late in an operation that the others gave up after one; they catch the error
 // swap      both send, and receive after that
 // mismatch  rank 1 passes another count
-// abort     rank 1 gives the group up
-// sizes     rank 1 receives more than rank 0 has sent, who goes on to a barrier
+// abort     rank 1 aborts the group
+// sizes     rank 1 receives more than rank 0 has sent, rank 0 goes on to a barrier
 // offers    the same with a message that is offered
-// throws    rank 1 leaves by an exception that the others wait for, and says why when one has ended of it
-// zero      rank 1 leaves as if all were done, while the others wait for it
+// throws    rank 1 leaves by an exception while the others wait, and prints the reason when one of them has ended
+// zero      rank 1 ends with exit code 0 while the others wait for it
 // hurry     as circle, but all give up after a second
 // eat       rank 1 takes memory until it is killed, while the others wait for it
 
@@ -41,7 +41,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/process_state.hpp"
+#include "common/system/process_state.hpp"
 #include "ddp/ddp.hpp"
 
 namespace {
@@ -100,7 +100,7 @@ void sizes(ddp::Context& context, std::size_t count) {
     context.world().barrier().wait();
 }
 
-std::vector<int> peers;  ///< for the first end of which main() waits before it says why it ends
+std::vector<int> peers;  ///< main() waits for the first of them to end before it reports its own end
 
 void note_peers(ddp::Context& context) {
     int own = ::getpid();
@@ -122,8 +122,7 @@ void leave(ddp::Context& context, bool by_exception) {
         throw std::runtime_error("the loss is not finite");
 }
 
-/// And until the agent knows of it. From then on that gives us a second: so one peer has to do, on however busy a
-/// machine.
+/// Waits until one peer has ended and its agent knows of it. The agent then gives this process only a second.
 void wait_for_the_end_of_a_peer() {
     const auto has_ended = [](int pid) { return ddprun::process_state(pid) == "ended"; };
     while (!peers.empty() && std::ranges::none_of(peers, has_ended)) std::this_thread::sleep_for(1ms);
@@ -160,7 +159,7 @@ void finisher(ddp::Context& context) {
     if (context.rank() == 0) other->barrier().wait();
     reducer.begin_backward();
     reducer.mark_ready(1);
-    compute();  // its bucket is under way, and never ends: rank 0 does not come so far
+    compute();  // its bucket is under way and never ends: rank 0 does not get there
 }
 
 void meeting(ddp::Context& context) {
@@ -225,7 +224,7 @@ void behind(ddp::Context& context) {
         fmt::print("rank {} caught\n", context.rank());
         std::fflush(stdout);
     }
-    if (context.rank() == 1) std::this_thread::sleep_for(4s);  // between two that are told lie 5 s
+    if (context.rank() == 1) std::this_thread::sleep_for(4s);  // two reports are at least 5 s apart
 }
 
 void eat(ddp::Context& context) {

@@ -1,5 +1,5 @@
 #pragma once
-// Jobs that stand still, and the line that they say.
+// Jobs that stall, and the line that they print about it.
 
 #include <signal.h>
 
@@ -11,6 +11,7 @@
 
 namespace e2e {
 
+/// Returns the command line of `program` under ddprun with `options`.
 inline std::vector<std::string> line(const std::vector<std::string>& options, const std::vector<std::string>& program) {
     std::vector<std::string> argv{(bin() / "ddprun").string()};
     argv.insert(argv.end(), options.begin(), options.end());
@@ -18,21 +19,22 @@ inline std::vector<std::string> line(const std::vector<std::string>& options, co
     return argv;
 }
 
-struct Said {
-    std::string line;
-    std::string out;  ///< of the workers
+struct StallReport {
+    std::string line;  ///< of ddprun, without its line end
+    std::string out;   ///< of the workers
 };
 
-/// What a job of two ranks on two emulated nodes says when it runs into that stall: its first line that begins with
-/// `verdict`. Lines before it may be true: a busy machine may keep some rank waiting at the start. It is left alone
-/// until its workers have printed `printed`, too.
-inline Said said(const Sandbox& sandbox, const std::vector<std::string>& program, const std::string& verdict,
-                 const std::string& warning = "2", const std::string& printed = "") {
+/// Runs a job of two ranks on two emulated nodes into a stall. Returns the first line that begins with `verdict`, when
+/// the workers have also printed `printed`, and interrupts the job. Earlier lines may be true: on a busy machine some
+/// rank may wait at the start.
+inline StallReport report_of_stall(const Sandbox& sandbox, const std::vector<std::string>& program,
+                                   const std::string& verdict, const std::string& warning = "2",
+                                   const std::string& printed = "") {
     Process job(sandbox,
                 {.argv = line({"--nnodes", "2", "--nproc_per_node", "1", "--local-nodes", "--stall-warning", warning},
                               program)});
     std::string found;
-    const bool told = eventually(Seconds(60), [&] {
+    const bool reported = eventually(Seconds(60), [&] {
         const std::string err = job.err();
         const auto at = err.find(verdict);
         const auto end = at == std::string::npos ? at : err.find('\n', at);
@@ -40,7 +42,7 @@ inline Said said(const Sandbox& sandbox, const std::vector<std::string>& program
         return (!found.empty() && job.out().find(printed) != std::string::npos) || !job.running();
     });
     INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
-    CHECK(told);
+    CHECK(reported);
     CHECK(found != "");
     job.signal(SIGINT);
     CHECK(job.wait(Seconds(60)).exit_code() == 130);

@@ -1,4 +1,4 @@
-// Jobs that stood still and end, by a deadline or by a rank's end: what the box, or the last line, says of it.
+// Jobs that stalled and end, by a deadline or by a rank's end: the text of the verdict, or of the last line.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -16,12 +16,12 @@
 
 using Catch::Contains;
 using e2e::line;
-using e2e::said;
-using e2e::Said;
+using e2e::report_of_stall;
+using e2e::StallReport;
 
 namespace {
 
-/// A control group below our own in which no more than 1 GiB of memory is to be had.
+/// A control group below our own with at most 1 GiB of memory.
 class LimitedMemory {
 public:
     LimitedMemory() {
@@ -52,7 +52,7 @@ public:
     LimitedMemory& operator=(const LimitedMemory&) = delete;
 
     [[nodiscard]] bool is_there() const { return !folder_.empty(); }
-    /// That command, with all that it starts, in the group.
+    /// Returns the command that runs `argv`, with its children, in the group.
     [[nodiscard]] std::vector<std::string> in(std::vector<std::string> argv) const {
         const std::string script = fmt::format("echo $$ > '{}/cgroup.procs' && exec \"$@\"", folder_.string());
         argv.insert(argv.begin(), {"sh", "-c", script, "sh"});
@@ -65,7 +65,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("an operation that fails by its deadline ends the job with the rank that had not come", "[e2e]") {
+TEST_CASE("an operation that fails at its deadline ends the job with the rank that has not arrived", "[e2e]") {
     const e2e::Sandbox sandbox("stall-deadline");
     const auto job =
         e2e::run(sandbox,
@@ -79,13 +79,13 @@ TEST_CASE("an operation that fails by its deadline ends the job with the rank th
     CHECK_THAT(job.err.substr(box),
                Contains("\nLAGGING rank 1 (node node1): has finished nothing of the group, rank 0 "
                         "waits in #1 all_reduce sum f32[1000] of group 'world' for ") &&
-                   Contains("; in phase 'computing'\nrank 0 on node0 exited with code 1\nThe first to fail of "
-                            "that:\n") &&
+                   Contains("; in phase 'computing'\nrank 0 on node0 exited with code 1\nFirst victim:\n") &&
                    !Contains("First failure") && Contains("`ddpctl dump` shows"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("the box has one line about an error that is found at once, and about a circle with a deadline", "[e2e]") {
+TEST_CASE("the verdict has one line about an error that is found at once, and about a circle with a deadline",
+          "[e2e]") {
     const auto [how, line_of_it] = GENERATE(table<std::string, std::string>({
         {"mismatch",
          "MISMATCH at #1 of group 'world': rank 0 (node node0) all_reduce sum f32[10], rank 1 (node node1) all_reduce "
@@ -113,14 +113,13 @@ TEST_CASE("the box has one line about an error that is found at once, and about 
     CHECK_THAT(job.err.substr(box), Contains("\n" + line_of_it));
     if (how == "zero") {
         CHECK_THAT(job.err.substr(box), Contains("): let go of group 'world' after #1 barrier; ") &&
-                                            Contains("\nThe first to fail of that:\n  rank        : 0 ") &&
-                                            Contains("ddp::Join"));
+                                            Contains("\nFirst victim:\n  rank        : 0 ") && Contains("ddp::Join"));
     }
     if (how == "swap") CHECK_THAT(job.err.substr(box), Contains("put them into one ProcessGroup::batch()"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a rank that leaves by an exception while its peers wait for it says its own words in the box", "[e2e]") {
+TEST_CASE("the verdict has the text of a rank that leaves by an exception while its peers wait for it", "[e2e]") {
     const e2e::Sandbox sandbox("stall-throws");
     const auto job =
         e2e::run(sandbox, {.argv = line({"--nproc_per_node", "4", "--max-restarts", "0"}, {STALLING, "throws"})},
@@ -129,13 +128,13 @@ TEST_CASE("a rank that leaves by an exception while its peers wait for it says i
     CHECK(job.status.exit_code() == 1);
     const auto box = job.err.find("FAILED\n");
     REQUIRE(box != std::string::npos);
-    // A peer has ended before, of its leaving: that was the first failure that the job heard of.
+    // A peer has ended before, because it left: that was the first failure that the job received.
     CHECK_THAT(job.err.substr(box), Contains("\nDEAD rank 1 (node ") && Contains("\n  rank        : 1 ") &&
                                         Contains("\n    | the loss is not finite\n"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("the box says that the rank that had not come was stopped", "[e2e]") {
+TEST_CASE("the verdict says that the rank that has not arrived was stopped", "[e2e]") {
     const e2e::Sandbox sandbox("stall-halted");
     const auto job =
         e2e::run(sandbox, {.argv = line({"--nproc_per_node", "2", "--max-restarts", "0"}, {STALLING, "halted"})},
@@ -152,15 +151,16 @@ TEST_CASE("the box says that the rank that had not come was stopped", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a job whose ranks have all ended well but one that is stopped says so, and ends when that goes on",
-          "[e2e]") {
+TEST_CASE(
+    "a job that waits for one stopped rank after all others ended well reports it, and ends when the rank goes on",
+    "[e2e]") {
     const e2e::Sandbox sandbox("stall-left");
     e2e::Process job(sandbox, {.argv = line({"--nproc_per_node", "3", "--stall-warning", "0"}, {STALLING, "left"})});
-    const bool told = e2e::eventually(e2e::Seconds(60), [&] {
+    const bool reported = e2e::eventually(e2e::Seconds(60), [&] {
         return job.err().find("LEFT BEHIND rank 1 (node ") != std::string::npos || !job.running();
     });
     INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
-    CHECK(told);
+    CHECK(reported);
     REQUIRE(job.running());
     const std::string out = job.out();
     CHECK_THAT(out, Contains("rank 0 is done") && Contains("rank 2 is done"));
@@ -175,7 +175,7 @@ TEST_CASE("a job whose ranks have all ended well but one that is stopped says so
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("who comes to an operation that its peers have failed in blames none of them", "[e2e]") {
+TEST_CASE("a rank that arrives in an operation in which its peers have failed accuses none of them", "[e2e]") {
     const e2e::Sandbox sandbox("stall-behind");
     const auto job =
         e2e::run(sandbox, {.argv = line({"--nproc_per_node", "3"}, {STALLING, "behind"})}, e2e::Seconds(90));
@@ -184,22 +184,22 @@ TEST_CASE("who comes to an operation that its peers have failed in blames none o
     CHECK_THAT(job.out, Contains("rank 1 caught"));
     const auto first = job.err.find("LAGGING rank 1 (node ");
     REQUIRE(first != std::string::npos);
-    const auto told = job.err.find(" [all ranks: ", first);
-    REQUIRE(told != std::string::npos);
-    CHECK(job.err.find(" [all ranks: ", told + 1) == std::string::npos);
+    const auto reported = job.err.find(" [all ranks: ", first);
+    REQUIRE(reported != std::string::npos);
+    CHECK(job.err.find(" [all ranks: ", reported + 1) == std::string::npos);
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a deadline whose error the program catches is told, also where nothing else is to be", "[e2e]") {
+TEST_CASE("a deadline whose error the program catches is reported, also with --stall-warning 0", "[e2e]") {
     const std::string then = GENERATE(as<std::string>{}, "caught", "quit");
     const e2e::Sandbox sandbox("stall-caught");
-    const Said job = said(sandbox, {STALLING, then}, "LAGGING rank 1 (node node1)", "0", "caught");
+    const StallReport job = report_of_stall(sandbox, {STALLING, then}, "LAGGING rank 1 (node node1)", "0", "caught");
     CHECK_THAT(job.line, Contains("rank 0 waits in #1 all_reduce") && Contains("in phase 'computing'"));
     CHECK_THAT(job.out, Contains("caught"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a rank that the kernel kills, for memory has run out, is told so, and who waited for it", "[e2e]") {
+TEST_CASE("a rank that the out-of-memory killer ends is reported, with the ranks that waited for it", "[e2e]") {
     const LimitedMemory limited;
     if (!limited.is_there()) {
         WARN("SKIPPED: no control group with a memory limit can be made here");

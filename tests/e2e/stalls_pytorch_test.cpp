@@ -1,4 +1,4 @@
-// A dump of a job that stands still, read by PyTorch.
+// A dump of a stalled job, read by PyTorch.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ std::string python_with_flight_recorder() {
 
 }  // namespace
 
-TEST_CASE("PyTorch's analysis of a dump names the rank that has not come, and to what", "[e2e]") {
+TEST_CASE("PyTorch's analysis of a dump names the rank that has not arrived, and the operation", "[e2e]") {
     const std::string python = python_with_flight_recorder();
     if (python.empty()) {
         WARN(
@@ -50,7 +50,7 @@ TEST_CASE("PyTorch's analysis of a dump names the rank that has not come, and to
     REQUIRE(e2e::eventually(e2e::Seconds(60), [&] { return job.err().find(advice) != std::string::npos; }));
     const auto at = job.err().find(advice) + advice.size();
     const std::string endpoint = job.err().substr(at, job.err().find(']', at) - at);
-    const std::string folder = (sandbox.path() / "boards").string();
+    const std::string folder = (sandbox.path() / "records").string();
     const auto dump = e2e::run(
         sandbox, {.argv = {(e2e::bin() / "ddpctl").string(), "dump", "--rdzv-endpoint", endpoint, "--output", folder}});
     INFO(dump.out << dump.err);

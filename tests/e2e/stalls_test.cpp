@@ -1,4 +1,4 @@
-// Jobs that stand still, each for another reason: the one line names the right one.
+// Jobs that stall, each for another reason: the line names the right one.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -13,18 +13,18 @@
 
 using Catch::Contains;
 using e2e::line;
-using e2e::said;
-using e2e::Said;
+using e2e::report_of_stall;
+using e2e::StallReport;
 
 TEST_CASE("a send and a receive with different tags are a mismatch of both", "[e2e]") {
     const e2e::Sandbox sandbox("stall-tags");
-    const std::string text = said(sandbox, {STALLING, "tags"}, "MISMATCH: ").line;
+    const std::string text = report_of_stall(sandbox, {STALLING, "tags"}, "MISMATCH: ").line;
     CHECK_THAT(text, Contains("send #1 f32[1048576] peer 1 tag 1") && Contains("recv #1 f32[1048576] peer 0 tag 2") &&
                          Contains("with one tag"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a message under a tag that nobody asks for is told at the deadline, with both sides", "[e2e]") {
+TEST_CASE("a message under a tag that is not received is reported at the deadline, with both sides", "[e2e]") {
     const auto [size, count] = GENERATE(table<std::string, std::string>({{"small", "10"}, {"large", "1048576"}}));
     const bool nodes = GENERATE(false, true);
     CAPTURE(size, nodes);
@@ -39,14 +39,14 @@ TEST_CASE("a message under a tag that nobody asks for is told at the deadline, w
     CHECK_THAT(job.err.substr(box),
                Contains("\nMISMATCH: rank 1 (node ") &&
                    Contains(") is in recv #1 f32[" + count + "] peer 0 tag 7 of group 'world' for ") &&
-                   Contains(", and nobody asks for what rank 0 (node ") &&
+                   Contains(", and no receive asks for what rank 0 (node ") &&
                    Contains(") has sent it, send #1 f32[" + count + "] peer 1 tag 5 'halo': the one must send"));
     CHECK(sandbox.leftovers() == "");
 }
 
 TEST_CASE("groups whose barriers are called in different orders are a circle", "[e2e]") {
     const e2e::Sandbox sandbox("stall-circle");
-    const std::string text = said(sandbox, {STALLING, "circle"}, "A CIRCLE: ").line;
+    const std::string text = report_of_stall(sandbox, {STALLING, "circle"}, "A CIRCLE: ").line;
     for (const std::string name : {"'first of world'", "'second (split 2) of world'"}) CHECK_THAT(text, Contains(name));
     CHECK_THAT(text, Contains("waits in #1 barrier of group '") &&
                          Contains("), which waits in #1 barrier of group '") && Contains("in one order"));
@@ -56,18 +56,19 @@ TEST_CASE("groups whose barriers are called in different orders are a circle", "
 TEST_CASE("a rank that computes lags behind, whatever it has under way", "[e2e]") {
     const auto how = GENERATE(as<std::string>(), "posted", "finisher", "meeting");
     const e2e::Sandbox sandbox("stall-" + how);
-    const std::string text = said(sandbox, {STALLING, how}, "LAGGING rank 1 (node node1)").line;
+    const std::string text = report_of_stall(sandbox, {STALLING, how}, "LAGGING rank 1 (node node1)").line;
     CHECK_THAT(text, Contains("rank 0 waits in #1 ") && Contains("in phase 'computing'"));
     if (how == "meeting") CHECK_THAT(text, Contains("monitored_barrier 'save' of group 'world (store)'"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("under a wrapper script the process that is looked at is the trainer's", "[e2e]") {
+TEST_CASE("under a wrapper script the trainer's process is inspected", "[e2e]") {
     const auto wrapper =
         GENERATE(as<std::string>(), "", "setsid -w ", "timeout 600 ");  // the others: in a group of its own
     const e2e::Sandbox sandbox("stall-wrapper");
-    const Said job = said(sandbox, {"sh", "-c", fmt::format("{}'{}' stopped; echo wrapped", wrapper, STALLING)},
-                          "LAGGING rank 1 (node node1)");
+    const StallReport job =
+        report_of_stall(sandbox, {"sh", "-c", fmt::format("{}'{}' stopped; echo wrapped", wrapper, STALLING)},
+                        "LAGGING rank 1 (node node1)");
     const auto at = job.out.find("stopping ");
     INFO(job.line << "\n" << job.out);
     REQUIRE(at != std::string::npos);
@@ -76,19 +77,19 @@ TEST_CASE("under a wrapper script the process that is looked at is the trainer's
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("ranks that wait for one to appear are told of while they wait, and why it never will", "[e2e]") {
+TEST_CASE("a wait for a rank that never appears is reported while it lasts, with the reason", "[e2e]") {
     const auto [how, verdict] = GENERATE(table<std::string, std::string>(
         {{"exec sleep 1000",
-          "WAITING for rank 1 (node node1), which has shown no board: peers wait in #1 init_from_env "},
+          "WAITING for rank 1 (node node1), which has shown no flight record: peers wait in #1 init_from_env "},
          {"exit 0", "DEAD rank 1 (node node1, exited with code 0, "}}));
     const e2e::Sandbox sandbox("stall-init");
     const std::string program = fmt::format("[ $RANK = 0 ] || {}; exec '{}' stopped", how, STALLING);
-    CHECK_THAT(said(sandbox, {"sh", "-c", program}, verdict).line,
+    CHECK_THAT(report_of_stall(sandbox, {"sh", "-c", program}, verdict).line,
                Contains("in #1 init_from_env of group 'world (init)' for ") && Contains("ddp::init_from_env()"));
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("between hosts that do not reach each other it is the transport", "[e2e]") {
+TEST_CASE("between hosts that cannot reach each other the stall is the transport's", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("stall-transport");
     const e2e::Hosts hosts(sandbox, 3);
@@ -100,7 +101,7 @@ TEST_CASE("between hosts that do not reach each other it is the transport", "[e2
     e2e::Process second(sandbox, hosts.on("n2", argv));
     REQUIRE(e2e::eventually(e2e::Seconds(60), [&] { return third.out().find("looping") != std::string::npos; }));
     hosts.call({"partition", "n1", "n2"});
-    const bool told = e2e::eventually(e2e::Seconds(30), [&] {
+    const bool reported = e2e::eventually(e2e::Seconds(30), [&] {
         const std::string err = third.err();
         const auto at = err.find("ALL PRESENT but no progress: transport, or work that takes long: rank");
         if (at == std::string::npos) return false;
@@ -110,7 +111,7 @@ TEST_CASE("between hosts that do not reach each other it is the transport", "[e2
         return (says("0 (node n1)") || says("1 (node n2)")) && says(" all_reduce sum f32[65536] of group 'world' for ");
     });
     INFO("n1:\n" << first.err() << "n2:\n" << second.err() << "n3:\n" << third.err());
-    CHECK(told);  // the two that do not reach each other, and what they are in
+    CHECK(reported);  // the two ranks that cannot reach each other, and their operation
     for (const e2e::Process* job : {&first, &second, &third}) job->signal(SIGINT);
     for (e2e::Process* job : {&first, &second, &third}) (void)job->wait(e2e::Seconds(60));
 }

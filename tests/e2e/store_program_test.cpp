@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "common/ids.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
 
@@ -23,12 +23,12 @@ using e2e::Seconds;
 
 namespace {
 
-/// Moments on a machine that stands still now and then.
+/// Generous, for a machine that is paused now and then.
 constexpr Seconds kAtOnce(20);
 
 std::string program() { return (e2e::bin() / "ddprund").string(); }
 
-/// "127.0.0.1:41234" from the line that the program prints when it listens; empty when that does not come.
+/// Waits for the line that the program prints when it listens, and returns "127.0.0.1:41234" from it; empty: none came.
 std::string address_of(e2e::Process& store) {
     const std::string before = "store listening on ";
     std::string line;
@@ -87,16 +87,16 @@ TEST_CASE("ddprund --store tells its service manager when it serves and when it 
     store.signal(SIGTERM);
     CHECK(manager.next() == "STOPPING=1");
     CHECK(store.wait(kAtOnce).exit_code() == 0);
-    CHECK_THAT(store.err(), Catch::Contains("told to end by SIGTERM"));
+    CHECK_THAT(store.err(), Catch::Contains("stopped by SIGTERM"));
 }
 
 TEST_CASE("ddprund --store serves on when its service manager is not there", "[e2e][store]") {
     const e2e::Sandbox sandbox("store");
-    const std::string name = GENERATE("/no/such/socket", "@nobody-listens-here", "neither a path nor abstract");
+    const std::string name = GENERATE("/no/such/socket", "@no-listener-here", "neither a path nor abstract");
     e2e::Process store(sandbox, {.argv = {program(), "--store", "127.0.0.1:0"}, .env = {{"NOTIFY_SOCKET", name}}});
     CHECK(address_of(store) != "");
     CHECK(e2e::eventually(kAtOnce, [&] {
-        return store.err().find("cannot tell the service manager READY=1 through NOTIFY_SOCKET=" + name) !=
+        return store.err().find("cannot send READY=1 to the service manager through NOTIFY_SOCKET=" + name) !=
                std::string::npos;
     }));
     store.signal(SIGINT);
@@ -162,7 +162,11 @@ TEST_CASE("ddprund --store refuses what it cannot do with one clear line", "[e2e
         {{"--store", "no-such-host.invalid:0"}, 2, "cannot find the address of host 'no-such-host.invalid'"},
         {{"--store", "127.0.0.1:port"}, 2, "the port is not a number"},
         {{"--store", ":0"}, 2, "the host is empty"},
-        {{"--store", "127.0.0.1:0", "--port", "1"}, 2, "--port is for the daemon of a job"},
+        {{"--store", "localhost"}, 2, "--store localhost: the port is missing. Write --store localhost:29500."},
+        {{"--store", "::1"}, 2, "--store ::1: the port is missing. Write --store [::1]:29500."},
+        {{"--store", "29501"}, 2, "--store 29501: the host is missing. Write --store 127.0.0.1:29501."},
+        {{"--store", "70000"}, 2, "--store 70000: the host is missing. Write --store 127.0.0.1:29500."},
+        {{"--store", "127.0.0.1:0", "--port", "1"}, 2, "--port is an option of a job's daemon"},
         {{"--store", "127.0.0.1:0", "--store-limit", "colour=1"},
          2,
          "'colour=1' is not NAME=VALUE with one of the names key-bytes"},
@@ -170,7 +174,7 @@ TEST_CASE("ddprund --store refuses what it cannot do with one clear line", "[e2e
         {{"--store", "127.0.0.1:0", "--store-limit", "key-bytes=0"}, 2, "'0' is not a number from 1 up"},
         {{"--store", "127.0.0.1:0", "--store-limit", "key-bytes=8KB"}, 2, "'8KB' is not a number from 1 up"},
         {{"--store", "127.0.0.1:0", "--store-limit", "key-bytes=9999999T"}, 2, "'9999999T' is not a number from 1 up"},
-        {{"--store", "127.0.0.1:0", "--older-dialect", "1.9"}, 2, "'1.9' is none of 1.13"},
+        {{"--store", "127.0.0.1:0", "--older-dialect", "1.9"}, 2, "'1.9' is not 1.13"},
         {{"--older-dialect", "none"}, 2, "--older-dialect requires --store"},
     };
     for (const Mistake& mistake : mistakes) {

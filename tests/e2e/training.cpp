@@ -1,33 +1,34 @@
 #include "tests/e2e/training.hpp"
 
-#include <boost/json/parse.hpp>
 #include <fmt/format.h>
+#include <boost/json/parse.hpp>
 
 #include <algorithm>
 #include <sstream>
 
+#include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
 
 namespace e2e {
-namespace {
-
-pid_t parent_of(pid_t pid) {
-    const std::string status = read_file(fmt::format("/proc/{}/status", pid));
-    const auto at = status.find("\nPPid:\t");
-    return at == std::string::npos ? 0 : std::stoi(status.substr(at + 7));
-}
-
-}  // namespace
-
 Command command_of(const Training& training) {
     Command command;
     if (!training.launch.empty()) {
         command.argv.push_back((bin() / "ddprun").string());
         command.argv.insert(command.argv.end(), training.launch.begin(), training.launch.end());
     }
-    const std::vector<std::string> trainer{
-        (bin() / "train").string(), "--steps", std::to_string(training.steps), "--global-batch",
-        std::to_string(training.global_batch), "--hidden1", "192", "--hidden2", "128", "--seed", "7", "--progress", "none"};
+    const std::vector<std::string> trainer{(bin() / "train").string(),
+                                           "--steps",
+                                           std::to_string(training.steps),
+                                           "--global-batch",
+                                           std::to_string(training.global_batch),
+                                           "--hidden1",
+                                           "192",
+                                           "--hidden2",
+                                           "128",
+                                           "--seed",
+                                           "7",
+                                           "--progress",
+                                           "none"};
     command.argv.insert(command.argv.end(), trainer.begin(), trainer.end());
     if (!training.losses.empty()) {
         command.argv.insert(command.argv.end(), {"--loss-log", training.losses.string()});
@@ -48,6 +49,14 @@ std::map<int, std::string> read_losses(const std::filesystem::path& file) {
         if (blank != std::string::npos) losses[std::stoi(line.substr(0, blank))] = line.substr(blank + 1);
     }
     return losses;
+}
+
+void reach_step(Process& job, const Training& training, int step) {
+    const bool reached =
+        eventually(Seconds(90), [&] { return read_losses(training.losses).contains(step) || !job.running(); });
+    INFO("stdout:\n" << job.out() << "stderr:\n" << job.err());
+    REQUIRE(reached);
+    REQUIRE(job.running());
 }
 
 boost::json::object final_json(const std::string& out) {
@@ -76,12 +85,13 @@ std::optional<pid_t> worker(const Sandbox& sandbox, int rank) {
 }
 
 std::vector<pid_t> processes_of_node_of(pid_t worker) {
-    const pid_t agent = parent_of(worker);
-    std::vector<pid_t> all{parent_of(agent), agent};  // the guard first, as a power cut would not let it clean up
+    const pid_t agent = ddprun::parent_of(worker);
+    std::vector<pid_t> all{ddprun::parent_of(agent),
+                           agent};  // the guard first, as a power cut would not let it clean up
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
         const std::string name = entry.path().filename().string();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-        if (parent_of(std::stoi(name)) == agent) all.push_back(std::stoi(name));
+        if (ddprun::parent_of(std::stoi(name)) == agent) all.push_back(std::stoi(name));
     }
     return all;
 }

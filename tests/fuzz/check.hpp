@@ -1,5 +1,5 @@
 #pragma once
-// How a fuzz target reports a finding: it says what is wrong and aborts, and the fuzzer keeps the input.
+// Reports a finding of a fuzz target: prints what is wrong and aborts, and the fuzzer keeps the input.
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Fuzz target: the decoder of one dialect. What it makes of a stream must not depend on the pieces in which the stream
-// comes, and its memory must follow the bytes that came. Input: four bytes that choose the pieces, then the stream.
+// Fuzz target: the decoder of one dialect. Its requests must not depend on the pieces in which the stream arrives, and
+// its memory must grow with the bytes that have arrived. Input: four bytes that choose the pieces, then the stream.
 // DDP_FUZZ_DIALECT: the OlderDialect that is served; kNone: the stream is modern, and its VALIDATE is not in the input.
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/store/codec.hpp"
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/codec.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 #include "tests/fuzz/check.hpp"
 
 namespace {
@@ -29,7 +29,7 @@ Options options() {
     return options;
 }
 
-/// What was decoded, as text that two runs can be compared by.
+/// The decoded requests as text, to compare two runs.
 std::string text_of(const Request& request) {
     std::string text(1, static_cast<char>(request.kind));
     for (const std::string_view field : {request.key, request.expected, request.value}) wire::append_bytes(text, field);
@@ -45,7 +45,7 @@ class Stream {
 public:
     explicit Stream(const Options& options) : decoder_(options, &block_memory_) {}
 
-    /// In a copy that is gone afterwards, or in place where the decoder has room.
+    /// Feeds a copy that is freed afterwards, or receives in place where the decoder has room.
     void feed(std::string_view piece, bool in_place) {
         if (failed_) return;
         fed_ += piece.size();

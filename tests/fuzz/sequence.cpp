@@ -1,10 +1,10 @@
-// Fuzz target: decoder, engine and replies together. The input chooses what eight clients do
-// (tests/unit/store/scenario); the store must do what the reference does, count its bytes right, and hold no more
-// memory than its contents.
+// Fuzz target: decoder, engine and replies together. The input chooses the actions of eight clients
+// (tests/unit/rendezvous/store/engine/scenario); the store must behave as the reference, count its bytes right, and
+// hold no more memory than its contents.
 #include <cstdint>
 
 #include "tests/fuzz/check.hpp"
-#include "tests/unit/store/scenario.hpp"
+#include "tests/unit/rendezvous/store/engine/scenario.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the GPU tests share: device memory, copies, and the clean way out where there is no device.
+// Helpers that the GPU tests share: device memory, copies, and skipping a case where there is no device.
 
 #include <dlfcn.h>
 
@@ -13,10 +13,10 @@
 #include "ddp/context.hpp"
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/bootstrap/local_store.hpp"
 #include "worker_lib/src/nccl/group_device.hpp"
+#include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::test {
 
@@ -112,8 +112,8 @@ inline Context lone_context(Backend backend) {
     return {Environment{}, detail::make_local_store(), options_of(backend)};
 }
 
-/// Whether this process is one rank of a world: scripts/gpu-check starts several that share a device, for NCCL has no
-/// two ranks of a process on one.
+/// Returns whether this process is one rank of a world: scripts/gpu-check starts several that share a device, for NCCL
+/// has no two ranks of a process on one.
 inline bool is_one_of_several() { return detail::read_environment(detail::process_variables()).world_size > 1; }
 
 /// Runs `body(Context&)` on this process's rank, if it is one of several; else on a rank for each device of this
@@ -134,10 +134,10 @@ std::string complaints_of_ranks(Body body) {
     for (int rank = 0; rank < devices; ++rank) {
         ranks.push_back(std::async(std::launch::async, [&, rank]() -> std::string {
             try {
-                Environment place;
-                place.rank = place.local_rank = rank;
-                place.world_size = place.local_world_size = devices;
-                Context context(place, store, options_of(Backend::Nccl));
+                Environment environment;
+                environment.rank = environment.local_rank = rank;
+                environment.world_size = environment.local_world_size = devices;
+                Context context(environment, store, options_of(Backend::Nccl));
                 return body(context);
             } catch (const std::exception& error) {
                 return error.what();

@@ -1,6 +1,6 @@
 // The NCCL backend on real devices: a world of one rank, with the native backend as the oracle, and, in the cases of
 // [ranks], one of a rank for each device that there is, or of as many processes as were started (scripts/gpu-check).
-// Without a device each case says so and counts as skipped.
+// Without a device each case counts as skipped.
 
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
@@ -111,7 +111,7 @@ bench::Options every_collective(DType dtype, ReduceOp op, int root) {
     return options;
 }
 
-/// The rows of which a rank has got something wrong.
+/// Returns the rows in which a rank has a wrong element.
 std::string wrong_rows(Context& context, DType dtype) {
     const auto device = detail::open_device(context.local_rank());
     std::vector<bench::Row> rows;
@@ -304,7 +304,7 @@ TEST_CASE("gpu: host memory is refused, and the group stays usable", "[gpu]") {
     context.world().barrier().wait();
 }
 
-// The last one, for it takes longest.
+// Last, because it takes longest.
 TEST_CASE("gpu: every collective gives what it should", "[gpu][ranks]") {
     RETURN_IF_NO_GPU();
     const DType dtype = GENERATE(DType::i8, DType::u8, DType::i32, DType::u32, DType::i64, DType::u64, DType::f16,

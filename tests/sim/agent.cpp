@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "tests/sim/flight_records.hpp"
+
 namespace ddprun::sim {
 namespace {
 
-using namespace coordinator;
+using namespace protocol;
 
 constexpr milliseconds kHeartbeat = 1'000ms;
 constexpr milliseconds kCutOff = 3'000ms;       // Welcome::lost_after: then its workers must not go on
@@ -39,16 +41,16 @@ void Agent::tick() {
         if (life_ != Life::kAlive) return;
     }
     if (now - heard_at_ > kCutOff && running_ && !stopping_) {
-        ++own_stops_;
+        ++facts_.own_stops;
         stop_workers();
     }
     if (!connection_ && now - heard_at_ > kGiveUp && !running_) {
-        gave_up_ = true;
+        facts_.gave_up = true;
         return exit();
     }
     if (!connection_ && now >= connect_at_) connect();
-    if (welcomed_ && now - said_at_ >= kHeartbeat) {
-        said_at_ = now;
+    if (welcomed_ && now - sent_at_ >= kHeartbeat) {
+        sent_at_ = now;
         world_.network.to_daemon(*connection_, Heartbeat{});
     }
     world_.time.after(100ms, [this] { tick(); });
@@ -67,7 +69,7 @@ void Agent::connect() {
 void Agent::lost_connection() {
     connection_.reset();
     welcomed_ = false;
-    if (leaving_ && !running_) return exit();  // nobody needs it any more
+    if (leaving_ && !running_) return exit();  // it has nothing left to do
     connect_at_ = world_.time.now() + world_.dice.between(50ms, 1'500ms);
 }
 
@@ -81,10 +83,12 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
         for (const AgentMessage& report : reports_) world_.network.to_daemon(id, report);
     } else if (const auto* assignment = std::get_if<Assignment>(&*message)) {
         begin(*assignment);
+    } else if (const auto* request = std::get_if<RequestRecords>(&*message)) {
+        answer(*request);
     } else if (const auto* abort = std::get_if<Abort>(&*message)) {
         answer_abort(abort->generation);
     } else if (const auto* finished = std::get_if<Finished>(&*message)) {
-        verdict_ = finished->verdict;
+        facts_.verdict = finished->verdict;
         if (running_)
             stop_workers();
         else
@@ -92,7 +96,7 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
     } else if (const auto* rejected = std::get_if<Rejected>(&*message)) {
         // Its own older connection may not have ended yet for the daemon; then trying again helps.
         if (rejected->try_again) return;
-        refused_ = rejected->reason;
+        facts_.refused = rejected->reason;
         if (running_)
             stop_workers();
         else
@@ -101,9 +105,9 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
 }
 
 void Agent::begin(const Assignment& assignment) {
-    if (assignment.generation <= newest_ || leaving_ || verdict_) return;  // repeated after a reconnect
+    if (assignment.generation <= newest_ || leaving_ || facts_.verdict) return;  // repeated after a reconnect
     if (running_)
-        mistake_ =
+        facts_.mistake =
             fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_));
     newest_ = assignment.generation;
     rank_base_ = assignment.rank_base;
@@ -111,10 +115,11 @@ void Agent::begin(const Assignment& assignment) {
     stopping_ = false;
     reports_.clear();
     const Generation generation = newest_;
+    if (world_.dice.percent(luck_.stall_percent)) plan_stalls(generation);
     if (world_.dice.percent(luck_.failure_percent)) {
         world_.time.after(world_.dice.between(0ms, luck_.work), [this, generation] {
             if (life_ != Life::kAlive || running_ != generation || stopping_) return;
-            ++failures_;
+            ++facts_.failures;
             worker_fails(generation, 3);
         });
         return;
@@ -122,8 +127,43 @@ void Agent::begin(const Assignment& assignment) {
     world_.time.after(luck_.work + world_.dice.between(0ms, 300ms), [this, generation] {
         if (life_ != Life::kAlive || running_ != generation || stopping_) return;
         running_.reset();
-        succeeded_ = generation;
+        facts_.succeeded = generation;
         report(GroupSucceeded{generation});
+    });
+}
+
+/// Several reports: a burst of one moment, or one after the other.
+void Agent::plan_stalls(Generation generation) {
+    const int reports = world_.dice.between(1, 10);
+    const bool burst = world_.dice.percent(30);
+    const milliseconds first = world_.dice.between(0ms, luck_.work);
+    for (int i = 0; i < reports; ++i)
+        world_.time.after(burst ? first : world_.dice.between(0ms, luck_.work),
+                          [this, generation] { report_stall(generation); });
+}
+
+void Agent::report_stall(Generation generation) {
+    if (life_ != Life::kAlive || !welcomed_ || running_ != generation) return;
+    Stalled stalled{generation, Rank{rank_base_}, "world", 1, 0, 30s};
+    stalled.timed_out = world_.dice.percent(30);
+    world_.network.to_daemon(*connection_, stalled);
+}
+
+/// Most agents answer soon; some answer when the daemon waits no longer, or never. The daemon may ask about workers
+/// that have ended since.
+void Agent::answer(const RequestRecords& request) {
+    if (world_.dice.percent(5)) return;
+    const milliseconds delay =
+        world_.dice.percent(10) ? world_.dice.between(500ms, 5'000ms) : world_.dice.between(0ms, 100ms);
+    world_.time.after(delay, [this, request] {
+        if (life_ != Life::kAlive || !welcomed_) return;
+        for (int local = 0; local < greeting_.slots; ++local) {
+            const Rank rank{rank_base_ + local};
+            if (request.rank && *request.rank != rank) continue;
+            const bool last = request.rank || local + 1 == greeting_.slots;
+            world_.network.to_daemon(*connection_, RecordReply{request.generation, request.request, last,
+                                                               random_record(world_.dice, rank, greeting_.host)});
+        }
     });
 }
 
@@ -135,26 +175,28 @@ void Agent::worker_fails(Generation generation, int exit_code) {
     FailureReport failure;
     failure.host = greeting_.host;
     failure.rank = Rank{rank_base_};
+    failure.pid = 100;
+    if (greeting_.records) failure.activity = "in #1 barrier of group 'world' for 0.3 s";
     failure.status.number = exit_code;
     report(WorkerFailed{generation, std::move(failure)});
     stop_workers();
 }
 
-/// Takes a while, as workers with a grace do; those that had just exited go at once.
+/// Takes a while, as workers with a grace do; workers that had just exited end at once.
 void Agent::stop_workers() {
     if (std::exchange(stopping_, true)) return;
     world_.time.after(world_.dice.percent(20) ? world_.dice.between(500ms, 4'000ms) : world_.dice.between(0ms, 100ms),
                       [this, generation = *running_] {
-                          if (life_ == Life::kAlive && running_ == generation) workers_gone();
+                          if (life_ == Life::kAlive && running_ == generation) workers_ended();
                       });
 }
 
-void Agent::workers_gone() {
+void Agent::workers_ended() {
     const Generation generation = *running_;
     running_.reset();
     world_.workers_vanished(id(), generation);
     report(GroupStopped{generation});
-    if (verdict_ || !refused_.empty()) return exit();
+    if (facts_.verdict || !facts_.refused.empty()) return exit();
     if (leaving_) exit_at_ = world_.time.now() + kPartingWait;
 }
 

@@ -8,23 +8,25 @@
 
 namespace ddprun::sim {
 
+using namespace protocol;
 using namespace coordinator;
+using Action = daemon::DaemonAction;
 
 void Checker::expect(bool holds, const std::string& what) {
     if (!holds && broken_.empty()) broken_ = what;
 }
 
-void Checker::after_step(const Step& step, const Truth& truth) {
-    expect(step.next.now >= previous_now_, "time ran backwards");
-    if (step.next.now - previous_now_ > 500ms) awake_since_ = step.next.now;
-    previous_now_ = step.next.now;
-    note_losses(step.next);
-    check_stores(step.actions);
-    check_group(step.next, step.actions, truth);
-    check_budget(step.next, truth);
-    check_end(step.next, step.actions, truth);
-    check_waiting_is_explained(step.next, step.actions);
-    check_waiting_makes_sense(step.next);
+void Checker::after_step(const State& state, const std::vector<Action>& actions, const Truth& truth) {
+    expect(state.now >= previous_now_, "time ran backwards");
+    if (state.now - previous_now_ > 500ms) awake_since_ = state.now;
+    previous_now_ = state.now;
+    note_losses(state);
+    check_stores(actions);
+    check_group(state, actions, truth);
+    check_budget(state, truth);
+    check_end(state, actions, truth);
+    check_waiting_is_explained(state, actions);
+    check_waiting_makes_sense(state);
 }
 
 void Checker::note_losses(const State& state) {
@@ -65,8 +67,8 @@ void Checker::check_group(const State& state, const std::vector<Action>& actions
     check_fence(group, generation, truth);
     check_ranks(state, group);
     if (const int restart = group.begin()->second.restart; restart != 0) {
-        expect(restart > restarts_told_, "a restart is told twice");
-        restarts_told_ = restart;
+        expect(restart > restarts_counted_, "a restart is counted twice");
+        restarts_counted_ = restart;
     }
     newest_group_ = generation;
     ++groups_;
@@ -102,7 +104,7 @@ void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>
         expect(assignment.node_count == nodes && assignment.restart_count == groups_ &&
                    assignment.master_port == by_rank.at(0).second.master_port &&
                    assignment.world_size == by_rank.at(0).second.world_size,
-               "members were told different worlds");
+               "members got different worlds");
         const auto before = previous_ranks_.find(id);
         newcomers = newcomers || before == previous_ranks_.end();
         if (before == previous_ranks_.end()) continue;
@@ -130,11 +132,11 @@ void Checker::check_end(const State& state, const std::vector<Action>& actions, 
         const Verdict& verdict = finish->verdict;
         verdict_ = verdict;
         expect(!verdict.reason.empty(), "a verdict without a reason");
-        // Each is spent by the failure of a group, but not of the one that ended the job; the nodes are told, unless
-        // one is lost before the next group begins.
+        // Each is spent by the failure of a group, except for the one that ended the job. The nodes get the count,
+        // unless one is lost before the next group begins.
         const bool ended_by_workers =
             verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kWorkerFailed;
-        expect(verdict.restarts >= restarts_told_ && verdict.restarts <= groups_ - (ended_by_workers ? 1 : 0) &&
+        expect(verdict.restarts >= restarts_counted_ && verdict.restarts <= groups_ - (ended_by_workers ? 1 : 0) &&
                    verdict.restarts <= truth.failures,
                "the verdict counts other restarts");
         switch (verdict.outcome) {
@@ -149,10 +151,12 @@ void Checker::check_end(const State& state, const std::vector<Action>& actions, 
                 expect(verdict.culprit && verdict.exit_code == verdict.culprit->status.exit_code() &&
                            verdict.exit_code != 0,
                        "a culprit's code was lost");
-                expect(truth.failures > state.restarts_spent, "a worker is blamed though none had failed by itself");
+                expect(truth.failures > state.restarts_spent,
+                       "a worker is the culprit although none had failed by itself");
                 break;
             case Outcome::kStopped:
-                expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15, "stopped by nobody");
+                expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15,
+                       "stopped without a signal");
                 break;
             case Outcome::kInfrastructure: expect(verdict.exit_code == exit_code::kInfrastructure, "wrong code"); break;
         }
@@ -173,7 +177,7 @@ void Checker::check_waiting_is_explained(const State& state, const std::vector<A
     }
 }
 
-/// Who waits for another node in the place of a lost one may start the workers again when it comes.
+/// A job waits for a replacement of a lost node only if it may restart the workers when that joins.
 void Checker::check_waiting_makes_sense(const State& state) {
     if (state.phase != Phase::kGathering || state.groups_started == 0) return;
     const auto present = std::ranges::count_if(

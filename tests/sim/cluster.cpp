@@ -6,11 +6,12 @@
 #include <csignal>
 #include <utility>
 
-#include "rendezvous/coordinator/messages_json.hpp"
+#include "tests/sim/trace.hpp"
 
 namespace ddprun::sim {
 namespace {
 
+using namespace protocol;
 using namespace coordinator;
 
 constexpr milliseconds kFaultsEnd = 60'000ms;
@@ -26,37 +27,6 @@ Config config() {
     return config;
 }
 
-std::string describe(const Event& event) {
-    struct {
-        std::string operator()(const NodeMessage& e) const { return fmt::format("{} {}", e.node, encode(e.message)); }
-        std::string operator()(const NodeDisconnected& e) const { return fmt::format("{} disconnected", e.node); }
-        std::string operator()(const StoreOpened& e) const {
-            return fmt::format("store {} opened at {}", number(e.generation), e.port);
-        }
-        std::string operator()(const StoreFailed& e) const {
-            return fmt::format("store {} failed", number(e.generation));
-        }
-        std::string operator()(const Judging& e) const { return fmt::format("judging {}", number(e.generation)); }
-        std::string operator()(const Judged& e) const { return fmt::format("judged {}", number(e.generation)); }
-        std::string operator()(const Tick&) const { return {}; }
-    } text;
-    return std::visit(text, event);
-}
-
-std::string describe(const Action& action) {
-    struct {
-        std::string operator()(const Send& a) const { return fmt::format("send {} {}", a.node, encode(a.message)); }
-        std::string operator()(const Refuse& a) const { return fmt::format("refuse {}: {}", a.node, a.reason); }
-        std::string operator()(const OpenStore& a) const { return fmt::format("open store {}", number(a.generation)); }
-        std::string operator()(const CloseStore& a) const {
-            return fmt::format("close store {}", number(a.generation));
-        }
-        std::string operator()(const Disconnect& a) const { return fmt::format("disconnect {}", a.node); }
-        std::string operator()(const FinishJob& a) const { return fmt::format("finish {}", to_json(a.verdict)); }
-    } text;
-    return std::visit(text, action);
-}
-
 }  // namespace
 
 SimCluster::SimCluster(std::uint64_t seed)
@@ -65,9 +35,10 @@ SimCluster::SimCluster(std::uint64_t seed)
                {.at_daemon = [this](ConnectionId id, std::optional<AgentMessage> message) { at_daemon(id, message); },
                 .at_agent =
                     [this](ConnectionId id, std::optional<DaemonMessage> message) {
-                        agents_.at(connection_owner_.at(id))->receive(id, message);
+                        agents_.at(connections_.owner.at(id))->receive(id, message);
                     }}),
-      state_(config()) {
+      inspectors_(time_, dice_, [this](diagnosis::InquiryEvent event) { from_inspector(std::move(event)); }),
+      decisions_(config()) {
     plan_agents();
     plan_faults();
     daemon_tick();
@@ -76,13 +47,15 @@ SimCluster::SimCluster(std::uint64_t seed)
 
 void SimCluster::plan_agents() {
     const int nodes = dice_.between(1, 6);
-    greeting_.min_nodes = dice_.between(1, nodes);
-    greeting_.max_nodes = dice_.between(greeting_.min_nodes, nodes + 1);
-    greeting_.max_restarts = dice_.between(0, 3);
-    luck_.failure_percent = dice_.percent(50) ? dice_.between(5, 30) : 0;
-    luck_.work = dice_.between(2'000ms, 20'000ms);
-    scenario_ = fmt::format("{} nodes, --nnodes {}:{} --max-restarts {}, failures {} %", nodes, greeting_.min_nodes,
-                            greeting_.max_nodes, greeting_.max_restarts, luck_.failure_percent);
+    plan_.greeting.min_nodes = dice_.between(1, nodes);
+    plan_.greeting.max_nodes = dice_.between(plan_.greeting.min_nodes, nodes + 1);
+    plan_.greeting.max_restarts = dice_.between(0, 3);
+    plan_.luck.failure_percent = dice_.percent(50) ? dice_.between(5, 30) : 0;
+    plan_.luck.stall_percent = dice_.percent(50) ? dice_.between(20, 80) : 0;
+    plan_.luck.work = dice_.between(2'000ms, 20'000ms);
+    plan_.text = fmt::format("{} nodes, --nnodes {}:{} --max-restarts {}, failures {} %, stalls {} %", nodes,
+                             plan_.greeting.min_nodes, plan_.greeting.max_nodes, plan_.greeting.max_restarts,
+                             plan_.luck.failure_percent, plan_.luck.stall_percent);
     for (int i = 1; i <= nodes; ++i) {
         const bool late = dice_.percent(20);
         add_agent(fmt::format("n{}", i), 0, late ? dice_.between(5'000ms, 50'000ms) : dice_.between(0ms, 3'000ms));
@@ -90,18 +63,19 @@ void SimCluster::plan_agents() {
 }
 
 void SimCluster::add_agent(const std::string& host, int incarnation, milliseconds arrival) {
-    Join greeting = greeting_;
+    Join greeting = plan_.greeting;
     greeting.node = incarnation == 0 ? host : fmt::format("{}.{}", host, incarnation);
     greeting.host = host;
     greeting.slots = dice_.between(1, 4);
+    greeting.records = !dice_.percent(10);
     if (dice_.percent(20)) greeting.node_rank = dice_.between(0, 9);
     auto agent = std::make_unique<Agent>(
-        greeting, luck_,
+        greeting, plan_.luck,
         Agent::World{.time = time_,
                      .dice = dice_,
                      .network = network_,
-                     .daemon_listens = [this] { return daemon_listens_; },
-                     .connected = [this](Agent& a, ConnectionId id) { connection_owner_[id] = a.id(); },
+                     .daemon_listens = [this] { return daemon_.listens; },
+                     .connected = [this](Agent& a, ConnectionId id) { connections_.owner[id] = a.id(); },
                      .workers_vanished = [this](const NodeId& node, Generation g) { workers_vanished(node, g); }});
     time_.after(arrival, [a = agent.get()] { a->start(); });
     agents_[greeting.node] = std::move(agent);
@@ -114,9 +88,9 @@ Agent& SimCluster::any_agent() {
 }
 
 void SimCluster::plan_faults() {
-    const auto some = [this](int chance, int most, const std::string& name, const std::function<void()>& fault) {
-        const int count = dice_.percent(chance) ? dice_.between(1, most) : 0;
-        if (count > 0) scenario_ += fmt::format(", {} {}", count, name);
+    const auto some = [this](int chance, int max_count, const std::string& name, const std::function<void()>& fault) {
+        const int count = dice_.percent(chance) ? dice_.between(1, max_count) : 0;
+        if (count > 0) plan_.text += fmt::format(", {} {}", count, name);
         for (int i = 0; i < count; ++i) time_.after(dice_.between(0ms, kFaultsEnd), fault);
     };
     some(40, 3, "kills", [this] {
@@ -132,11 +106,12 @@ void SimCluster::plan_faults() {
     });
     some(40, 3, "partitions",
          [this] { network_.cut_off(any_agent().id(), time_.now() + dice_.between(200ms, 8'000ms)); });
-    some(10, 1, "daemon pauses", [this] { daemon_paused_until_ = time_.now() + dice_.between(200ms, 8'000ms); });
+    some(10, 1, "daemon pauses", [this] { daemon_.paused_until = time_.now() + dice_.between(200ms, 8'000ms); });
     some(15, 2, "signals", [this] {
         ++signals_;
         any_agent().signal(SIGTERM);
     });
+    some(50, 8, "inspectors", [this] { inspectors_.start(); });
     some(10, 1, "signals everywhere", [this] {
         for (const auto& [id, agent] : agents_) {
             ++signals_;
@@ -153,8 +128,9 @@ void SimCluster::step() {
 std::string SimCluster::broken_invariant() const {
     if (!broken_.empty()) return broken_;
     if (!checker_.broken().empty()) return checker_.broken();
+    if (!inquiry_checker_.broken().empty()) return inquiry_checker_.broken();
     for (const auto& [id, agent] : agents_) {
-        if (!agent->mistake().empty()) return agent->mistake();
+        if (!agent->facts().mistake.empty()) return agent->facts().mistake;
     }
     return {};
 }
@@ -162,80 +138,112 @@ std::string SimCluster::broken_invariant() const {
 // ---- the daemon: what the real one does with events and actions
 
 void SimCluster::daemon_tick() {
-    if (!daemon_listens_) return;
-    if (time_.now() >= daemon_paused_until_) feed(Tick{time_.now()});
+    if (!daemon_.listens) return;
+    if (time_.now() >= daemon_.paused_until) handle(Tick{time_.now()});
     time_.after(kTickInterval, [this] { daemon_tick(); });
 }
 
 void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& message) {
-    if (time_.now() < daemon_paused_until_) {  // it waits in the socket
-        time_.at(daemon_paused_until_, [this, id, message] { at_daemon(id, message); });
+    if (time_.now() < daemon_.paused_until) {  // it waits in the socket
+        time_.at(daemon_.paused_until, [this, id, message] { at_daemon(id, message); });
         return;
     }
-    const auto joined = joined_.find(id);
+    const auto joined = connections_.joined.find(id);
     if (!message) return end_connection(id);
-    if (joined != joined_.end()) return feed(NodeMessage{joined->second, *message, time_.now()}, id);
-    if (const auto* join = std::get_if<Join>(&*message)) feed(NodeMessage{join->node, *message, time_.now()}, id);
+    if (joined != connections_.joined.end()) return handle(NodeMessage{joined->second, *message, time_.now()}, id);
+    if (const auto* join = std::get_if<Join>(&*message)) handle(NodeMessage{join->node, *message, time_.now()}, id);
+}
+
+void SimCluster::from_inspector(diagnosis::InquiryEvent event) {
+    if (!daemon_.listens) return;
+    if (time_.now() < daemon_.paused_until) {
+        time_.at(daemon_.paused_until, [this, event] { from_inspector(event); });
+        return;
+    }
+    if (auto* request = std::get_if<diagnosis::InspectionRequested>(&event)) {
+        request->now = time_.now();
+        inquiry_checker_.asked(request->inspector, time_.now());
+    } else if (auto* left = std::get_if<diagnosis::InspectorLeft>(&event)) {
+        left->now = time_.now();
+        inquiry_checker_.left(left->inspector);
+    }
+    handle(std::move(event));
 }
 
 void SimCluster::end_connection(ConnectionId id) {
     network_.close_by_daemon(id);
-    const auto joined = joined_.find(id);
-    if (joined == joined_.end()) return;
+    const auto joined = connections_.joined.find(id);
+    if (joined == connections_.joined.end()) return;
     const NodeId node = joined->second;
-    joined_.erase(joined);
-    connection_of_.erase(node);
-    feed(NodeDisconnected{node, time_.now()});
+    connections_.joined.erase(joined);
+    connections_.of_node.erase(node);
+    handle(NodeDisconnected{node, time_.now()});
 }
 
-void SimCluster::feed(const Event& event, ConnectionId from) {
-    if (!daemon_listens_) return;
+void SimCluster::handle(daemon::DaemonEvent event, ConnectionId from) {
+    if (!daemon_.listens) return;
     if (const std::string what = describe(event); !what.empty()) record(what);
-    Step step = coordinator::step(std::move(state_), event);
-    checker_.after_step(step, truth());
-    state_ = std::move(step.next);
-    if (!step.reason.empty()) record("  # " + step.reason);
-    const auto* message = std::get_if<NodeMessage>(&event);
-    const bool refused =
-        std::ranges::any_of(step.actions, [](const Action& a) { return std::holds_alternative<Refuse>(a); });
-    if (message != nullptr && std::holds_alternative<Join>(message->message) && !refused) {
-        joined_[from] = message->node;
-        connection_of_[message->node] = from;
+    const auto* of_job = std::get_if<Event>(&event);
+    const bool ticked = of_job != nullptr && std::holds_alternative<Tick>(*of_job);
+    std::vector<daemon::DaemonAction> actions;
+    decisions_.add(std::move(event));
+    while (const std::optional<daemon::DaemonStep> step = decisions_.next()) {
+        checker_.after_step(decisions_.job(), step->actions, truth());
+        for (const std::string& reason : {step->reason, step->inquiry_reason})
+            if (!reason.empty()) record("  # " + reason);
+        for (const daemon::DaemonAction& action : step->actions) perform(action, from);
+        actions.insert(actions.end(), step->actions.begin(), step->actions.end());
     }
-    for (const Action& action : step.actions) perform(action, from);
+    inquiry_checker_.after_event(decisions_, actions, time_.now(), ticked);
 }
 
-void SimCluster::perform(const Action& action, ConnectionId from) {
-    const auto* send = std::get_if<Send>(&action);
-    if (send == nullptr || !std::holds_alternative<Heartbeat>(send->message)) record("  -> " + describe(action));
-    if (send != nullptr) {
-        if (const auto to = connection_of_.find(send->node); to != connection_of_.end())
-            network_.to_agent(to->second, send->message);
+void SimCluster::perform(const daemon::DaemonAction& action, ConnectionId from) {
+    const auto* to_node = std::get_if<Send>(&action);
+    if (to_node == nullptr || !std::holds_alternative<Heartbeat>(to_node->message)) record("  -> " + describe(action));
+    if (to_node != nullptr) {
+        if (std::holds_alternative<Welcome>(to_node->message)) {
+            connections_.joined[from] = to_node->node;
+            connections_.of_node[to_node->node] = from;
+        }
+        send(to_node->node, to_node->message);
     } else if (const auto* refuse = std::get_if<Refuse>(&action)) {
         network_.to_agent(from, Rejected{refuse->reason, refuse->try_again});
         network_.close_by_daemon(from);
     } else if (const auto* open = std::get_if<OpenStore>(&action)) {
-        const Generation generation = open->generation;
-        const bool fails = dice_.between(1, 1000) == 1;
-        time_.after(dice_.between(0ms, 10ms), [this, generation, fails] {
-            if (fails) return feed(StoreFailed{generation, "out of ports", time_.now()});
-            feed(StoreOpened{generation, 4000 + static_cast<int>(number(generation)), time_.now()});
-        });
+        open_store(open->generation);
     } else if (const auto* disconnect = std::get_if<Disconnect>(&action)) {
-        if (const auto to = connection_of_.find(disconnect->node); to != connection_of_.end()) {
+        if (const auto to = connections_.of_node.find(disconnect->node); to != connections_.of_node.end()) {
             network_.close_by_daemon(to->second);
-            joined_.erase(to->second);
-            connection_of_.erase(to);
+            connections_.joined.erase(to->second);
+            connections_.of_node.erase(to);
         }
+    } else if (const auto* to_agent = std::get_if<diagnosis::ToAgent>(&action)) {
+        send(to_agent->node, to_agent->message);
+    } else if (const auto* to_inspector = std::get_if<diagnosis::ToInspector>(&action)) {
+        if (std::holds_alternative<Inspected>(to_inspector->message)) inspectors_.answered(to_inspector->inspector);
     } else if (std::holds_alternative<FinishJob>(action)) {
         time_.after(kLinger, [this] {
-            daemon_listens_ = false;
-            for (const auto& [id, owner] : connection_owner_) network_.close_by_daemon(id);
+            daemon_.listens = false;
+            for (const auto& [id, owner] : connections_.owner) network_.close_by_daemon(id);
         });
     }
 }
 
-// ---- the truth, and the end
+void SimCluster::send(const NodeId& node, const DaemonMessage& message) {
+    if (const auto to = connections_.of_node.find(node); to != connections_.of_node.end())
+        network_.to_agent(to->second, message);
+}
+
+/// The real daemon answers at once; here the answer may come between other events.
+void SimCluster::open_store(Generation generation) {
+    const bool fails = dice_.between(1, 1000) == 1;
+    time_.after(dice_.between(0ms, 10ms), [this, generation, fails] {
+        if (fails) return handle(StoreFailed{generation, "out of ports", time_.now()});
+        handle(StoreOpened{generation, 4000 + static_cast<int>(number(generation)), time_.now()});
+    });
+}
+
+// ---- the actual state, and the end
 
 void SimCluster::workers_vanished(const NodeId& node, Generation generation) {
     for (const auto& [id, agent] : agents_) {
@@ -249,8 +257,8 @@ Truth SimCluster::truth() const {
     truth.signals = signals_;
     for (const auto& [id, agent] : agents_) {
         if (agent->processes()) truth.processes[id] = *agent->processes();
-        if (agent->succeeded()) truth.succeeded[id] = *agent->succeeded();
-        truth.failures += agent->failures() + agent->own_stops();
+        if (agent->facts().succeeded) truth.succeeded[id] = *agent->facts().succeeded;
+        truth.failures += agent->facts().failures + agent->facts().own_stops;
     }
     return truth;
 }
@@ -260,29 +268,29 @@ void SimCluster::check_the_end() {
     const auto expect = [this](bool holds, const std::string& what) {
         if (!holds && broken_.empty()) broken_ = what;
     };
-    bool anybody_came = false;
+    bool any_to_serve = false;
     for (const auto& [id, agent] : agents_) {
-        anybody_came = anybody_came || (agent->life() != Agent::Life::kKilled && !agent->told_to_stop());
+        any_to_serve = any_to_serve || (agent->life() != Agent::Life::kKilled && !agent->signaled());
         expect(!agent->processes(), id + " has processes at the end");
         expect(agent->life() != Agent::Life::kAlive, id + " has not ended");
-        expect(!agent->gave_up() || !daemon_listens_, id + " gave up though the daemon was there");
-        if (agent->verdict() && checker_.verdict() && !agent->told_to_stop()) {
-            expect(*agent->verdict() == *checker_.verdict(), id + " heard another verdict");
+        expect(!agent->facts().gave_up || !daemon_.listens, id + " gave up although the daemon was there");
+        if (agent->facts().verdict && checker_.verdict() && !agent->signaled()) {
+            expect(*agent->facts().verdict == *checker_.verdict(), id + " got another verdict");
         }
-        expect(agent->refused().empty() || agent->refused().find("the job is over") != std::string::npos,
-               id + " was refused: " + agent->refused());
+        expect(agent->facts().refused.empty() || agent->facts().refused.find("the job is over") != std::string::npos,
+               id + " was refused: " + agent->facts().refused);
     }
-    expect(checker_.verdict() || !state_.shape,
-           fmt::format("the job has no verdict, it is {}", to_string(state_.phase)));
-    expect(checker_.verdict() || !anybody_came, "nobody was served");
+    expect(checker_.verdict() || !decisions_.job().shape,
+           fmt::format("the job has no verdict, it is {}", to_string(decisions_.job().phase)));
+    expect(checker_.verdict() || !any_to_serve, "no agent was served");
 }
 
 void SimCluster::record(const std::string& line) {
-    trace_.push_back(
+    trace_.lines.push_back(
         fmt::format("{:10.3f} {}", std::chrono::duration<double>(time_.now().time_since_epoch()).count(), line));
-    for (const char c : trace_.back()) {
-        hash_ ^= static_cast<unsigned char>(c);
-        hash_ *= 1099511628211ull;
+    for (const char c : trace_.lines.back()) {
+        trace_.hash ^= static_cast<unsigned char>(c);
+        trace_.hash *= 1099511628211ull;
     }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// SimCluster: the real coordinator among simulated agents, on simulated time and a simulated network, by seed.
+// SimCluster: the daemon's real state machines, coordinator and inquiries, among simulated agents and inspectors, on
+// simulated time and a simulated network, by seed.
 
 #include <cstdint>
 #include <map>
@@ -7,9 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/coordinator/coordinator.hpp"
+#include "rendezvous/daemon/decisions.hpp"
 #include "tests/sim/agent.hpp"
 #include "tests/sim/checker.hpp"
+#include "tests/sim/inquiry_checker.hpp"
+#include "tests/sim/inspectors.hpp"
 #include "tests/sim/network.hpp"
 #include "tests/sim/timeline.hpp"
 
@@ -19,16 +22,17 @@ class SimCluster {
 public:
     explicit SimCluster(std::uint64_t seed);
 
-    /// Everybody has ended, or the time in which a run must end is over (then broken_invariant() says so).
+    /// Returns whether every agent has ended, or the limit of a run has passed (then broken_invariant() says so).
     [[nodiscard]] bool settled() const { return settled_; }
     void step();
     [[nodiscard]] std::string broken_invariant() const;
 
-    /// FNV-1a over all events and actions of the coordinator.
-    [[nodiscard]] std::uint64_t trace_hash() const { return hash_; }
-    [[nodiscard]] const std::vector<std::string>& trace() const { return trace_; }
+    /// FNV-1a over all events and actions of the daemon.
+    [[nodiscard]] std::uint64_t trace_hash() const { return trace_.hash; }
+    [[nodiscard]] const std::vector<std::string>& trace() const { return trace_.lines; }
     [[nodiscard]] const Checker& checker() const { return checker_; }
-    [[nodiscard]] std::string scenario() const { return scenario_; }
+    [[nodiscard]] const InquiryChecker& inquiry_checker() const { return inquiry_checker_; }
+    [[nodiscard]] std::string scenario() const { return plan_.text; }
 
 private:
     void plan_agents();
@@ -37,8 +41,11 @@ private:
     Agent& any_agent();
 
     void at_daemon(ConnectionId id, const std::optional<AgentMessage>& message);
-    void feed(const coordinator::Event& event, ConnectionId from = -1);
-    void perform(const coordinator::Action& action, ConnectionId from);
+    void from_inspector(diagnosis::InquiryEvent event);
+    void handle(daemon::DaemonEvent event, ConnectionId from = -1);
+    void perform(const daemon::DaemonAction& action, ConnectionId from);
+    void send(const NodeId& node, const DaemonMessage& message);
+    void open_store(Generation generation);
     void end_connection(ConnectionId id);
     void daemon_tick();
     void workers_vanished(const NodeId& node, Generation generation);
@@ -46,25 +53,41 @@ private:
     void check_the_end();
     void record(const std::string& line);
 
+    /// What the agents have in common, and the scenario as text.
+    struct Plan {
+        protocol::Join greeting;
+        Agent::Luck luck;
+        std::string text;
+    };
+    struct Connections {
+        std::map<ConnectionId, NodeId> owner;   ///< the agent at the other end
+        std::map<ConnectionId, NodeId> joined;  ///< connections that the daemon knows by node
+        std::map<NodeId, ConnectionId> of_node;
+    };
+    struct DaemonProcess {
+        bool listens = true;
+        TimePoint paused_until;
+    };
+    struct Trace {
+        std::uint64_t hash = 14695981039346656037ull;
+        std::vector<std::string> lines;
+    };
+
     Timeline time_;
     Dice dice_;
     Network network_;
-    coordinator::State state_;
+    Inspectors inspectors_;
+    daemon::Decisions decisions_;
     Checker checker_;
+    InquiryChecker inquiry_checker_;
     std::map<NodeId, std::unique_ptr<Agent>> agents_;
-    std::map<ConnectionId, NodeId> connection_owner_;  ///< the agent at the other end
-    std::map<ConnectionId, NodeId> joined_;            ///< connections that the daemon knows by node
-    std::map<NodeId, ConnectionId> connection_of_;
-    bool daemon_listens_ = true;
-    TimePoint daemon_paused_until_;
-    coordinator::Join greeting_;
-    Agent::Luck luck_;
+    Connections connections_;
+    DaemonProcess daemon_;
+    Plan plan_;
     int signals_ = 0;
-    std::string scenario_;
     std::string broken_;
     bool settled_ = false;
-    std::uint64_t hash_ = 14695981039346656037ull;
-    std::vector<std::string> trace_;
+    Trace trace_;
 };
 
 }  // namespace ddprun::sim

@@ -28,11 +28,15 @@ std::string last_lines(const std::vector<std::string>& trace) {
 
 }  // namespace
 
-TEST_CASE("no seed breaks an invariant, and every run ends", "[coordinator][sim]") {
+TEST_CASE("no seed breaks an invariant, and every run and every inquiry ends", "[coordinator][sim]") {
     const std::uint64_t first = from_environment("DDPRUN_SIM_FIRST", 1);
     const std::uint64_t count = from_environment("DDPRUN_SIM_SEEDS", 300);
-    std::map<ddprun::coordinator::Outcome, int> outcomes;
+    std::map<ddprun::protocol::Outcome, int> outcomes;
     int restarts = 0;
+    int requests = 0;
+    int answers = 0;
+    int diagnoses = 0;
+    int conclusions = 0;
     for (std::uint64_t seed = first; seed < first + count; ++seed) {
         SimCluster cluster(seed);
         while (!cluster.settled()) cluster.step();
@@ -44,16 +48,24 @@ TEST_CASE("no seed breaks an invariant, and every run ends", "[coordinator][sim]
             ++outcomes[verdict->outcome];
             restarts += cluster.checker().groups() - 1;
         }
+        requests += cluster.inquiry_checker().requests();
+        answers += cluster.inquiry_checker().answers();
+        diagnoses += cluster.inquiry_checker().diagnoses();
+        conclusions += cluster.inquiry_checker().conclusions();
     }
     // A simulation in which nothing happens proves nothing.
     if (count < 300) return;
-    using ddprun::coordinator::Outcome;
+    using ddprun::protocol::Outcome;
     for (const Outcome outcome :
          {Outcome::kSucceeded, Outcome::kWorkerFailed, Outcome::kStopped, Outcome::kInfrastructure}) {
         CAPTURE(static_cast<int>(outcome));
         CHECK(outcomes[outcome] > static_cast<int>(count) / 50);
     }
     CHECK(restarts > static_cast<int>(count) / 4);
+    CHECK(requests > static_cast<int>(count));
+    CHECK(answers > static_cast<int>(count) / 2);
+    CHECK(diagnoses > static_cast<int>(count) / 4);
+    CHECK(conclusions > static_cast<int>(count) / 10);
 }
 
 TEST_CASE("the same seed is the same run", "[coordinator][sim]") {

@@ -1,19 +1,20 @@
 #pragma once
-// Connections between simulated agents and the daemon: in order, with delays, resets, and hosts that are cut off.
+// Network: connections between simulated agents and the daemon. In order, with delays, resets, and hosts that are cut
+// off.
 
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 
-#include "rendezvous/coordinator/messages.hpp"
+#include "rendezvous/protocol/messages.hpp"
 #include "tests/sim/timeline.hpp"
 
 namespace ddprun::sim {
 
-using coordinator::AgentMessage;
-using coordinator::DaemonMessage;
-using coordinator::NodeId;
+using protocol::AgentMessage;
+using protocol::DaemonMessage;
+using protocol::NodeId;
 
 using ConnectionId = int;
 
@@ -29,14 +30,14 @@ public:
     ConnectionId connect(const NodeId& agent);
     void to_daemon(ConnectionId id, AgentMessage message);
     void to_agent(ConnectionId id, DaemonMessage message);
-    /// The other end learns of it behind what is on its way.
+    /// The other end sees the close after the messages that are on their way.
     void close_by_agent(ConnectionId id);
     void close_by_daemon(ConnectionId id);
     /// Both ends see the connection end, what is on its way is lost.
     void reset(ConnectionId id);
-    /// Nothing gets to or from the host until then; it is delayed, as TCP does.
+    /// Delays everything to and from the host until then, as TCP does.
     void cut_off(const NodeId& agent, TimePoint until) { cut_off_until_[agent] = until; }
-    /// The host lost its power: nothing comes from it any more, and nobody is told.
+    /// Drops everything to and from the host from now on, without the end of a connection.
     void power_off(const NodeId& agent) { powered_off_.insert(agent); }
 
 private:

@@ -15,7 +15,7 @@ namespace ddprun::sim {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-/// What happens when; things of the same moment happen in the order in which they were planned.
+/// Runs planned functions in the order of their times; those of one time in the order in which they were planned.
 class Timeline {
 public:
     [[nodiscard]] TimePoint now() const { return now_; }
@@ -24,7 +24,7 @@ public:
     }
     void after(milliseconds delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
 
-    /// False when nothing is planned any more.
+    /// Returns false when nothing is planned any more.
     bool step() {
         if (plan_.empty()) return false;
         const auto next = plan_.begin();
@@ -41,11 +41,11 @@ private:
     std::map<std::pair<TimePoint, std::uint64_t>, std::function<void()>> plan_;
 };
 
-/// Without the library's distributions, whose results are not the same everywhere.
+/// Random numbers without the library's distributions, whose results are not the same everywhere.
 class Dice {
 public:
     explicit Dice(std::uint64_t seed) : random_(seed) {}
-    /// low … high, both included.
+    /// Returns low … high, both included.
     int between(int low, int high) {
         return low + static_cast<int>(random_() % static_cast<std::uint64_t>(high - low + 1));
     }

@@ -64,7 +64,7 @@ Buffer at(void* memory, std::size_t offset, std::size_t count, const Call& call,
     return {static_cast<std::byte*>(memory) + offset * size_of(call.dtype), count, call.dtype, device};
 }
 
-/// The parts of all ranks.
+/// Returns the sizes of all ranks' parts, in elements.
 std::vector<std::size_t> parts(const Call& call) {
     std::vector<std::size_t> counts;
     for (int r = 0; r < call.ranks; ++r) counts.push_back(call.part(r));
@@ -84,11 +84,11 @@ Work start_all_to_all_v(ProcessGroup& group, const Call& call, const Buffers& bu
 
 }  // namespace
 
-Buffers place(const Call& call, void* input, void* output, Device device) {
+Buffers buffers_of(const Call& call, void* input, void* output, Device device) {
     const std::size_t in = call.in_count();
     const std::size_t out = call.out_count();
     if (!call.in_place) return {at(input, 0, in, call, device), at(output, 0, out, call, device)};
-    // Where one side is a part of the other, it lies at the rank's own place.
+    // If one side is a part of the other, it starts at the rank's own offset.
     const std::size_t own = call.offset(call.rank);
     return {at(output, gathers(call.collective) && out > 0 ? own : 0, in, call, device),
             at(output, splits(call.collective) && in > 0 ? own : 0, out, call, device)};

@@ -1,6 +1,6 @@
 #pragma once
-// The collectives as nccl-tests knows them, and those that it does not have (the forms with parts of different sizes,
-// barrier): how their sizes are counted, how they are called, what has to come out.
+// The collectives as nccl-tests defines them, and those that it does not have (parts of different sizes, barrier): how
+// their sizes are counted and how they are called.
 
 #include <array>
 #include <cstddef>
@@ -41,12 +41,12 @@ inline constexpr std::array kAllCollectives{Collective::kAllReduce,  Collective:
     return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
            c == Collective::kScatter || c == Collective::kGatherV || c == Collective::kScatterV;
 }
-/// Whether the ranks' parts differ in size: rank r has r + 1 shares of the whole (and the last one what is left over).
+/// Returns whether the ranks' parts differ in size: rank r has r + 1 shares of the whole, the last one also the rest.
 [[nodiscard]] constexpr bool has_different_parts(Collective c) {
     return c == Collective::kAllGatherV || c == Collective::kGatherV || c == Collective::kScatterV ||
            c == Collective::kAllToAllV;
 }
-/// Whether each rank gives its part of the whole, and whether each gets one.
+/// Return whether each rank contributes a part of the whole, and whether each receives one.
 [[nodiscard]] constexpr bool gathers(Collective c) {
     return c == Collective::kAllGather || c == Collective::kGather || c == Collective::kAllGatherV ||
            c == Collective::kGatherV;
@@ -54,21 +54,21 @@ inline constexpr std::array kAllCollectives{Collective::kAllReduce,  Collective:
 [[nodiscard]] constexpr bool splits(Collective c) {
     return c == Collective::kReduceScatter || c == Collective::kScatter || c == Collective::kScatterV;
 }
-/// Whether the call has a form in which input and output are the same memory.
+/// Returns whether the call has a form in which input and output are the same memory.
 [[nodiscard]] constexpr bool has_in_place(Collective c) {
     return c != Collective::kAllToAll && c != Collective::kAllToAllV && c != Collective::kSendRecv &&
            c != Collective::kBarrier;
 }
-/// Whether each rank has an equal part of the whole, so that counts are rounded to a whole number of parts.
+/// Returns whether each rank has an equal part of the whole, so that counts are rounded to a whole number of parts.
 [[nodiscard]] constexpr bool has_equal_parts(Collective c) {
     return c == Collective::kAllGather || c == Collective::kReduceScatter || c == Collective::kGather ||
            c == Collective::kScatter || c == Collective::kAllToAll;
 }
-/// And one in which they are not.
+/// Returns whether the call has a form in which they are different memory.
 [[nodiscard]] constexpr bool has_out_of_place(Collective c) { return c != Collective::kBroadcast; }
 
-/// One row of the table for one rank. `count` is that of the larger side: the whole where a rank has only a part.
-/// (nccl-tests print the part's for all_gather, reduce_scatter, gather, scatter and alltoall.)
+/// One row of the table for one rank. `count` is the larger side's: the whole, if a rank has only a part. (nccl-tests
+/// prints the part's count for all_gather, reduce_scatter, gather, scatter and alltoall.)
 struct Call {
     Collective collective = Collective::kAllReduce;
     std::size_t count = 0;
@@ -79,28 +79,29 @@ struct Call {
     int rank = 0;
     int ranks = 1;
 
-    /// Elements of rank r's part. With all_to_all_v: of what a rank sends to the r-th one after it.
+    /// Returns the elements of rank r's part; for all_to_all_v, of what a rank sends to the r-th rank after it.
     [[nodiscard]] std::size_t part(int r) const;
     [[nodiscard]] std::size_t part() const { return part(rank); }
-    /// Elements of the parts of the ranks before r.
+    /// Returns the elements of all parts of the ranks before r.
     [[nodiscard]] std::size_t offset(int r) const;
     [[nodiscard]] int next() const { return (rank + 1) % ranks; }
     [[nodiscard]] int previous() const { return (rank + ranks - 1) % ranks; }
     [[nodiscard]] std::size_t in_count() const;
-    [[nodiscard]] std::size_t out_count() const;  ///< 0: this rank gets nothing
+    [[nodiscard]] std::size_t out_count() const;  ///< 0: this rank has no output
 };
 
-/// Bytes over the wire that each rank's link has to carry at least, as a share of the size: what busbw multiplies
-/// algbw by. Source: nccl-tests, doc/PERFORMANCE.md; where parts differ, that of the form with equal parts.
+/// Returns busbw / algbw: the least bytes that each rank's link has to carry, as a share of the size. Source:
+/// nccl-tests, doc/PERFORMANCE.md. If parts differ, it is the factor of the form with equal parts.
 [[nodiscard]] double bus_factor(Collective collective, int ranks);
 
-/// The buffers of a call: `memory` is the output's and, in place, also where the input lies.
+/// The buffers of a call. In place one contains the other.
 struct Buffers {
     Buffer in;
     Buffer out;
 };
-/// `input` has room for in_count(), `output` for the larger of both. In place only `output` is used.
-[[nodiscard]] Buffers place(const Call& call, void* input, void* output, Device device);
+/// Returns the buffers of a call. `input` has room for in_count(), `output` for the larger of both. In place only
+/// `output` is used.
+[[nodiscard]] Buffers buffers_of(const Call& call, void* input, void* output, Device device);
 [[nodiscard]] Work start(ProcessGroup& group, const Call& call, const Buffers& buffers, Stream stream = {});
 
 }  // namespace ddp::bench

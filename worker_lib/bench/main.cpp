@@ -1,4 +1,4 @@
-// ddp-bench: how fast the collectives are, and whether they are right. One table for each, by rank 0.
+// ddp-bench: measures how fast the collectives are, and checks their results. Rank 0 prints one table for each.
 
 #include <fmt/format.h>
 
@@ -25,13 +25,13 @@ using ddp::bench::Row;
 constexpr int kUsage = 2;
 constexpr std::chrono::seconds kTimeForRank0{2};
 
-/// Before there is a group: whether this process is the one that prints.
+/// Returns whether this process prints, before there is a group.
 bool is_rank_0() {
     const char* rank = std::getenv("RANK");
     return rank == nullptr || std::string_view(rank) == "0";
 }
 
-/// The same way; init_from_env will tell what is wrong with it.
+/// Returns the number of ranks, before there is a group. An invalid WORLD_SIZE is reported by init_from_env.
 int world_size() {
     const char* const text = std::getenv("WORLD_SIZE");
     return text == nullptr ? 1 : std::atoi(text);
@@ -39,20 +39,20 @@ int world_size() {
 
 std::string describe(const Options& options, const ddp::ProcessGroup& group) {
     const bool host = group.backend() != ddp::Backend::Nccl;
-    const char* const place = !host ? "on the device" : options.foreign ? "of our own" : "in the arena";
+    const char* const memory = !host ? "on the device" : options.foreign ? "of the program" : "in the arena";
     return fmt::format("{} rank{}, {} backend, buffers {}{}, {} calls after {}{}", group.size(),
-                       group.size() == 1 ? "" : "s", to_string(group.backend()), place,
+                       group.size() == 1 ? "" : "s", to_string(group.backend()), memory,
                        options.rewrite ? ", rewritten" : "", options.iterations, options.warm_up,
                        host || options.rewrite ? "" : ", queued and waited for together");
 }
 
-/// The table, as far as it comes, and what ended it early.
+/// Prints the table and returns the error that ended it early; empty: none.
 std::string run_and_print(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* device, const Options& options,
                           std::vector<Row>& rows, Output& output) {
     const bool prints = group.rank() == 0 && options.json_file != "-";
     std::string problem;
     if (const std::string names = left_out(options, group.size()); prints && !names.empty())
-        fmt::print(stderr, "ddp-bench: left out {}\n", names);
+        fmt::print(stderr, "ddp-bench: skipping {}\n", names);
     try {
         run(group, options, device, rows, [&](const Row& row, bool first) {
             if (prints && first) output.write(table_head(row.call.collective, describe(options, group)));
@@ -67,7 +67,7 @@ std::string run_and_print(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* d
 
 bool is_file(const std::string& json_file) { return !json_file.empty() && json_file != "-"; }
 
-/// Rank 0, with what all have measured, also if an error ended it. Whether everything was written.
+/// Writes the JSON of all measured rows, also after an error. Rank 0 only. Returns whether everything was written.
 bool write_json(const std::string& json, const Options& options, Output& output, JsonFile& file) {
     std::string problem;
     if (options.json_file == "-") output.write(json);
@@ -78,7 +78,7 @@ bool write_json(const std::string& json, const Options& options, Output& output,
     return problem.empty() && !output.failed();
 }
 
-/// The exit code. After an error rank 0 writes down what there is before the launcher hears of anybody's end.
+/// Returns the exit code. After an error rank 0 writes what was measured before the launcher learns that a rank ended.
 int measure_and_report(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* device, const Options& options,
                        Output& output, JsonFile& file) {
     std::vector<Row> rows;
@@ -99,7 +99,7 @@ int measure_and_report(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* devi
 int main(int argc, char** argv) {
     Options options;
     if (const auto exit_code = ddp::bench::parse_options(argc, argv, is_rank_0(), world_size(), options)) {
-        // The launcher reports the first rank that leaves, and stops the others: let it be the one that has spoken.
+        // The launcher reports the first rank that ends, and stops the others. So the rank with the message ends first.
         if (*exit_code != 0 && !is_rank_0()) std::this_thread::sleep_for(kTimeForRank0);
         return *exit_code;
     }

@@ -16,15 +16,15 @@ double microseconds_since(Clock::time_point began) {
     return std::chrono::duration<double, std::micro>(Clock::now() - began).count();
 }
 
-/// One row's calls.
+/// Makes the calls of one row.
 class Calls {
 public:
     Calls(ProcessGroup& group, const Call& call, Memory& memory)
-        : group_(group), call_(call), memory_(memory), buffers_(memory.place(call)) {}
+        : group_(group), call_(call), memory_(memory), buffers_(memory.buffers_of(call)) {}
 
     void write_input() { memory_.fill_input(call_, buffers_.in); }
     void call_once() { start(group_, call_, buffers_, memory_.stream()).wait_host(); }
-    void meet() { group_.barrier().wait(); }
+    void synchronize() { group_.barrier().wait(); }
 
     double timed_call() {
         const auto began = Clock::now();
@@ -32,8 +32,8 @@ public:
         return microseconds_since(began);
     }
 
-    /// All queued, then one wait. By our own stream, which we ask without a pause: the threads that end Works for us
-    /// look less often.
+    /// Queues all calls, then waits for the last. It polls the stream without a pause, because the threads that end
+    /// Works look less often.
     double timed_calls(std::size_t count) {
         const auto began = Clock::now();
         Work last;
@@ -42,13 +42,14 @@ public:
         memory_.device()->mark();
         while (!memory_.device()->passed() && !last.done()) std::this_thread::yield();
         const double us = microseconds_since(began);
-        last.wait_host();  // throws what went wrong
+        last.wait_host();  // throws the error of a call that failed
         return us;
     }
 
-    /// In place an all_reduce adds up again and again what it wrote: only the first call after filling can be checked.
+    /// Makes one more call and checks it. Only the first call after filling can be checked: in place a further
+    /// all_reduce adds up its own results.
     std::size_t count_wrong_of_all() {
-        // Also in place, where the input is only a part of it: the row before left the right values there.
+        // Also in place, where the input is only a part of the output: the row before left the right values there.
         memory_.fill_with_junk(buffers_.out);
         write_input();
         call_once();
@@ -72,15 +73,15 @@ Times summarise(std::vector<double> us) {
 
 Times own_times(Calls& calls, const Memory& memory, const Options& options) {
     if (!memory.on_host() && !options.rewrite) {
-        calls.meet();
+        calls.synchronize();
         return {.mean = calls.timed_calls(options.iterations) / static_cast<double>(options.iterations)};
     }
     std::vector<double> us(options.iterations);
-    if (!options.rewrite) calls.meet();
+    if (!options.rewrite) calls.synchronize();
     for (double& time : us) {
-        if (options.rewrite) {  // ranks finish writing at different times: they start together
+        if (options.rewrite) {  // ranks finish writing at different times, but start together
             calls.write_input();
-            calls.meet();
+            calls.synchronize();
         }
         time = calls.timed_call();
     }

@@ -1,5 +1,5 @@
 #pragma once
-// One row of the table.
+// measure: times and checks the calls of one row of the table.
 
 #include <cstddef>
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace ddp::bench {
 
-/// Of the slowest rank, in microseconds: the same on all ranks. On a device the calls are not timed one by one but
-/// queued, and waited for together, as nccl-tests do: then there is only the mean.
+/// Times of the slowest rank in microseconds, the same on all ranks. On a device the calls are queued and waited for
+/// together, as nccl-tests does: then there is only the mean.
 struct Times {
     double mean = 0;
     std::optional<double> median = std::nullopt;
@@ -20,11 +20,11 @@ struct Times {
 
 struct Measured {
     Times us;
-    std::size_t wrong = 0;  ///< elements, of all ranks
+    std::size_t wrong = 0;  ///< wrong elements on all ranks
     bool checked = false;
 };
 
-/// Collective. Every rank makes the same call.
+/// Measures one call. Collective: every rank makes the same one.
 [[nodiscard]] Measured measure(ProcessGroup& group, const Call& call, Memory& memory, const Options& options);
 
 }  // namespace ddp::bench

@@ -36,8 +36,8 @@ Memory::~Memory() {
     std::free(output_);
 }
 
-Buffers Memory::place(const Call& call) const {
-    return bench::place(call, input_, output_, on_host() ? Device::Cpu : Device::Cuda);
+Buffers Memory::buffers_of(const Call& call) const {
+    return bench::buffers_of(call, input_, output_, on_host() ? Device::Cpu : Device::Cuda);
 }
 
 Buffer Memory::staged(const Buffer& buffer) {

@@ -1,5 +1,5 @@
 #pragma once
-// Memory: the buffers of all calls, and how the program gets at their elements, which may lie on a device.
+// Memory: owns the buffers of all calls and copies their elements, which may be on a device. One thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,40 +8,42 @@
 
 #include "ddp/process_group.hpp"
 #include "worker_lib/bench/collective.hpp"
-#include "worker_lib/src/device_access.hpp"
+#include "worker_lib/src/nccl/device_access.hpp"
 
 namespace ddp::bench {
 
 class Memory {
 public:
-    /// An input, and an output that in-place calls use alone, of `bytes` each: that of the largest buffer. In the
-    /// group's arena, or of this process's own if `foreign`, which is the same thing on a device.
+    /// Allocates an input and an output of `bytes` each, the size of the largest buffer; in-place calls use the output
+    /// alone. They are in the group's arena, or, if `foreign` and on the host, memory of this process.
     /// device   null: the group's buffers are host memory
     Memory(ProcessGroup& group, std::size_t bytes, bool foreign, detail::DeviceAccess* device);
     ~Memory();
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
-    [[nodiscard]] Buffers place(const Call& call) const;
+    /// Returns the buffers of a call.
+    [[nodiscard]] Buffers buffers_of(const Call& call) const;
     [[nodiscard]] bool on_host() const { return device_ == nullptr; }
-    /// Null on the host.
+    /// Returns the device; null on the host.
     [[nodiscard]] detail::DeviceAccess* device() const { return device_; }
-    /// That of the calls.
+    /// Returns the stream of the calls.
     [[nodiscard]] Stream stream() const { return on_host() ? Stream{} : device_->stream(); }
 
-    // As the pattern has it (pattern.hpp).
+    /// Writes the pattern's input (pattern.hpp).
     void fill_input(const Call& call, const Buffer& in);
-    /// With bytes that no call leaves there, so that one that does nothing cannot pass for the one before it.
+    /// Writes bytes that no call produces, so that a call which does nothing cannot pass with the previous results.
     void fill_with_junk(const Buffer& out);
+    /// Returns how many elements of `out` differ from the pattern's.
     [[nodiscard]] std::size_t count_wrong(const Call& call, const Buffer& out);
 
-    /// Of all ranks. Collective.
+    /// Returns the sum over all ranks. Collective.
     [[nodiscard]] std::uint64_t sum(std::uint64_t value);
-    /// The same, each by itself.
+    /// Replaces each value by the largest of all ranks. Collective.
     void take_largest(std::span<double> values);
 
 private:
-    /// `buffer` itself; where it lies on the device a host buffer of its size.
+    /// Returns `buffer` itself, or a host buffer of its size if it is on the device.
     [[nodiscard]] Buffer staged(const Buffer& buffer);
     void all_reduce(const Buffer& values, ReduceOp op);
 
@@ -50,8 +52,8 @@ private:
     void* input_ = nullptr;
     void* output_ = nullptr;
     bool owned_ = false;
-    void* words_ = nullptr;           // on the device: for values that travel between the ranks
-    std::vector<std::byte> staging_;  // a buffer's elements while we look at them
+    void* words_ = nullptr;           // on the device: for values that the ranks reduce
+    std::vector<std::byte> staging_;  // host copy of a buffer on the device
 };
 
 }  // namespace ddp::bench

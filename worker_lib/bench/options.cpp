@@ -18,10 +18,10 @@
 namespace ddp::bench {
 namespace {
 
-constexpr int kMostCalls = 100'000'000;
+constexpr int kMaxCalls = 100'000'000;
 constexpr int kTextLost = 74;  // docs/exit-codes.md
 constexpr int kLastRank = 999'999;
-/// CLI11 would take a value of "--check=no".
+/// CLI11 would accept a value, as in "--check=no".
 constexpr std::array kFlags{"--check", "--no-check", "--foreign", "--rewrite", "--help", "--version"};
 const std::vector kTypes{DType::i8,  DType::u8,  DType::i32,  DType::u32, DType::i64,
                          DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
@@ -29,13 +29,13 @@ const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,  ReduceOp::Min, ReduceO
                        ReduceOp::Product, ReduceOp::BAnd, ReduceOp::BOr, ReduceOp::BXor};
 const std::vector kBackends{Backend::Auto, Backend::Native, Backend::Nccl};
 
-/// The value of that name; CLI11's own conversion of enumerations does not get along with a to_string() of theirs.
+/// Returns the value of that name. (CLI11's own conversion of enumerations conflicts with their to_string().)
 template <typename Value>
 Value named(const std::string& name, const std::vector<Value>& values) {
     for (const Value value : values) {
         if (name == to_string(value)) return value;
     }
-    throw CLI::ValidationError(name, "unknown");  // IsMember has let it pass: it cannot happen
+    throw CLI::ValidationError(name, "unknown");  // unreachable: IsMember has accepted the name
 }
 
 template <typename Value>
@@ -49,41 +49,41 @@ std::map<std::string, std::size_t> size_units() {
     return {{"k", std::size_t{1} << 10}, {"m", std::size_t{1} << 20}, {"g", std::size_t{1} << 30}};
 }
 
-/// In words that a user understands, whatever was given.
+/// Accepts a number in a range. CLI11's own error texts name C++ types.
 template <typename Number>
 CLI::Validator between(Number low, Number high) {
     return {[low, high](std::string& text) -> std::string {
                 Number value{};
                 if (CLI::detail::lexical_cast(text, value) && low <= value && value <= high) return {};
-                return fmt::format("'{}' is no {} from {} to {}", text,
+                return fmt::format("'{}' is not a {} from {} to {}", text,
                                    std::is_integral_v<Number> ? "whole number" : "number", low, high);
             },
             "NUMBER"};
 }
 
-/// CLI11 would take the largest number for any that is larger.
+/// Returns whether the number fits: CLI11 would replace a larger one by the maximum.
 bool fits(const std::string& text) {
     std::size_t bytes = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
     return error == std::errc() && end == text.data() + text.size();
 }
 
-/// Makes "64k" 65536.
+/// Accepts sizes and converts "64k" to 65536.
 CLI::Validator size_in_bytes() {
     const CLI::AsNumberWithUnit convert(size_units(), CLI::AsNumberWithUnit::CASE_INSENSITIVE, "BYTES");
     return {[convert](std::string& text) -> std::string {
                 const std::string typed = text;
-                const bool negative = text.starts_with('-');  // would become a large number
+                const bool negative = text.starts_with('-');  // it would become a large number
                 try {
                     if (!negative && convert(text).empty() && fits(text)) return {};
-                } catch (const CLI::ValidationError&) {  // in words about units
+                } catch (const CLI::ValidationError&) {  // its text is about units
                 }
-                return fmt::format("'{}' is no size: a whole number, or one with k, m or g", typed);
+                return fmt::format("'{}' is not a size. Pass a whole number, or one with k, m or g", typed);
             },
             "BYTES"};
 }
 
-/// "all", or names with commas between them.
+/// Parses "all", or names separated by commas.
 std::vector<Collective> parse_collectives(const std::string& text) {
     std::vector<Collective> collectives;
     for (const std::string& name : CLI::detail::split(text, ',')) {
@@ -96,7 +96,8 @@ std::vector<Collective> parse_collectives(const std::string& text) {
         if (found) continue;
         std::string known = "all";
         for (const Collective collective : kAllCollectives) known += fmt::format(", {}", name_of(collective));
-        throw CLI::ValidationError("--collective", fmt::format("there is no '{}'; there are {}", name, known));
+        throw CLI::ValidationError("--collective",
+                                   fmt::format("there is no '{}'. The collectives are {}", name, known));
     }
     return collectives;
 }
@@ -114,8 +115,8 @@ void check(const Options& options, int ranks) {
     if (options.max_bytes < options.min_bytes)
         refuse("--max-bytes", fmt::format("{} is less than --min-bytes, {}", options.max_bytes, options.min_bytes));
     if (ranks > 0 && options.root >= ranks)
-        refuse("--root", ranks == 1 ? fmt::format("{} is no rank: the only one is 0", options.root)
-                                    : fmt::format("{} is no rank: they are 0 to {}", options.root, ranks - 1));
+        refuse("--root", ranks == 1 ? fmt::format("there is no rank {}, only rank 0", options.root)
+                                    : fmt::format("there is no rank {}, only ranks 0 to {}", options.root, ranks - 1));
     const bool bitwise = options.reduce_op == ReduceOp::BAnd || options.reduce_op == ReduceOp::BOr ||
                          options.reduce_op == ReduceOp::BXor;
     if (bitwise && is_float(options.dtype))
@@ -124,25 +125,26 @@ void check(const Options& options, int ranks) {
     if (options.reduce_op == ReduceOp::Avg && !is_float(options.dtype))
         refuse("--redop", fmt::format("avg is for floats, not for {}", to_string(options.dtype)));
     if (options.max_bytes > 0 && options.max_bytes < size_of(options.dtype))
-        refuse("--max-bytes", fmt::format("{} holds no element of {}, which has {} bytes. Pass at least that, or 0",
-                                          options.max_bytes, to_string(options.dtype), size_of(options.dtype)));
+        refuse("--max-bytes",
+               fmt::format("{} is less than one element of {}, which has {} bytes. Pass at least that, or 0",
+                           options.max_bytes, to_string(options.dtype), size_of(options.dtype)));
 }
 
-/// Some may have no row beside others that have; all of them is no benchmark.
+/// Throws if no collective has a row. Some may have none, if others do.
 void check_that_something_is_left(const Options& options, int ranks) {
     const auto has_no_row = [&](Collective collective) { return counts(collective, options, ranks).empty(); };
     if (ranks > 0 && std::ranges::all_of(options.collectives, has_no_row))
         throw CLI::ValidationError("--max-bytes", left_out(options, ranks));
 }
 
-/// CLI11's own words about a missing value are about its types: "--iterations: 1 required UINT:NUMBER missing".
-std::string words_of(const CLI::ParseError& error) {
+/// Returns the text of an error, without CLI11's types: "--iterations: 1 required UINT:NUMBER missing".
+std::string text_of(const CLI::ParseError& error) {
     const std::string text = error.what();
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr || !text.ends_with(" missing")) return text;
     return text.substr(0, text.find(':')) + ": a value is missing";
 }
 
-/// Between CLI11 and Options.
+/// Options that CLI11 stores as text, before they are parsed.
 struct Texts {
     std::string collectives = "all_reduce";
     std::string type = "f32";
@@ -152,34 +154,36 @@ struct Texts {
 
 void add_what(CLI::App& app, Options& options, Texts& texts) {
     const CLI::Validator bytes = size_in_bytes();
-    app.add_option("-c,--collective", texts.collectives, "all, or names with commas between them")
+    app.add_option("-c,--collective", texts.collectives, "all, or names separated by commas")
         ->type_name("NAME")
         ->capture_default_str();
     app.add_option("-b,--min-bytes", options.min_bytes, "Smallest size; k, m and g are 1024, 1024^2, 1024^3")
         ->transform(bytes)
         ->capture_default_str();
     app.add_option("-e,--max-bytes", options.max_bytes, "Largest size")->transform(bytes)->capture_default_str();
-    app.add_option("-f,--factor", options.factor, "From one size to the next")
+    app.add_option("-f,--factor", options.factor, "Ratio of one size to the one before")
         ->check(between(1.01, 1e9))
         ->capture_default_str();
-    app.add_option("-d,--type", texts.type, "Of the elements")->check(one_of(kTypes))->capture_default_str();
-    app.add_option("-o,--redop", texts.reduce_op, "Of what reduces")->check(one_of(kOps))->capture_default_str();
-    app.add_option("-r,--root", options.root, "Of broadcast, reduce, gather and scatter")
+    app.add_option("-d,--type", texts.type, "Element type")->check(one_of(kTypes))->capture_default_str();
+    app.add_option("-o,--redop", texts.reduce_op, "Reduction of the collectives that reduce")
+        ->check(one_of(kOps))
+        ->capture_default_str();
+    app.add_option("-r,--root", options.root, "Root of broadcast, reduce, gather and scatter")
         ->check(between(0, kLastRank))
         ->capture_default_str();
 }
 
 void add_how(CLI::App& app, Options& options, Texts& texts) {
     app.add_option("-n,--iterations", options.iterations, "Timed calls of each row")
-        ->check(between(1, kMostCalls))
+        ->check(between(1, kMaxCalls))
         ->capture_default_str();
-    app.add_option("-w,--warm-up", options.warm_up, "Calls before them")
-        ->check(between(0, kMostCalls))
+    app.add_option("-w,--warm-up", options.warm_up, "Calls before the timed ones")
+        ->check(between(0, kMaxCalls))
         ->capture_default_str();
-    app.add_flag("--check,!--no-check", options.check, "Look at every element of every result (default: yes)");
-    app.add_flag("--foreign", options.foreign, "Buffers of our own, instead of the group's arena");
-    app.add_flag("--rewrite", options.rewrite, "Write the input anew before each call, as backward does");
-    app.add_option("--backend", texts.backend, "How the ranks talk")->check(one_of(kBackends))->capture_default_str();
+    app.add_flag("--check,!--no-check", options.check, "Check every element of the results (default: yes)");
+    app.add_flag("--foreign", options.foreign, "Use buffers of the program's own instead of the group's arena");
+    app.add_flag("--rewrite", options.rewrite, "Rewrite the input before each call, as backward does");
+    app.add_option("--backend", texts.backend, "Backend of the group")->check(one_of(kBackends))->capture_default_str();
     app.add_option("--json", options.json_file, "Write the figures there as JSON; - is stdout, without the table")
         ->check([](const std::string& name) { return name.empty() ? "pass the name of a file, or - for stdout" : ""; })
         ->type_name("FILE");
@@ -225,7 +229,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
     } catch (const CLI::CallForVersion&) {
         return show(app.version() + '\n', speaks);
     } catch (const CLI::ParseError& error) {
-        if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", words_of(error));
+        if (speaks) fmt::print(stderr, "ddp-bench: {}\nTry ddp-bench --help.\n", text_of(error));
         return 2;
     }
 }

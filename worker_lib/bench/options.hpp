@@ -1,5 +1,5 @@
 #pragma once
-// What ddp-bench measures.
+// The command line of ddp-bench.
 
 #include <cstddef>
 #include <optional>
@@ -22,14 +22,14 @@ struct Options {
     ReduceOp reduce_op = ReduceOp::Sum;
     int root = 0;
     bool check = true;
-    bool foreign = false;  ///< buffers of the program's own, instead of the group's arena
-    bool rewrite = false;  ///< each rank writes its input anew before every call, as backward does
+    bool foreign = false;  ///< buffers are memory of this process, not of the group's arena
+    bool rewrite = false;  ///< each rank rewrites its input before every call, as backward does
     Backend backend = Backend::Auto;
     std::string json_file;  ///< empty: none; "-": stdout, instead of the table
 };
 
-/// The exit code when there is nothing to measure: help was asked for, or an option is wrong. `speaks`: this rank
-/// prints. `ranks`: how many there will be; 0: that is not known.
+/// Fills `options`, or returns the exit code when there is nothing to measure: after --help, or for a wrong option.
+/// `speaks`: this rank prints. `ranks`: the number of ranks; 0: not known.
 [[nodiscard]] std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, Options& options);
 
 }  // namespace ddp::bench

@@ -12,7 +12,7 @@ void Output::write(const std::string& text) {
     if (failed_ || (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)) return;
     failed_ = true;
     fmt::print(stderr,
-               "ddp-bench: cannot write to stdout: {}; what was to be printed is lost. Send it where there is room\n",
+               "ddp-bench: cannot write to stdout: {}. The output is lost. Redirect stdout to where there is room\n",
                std::strerror(errno));
 }
 
@@ -22,7 +22,7 @@ std::string JsonFile::open(const std::string& name) {
 }
 
 std::string JsonFile::write(const std::string& text) {
-    // A pipe or a device has nothing to cut off, and says so.
+    // A pipe or a device cannot be truncated: EINVAL.
     const bool emptied = ::ftruncate(::fileno(file_.get()), 0) == 0 || errno == EINVAL;
     const bool written = emptied && std::fputs(text.c_str(), file_.get()) >= 0 && std::fflush(file_.get()) == 0;
     if (!written) return std::strerror(errno);

@@ -1,5 +1,5 @@
 #pragma once
-// Where the figures go: stdout, and a file for --json.
+// Output and JsonFile: write the figures to stdout and to the file of --json.
 
 #include <cstdio>
 #include <memory>
@@ -7,10 +7,10 @@
 
 namespace ddp::bench {
 
-/// stdout. When it cannot be written, that is said once on stderr.
+/// Writes to stdout. Reports once on stderr if that fails.
 class Output {
 public:
-    /// All of `text`, at once.
+    /// Writes all of `text` at once.
     void write(const std::string& text);
     [[nodiscard]] bool failed() const { return failed_; }
 
@@ -18,12 +18,13 @@ private:
     bool failed_ = false;
 };
 
-/// The file of --json: opened before anything is measured, written at the end. Until then an old one is whole.
+/// Owns the file of --json. It is opened before the measurement, so that an error shows at once, and written at the
+/// end: until then an old file is unchanged.
 class JsonFile {
 public:
-    /// Empty, or why it cannot be opened.
+    /// Returns why the file cannot be opened; empty: it is open.
     [[nodiscard]] std::string open(const std::string& name);
-    /// Empty, or why it could not be written.
+    /// Returns why the file could not be written; empty: it was.
     [[nodiscard]] std::string write(const std::string& text);
 
 private:

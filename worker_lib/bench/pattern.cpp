@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdint>
 
-#include "worker_lib/src/native/half.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 namespace ddp::bench {
 namespace {
 
-/// Element i of what rank r gives. Products of many ranks must stay small: mostly ones.
+/// Returns element i of rank r's input. Products of many ranks must stay small, so most factors are 1.
 std::int64_t given(const Call& call, int rank, std::size_t i) {
     const auto mixed = static_cast<std::int64_t>((static_cast<std::size_t>(rank) * 7 + i) % 11);
     if (call.op == ReduceOp::Product && reduces(call.collective)) return mixed == 0 ? 2 : 1;
@@ -31,21 +31,21 @@ std::int64_t combine(ReduceOp op, std::int64_t a, std::int64_t b) {
     return 0;
 }
 
-/// Element i of the reduction of all ranks' inputs.
+/// Returns element i of the reduction of all ranks' inputs.
 double reduced(const Call& call, std::size_t i) {
     std::int64_t value = given(call, 0, i);
     for (int r = 1; r < call.ranks; ++r) value = combine(call.op, value, given(call, r, i));
     return call.op == ReduceOp::Avg ? static_cast<double>(value) / call.ranks : static_cast<double>(value);
 }
 
-/// Element i of all ranks' parts, one behind the other.
+/// Returns element i of all ranks' parts in rank order.
 double gathered(const Call& call, std::size_t i) {
     int from = 0;
     while (i >= call.offset(from + 1)) ++from;
     return static_cast<double>(given(call, from, i - call.offset(from)));
 }
 
-/// Element i of what all_to_all_v brings: rank r's part for the rank that comes so many after it.
+/// Returns element i of all_to_all_v's output: rank r sends part k to the k-th rank after it.
 double exchanged(const Call& call, std::size_t i) {
     int from = 0;
     int after = call.rank;
@@ -55,7 +55,7 @@ double exchanged(const Call& call, std::size_t i) {
     return static_cast<double>(given(call, from, before + i));
 }
 
-/// Element i of this rank's output.
+/// Returns element i of this rank's output.
 double expected(const Call& call, std::size_t i) {
     const std::size_t own = call.offset(call.rank);
     switch (call.collective) {
@@ -105,8 +105,8 @@ void store(T& to, std::int64_t value) {
 void store(detail::Half& to, std::int64_t value) { to = detail::to_half(static_cast<float>(value)); }
 void store(detail::Bfloat16& to, std::int64_t value) { to = detail::to_bfloat16(static_cast<float>(value)); }
 
-/// Averages are rounded to the type; sums beyond what a small type holds wrap or are rounded as well. `roundings`: so
-/// many times, one after the other.
+/// Returns whether `got` is right. Averages are rounded to the type, `roundings` times; sums beyond the range of a
+/// small type wrap or are rounded as well.
 template <typename T>
 bool is(T got, double wanted, int roundings) {
     if constexpr (std::is_integral_v<T>)
@@ -121,8 +121,8 @@ bool is(detail::Bfloat16 got, double wanted, int roundings) {
     return std::abs(detail::to_float(got) - wanted) <= roundings * 0x1p-7 * std::abs(wanted);
 }
 
-/// NCCL divides each rank's input, in the type, before it adds them. Errors have either sign: of many ranks they do not
-/// add up to one for each, which would let bf16 pass as 0 from 128 ranks on.
+/// Returns how many roundings to allow for NCCL, which divides each rank's input, in the type, before it adds them. Not
+/// one per rank: errors have either sign, and with that bound a bf16 result of 0 would pass from 128 ranks on.
 int nccl_roundings(int ranks) {
     const int doublings = std::bit_width(static_cast<unsigned>(ranks)) - 1;
     return std::min(ranks, 1 + 2 * doublings);

@@ -1,5 +1,6 @@
 #pragma once
-// What ranks send, and what has to arrive: small whole numbers, of which every type holds the sums exactly.
+// The pattern that ranks send, and the results that have to arrive: small whole numbers, whose sums are exact in every
+// type.
 
 #include <cstddef>
 
@@ -10,8 +11,8 @@ namespace ddp::bench {
 /// Fills the input of `call.rank`.
 void fill_input(const Call& call, const Buffer& in);
 
-/// How many elements of the output are not what the collective has to give. Looks at every one. An average may differ
-/// by what `backend` rounds: the native one once, NCCL each rank's share and each sum.
+/// Returns how many elements of the output are wrong. Checks every one. An average may differ by the rounding of
+/// `backend`: the native one rounds once, NCCL each rank's share and each sum.
 [[nodiscard]] std::size_t count_wrong(const Call& call, const Buffer& out, Backend backend = Backend::Native);
 
 }  // namespace ddp::bench

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kJsonVersion = 1;
 
-/// As nccl-tests prints them: small numbers with more digits.
+/// Returns a number as nccl-tests prints it: small ones with more digits.
 std::string number(double value) {
     const int decimals = value < 10 ? 2 : value < 100 ? 1 : 0;
     return fmt::format("{:.{}f}", value, decimals);
@@ -17,7 +17,7 @@ std::string number(double value) {
 
 std::string cells(const Row& row, const std::optional<Measured>& measured) {
     if (!measured) return fmt::format("{:>9} {:>7} {:>7} {:>6}", "-", "-", "-", "-");
-    const bool carries = row.bytes > 0;  // else there is a time, but no bandwidth
+    const bool carries = row.bytes > 0;  // else it has a time, but no bandwidth
     return fmt::format("{:>9} {:>7} {:>7} {:>6}", number(measured->us.mean),
                        carries ? number(algorithm_bandwidth(row, *measured)) : "-",
                        carries ? number(bus_bandwidth(row, *measured)) : "-",
@@ -99,12 +99,12 @@ std::string table_foot(const std::vector<Row>& rows) {
     bool checked = false;
     for_each(rows, [&](const Row& row, const Measured& measured) {
         checked = checked || measured.checked;
-        if (row.bytes == 0) return;  // it carries nothing
+        if (row.bytes == 0) return;  // it has no bandwidth
         sum += bus_bandwidth(row, measured);
         ++count;
     });
     std::string text =
-        fmt::format("# wrong values: {}", checked ? fmt::format("{}", wrong_values(rows)) : "not looked for");
+        fmt::format("# wrong values: {}", checked ? fmt::format("{}", wrong_values(rows)) : "not checked");
     if (count > 0) text += fmt::format("; mean bus bandwidth: {} GB/s", number(sum / static_cast<double>(count)));
     return text + "\n";
 }

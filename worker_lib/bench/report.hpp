@@ -1,5 +1,5 @@
 #pragma once
-// The table of nccl-tests, a row at a time as it is measured, and the same as JSON.
+// Prints rows as the table of nccl-tests, one at a time as they are measured, and as JSON. Pure.
 
 #include <optional>
 #include <string>
@@ -17,17 +17,17 @@ struct Row {
     std::optional<Measured> in_place = std::nullopt;
 };
 
-/// Bytes per nanosecond: 1e9 bytes per second.
+/// Return GB/s (1e9 bytes per second), as doc/PERFORMANCE.md of nccl-tests defines them.
 [[nodiscard]] double algorithm_bandwidth(const Row& row, const Measured& measured);
 [[nodiscard]] double bus_bandwidth(const Row& row, const Measured& measured);
 
 [[nodiscard]] std::string table_head(Collective collective, const std::string& about);
 [[nodiscard]] std::string table_row(const Row& row);
-/// "# wrong values: 0; mean bus bandwidth: 3.21 GB/s", of the rows that carry anything.
+/// Returns "# wrong values: 0; mean bus bandwidth: 3.21 GB/s"; the mean is that of the rows with a size.
 [[nodiscard]] std::string table_foot(const std::vector<Row>& rows);
 
-/// {"version", "about", "ranks", "error", "rows": [{"collective", "bytes", …, "out_of_place": {"mean_us", …},
-/// "in_place": …}]}. `error`: what ended the run before all was measured; null there if it is empty.
+/// Returns {"version", "about", "ranks", "error", "rows": [{"collective", "bytes", …, "out_of_place": {"mean_us", …},
+/// "in_place": …}]}. `error` ended the run early; an empty one becomes null.
 [[nodiscard]] std::string to_json(const std::vector<Row>& rows, const std::string& about, int ranks,
                                   const std::string& error);
 

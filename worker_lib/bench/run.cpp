@@ -23,11 +23,11 @@ std::vector<std::size_t> counts(Collective collective, const Options& options, i
     if (collective == Collective::kBarrier) return {0};
     const std::size_t whole = has_equal_parts(collective) ? static_cast<std::size_t>(ranks) : 1;
     std::vector<std::size_t> counts;
-    const auto most = static_cast<double>(options.max_bytes);
-    for (auto bytes = static_cast<double>(options.min_bytes); bytes <= most;
+    const auto max_bytes = static_cast<double>(options.max_bytes);
+    for (auto bytes = static_cast<double>(options.min_bytes); bytes <= max_bytes;
          bytes = std::max(bytes * options.factor, 1.0)) {
         const std::size_t count = static_cast<std::size_t>(bytes) / size_of(options.dtype) / whole * whole;
-        if (count == 0 && bytes >= 1) continue;  // too few for one element of each part: nobody asked for 0
+        if (count == 0 && bytes >= 1) continue;  // too few for one element of each part, and 0 was not asked for
         if (counts.empty() || count != counts.back()) counts.push_back(count);
     }
     return counts;
@@ -40,10 +40,11 @@ std::string left_out(const Options& options, int ranks) {
             names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(collective));
     }
     return names.empty() ? ""
-                         : fmt::format("{}: no size from --min-bytes {} to --max-bytes {} has an element of {} for "
-                                       "each of {} ranks. Pass --max-bytes {} or more",
-                                       names, options.min_bytes, options.max_bytes, to_string(options.dtype), ranks,
-                                       size_of(options.dtype) * static_cast<std::size_t>(ranks));
+                         : fmt::format(
+                               "{}: no size from --min-bytes {} to --max-bytes {} has an element of {} for "
+                               "each of {} ranks. Pass --max-bytes {} or more",
+                               names, options.min_bytes, options.max_bytes, to_string(options.dtype), ranks,
+                               size_of(options.dtype) * static_cast<std::size_t>(ranks));
 }
 
 void run(ProcessGroup& group, const Options& options, detail::DeviceAccess* device, std::vector<Row>& rows,

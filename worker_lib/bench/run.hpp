@@ -1,5 +1,5 @@
 #pragma once
-// All rows that the options ask for, one after another.
+// run: measures all rows that the options ask for, one after another.
 
 #include <cstddef>
 #include <functional>
@@ -11,17 +11,16 @@
 
 namespace ddp::bench {
 
-/// Elements of each row's call, ascending and each only once: the sizes from min_bytes to max_bytes, rounded down to a
-/// whole number of elements, and of parts where all ranks have equal ones (as nccl-tests does). {0} for barrier;
-/// none when no size is large enough.
+/// Returns the elements of each row's call, ascending and unique: the sizes from min_bytes to max_bytes, rounded down
+/// to a whole number of elements, and of parts if all ranks have equal ones (as nccl-tests does). {0} for barrier; none
+/// when no size is large enough.
 [[nodiscard]] std::vector<std::size_t> counts(Collective collective, const Options& options, int ranks);
 
-/// What has no counts(), why, and what to do; empty when all have some. Pure.
+/// Returns a text about the collectives without counts(), with the remedy; empty if there are none. Pure.
 [[nodiscard]] std::string left_out(const Options& options, int ranks);
 
-/// Collective. Appends to `rows` and calls `show` with each new one. Throws ddp::Error; `rows` has what was measured
-/// before.
-/// device   where the group's buffers are; null: on the host
+/// Appends to `rows` and calls `show` with each new row. Collective. Throws ddp::Error; `rows` then has what was
+/// measured before. device   where the group's buffers are; null: on the host
 void run(ProcessGroup& group, const Options& options, detail::DeviceAccess* device, std::vector<Row>& rows,
          const std::function<void(const Row& row, bool first_of_collective)>& show);
 

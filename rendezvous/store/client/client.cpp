@@ -1,23 +1,20 @@
-#include "rendezvous/store/client.hpp"
+#include "rendezvous/store/client/client.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <utility>
 
-#include "rendezvous/store/client_absence.hpp"
-#include "rendezvous/store/client_greeting.hpp"
-#include "rendezvous/store/client_requests.hpp"
-#include "rendezvous/store/client_words.hpp"
+#include "rendezvous/store/client/key_text.hpp"
 
 namespace ddprun::store {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kReplyPatience = 60s;  ///< for an answer that the store owes at once
+constexpr Duration kReplyTimeout = 60s;  ///< for an answer that the store owes at once
 
-TimePoint patience() { return Clock::now() + kReplyPatience; }
+TimePoint reply_deadline() { return Clock::now() + kReplyTimeout; }
 
 Error unexpected(char answer) {
     return {Errc::kMalformed, fmt::format("unexpected answer {}", static_cast<int>(answer))};
@@ -25,14 +22,14 @@ Error unexpected(char answer) {
 
 }  // namespace
 
-Result<Client> Client::connect(const Endpoint& endpoint, TimePoint deadline, std::string who,
-                               const Impatience& impatience) {
-    if (!who.empty()) who += ' ';
-    Impatience with_name = impatience;
-    if (impatience.tell) with_name.tell = [&](const std::string& text) { impatience.tell(who + text); };
+Result<Client> Client::connect(const Endpoint& endpoint, TimePoint deadline, std::string name,
+                               const SlowNotice& notice) {
+    if (!name.empty()) name += ' ';
+    SlowNotice with_name = notice;
+    if (notice.report) with_name.report = [&](const std::string& text) { notice.report(name + text); };
     auto stream = connect_stream(endpoint, deadline, with_name);
-    if (!stream) return Error{stream.error().code, who + stream.error().message};
-    return Client(std::move(*stream), endpoint, std::move(who));
+    if (!stream) return Error{stream.error().code, name + stream.error().message};
+    return Client(std::move(*stream), endpoint, std::move(name));
 }
 
 Result<void> Client::set(std::string_view key, std::string_view value) {
@@ -57,7 +54,7 @@ Result<std::string> Client::get(std::string_view key, TimePoint deadline) {
     const std::array<std::string, 1> keys{std::string(key)};
     if (auto there = wait(keys, deadline); !there) return there.error();
     auto sent = send(request_of(RequestKind::kGet, key));
-    auto value = sent ? stream_.receive_bytes(kReplyPatience) : sent.error();
+    auto value = sent ? stream_.receive_bytes(kReplyTimeout) : sent.error();
     if (!value) return give_up("get key " + quoted(key), value.error());
     return value;
 }
@@ -68,7 +65,7 @@ Result<std::vector<std::string>> Client::multi_get(std::span<const std::string> 
     std::vector<std::string> values;
     auto sent = send(request_of(RequestKind::kMultiGet, keys));
     while (sent && values.size() < keys.size()) {
-        auto value = stream_.receive_bytes(kReplyPatience);
+        auto value = stream_.receive_bytes(kReplyTimeout);
         if (!value) return give_up("get " + named(keys), value.error());
         values.push_back(std::move(*value));
     }
@@ -93,7 +90,7 @@ Result<std::string> Client::compare_set(std::string_view key, std::string_view e
     std::string request = request_of(RequestKind::kCompareSet, key, expected);
     wire::append_bytes(request, desired);
     auto sent = send(request);
-    auto value = sent ? stream_.receive_bytes(kReplyPatience) : sent.error();
+    auto value = sent ? stream_.receive_bytes(kReplyTimeout) : sent.error();
     if (!value) return give_up("compare and set key " + quoted(key), value.error());
     return value;
 }
@@ -103,7 +100,7 @@ Result<void> Client::wait(std::span<const std::string> keys, TimePoint deadline)
     const auto there = came_by(keys, deadline);
     if (!there) return there.error();
     if (*there) return {};
-    return late(keys, Clock::now() - begun);
+    return wait_timeout(keys, Clock::now() - begun);
 }
 
 Result<bool> Client::came_by(std::span<const std::string> keys, TimePoint deadline) {
@@ -121,17 +118,17 @@ Result<bool> Client::came_by(std::span<const std::string> keys, TimePoint deadli
 
 Result<bool> Client::cancel_wait() {
     if (auto sent = send(request_of(RequestKind::kCancelWait)); !sent) return sent.error();
-    auto answer = stream_.receive_byte(patience());
+    auto answer = stream_.receive_byte(reply_deadline());
     if (!answer) return answer.error();
-    const bool came = *answer == wire::kStopWaiting;
-    // The keys came while the request was under way: both answers are sent, in this order.
-    if (came) answer = stream_.receive_byte(patience());
+    const bool arrived = *answer == wire::kStopWaiting;
+    // The keys arrived while the request was under way: both answers are sent, in this order.
+    if (arrived) answer = stream_.receive_byte(reply_deadline());
     if (!answer) return answer.error();
     if (*answer != wire::kWaitCanceled) return unexpected(*answer);
-    return came;
+    return arrived;
 }
 
-Error Client::late(std::span<const std::string> keys, Duration waited) {
+Error Client::wait_timeout(std::span<const std::string> keys, Duration waited) {
     std::string what = "not set";
     std::string first(keys.empty() ? std::string{} : keys.front());
     if (keys.size() > 1) {
@@ -141,8 +138,9 @@ Error Client::late(std::span<const std::string> keys, Duration waited) {
                                : fmt::format("{} {} not set", quoted_list(*absent), absent->size() == 1 ? "is" : "are");
         if (!absent->empty()) first = absent->front();
     }
-    return {Errc::kTimeout, fmt::format("{}waited {:.1f} s for {} at {}: {}{}", who_, seconds(waited), named(keys),
-                                        to_string(endpoint_), what, what_is_there_instead(endpoint_, first))};
+    return {Errc::kTimeout,
+            fmt::format("{}waited {:.1f} s for {} at {}: {}{}", name_, std::chrono::duration<double>(waited).count(),
+                        named(keys), to_string(endpoint_), what, missing_key_hint(endpoint_, first))};
 }
 
 Result<bool> Client::check(std::span<const std::string> keys) {
@@ -181,7 +179,7 @@ Result<std::vector<Answer>> Client::run(const Batch& batch) {
     const std::string action = fmt::format("run {} {}", batch.size(), batch.size() == 1 ? "request" : "requests");
     if (auto sent = send(batch.requests()); !sent) return give_up(action, sent.error());
     std::vector<Answer> answers;
-    for (const Batch::Answers expected : batch.answers()) {
+    for (const Batch::ReplyKind expected : batch.reply_kinds()) {
         auto answer = receive(expected);
         if (!answer) {
             return give_up(fmt::format("{}, of which {} were answered,", action, answers.size()), answer.error());
@@ -191,22 +189,22 @@ Result<std::vector<Answer>> Client::run(const Batch& batch) {
     return answers;
 }
 
-Result<Answer> Client::receive(Batch::Answers answer) {
-    switch (answer) {
-        case Batch::Answers::kNothing: break;
-        case Batch::Answers::kByte: {
-            const auto byte = stream_.receive_byte(patience());
+Result<Answer> Client::receive(Batch::ReplyKind expected) {
+    switch (expected) {
+        case Batch::ReplyKind::kNothing: break;
+        case Batch::ReplyKind::kByte: {
+            const auto byte = stream_.receive_byte(reply_deadline());
             if (!byte) return byte.error();
             if (*byte != 0 && *byte != 1) return unexpected(*byte);
             return Answer{{}, *byte};
         }
-        case Batch::Answers::kNumber: {
-            const auto number = stream_.receive_number<std::int64_t>(patience());
+        case Batch::ReplyKind::kNumber: {
+            const auto number = stream_.receive_number<std::int64_t>(reply_deadline());
             if (!number) return number.error();
             return Answer{{}, *number};
         }
-        case Batch::Answers::kBytes: {
-            auto bytes = stream_.receive_bytes(kReplyPatience);
+        case Batch::ReplyKind::kBytes: {
+            auto bytes = stream_.receive_bytes(kReplyTimeout);
             if (!bytes) return bytes.error();
             return Answer{std::move(*bytes), 0};
         }
@@ -214,18 +212,18 @@ Result<Answer> Client::receive(Batch::Answers answer) {
     return Answer{};
 }
 
-Result<void> Client::send(std::string_view request) { return stream_.send(request, kReplyPatience); }
+Result<void> Client::send(std::string_view request) { return stream_.send(request, kReplyTimeout); }
 
 Result<std::int64_t> Client::ask_number(std::string_view request) {
     if (auto sent = send(request); !sent) return sent.error();
-    return stream_.receive_number<std::int64_t>(patience());
+    return stream_.receive_number<std::int64_t>(reply_deadline());
 }
 
 Error Client::give_up(std::string_view action, const Error& cause) {
     const bool ended = stream_.is_open() && cause.code == Errc::kClosed;
     stream_.close();
     return {cause.code,
-            fmt::format("{}cannot {} at {}: {}{}", who_, action, to_string(endpoint_), cause.message,
+            fmt::format("{}cannot {} at {}: {}{}", name_, action, to_string(endpoint_), cause.message,
                         ended ? ". Did the job's launcher or its daemon end, or refuse this request? Its log "
                                 "says which"
                               : "")};

@@ -1,4 +1,4 @@
-#include "rendezvous/store/client_greeting.hpp"
+#include "rendezvous/store/client/connect.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,31 +6,30 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <string>
 #include <string_view>
 #include <thread>
 
-#include "rendezvous/store/client_requests.hpp"
-#include "rendezvous/store/client_socket.hpp"
-#include "rendezvous/store/client_words.hpp"
+#include "rendezvous/store/client/requests.hpp"
+#include "rendezvous/store/client/socket.hpp"
 
 namespace ddprun::store {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kPatience = 5s;      ///< for the answer to the greeting of one try
-constexpr Duration kFirstPause = 10ms;  ///< between tries; half as long again each time
-constexpr Duration kLongestPause = 1s;
-constexpr Duration kEnough = 1s;  ///< to tell from a try that timed out that nobody answers
+constexpr Duration kGreetingTimeout = 5s;  ///< for the answer to the greeting of one try
+constexpr Duration kFirstPause = 10ms;     ///< between tries; half as long again each time
+constexpr Duration kMaxPause = 1s;
+constexpr Duration kConclusiveTime = 1s;  ///< a try that timed out after less than this says nothing about the store
 
 constexpr std::string_view kSilent = "something listens there and does not answer";
 
-/// What proves that a store answers. PING is the better proof; servers of PyTorch 2.2 to 2.4 do not know it and close.
+/// The request whose answer proves that a store listens. PING is the better proof; servers of PyTorch 2.2 to 2.4 do not
+/// know it and close the connection.
 enum class Proof { kPing, kNumberOfKeys };
 
-/// Whether they are how a server of another kind answers what it cannot read.
+/// Returns whether the bytes look like the answer of a text protocol to a request that it cannot read.
 bool is_text(std::string_view bytes) {
     return std::ranges::all_of(bytes, [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\r' || c == '\n'; });
 }
@@ -38,7 +37,7 @@ bool is_text(std::string_view bytes) {
 Error no_store(std::string_view answer) {
     return {Errc::kMismatch, answer.starts_with("HTTP") ? "an HTTP server answers there, not a TCPStore"
                              : is_text(answer)          ? fmt::format("not a TCPStore: it answers '{}…'", answer)
-                                               : "what answers there is not a TCPStore of PyTorch 2.2 or later"};
+                                                        : "the server there is not a TCPStore of PyTorch 2.2 or later"};
 }
 
 Result<void> greet(ClientStream& stream, Proof proof, TimePoint deadline) {
@@ -51,7 +50,7 @@ Result<void> greet(ClientStream& stream, Proof proof, TimePoint deadline) {
     } else {
         greeting += request_of(RequestKind::kGetNumKeys);
     }
-    if (auto sent = stream.send(greeting, kPatience); !sent) return sent.error();
+    if (auto sent = stream.send(greeting, kGreetingTimeout); !sent) return sent.error();
     std::array<char, sizeof(std::int64_t)> bytes{};
     const auto answer = std::span(bytes).first(proof == Proof::kPing ? sizeof nonce : bytes.size());
     if (auto received = stream.receive(answer, deadline); !received) return received.error();
@@ -66,7 +65,7 @@ Result<ClientStream> connect_once(const Endpoint& endpoint, Proof proof, TimePoi
     auto socket = connect_socket(endpoint, deadline);
     if (!socket) return socket.error();
     ClientStream stream(std::move(*socket));
-    if (auto greeted = greet(stream, proof, std::min(deadline, Clock::now() + kPatience)); !greeted) {
+    if (auto greeted = greet(stream, proof, std::min(deadline, Clock::now() + kGreetingTimeout)); !greeted) {
         Error error = greeted.error();
         if (error.code == Errc::kTimeout) error.message = kSilent;
         return error;
@@ -77,7 +76,7 @@ Result<ClientStream> connect_once(const Endpoint& endpoint, Proof proof, TimePoi
 std::string_view advice(const Error& last) {
     if (last.code == Errc::kMismatch) return "Is the port right? Another program listens there.";
     if (last.code == Errc::kClosed) {
-        return "Something there accepts connections and ends them: is the port right, and does the store admit this "
+        return "A server there accepts connections and ends them: is the port right, and does the store admit this "
                "host?";
     }
     if (last.message == kSilent) {
@@ -90,26 +89,26 @@ std::string_view advice(const Error& last) {
     return "Is its host up, the store running there, and the port right?";
 }
 
+double seconds_since(TimePoint begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
+
 }  // namespace
 
-Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline, const Impatience& impatience) {
+Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline, const SlowNotice& notice) {
     const TimePoint begun = Clock::now();
-    bool quiet = static_cast<bool>(impatience.tell);  // it is still to be told
+    bool notice_due = static_cast<bool>(notice.report);
     Duration pause = kFirstPause;
     Proof proof = Proof::kPing;
     Error last;
     for (int tries = 1;; ++tries) {
-        const bool short_of_time = tries > 1 && deadline - Clock::now() < kEnough;
-        // A name server that is silent must not keep us so, too.
-        const bool short_try = tries == 1 && quiet;
-        auto stream =
-            connect_once(endpoint, proof, short_try ? std::min(deadline, begun + impatience.after) : deadline);
+        const bool inconclusive = tries > 1 && deadline - Clock::now() < kConclusiveTime;
+        // A name server that does not answer must not delay the notice.
+        const bool short_try = tries == 1 && notice_due;
+        auto stream = connect_once(endpoint, proof, short_try ? std::min(deadline, begun + notice.after) : deadline);
         if (stream) return stream;
-        // What ran out of time because there was little says less than the one before.
-        if (!short_of_time || stream.error().code != Errc::kTimeout) last = stream.error();
+        if (!inconclusive || stream.error().code != Errc::kTimeout) last = stream.error();
         const auto efforts = [&] {
             return fmt::format("{}, {} {} in {:.1f} s", last.message, tries, tries == 1 ? "try" : "tries",
-                               seconds(Clock::now() - begun));
+                               seconds_since(begun));
         };
         const Duration left = deadline - Clock::now();
         if (last.code == Errc::kMismatch || left < kFirstPause) {
@@ -118,15 +117,16 @@ Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline
                 keep ? last.code : make_error_code(Errc::kUnreachable),
                 fmt::format("cannot reach the store at {}: {}. {}", to_string(endpoint), efforts(), advice(last))};
         }
-        if (quiet && Clock::now() >= begun + impatience.after) {
-            quiet = false;
-            impatience.tell(fmt::format("cannot reach the store at {} so far: {}; going on for up to {:.0f} s. {}",
-                                        to_string(endpoint), efforts(), std::ceil(seconds(left)), advice(last)));
+        if (notice_due && Clock::now() >= begun + notice.after) {
+            notice_due = false;
+            notice.report(fmt::format("cannot reach the store at {} so far: {}; going on for up to {} s. {}",
+                                      to_string(endpoint), efforts(),
+                                      std::chrono::ceil<std::chrono::seconds>(left).count(), advice(last)));
         }
         if (last.code == Errc::kClosed) proof = proof == Proof::kPing ? Proof::kNumberOfKeys : Proof::kPing;
         // Towards the end the tries come closer together: none of the time is given away.
         std::this_thread::sleep_for(std::min(pause, left / 2));
-        pause = std::min(pause * 3 / 2, kLongestPause);
+        pause = std::min(pause * 3 / 2, kMaxPause);
     }
 }
 

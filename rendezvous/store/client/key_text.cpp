@@ -1,27 +1,29 @@
-#include "rendezvous/store/client_absence.hpp"
+#include "rendezvous/store/client/key_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "rendezvous/store/client_greeting.hpp"
-#include "rendezvous/store/client_requests.hpp"
-#include "rendezvous/store/client_words.hpp"
+#include "rendezvous/store/client/connect.hpp"
+#include "rendezvous/store/client/requests.hpp"
 
 namespace ddprun::store {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kPatience = 1s;
+constexpr std::size_t kMaxNamedKeys = 8;   ///< in one message
+constexpr std::size_t kMaxKeyBytes = 120;  ///< of each
+constexpr Duration kTimeout = 1s;          ///< of missing_key_hint()
 /// Larger stores are not listed: every rank of a job may ask at the same time.
-constexpr std::int64_t kListedKeys = 10'000;
+constexpr std::int64_t kMaxListedKeys = 10'000;
 
 Result<std::vector<std::string>> keys_with_prefix(ClientStream& stream, std::string_view prefix, TimePoint deadline) {
-    if (auto sent = stream.send(request_of(RequestKind::kListKeys), kPatience); !sent) return sent.error();
+    if (auto sent = stream.send(request_of(RequestKind::kListKeys), kTimeout); !sent) return sent.error();
     const auto count = stream.receive_number<std::int64_t>(deadline);
     if (!count) return count.error();
     std::vector<std::string> found;
@@ -36,10 +38,34 @@ Result<std::vector<std::string>> keys_with_prefix(ClientStream& stream, std::str
 
 }  // namespace
 
-std::string what_is_there_instead(const Endpoint& endpoint, std::string_view missing_key) {
-    const TimePoint deadline = Clock::now() + kPatience;
+std::string quoted(std::string_view key) {
+    std::string text = "'";
+    for (const char c : key.substr(0, kMaxKeyBytes)) {
+        const bool printable = static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+        text += printable ? c : '?';
+    }
+    text += key.size() > kMaxKeyBytes ? "…'" : "'";
+    return text;
+}
+
+std::string quoted_list(std::span<const std::string> keys) {
+    std::string text;
+    for (std::size_t i = 0; i < std::min(keys.size(), kMaxNamedKeys); ++i) {
+        if (i > 0) text += ", ";
+        text += quoted(keys[i]);
+    }
+    if (keys.size() > kMaxNamedKeys) text += fmt::format(" and {} more", keys.size() - kMaxNamedKeys);
+    return text;
+}
+
+std::string named(std::span<const std::string> keys) {
+    return (keys.size() == 1 ? "key " : "keys ") + quoted_list(keys);
+}
+
+std::string missing_key_hint(const Endpoint& endpoint, std::string_view missing_key) {
+    const TimePoint deadline = Clock::now() + kTimeout;
     auto stream = connect_stream(endpoint, deadline);
-    if (!stream || !stream->send(request_of(RequestKind::kGetNumKeys), kPatience)) return {};
+    if (!stream || !stream->send(request_of(RequestKind::kGetNumKeys), kTimeout)) return {};
     const auto count = stream->receive_number<std::int64_t>(deadline);
     if (!count) return {};
     if (*count == 0) return "; the store is empty";
@@ -47,7 +73,7 @@ std::string what_is_there_instead(const Endpoint& endpoint, std::string_view mis
 
     // The last '/' of the name proper: prefixes may end in several.
     const std::string_view prefix = missing_key.substr(0, missing_key.find_last_of('/') + 1);
-    if (prefix.empty() || *count > kListedKeys) return "; " + held;
+    if (prefix.empty() || *count > kMaxListedKeys) return "; " + held;
     const auto found = keys_with_prefix(*stream, prefix, deadline);
     if (!found) return "; " + held;
     if (found->empty()) return fmt::format("; no key begins with {}, {}", quoted(prefix), held);

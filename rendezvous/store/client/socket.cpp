@@ -1,4 +1,4 @@
-#include "rendezvous/store/client_socket.hpp"
+#include "rendezvous/store/client/socket.hpp"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 #include <array>
 #include <cerrno>
 
-#include "rendezvous/store/client_resolve.hpp"
+#include "common/system/resolve.hpp"
 
 namespace ddprun::store {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// An address that answers nothing must not use up the time of the next one.
-constexpr Duration kPatiencePerAddress = 3s;
+constexpr Duration kAddressTimeout = 3s;
 
 Error failure(std::string_view what, int errno_value) {
     Error error = system_error(what, errno_value);
@@ -37,11 +37,11 @@ Error failure(std::string_view what, int errno_value) {
     return error;
 }
 
-/// Waits until `events` (or an error, which the next call on the socket will report). Errors: kTimeout, kSystem.
+/// Waits for `events`, or for an error, which the next call on the socket reports. Errors: kTimeout, kSystem.
 Result<void> wait_until_ready(int socket, short events, TimePoint deadline) {
     for (;;) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-        // A day at most, so that a deadline of "never" fits into poll's int; the loop comes round again.
+        // A day at most, so that a deadline of "never" fits into poll's int; then the loop polls again.
         const auto milliseconds = std::clamp<std::chrono::milliseconds>(left, 0ms, 24h);
         pollfd entry{socket, events, 0};
         const int ready = ::poll(&entry, 1, static_cast<int>(milliseconds.count()));
@@ -75,7 +75,7 @@ Result<UniqueFd> connect_socket(const Endpoint& endpoint, TimePoint deadline) {
     if (!addresses) return addresses.error();
     Error last{Errc::kNotFound, "the host has no address"};
     for (const SocketAddress& address : *addresses) {
-        auto socket = connect_address(address, std::min(deadline, Clock::now() + kPatiencePerAddress));
+        auto socket = connect_address(address, std::min(deadline, Clock::now() + kAddressTimeout));
         if (socket) return socket;
         last = socket.error();
     }
@@ -98,7 +98,7 @@ Result<void> send_all(int socket, std::string_view bytes, TimePoint deadline) {
 
 Result<std::size_t> receive_some(int socket, std::span<char> into, TimePoint deadline) {
     for (;;) {
-        // Polling first: the answer of a round trip is never there yet, and a failed recv would cost as much.
+        // Polls first: the answer of a round trip has never arrived yet, and a failed recv would cost as much.
         if (auto ready = wait_until_ready(socket, POLLIN, deadline); !ready) return ready.error();
         const ssize_t received = ::recv(socket, into.data(), into.size(), 0);
         if (received > 0) return static_cast<std::size_t>(received);
@@ -116,7 +116,7 @@ Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline) {
     return {};
 }
 
-Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received, Duration patience) {
+Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received, Duration timeout) {
     while (!bytes.empty()) {
         const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (sent >= 0) {
@@ -125,13 +125,13 @@ Result<void> send_and_receive(int socket, std::string_view bytes, std::string& r
         }
         if (errno == EINTR) continue;
         if (errno != EAGAIN) return failure("send", errno);
-        if (auto ready = wait_until_ready(socket, POLLIN | POLLOUT, Clock::now() + patience); !ready)
+        if (auto ready = wait_until_ready(socket, POLLIN | POLLOUT, Clock::now() + timeout); !ready)
             return ready.error();
         std::array<char, 65536> chunk;
-        const ssize_t came = ::recv(socket, chunk.data(), chunk.size(), 0);
-        if (came > 0) received.append(chunk.data(), static_cast<std::size_t>(came));
-        if (came == 0) return Error{Errc::kClosed, "the store ended the connection"};
-        if (came < 0 && errno != EAGAIN && errno != EINTR) return failure("receive", errno);
+        const ssize_t got = ::recv(socket, chunk.data(), chunk.size(), 0);
+        if (got > 0) received.append(chunk.data(), static_cast<std::size_t>(got));
+        if (got == 0) return Error{Errc::kClosed, "the store ended the connection"};
+        if (got < 0 && errno != EAGAIN && errno != EINTR) return failure("receive", errno);
     }
     return {};
 }

@@ -9,31 +9,32 @@
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::store {
 
-/// One try at each address that the host has, IPv6 and IPv4, in the resolver's order. The socket is non-blocking.
-/// Errors: kNotFound (unknown host, or nobody told its address in time), kTimeout, kUnreachable (refused, no route),
-/// kSystem.
+/// Tries each address of the host once, IPv6 and IPv4, in the resolver's order. The socket is non-blocking. Errors:
+/// kNotFound (unknown host, or no name server answered in time), kTimeout, kUnreachable (refused, no route), kSystem.
 [[nodiscard]] Result<UniqueFd> connect_socket(const Endpoint& endpoint, TimePoint deadline);
 
-/// Errors: kTimeout, kClosed (also a reset), kSystem. After an error it is unknown how much was sent.
+/// Sends all of `bytes`. Errors: kTimeout, kClosed (also a reset), kSystem. After an error it is unknown how much was
+/// sent.
 [[nodiscard]] Result<void> send_all(int socket, std::string_view bytes, TimePoint deadline);
 
 /// Fills `into`. Errors: kTimeout (nothing is lost only when `into` is one byte), kClosed (also a reset), kSystem.
 [[nodiscard]] Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline);
 
-/// Waits until something has come and takes what fits into `into`; how much. Errors: as receive_all.
+/// Waits until bytes have arrived and receives as many as fit into `into`. Returns their number. Errors: as
+/// receive_all.
 [[nodiscard]] Result<std::size_t> receive_some(int socket, std::span<char> into, TimePoint deadline);
 
-/// Sends all of `bytes` and appends to `received` what comes meanwhile: the other side may answer before it has read
-/// all, and read no more until its answers are taken. Each further piece has `patience` to go or come. Errors: as
-/// send_all and receive_all.
+/// Sends all of `bytes` and appends to `received` what arrives meanwhile: the other side may answer before it has read
+/// all, and read no more until its answers are taken. `timeout` is that of each further piece. Errors: as send_all and
+/// receive_all.
 [[nodiscard]] Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received,
-                                            Duration patience);
+                                            Duration timeout);
 
-/// The numeric address of this end of the connection; empty when the system does not say.
+/// Returns the numeric address of this end of the connection; empty when the system does not say.
 [[nodiscard]] std::string local_address_of(int socket);
 
 }  // namespace ddprun::store

@@ -1,26 +1,26 @@
-#include "rendezvous/store/client_stream.hpp"
+#include "rendezvous/store/client/stream.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "rendezvous/store/client_socket.hpp"
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/client/socket.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::store {
 namespace {
 
 constexpr std::size_t kAheadBytes = 4096;
-/// A value's memory grows by this as it arrives, whatever length it announces.
+/// How much a value's memory grows by as the value arrives, whatever length it announces.
 constexpr std::uint64_t kGrowthBytes = 1 << 20;
 
 }  // namespace
 
 std::string ClientStream::local_address() const { return socket_ ? local_address_of(socket_.get()) : std::string{}; }
 
-Result<void> ClientStream::send(std::string_view bytes, Duration patience) {
+Result<void> ClientStream::send(std::string_view bytes, Duration timeout) {
     if (!socket_) return Error{Errc::kClosed, "the connection ended with an earlier error"};
-    return send_and_receive(socket_.get(), bytes, ahead_, patience);
+    return send_and_receive(socket_.get(), bytes, ahead_, timeout);
 }
 
 Result<void> ClientStream::fill(TimePoint deadline) {
@@ -62,15 +62,15 @@ Result<T> ClientStream::receive_number(TimePoint deadline) {
 template Result<std::uint32_t> ClientStream::receive_number(TimePoint deadline);
 template Result<std::int64_t> ClientStream::receive_number(TimePoint deadline);
 
-Result<std::string> ClientStream::receive_bytes(Duration patience) {
-    const auto announced = receive_number<std::int64_t>(Clock::now() + patience);
+Result<std::string> ClientStream::receive_bytes(Duration timeout) {
+    const auto announced = receive_number<std::int64_t>(Clock::now() + timeout);
     if (!announced) return announced.error();
     const auto size = static_cast<std::uint64_t>(*announced);
     std::string bytes;
     while (bytes.size() < size) {
         const std::size_t have = bytes.size();
         bytes.resize(have + std::min(size - have, kGrowthBytes));
-        if (auto received = receive(std::span(bytes).subspan(have), Clock::now() + patience); !received) {
+        if (auto received = receive(std::span(bytes).subspan(have), Clock::now() + timeout); !received) {
             return received.error();
         }
     }

@@ -11,7 +11,7 @@
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::store {
 
@@ -22,23 +22,25 @@ public:
 
     [[nodiscard]] bool is_open() const { return static_cast<bool>(socket_); }
     void close() { *this = {}; }
-    /// The numeric address of this end; empty when it is closed.
+    /// Returns the numeric address of this end; empty when it is closed.
     [[nodiscard]] std::string local_address() const;
 
-    // Errors: kTimeout, kClosed (also when it is closed already), kSystem; after any but a receive_byte() that was late
-    // nobody knows where the stream stands.
-    /// Each further piece of `bytes` has `patience` to go: large ones take their time.
-    [[nodiscard]] Result<void> send(std::string_view bytes, Duration patience);
+    // Errors: kTimeout, kClosed (also when it is closed already), kSystem. After any of them the position in the stream
+    // is unknown, except after kTimeout of receive_byte().
+
+    /// Sends all of `bytes`. `timeout` is that of each further piece: large ones take their time.
+    [[nodiscard]] Result<void> send(std::string_view bytes, Duration timeout);
     [[nodiscard]] Result<void> receive(std::span<char> into, TimePoint deadline);
     /// kTimeout takes nothing from the stream.
     [[nodiscard]] Result<char> receive_byte(TimePoint deadline);
     template <typename T>
     [[nodiscard]] Result<T> receive_number(TimePoint deadline);
-    /// A length, then so many bytes. Each further piece of them has `patience` to come; memory follows what came.
-    [[nodiscard]] Result<std::string> receive_bytes(Duration patience);
+    /// Receives a length, then so many bytes. `timeout` is that of each further piece; memory grows with what has
+    /// arrived.
+    [[nodiscard]] Result<std::string> receive_bytes(Duration timeout);
 
 private:
-    /// Makes sure that something is read ahead.
+    /// Makes sure that at least a byte is read ahead.
     [[nodiscard]] Result<void> fill(TimePoint deadline);
 
     UniqueFd socket_;

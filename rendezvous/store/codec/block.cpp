@@ -1,4 +1,4 @@
-#include "rendezvous/store/block.hpp"
+#include "rendezvous/store/codec/block.hpp"
 
 #include <sys/mman.h>
 
@@ -11,13 +11,13 @@
 namespace ddprun::store {
 namespace {
 
-/// From here on memory comes from the kernel by the page: growing moves no bytes, and what is freed is free at once.
+/// From this size on memory comes from the kernel by the page: growth moves no bytes, and freed memory is free at once.
 constexpr std::size_t kMappedBytes = std::size_t{256} << 10;
 constexpr std::size_t kPageBytes = 4096;
 
-/// Only pages from here to there are kept for the next large value.
-constexpr std::size_t kSmallestSpareBytes = std::size_t{4} << 20;
-constexpr std::size_t kLargestSpareBytes = (std::size_t{64} << 20) + kPageBytes;
+/// Only mappings of a size in this range are kept for the next large value.
+constexpr std::size_t kMinSpareBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxSpareBytes = (std::size_t{64} << 20) + kPageBytes;
 
 bool mapped(std::size_t bytes) { return bytes >= kMappedBytes; }
 std::size_t rounded(std::size_t bytes) {
@@ -45,7 +45,7 @@ void give_back(void* memory, std::size_t bytes) {
 }  // namespace
 
 bool SparePages::keep(void* memory, std::size_t bytes) noexcept {
-    if (bytes < kSmallestSpareBytes || bytes > kLargestSpareBytes || bytes < bytes_) return false;
+    if (bytes < kMinSpareBytes || bytes > kMaxSpareBytes || bytes < bytes_) return false;
     drop();
     memory_ = memory;
     bytes_ = bytes;
@@ -97,13 +97,13 @@ void Block::reserve(std::size_t capacity) {
     if (header_->memory) header_->memory->bytes += after - before;
 }
 
-void Block::grow(std::size_t most) {
+void Block::grow(std::size_t max) {
     assert(header_ && !shared());
     const std::size_t before = sizeof(Header) + header_->capacity;
     BlockMemory* const memory = header_->memory;
-    // Not for the first few bytes: who only announces a large value has no use of it.
-    const std::size_t spare = memory && mapped(before) ? memory->spare.fitting(sizeof(Header) + most) : 0;
-    if (spare <= before) return reserve(std::min(most, 2 * capacity()));
+    // Not for the first few bytes: a client that only announces a large value does not get the pages.
+    const std::size_t spare = memory && mapped(before) ? memory->spare.fitting(sizeof(Header) + max) : 0;
+    if (spare <= before) return reserve(std::min(max, 2 * capacity()));
     void* const larger = memory->spare.take();
     std::memcpy(larger, header_, sizeof(Header) + size());
     give_back(header_, before);

@@ -10,11 +10,11 @@
 
 namespace ddprun::store {
 
-/// Values from this size on are kept in a Block; smaller ones are cheaper to copy.
+/// Values of at least this size are kept in a Block; smaller ones are cheaper to copy.
 inline constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
 
-/// The memory of the last large block that went, for the next one: half of what receiving a large value costs is that
-/// the kernel clears fresh pages for it.
+/// Keeps the memory of the large block that was freed last for the next one: clearing fresh pages is half of the cost
+/// of receiving a large value.
 class SparePages {
 public:
     SparePages() = default;
@@ -22,9 +22,9 @@ public:
     SparePages(const SparePages&) = delete;
     SparePages& operator=(const SparePages&) = delete;
 
-    /// Takes the mapping, unless it is too small, too large or worse than what is here.
+    /// Takes the mapping, unless it is too small, too large or worse than the one that is kept. Returns whether it did.
     [[nodiscard]] bool keep(void* memory, std::size_t bytes) noexcept;
-    /// How large it is, when it is a good place for so many bytes; else 0.
+    /// Returns the size of the mapping if it suits a block of `bytes`; else 0.
     [[nodiscard]] std::size_t fitting(std::size_t bytes) const noexcept {
         return bytes <= bytes_ && bytes > bytes_ / 2 ? bytes_ : 0;
     }
@@ -32,10 +32,10 @@ public:
         bytes_ = 0;
         return std::exchange(memory_, nullptr);
     }
-    /// Gives it back to the kernel.
+    /// Gives the mapping back to the kernel.
     void drop() noexcept;
     [[nodiscard]] bool empty() const noexcept { return memory_ == nullptr; }
-    /// How often keep() took one.
+    /// Returns how often keep() has taken one.
     [[nodiscard]] std::uint64_t times_kept() const noexcept { return times_kept_; }
 
 private:
@@ -44,7 +44,7 @@ private:
     std::uint64_t times_kept_ = 0;
 };
 
-/// What the blocks of one store have in common.
+/// Shared by all blocks of one store.
 struct BlockMemory {
     std::size_t bytes = 0;  ///< of all blocks; without the spare pages
     SparePages spare;
@@ -53,8 +53,8 @@ struct BlockMemory {
 class Block {
 public:
     Block() noexcept = default;
-    /// Empty, with room for `capacity` bytes. `memory`, which outlives it, counts it; null: nobody does. Throws
-    /// std::bad_alloc, as every growth does.
+    /// Makes an empty block with room for `capacity` bytes. `memory`, which outlives it, counts it (null: it is not
+    /// counted). Throws std::bad_alloc, as every growth does.
     Block(std::size_t capacity, BlockMemory* memory);
     Block(const Block& other) noexcept : header_(other.header_) {
         if (header_) ++header_->owners;
@@ -74,24 +74,25 @@ public:
     }
     [[nodiscard]] std::size_t size() const noexcept { return header_ ? header_->size : 0; }
     [[nodiscard]] std::size_t capacity() const noexcept { return header_ ? header_->capacity : 0; }
-    /// What it takes of BlockMemory::bytes.
+    /// Returns its share of BlockMemory::bytes.
     [[nodiscard]] std::size_t held_bytes() const noexcept { return header_ ? sizeof(Header) + header_->capacity : 0; }
     [[nodiscard]] bool shared() const noexcept { return header_ && header_->owners > 1; }
 
-    // The rest is for the only owner.
+    // The rest is for a block with one owner.
 
-    /// Where the next bytes go. Then commit() those that were written.
+    /// Returns the memory for the next bytes. Then commit() those that were written.
     [[nodiscard]] std::span<char> room() noexcept { return {bytes() + size(), capacity() - size()}; }
     void commit(std::size_t bytes) noexcept { header_->size += bytes; }
     void append(std::string_view more);
-    /// Changes the room; large blocks are remapped, not copied. At least size().
+    /// Changes the capacity, to at least size(). Large blocks are remapped, not copied.
     void reserve(std::size_t capacity);
-    /// Twice the room, but no more than for `most` bytes; room for all of them where spare pages are at hand.
-    void grow(std::size_t most);
-    /// Gives back room that is worth it.
+    /// Doubles the capacity, up to `max` bytes; takes spare pages for all of `max` if there are any.
+    void grow(std::size_t max);
+    /// Gives back unused room if there is much.
     void trim();
 
-    // As a plain pointer, for a table that stores it among bytes. adopt() takes the ownership that release() gave up.
+    // The block as a plain pointer, for a table that stores it among bytes. adopt() takes the ownership that release()
+    // gave up.
     [[nodiscard]] void* release() noexcept { return std::exchange(header_, nullptr); }
     [[nodiscard]] static Block adopt(void* released) noexcept {
         Block block;

@@ -1,4 +1,4 @@
-#include "rendezvous/store/codec.hpp"
+#include "rendezvous/store/codec/codec.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::store {
 namespace {
@@ -17,11 +17,11 @@ using enum RequestKind;
 constexpr std::size_t kValidateBytes = 1 + sizeof wire::kMagic;
 /// A connection keeps at most this much memory of each kind while it is between requests.
 constexpr std::size_t kKeptBytes = 512;
-/// The least room that a large value begins with; then it follows the bytes that came (R3).
+/// The least room that a large value begins with; then its room grows with the bytes that have arrived (R3).
 constexpr std::size_t kFirstBlockBytes = std::size_t{4} << 10;
 
-// The code bytes of each dialect, in order. VALIDATE marks a code that is not served: its one proper place is the first
-// five bytes of a connection, which never come this far.
+// The code bytes of each dialect, in order. VALIDATE marks a code that is not served: its one proper position is the
+// first five bytes of a connection, which scan_code() never sees.
 constexpr std::array kModernCodes{kValidate,   kSet,       kCompareSet,  kGet,      kAdd,      kCheck,      kWait,
                                   kGetNumKeys, kDeleteKey, kAppend,      kMultiGet, kMultiSet, kCancelWait, kPing,
                                   kQueuePush,  kQueuePop,  kQueueLength, kListKeys, kBarrier};
@@ -30,8 +30,8 @@ constexpr std::array k1_13Codes{
 constexpr std::array k2_1Codes{kSet,        kCompareSet, kGet,    kAdd,      kCheck,    kWait,
                                kGetNumKeys, kDeleteKey,  kAppend, kMultiGet, kMultiSet, kCancelWait};
 
-/// What follows the code byte: k key, e expected value, v value, n i64, w u32, K list of keys, P list of keys with
-/// values.
+/// Returns the fields after the code byte: k key, e expected value, v value, n i64, w u32, K list of keys, P list of
+/// keys with values.
 constexpr std::string_view fields_of(RequestKind kind) {
     switch (kind) {
         case kSet:
@@ -61,40 +61,40 @@ constexpr std::string_view fields_of(RequestKind kind) {
 
 void Decoder::feed(std::string_view bytes) {
     if (error_) return;
-    if (block_size_ != 0) {
-        const std::size_t of_value = std::min(bytes.size(), block_size_ - block_.size());
-        block_.append(bytes.substr(0, of_value));
+    if (request_.block_size != 0) {
+        const std::size_t of_value = std::min(bytes.size(), request_.block_size - request_.block.size());
+        request_.block.append(bytes.substr(0, of_value));
         bytes.remove_prefix(of_value);
     }
-    if (begin_ == data().size()) {
-        fed_ = bytes;
-        begin_ = 0;
-        copied_ = false;
+    if (input_.begin == data().size()) {
+        input_.fed = bytes;
+        input_.begin = 0;
+        input_.copied = false;
         return;
     }
     keep();
-    buffer_.append(bytes);
+    input_.buffer.append(bytes);
 }
 
 void Decoder::keep() {
-    if (copied_) {
-        buffer_.erase(0, begin_);
+    if (input_.copied) {
+        input_.buffer.erase(0, input_.begin);
     } else {
-        buffer_.assign(fed_.substr(begin_));
-        copied_ = true;
+        input_.buffer.assign(input_.fed.substr(input_.begin));
+        input_.copied = true;
     }
-    begin_ = 0;
+    input_.begin = 0;
 }
 
 Result<std::optional<Request>> Decoder::next() {
-    if (value_block_) value_block_ = {};  // what the last request brought and nobody took
+    if (views_.block) views_.block = {};  // of the last request, if the engine did not take it
     switch (scan()) {
         case Scan::kDone: return std::optional(finish());
         case Scan::kFailed: return *error_;
         case Scan::kMore: break;
     }
-    if (begin_ < data().size()) {
-        if (!copied_) keep();
+    if (input_.begin < data().size()) {
+        if (!input_.copied) keep();
     } else {
         give_memory_back();
     }
@@ -102,22 +102,22 @@ Result<std::optional<Request>> Decoder::next() {
 }
 
 std::span<char> Decoder::room() {
-    if (block_size_ == 0 || block_.size() == block_size_) return {};
-    if (block_.room().empty()) block_.grow(block_size_);
-    const std::span<char> room = block_.room();
-    return room.first(std::min(room.size(), block_size_ - block_.size()));
+    if (request_.block_size == 0 || request_.block.size() == request_.block_size) return {};
+    if (request_.block.room().empty()) request_.block.grow(request_.block_size);
+    const std::span<char> room = request_.block.room();
+    return room.first(std::min(room.size(), request_.block_size - request_.block.size()));
 }
 
 void Decoder::give_memory_back() {
-    begin_ = 0;
-    fed_ = {};
-    copied_ = false;
+    input_.begin = 0;
+    input_.fed = {};
+    input_.copied = false;
     // An assignment, also of an empty string, keeps the memory of a string; and `= {}` that of a vector.
-    if (buffer_.capacity() > kKeptBytes) std::string().swap(buffer_);
+    if (input_.buffer.capacity() > kKeptBytes) std::string().swap(input_.buffer);
     if (held_bytes() <= kKeptBytes) return;
-    pieces_ = std::vector<Piece>();
-    keys_ = std::vector<std::string_view>();
-    values_ = std::vector<std::string_view>();
+    request_.pieces = std::vector<Piece>();
+    views_.keys = std::vector<std::string_view>();
+    views_.values = std::vector<std::string_view>();
 }
 
 Decoder::Scan Decoder::scan() {
@@ -125,11 +125,11 @@ Decoder::Scan Decoder::scan() {
     if (dialect_ == Dialect::kUnsettled) {
         if (const Scan settled = settle_dialect(); settled != Scan::kDone) return settled;
     }
-    if (kind_ == kValidate) {
+    if (request_.kind == kValidate) {
         if (const Scan code = scan_code(); code != Scan::kDone) return code;
     }
-    for (const std::string_view fields = fields_of(kind_); field_ < fields.size(); ++field_) {
-        if (const Scan field = scan_field(fields[field_]); field != Scan::kDone) return field;
+    for (const std::string_view fields = fields_of(request_.kind); request_.field < fields.size(); ++request_.field) {
+        if (const Scan field = scan_field(fields[request_.field]); field != Scan::kDone) return field;
     }
     return Scan::kDone;
 }
@@ -141,7 +141,7 @@ Decoder::Scan Decoder::settle_dialect() {
         if (available() < kValidateBytes) return Scan::kMore;
         if (wire::load_number<std::uint32_t>(position() + 1) == wire::kMagic) {
             dialect_ = Dialect::kModern;
-            begin_ += kValidateBytes;
+            input_.begin += kValidateBytes;
             return Scan::kDone;
         }
     }
@@ -162,48 +162,48 @@ Decoder::Scan Decoder::scan_code() {
     if (code >= codes.size() || codes[code] == kValidate) {
         return fail(Errc::kMalformed, fmt::format("request code {} is not served", code));
     }
-    kind_ = codes[code];
-    ++offset_;
+    request_.kind = codes[code];
+    ++request_.offset;
     return Scan::kDone;
 }
 
 Decoder::Scan Decoder::scan_field(char field) {
     switch (field) {
-        case 'k': return scan_string(options_->limits.key_bytes, "key", key_);
-        case 'e': return scan_string(options_->limits.value_bytes, "value", expected_);
+        case 'k': return scan_string(options_->limits.key_bytes, "key", request_.key);
+        case 'e': return scan_string(options_->limits.value_bytes, "value", request_.expected);
         case 'v': return scan_value();
         case 'K': return scan_list(1);
         case 'P': return scan_list(2);
-        case 'n': return scan_number(number_);
+        case 'n': return scan_number(request_.number);
         default: break;
     }
     std::uint32_t word = 0;
     const Scan scanned = scan_number(word);
-    number_ = word;
+    request_.number = word;
     return scanned;
 }
 
 Decoder::Scan Decoder::scan_list(std::size_t strings_per_item) {
-    if (!strings_left_) {
+    if (!request_.strings_left) {
         std::uint64_t count = 0;
         if (const Scan scanned = scan_number(count); scanned != Scan::kDone) return scanned;
         if (count > options_->limits.keys_per_request) {
             return fail(Errc::kLimit,
                         fmt::format("{} keys in one request, of at most {}", count, options_->limits.keys_per_request));
         }
-        strings_left_ = static_cast<std::size_t>(count) * strings_per_item;
-        // At least their lengths have to have come.
-        pieces_.reserve(std::min(*strings_left_, available() / sizeof(std::uint64_t)));
+        request_.strings_left = static_cast<std::size_t>(count) * strings_per_item;
+        // Every string needs at least its length: that bounds how many have arrived.
+        request_.pieces.reserve(std::min(*request_.strings_left, available() / sizeof(std::uint64_t)));
     }
-    for (; *strings_left_ > 0; --*strings_left_) {
-        const bool is_value = strings_per_item == 2 && *strings_left_ % 2 == 1;
+    for (; *request_.strings_left > 0; --*request_.strings_left) {
+        const bool is_value = strings_per_item == 2 && *request_.strings_left % 2 == 1;
         Piece piece{};
         const Scan scanned = is_value ? scan_string(options_->limits.value_bytes, "value", piece)
                                       : scan_string(options_->limits.key_bytes, "key", piece);
         if (scanned != Scan::kDone) return scanned;
-        pieces_.push_back(piece);
+        request_.pieces.push_back(piece);
     }
-    strings_left_.reset();
+    request_.strings_left.reset();
     return Scan::kDone;
 }
 
@@ -213,37 +213,38 @@ Decoder::Scan Decoder::scan_string(std::size_t limit_bytes, std::string_view wha
     if (size > limit_bytes) {
         return fail(Errc::kLimit, fmt::format("a {} of {} bytes, of at most {}", what, size, limit_bytes));
     }
-    if (offset_ + sizeof size + size > options_->limits.request_bytes) {
+    if (request_.offset + sizeof size + size > options_->limits.request_bytes) {
         return fail(Errc::kLimit, fmt::format("a request of more than {} bytes", options_->limits.request_bytes));
     }
-    piece = {offset_ + sizeof size, static_cast<std::size_t>(size)};
+    piece = {request_.offset + sizeof size, static_cast<std::size_t>(size)};
     if (available() - sizeof size < size) return Scan::kMore;
-    offset_ += sizeof size + size;
+    request_.offset += sizeof size + size;
     return Scan::kDone;
 }
 
 Decoder::Scan Decoder::scan_value() {
-    if (block_size_ == 0) {
-        value_ = {};
-        const Scan scanned = scan_string(options_->limits.value_bytes, "value", value_);
-        if (scanned != Scan::kMore || value_.size < kLargeBytes) return scanned;
-        // What has come of it moves to where all of it will be. The rest of the request stays before what follows it.
-        offset_ += sizeof(std::uint64_t);
-        block_ = Block(std::min(value_.size, std::max(2 * available(), kFirstBlockBytes)), block_memory_);
-        block_.append({position(), available()});
-        block_size_ = value_.size;
-        buffer_ = std::string(data().substr(begin_, offset_));
-        begin_ = 0;
-        copied_ = true;
+    if (request_.block_size == 0) {
+        request_.value = {};
+        const Scan scanned = scan_string(options_->limits.value_bytes, "value", request_.value);
+        if (scanned != Scan::kMore || request_.value.size < kLargeBytes) return scanned;
+        // The bytes of the value that have arrived move to the block. The rest of the request stays in the buffer.
+        request_.offset += sizeof(std::uint64_t);
+        request_.block =
+            Block(std::min(request_.value.size, std::max(2 * available(), kFirstBlockBytes)), block_memory_);
+        request_.block.append({position(), available()});
+        request_.block_size = request_.value.size;
+        input_.buffer = std::string(data().substr(input_.begin, request_.offset));
+        input_.begin = 0;
+        input_.copied = true;
     }
-    return block_.size() == block_size_ ? Scan::kDone : Scan::kMore;
+    return request_.block.size() == request_.block_size ? Scan::kDone : Scan::kMore;
 }
 
 template <typename T>
 Decoder::Scan Decoder::scan_number(T& number) {
     if (available() < sizeof number) return Scan::kMore;
     number = wire::load_number<T>(position());
-    offset_ += sizeof number;
+    request_.offset += sizeof number;
     return Scan::kDone;
 }
 
@@ -254,45 +255,46 @@ Decoder::Scan Decoder::fail(Errc code, std::string message) {
 
 Request Decoder::finish() {
     Request request;
-    request.kind = kind_;
-    request.number = number_;
-    const std::string_view fields = fields_of(kind_);
-    if (!pieces_.empty() || !keys_.empty()) {
+    request.kind = request_.kind;
+    request.number = request_.number;
+    const std::string_view fields = fields_of(request_.kind);
+    if (!request_.pieces.empty() || !views_.keys.empty()) {
         request.has_more_keys = take_keys(fields == "P" ? 2 : 1);
-        request.keys = keys_;
-        request.values = values_;
+        request.keys = views_.keys;
+        request.values = views_.values;
         if (request.has_more_keys) return request;
     }
-    if (fields.starts_with('k')) request.key = view(key_);
-    if (kind_ == kCompareSet) request.expected = view(expected_);
-    if (fields.ends_with('v')) request.value = view(value_);
-    if (block_size_ != 0) {
-        value_block_ = std::move(block_);
-        request.value = value_block_.view();
-        request.block = &value_block_;
-        block_size_ = 0;
+    if (fields.starts_with('k')) request.key = view(request_.key);
+    if (request_.kind == kCompareSet) request.expected = view(request_.expected);
+    if (fields.ends_with('v')) request.value = view(request_.value);
+    if (request_.block_size != 0) {
+        views_.block = std::move(request_.block);
+        request.value = views_.block.view();
+        request.block = &views_.block;
+        request_.block_size = 0;
     }
 
-    begin_ += std::exchange(offset_, 0);
-    kind_ = kValidate;
-    field_ = 0;
-    number_ = 0;
+    input_.begin += std::exchange(request_.offset, 0);
+    request_.kind = kValidate;
+    request_.field = 0;
+    request_.number = 0;
     return request;
 }
 
 bool Decoder::take_keys(std::size_t strings_per_item) {
-    keys_.clear();
-    values_.clear();
-    const std::size_t left = pieces_.size() - taken_pieces_;
-    const std::size_t now = kind_ == kMultiGet ? std::min(left, options_->keys_at_once) : left;
-    keys_.reserve(now / strings_per_item);
-    for (const std::size_t end = taken_pieces_ + now; taken_pieces_ < end; taken_pieces_ += strings_per_item) {
-        keys_.push_back(view(pieces_[taken_pieces_]));
-        if (strings_per_item == 2) values_.push_back(view(pieces_[taken_pieces_ + 1]));
+    views_.keys.clear();
+    views_.values.clear();
+    const std::size_t left = request_.pieces.size() - request_.taken_pieces;
+    const std::size_t now = request_.kind == kMultiGet ? std::min(left, options_->keys_at_once) : left;
+    views_.keys.reserve(now / strings_per_item);
+    for (const std::size_t end = request_.taken_pieces + now; request_.taken_pieces < end;
+         request_.taken_pieces += strings_per_item) {
+        views_.keys.push_back(view(request_.pieces[request_.taken_pieces]));
+        if (strings_per_item == 2) views_.values.push_back(view(request_.pieces[request_.taken_pieces + 1]));
     }
-    if (taken_pieces_ < pieces_.size()) return true;
-    pieces_.clear();
-    taken_pieces_ = 0;
+    if (request_.taken_pieces < request_.pieces.size()) return true;
+    request_.pieces.clear();
+    request_.taken_pieces = 0;
     return false;
 }
 

@@ -12,11 +12,11 @@
 
 namespace ddprun::store {
 
-/// Decimal text as C's strtoll reads it in base 10: blanks before it and anything after it are ignored. Nothing when
-/// there are no digits, or more than 64 bits.
+/// Reads decimal text as C's strtoll does in base 10: blanks before it and anything after it are ignored. Returns
+/// nothing when there are no digits, or more than 64 bits.
 [[nodiscard]] inline std::optional<std::int64_t> leading_number(std::string_view text) {
     text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
-    // from_chars knows no plus sign; "+-1" is no number.
+    // from_chars does not accept a plus sign; "+-1" is not a number.
     if (text.starts_with('+')) {
         text.remove_prefix(1);
         if (text.starts_with('-')) return std::nullopt;
@@ -31,7 +31,7 @@ namespace ddprun::store {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-/// A number as decimal text, without memory of its own.
+/// A number as decimal text, without an allocation.
 class Decimal {
 public:
     explicit Decimal(std::int64_t number)

@@ -1,6 +1,6 @@
 #pragma once
-// A keyed hash: clients choose the keys of a store, and without knowing the seed nobody can choose ones that collide.
-// SipHash, Aumasson and Bernstein 2012, https://www.aumasson.jp/siphash/siphash.pdf. Pure.
+// A keyed hash: clients choose the keys of a store, and a client that does not know the seed cannot choose colliding
+// ones. SipHash, Aumasson and Bernstein 2012, https://www.aumasson.jp/siphash/siphash.pdf. Pure.
 
 #include <bit>
 #include <cstddef>
@@ -15,8 +15,8 @@ struct HashSeed {
     std::uint64_t second = 0;
 };
 
-/// kRounds for each 8 bytes, kLastRounds at the end. The paper's function is siphash<2, 4>; hash tables are served well
-/// by siphash<1, 3>.
+/// Returns the hash of `text`, with kRounds for each 8 bytes and kLastRounds at the end. The paper's function is
+/// siphash<2, 4>; siphash<1, 3> is enough for hash tables.
 template <int kRounds, int kLastRounds>
 [[nodiscard]] std::uint64_t siphash(const HashSeed& seed, std::string_view text) noexcept {
     std::uint64_t a = seed.first ^ 0x736f6d6570736575u;

@@ -1,17 +1,17 @@
 #pragma once
-// What one store accepts. Above a limit the connection that asked for it is closed, or not accepted yet; the store and
-// the others go on.
+// Limits of one store. Above a limit the connection that exceeds it is closed, or not accepted yet; the store and the
+// other connections continue.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "rendezvous/store/hash.hpp"
-#include "rendezvous/store/request.hpp"
+#include "rendezvous/store/codec/hash.hpp"
+#include "rendezvous/store/codec/request.hpp"
 
 namespace ddprun::store {
-
+/// One member for each limit, because each has an option of its own (kLimitOptions).
 struct Limits {
     std::size_t key_bytes = std::size_t{8} << 10;
     std::size_t value_bytes = std::size_t{64} << 20;  ///< of one value, also after APPEND
@@ -58,7 +58,7 @@ inline constexpr std::array kLimitOptions{
 struct Options {
     Limits limits;
     OlderDialect older_dialect = OlderDialect::kV1_13;
-    /// A MULTI_GET of more keys is answered in parts, between which the others have their turns. At least 1.
+    /// A MULTI_GET of more keys is answered in parts, between which other connections are served. At least 1.
     std::size_t keys_at_once = 1024;
     /// Keeps clients from choosing keys that collide. StoreServer draws one itself when it is zero.
     HashSeed hash_seed;

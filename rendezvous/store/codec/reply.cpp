@@ -1,4 +1,4 @@
-#include "rendezvous/store/reply.hpp"
+#include "rendezvous/store/codec/reply.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,23 +6,23 @@
 namespace ddprun::store {
 namespace {
 
-/// Kept for next time when all is sent.
+/// How much memory is kept for the next reply when all is sent.
 constexpr std::size_t kKeptBytes = std::size_t{256} << 10;
 
 }  // namespace
 
-std::span<iovec> Reply::next(std::span<iovec> into, std::size_t most_bytes) const {
+std::span<iovec> Reply::next(std::span<iovec> into, std::size_t max_bytes) const {
     std::size_t pieces = 0;
     std::size_t taken = 0;
     const auto add = [&](const char* data, std::size_t size) {
-        size = std::min(size, most_bytes - taken);
+        size = std::min(size, max_bytes - taken);
         if (size == 0) return;
         into[pieces++] = {const_cast<char*>(data), size};
         taken += size;
     };
     std::size_t at = sent_bytes_;
     std::size_t skipped = sent_of_block_;
-    for (std::size_t i = sent_blocks_; i < blocks_.size() && taken < most_bytes && pieces + 2 < into.size(); ++i) {
+    for (std::size_t i = sent_blocks_; i < blocks_.size() && taken < max_bytes && pieces + 2 < into.size(); ++i) {
         const auto& [before, block] = blocks_[i];
         add(bytes_.data() + at, before - at);
         at = before;
@@ -46,7 +46,7 @@ void Reply::sent(std::size_t bytes) {
         if (sent_bytes_ < next.at || sent_of_block_ < next.block.size()) return;
         block_bytes_ -= next.block.size();
         sent_of_block_ = 0;
-        next.block = {};  // its memory goes with the last reader, not with the last byte of this reply
+        next.block = {};  // its memory is freed by its last reader, which need not be this reply
         ++sent_blocks_;
     }
     sent_bytes_ += bytes;

@@ -1,5 +1,6 @@
 #pragma once
-// Reply: bytes on their way to one peer, in order. Small ones are copied in; large values are referred to. Pure.
+// Reply: bytes to be sent to one peer, in order. Small values are copied in; large ones are referred to. Pure; single
+// owner.
 
 #include <sys/uio.h>
 
@@ -10,49 +11,49 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/store/block.hpp"
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/block.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::store {
 
 class Reply {
 public:
-    /// So many bytes are about to be copied in.
+    /// Makes room for `more` bytes that are about to be copied in.
     void reserve(std::size_t more) { bytes_.reserve(bytes_.size() + more); }
     void byte(char value) { bytes_ += value; }
     template <std::integral T>
     void number(T value) {
         wire::append_number(bytes_, value);
     }
-    /// Its length, then a copy of it.
+    /// Appends the length of `value`, then a copy of it.
     void bytes(std::string_view value) { wire::append_bytes(bytes_, value); }
-    /// Its length, then the block itself.
+    /// Appends the length of `value`, then a reference to it.
     void bytes(const Block& value) {
         number<std::uint64_t>(value.size());
         blocks_.push_back({bytes_.size(), value});
         block_bytes_ += value.size();
     }
 
-    /// What is still to be sent.
+    /// Returns the number of bytes still to be sent.
     [[nodiscard]] std::size_t size() const { return bytes_.size() - sent_bytes_ + block_bytes_ - sent_of_block_; }
     [[nodiscard]] bool empty() const { return size() == 0; }
-    /// Whether a large value is among it.
+    /// Returns whether a large value is still to be sent.
     [[nodiscard]] bool large() const { return block_bytes_ > 0; }
-    /// The beginning of what is still to be sent, in at most into.size() pieces and about `most_bytes`; the pieces that
-    /// were filled.
-    [[nodiscard]] std::span<iovec> next(std::span<iovec> into, std::size_t most_bytes) const;
-    /// So much of it has been sent.
+    /// Fills `into` with the beginning of the bytes still to be sent, about `max_bytes`. Returns the pieces that were
+    /// filled.
+    [[nodiscard]] std::span<iovec> next(std::span<iovec> into, std::size_t max_bytes) const;
+    /// Removes the first `bytes`, which have been sent.
     void sent(std::size_t bytes);
-    /// Forgets everything, and keeps a little memory for next time.
+    /// Removes everything, and keeps a little memory for the next reply.
     void clear();
-    /// Forgets everything, and keeps no memory.
+    /// Removes everything, and keeps no memory.
     void release();
 
-    /// The memory of its copied bytes.
+    /// Returns the bytes of memory that it holds, without those of the blocks.
     [[nodiscard]] std::size_t held_bytes() const {
         return (bytes_.capacity() > kInside ? bytes_.capacity() : 0) + blocks_.capacity() * sizeof(Reference);
     }
-    [[nodiscard]] std::string text() const;  ///< what is still to be sent, in one piece, for tests
+    [[nodiscard]] std::string text() const;  ///< the bytes still to be sent, in one piece, for tests
 
 private:
     struct Reference {

@@ -1,12 +1,13 @@
 #pragma once
-// A request to the store, the same for every dialect of the protocol. Its views point into the decoder that made it.
+// Request: a request to the store, the same for every dialect of the protocol. Its views point into the decoder that
+// made it.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
-#include "rendezvous/store/block.hpp"
+#include "rendezvous/store/codec/block.hpp"
 
 namespace ddprun::store {
 
@@ -34,14 +35,15 @@ enum class RequestKind : std::uint8_t {
 };
 inline constexpr std::size_t kRequestKinds = 19;
 
-/// What a connection speaks that does not begin with VALIDATE. Its bytes cannot tell the two apart, so it is a setting.
+/// The dialect of a connection that does not begin with VALIDATE. The bytes do not show which one it is, so it is a
+/// setting.
 enum class OlderDialect : std::uint8_t {
     kNone,   ///< such a connection is closed
     kV1_13,  ///< PyTorch 1.13 and 2.0, without WATCH_KEY
     kV2_1,   ///< PyTorch 2.1
 };
 
-/// Which fields have a meaning follows from `kind`; the others are empty.
+/// `kind` determines which fields have a meaning; the others are empty.
 struct Request {
     RequestKind kind = RequestKind::kValidate;
     std::string_view key;                      ///< or the name of a queue

@@ -1,6 +1,6 @@
 #pragma once
-// How numbers and byte strings lie on the TCPStore wire: little-endian, strings with a u64 length before them.
-// Shared by the server's codec and the client; pure functions.
+// The layout of numbers and byte strings on the TCPStore wire: little-endian, strings with a u64 length before them.
+// Used by the server's codec and by the client. Pure.
 
 #include <algorithm>
 #include <array>

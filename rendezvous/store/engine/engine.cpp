@@ -1,4 +1,4 @@
-#include "rendezvous/store/engine.hpp"
+#include "rendezvous/store/engine/engine.hpp"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/store/decimal.hpp"
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/decimal.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::store {
 namespace {
 
-/// The value, or the empty one (R7). Large ones are not copied.
+/// Appends the value, or an empty one (R7). Large ones are not copied.
 void answer(Reply& reply, const Table::Entry* entry) {
     if (entry == nullptr) return reply.bytes(std::string_view{});
     if (const Block block = entry->block()) return reply.bytes(block);
@@ -25,7 +25,7 @@ std::size_t block_bytes_of(const Table::Entry* entry) { return entry ? entry->bl
 
 Result<void> Engine::apply(ConnectionId from, const Request& request, Reply& reply) {
     waits_.forget_released();
-    // Any request ends the connection's wait (W6); only CANCEL_WAIT says so itself.
+    // Any request ends the connection's wait (W6); CANCEL_WAIT does nothing else.
     waits_.forget(from);
     switch (request.kind) {
         case RequestKind::kSet: return set(request.key, request.value, request.block);
@@ -39,7 +39,7 @@ Result<void> Engine::apply(ConnectionId from, const Request& request, Reply& rep
         case RequestKind::kListKeys: return list_keys(reply);
         case RequestKind::kBarrier: return barrier(from, request, reply);
 
-        case RequestKind::kValidate: break;  // has done its work in the decoder
+        case RequestKind::kValidate: break;  // the decoder has handled it
         case RequestKind::kGet: answer(reply, table_.find(request.key)); break;
         case RequestKind::kQueuePop: pop(request.key, reply); break;
         case RequestKind::kCheck: {
@@ -67,11 +67,11 @@ Result<void> Engine::set(std::string_view key, std::string_view value, Block* bl
 }
 
 Result<void> Engine::compare_set(const Request& request, Reply& reply) {
-    const Table::Place place = table_.locate(request.key);
-    const Table::Entry* const entry = place.entry();
+    const Table::Slot slot = table_.locate(request.key);
+    const Table::Entry* const entry = slot.entry();
     const bool matches = entry ? entry->value() == request.expected : request.expected.empty();
     if (!matches) {
-        // Nothing is written, so nobody is woken (R8).
+        // Nothing is written, so no wait is released (R8).
         if (entry) {
             answer(reply, entry);
         } else {
@@ -79,25 +79,25 @@ Result<void> Engine::compare_set(const Request& request, Reply& reply) {
         }
         return {};
     }
-    if (auto stored = store(place, request.key, request.value, request.block); !stored) return stored;
+    if (auto stored = store(slot, request.key, request.value, request.block); !stored) return stored;
     waits_.release_all(request.key);
     answer(reply, table_.find(request.key));
     return {};
 }
 
 Result<void> Engine::add(std::string_view key, std::int64_t amount, Reply& reply) {
-    const Table::Place place = table_.locate(key);
-    const auto sum = sum_of(place, amount);
+    const Table::Slot slot = table_.locate(key);
+    const auto sum = sum_of(slot, amount);
     if (!sum) return sum.error();
-    if (auto stored = store(place, key, Decimal(*sum).text(), nullptr); !stored) return stored;
+    if (auto stored = store(slot, key, Decimal(*sum).text(), nullptr); !stored) return stored;
     waits_.release_all(key);
     reply.number(*sum);
     return {};
 }
 
 Result<void> Engine::append(const Request& request) {
-    const Table::Place place = table_.locate(request.key);
-    const Table::Entry* const entry = place.entry();
+    const Table::Slot slot = table_.locate(request.key);
+    const Table::Entry* const entry = slot.entry();
     if (entry == nullptr) return set(request.key, request.value, request.block);
     const std::size_t before = entry->value().size();
     const std::size_t after = before + request.value.size();
@@ -108,35 +108,35 @@ Result<void> Engine::append(const Request& request) {
         std::string whole;
         whole.reserve(after);
         whole.append(entry->value()).append(request.value);
-        if (auto stored = store(place, request.key, whole, nullptr); !stored) return stored;
+        if (auto stored = store(slot, request.key, whole, nullptr); !stored) return stored;
         waits_.release_all(request.key);
         return {};
     }
-    if (auto room = make_sure_of_room(0, request.value.size()); !room) return room;
+    if (auto room = check_room(0, request.value.size()); !room) return room;
     const std::size_t block_before = block_bytes_of(entry);
     // Replies in flight carry the value as it was, so what they share is copied; otherwise the bytes stay in place.
-    if (!table_.append_in_place(place, request.value)) {
+    if (!table_.append_in_place(slot, request.value)) {
         Block whole(2 * after, block_memory_);
         whole.append(entry->value());
         whole.append(request.value);
-        table_.assign(place, request.key, std::move(whole));
+        table_.assign(slot, request.key, std::move(whole));
     }
-    block_bytes_ += block_bytes_of(place.entry()) - block_before;
+    block_bytes_ += block_bytes_of(slot.entry()) - block_before;
     stored_bytes_ += request.value.size();
     waits_.release_all(request.key);
     return {};
 }
 
 Result<void> Engine::multi_set(const Request& request) {
-    // All or nothing (R9), so the room is made sure of first. A key that comes twice is counted twice: on the safe
-    // side.
+    // All or nothing (R9), so the limits are checked first. A key that occurs twice is counted twice: the sum may only
+    // be too high.
     Growth more{0, 0};
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
         const auto [keys, bytes] = growth(table_.locate(request.keys[i]), request.keys[i], request.values[i].size());
         more.keys += keys;
         more.bytes += bytes;
     }
-    if (auto room = make_sure_of_room(more.keys, more.bytes); !room) return room;
+    if (auto room = check_room(more.keys, more.bytes); !room) return room;
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
         if (auto one = set(request.keys[i], request.values[i], nullptr); !one) return one;
     }
@@ -155,38 +155,38 @@ Result<void> Engine::wait(ConnectionId from, const Request& request, Reply& repl
         reply.byte(wire::kStopWaiting);
         return {};
     }
-    if (auto room = make_sure_of_room(0, more_bytes); !room) return room;
-    if (auto room = make_sure_of_waiters(missing.size()); !room) return room;
+    if (auto room = check_room(0, more_bytes); !room) return room;
+    if (auto room = check_waiters(missing.size()); !room) return room;
     waits_.begin(from, missing);
     return {};
 }
 
 Result<void> Engine::barrier(ConnectionId from, const Request& request, Reply& reply) {
-    const Table::Place place = table_.locate(request.key);
-    const auto arrived = sum_of(place, 1);
+    const Table::Slot slot = table_.locate(request.key);
+    const auto arrived = sum_of(slot, 1);
     if (!arrived) return arrived.error();
     const Decimal text(*arrived);
     const bool last = *arrived >= request.number;
-    if (!last) {  // it will wait: make sure that it can, before it counts
-        const auto [keys, bytes] = growth(place, request.key, text.text().size());
+    if (!last) {  // it is going to wait: check that it can before it counts
+        const auto [keys, bytes] = growth(slot, request.key, text.text().size());
         const std::size_t waiting_bytes = request.key.size() + kAwaitedNameBytes;
-        if (auto room = make_sure_of_room(keys, bytes + waiting_bytes); !room) return room;
-        if (auto room = make_sure_of_waiters(1); !room) return room;
+        if (auto room = check_room(keys, bytes + waiting_bytes); !room) return room;
+        if (auto room = check_waiters(1); !room) return room;
     }
-    if (auto stored = store(place, request.key, text.text(), nullptr); !stored) return stored;
+    if (auto stored = store(slot, request.key, text.text(), nullptr); !stored) return stored;
     if (last) {
         waits_.release_all(request.key);
         reply.byte(wire::kStopWaiting);
         return {};
     }
-    // The counter is there, but those who wait for its key are woken by the last arrival only.
+    // The counter is stored, but only the last arrival releases the connections that wait for its key.
     waits_.begin(from, std::span(&request.key, 1));
     return {};
 }
 
 Result<void> Engine::push(const Request& request) {
     const std::size_t more_bytes = request.key.size() + request.value.size() + kElementBytes;
-    if (auto room = make_sure_of_room(1, more_bytes); !room) return room;
+    if (auto room = check_room(1, more_bytes); !room) return room;
     Queue added(1);
     Element& element = added.front();
     element.large = keep(request.value, request.block);
@@ -252,28 +252,28 @@ Result<void> Engine::list_keys(Reply& reply) const {
 }
 
 bool Engine::erase(std::string_view key) {
-    const Table::Place place = table_.locate(key);
-    const Table::Entry* const entry = place.entry();
+    const Table::Slot slot = table_.locate(key);
+    const Table::Entry* const entry = slot.entry();
     if (entry == nullptr) return false;
     stored_bytes_ -= key.size() + entry->value().size() + kEntryBytes;
     block_bytes_ -= block_bytes_of(entry);
-    table_.erase(place);
+    table_.erase(slot);
     return true;
 }
 
-Result<void> Engine::store(Table::Place place, std::string_view key, std::string_view value, Block* block) {
-    const auto [keys, bytes] = growth(place, key, value.size());
-    if (auto room = make_sure_of_room(keys, bytes); !room) return room;
-    const Table::Entry* const entry = place.entry();
+Result<void> Engine::store(Table::Slot slot, std::string_view key, std::string_view value, Block* block) {
+    const auto [keys, bytes] = growth(slot, key, value.size());
+    if (auto room = check_room(keys, bytes); !room) return room;
+    const Table::Entry* const entry = slot.entry();
     const std::size_t size_before = entry ? key.size() + entry->value().size() + kEntryBytes : 0;
     const std::size_t block_before = block_bytes_of(entry);
-    const std::size_t size_after = key.size() + value.size() + kEntryBytes;  // `value` may go with its block
+    const std::size_t size_after = key.size() + value.size() + kEntryBytes;  // now: `value` may be moved with its block
     std::size_t block_after = 0;
     if (Block large = keep(value, block)) {
         block_after = large.held_bytes();
-        table_.assign(place, key, std::move(large));
+        table_.assign(slot, key, std::move(large));
     } else {
-        table_.assign(place, key, value);
+        table_.assign(slot, key, value);
     }
     stored_bytes_ += size_after - size_before;
     block_bytes_ += block_after - block_before;
@@ -291,9 +291,9 @@ Block Engine::keep(std::string_view value, Block* block) {
     return copy;
 }
 
-Result<std::int64_t> Engine::sum_of(const Table::Place& place, std::int64_t amount) {
-    if (place.entry() == nullptr) return amount;
-    const auto number = leading_number(place.entry()->value());
+Result<std::int64_t> Engine::sum_of(const Table::Slot& slot, std::int64_t amount) {
+    if (slot.entry() == nullptr) return amount;
+    const auto number = leading_number(slot.entry()->value());
     if (!number) return Error{Errc::kMalformed, "ADD or BARRIER on a value that is not a number of 64 bits"};
     return wrapping_sum(*number, amount);
 }
@@ -302,14 +302,14 @@ bool Engine::present(std::string_view name) const {
     return table_.find(name) != nullptr || (!queues_.empty() && queues_.find(name) != queues_.end());
 }
 
-Engine::Growth Engine::growth(const Table::Place& place, std::string_view key, std::size_t value_bytes) {
-    const Table::Entry* const entry = place.entry();
+Engine::Growth Engine::growth(const Table::Slot& slot, std::string_view key, std::size_t value_bytes) {
+    const Table::Entry* const entry = slot.entry();
     if (entry == nullptr) return {1, key.size() + value_bytes + kEntryBytes};
     const std::size_t before = entry->value().size();
     return {0, value_bytes > before ? value_bytes - before : 0};
 }
 
-Result<void> Engine::make_sure_of_room(std::size_t more_keys, std::size_t more_bytes) const {
+Result<void> Engine::check_room(std::size_t more_keys, std::size_t more_bytes) const {
     const std::size_t entries = table_.size() + element_count_;
     if (more_keys > limits_.store_keys - std::min(limits_.store_keys, entries)) {
         return Error{Errc::kLimit, fmt::format("the store is full: it holds {} of at most {} keys and queue elements",
@@ -321,7 +321,7 @@ Result<void> Engine::make_sure_of_room(std::size_t more_keys, std::size_t more_b
                              limits_.store_bytes, more_bytes)};
 }
 
-Result<void> Engine::make_sure_of_waiters(std::size_t more) const {
+Result<void> Engine::check_waiters(std::size_t more) const {
     if (more <= limits_.waiters - std::min(limits_.waiters, waits_.size())) return {};
     return Error{Errc::kLimit,
                  fmt::format("{} keys are waited for already, of at most {}", waits_.size(), limits_.waiters)};

@@ -1,6 +1,7 @@
 #pragma once
-// Engine: what one store holds and who waits for what. One request in, its reply and the connections that it releases
-// out. Pure: no socket, no clock, no log; it knows connections by number only and no dialects.
+// Engine: the content of one store and the connections that wait for keys. Takes one request at a time and produces its
+// reply and the connections that it releases. Pure: no socket, no clock, no log; it knows connections by number only
+// and no dialects. Single owner.
 
 #include <cstddef>
 #include <list>
@@ -10,39 +11,39 @@
 #include <unordered_map>
 
 #include "common/error.hpp"
-#include "rendezvous/store/block.hpp"
-#include "rendezvous/store/limits.hpp"
-#include "rendezvous/store/reply.hpp"
-#include "rendezvous/store/request.hpp"
-#include "rendezvous/store/table.hpp"
-#include "rendezvous/store/waits.hpp"
+#include "rendezvous/store/codec/block.hpp"
+#include "rendezvous/store/codec/limits.hpp"
+#include "rendezvous/store/codec/reply.hpp"
+#include "rendezvous/store/codec/request.hpp"
+#include "rendezvous/store/engine/table.hpp"
+#include "rendezvous/store/engine/waits.hpp"
 
 namespace ddprun::store {
 
 class Engine {
 public:
-    /// `block_memory`, which outlives it and all replies, counts the blocks that it makes; null: nobody does.
+    /// `block_memory`, which outlives it and all replies, counts the blocks that it makes (null: they are not counted).
     explicit Engine(const Limits& limits, const HashSeed& seed = {}, BlockMemory* block_memory = nullptr)
         : limits_(limits), block_memory_(block_memory), table_(seed), queues_(0, SeededHash{seed}), waits_(seed) {}
 
-    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Then released() is to be told,
-    /// whatever the result. Errors: kMalformed (the value is no number) and kLimit; `from` is then to be closed, and
-    /// nothing was stored or replied. When it throws std::bad_alloc `from` is to be closed too; nothing was stored, or
-    /// all of it, or the first pairs of a MULTI_SET.
+    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Then released() is to be
+    /// notified, whatever the result. Errors: kMalformed (the value is not a number) and kLimit; `from` is then to be
+    /// closed, and nothing was stored or replied. When it throws std::bad_alloc `from` is to be closed too; nothing was
+    /// stored, or all of it, or the first pairs of a MULTI_SET.
     [[nodiscard]] Result<void> apply(ConnectionId from, const Request& request, Reply& reply);
-    /// Each of these is sent wire::kStopWaiting. Never the `from` of the request. Until the next one, or
-    /// forget_released().
+    /// Returns the connections to which wire::kStopWaiting is to be sent; never the `from` of the request. Valid until
+    /// the next request, or forget_released().
     [[nodiscard]] std::span<const ConnectionId> released() const { return waits_.released(); }
     void forget_released() { waits_.forget_released(); }
 
-    /// The connection is closed.
+    /// Ends the wait of a connection that is closed.
     void forget(ConnectionId connection) { waits_.forget(connection); }
 
     [[nodiscard]] std::size_t key_count() const { return table_.size(); }
     [[nodiscard]] std::size_t waiter_count() const { return waits_.size(); }
-    /// What counts towards Limits::store_bytes.
+    /// Returns the bytes that count towards Limits::store_bytes.
     [[nodiscard]] std::size_t bytes() const { return stored_bytes_ + waits_.bytes(); }
-    /// The memory of the blocks that are stored, with their room to grow: the store's part of BlockMemory::bytes.
+    /// Returns the memory of the stored blocks, with their room to grow: the store's part of BlockMemory::bytes.
     [[nodiscard]] std::size_t block_bytes() const { return block_bytes_; }
 
 private:
@@ -66,21 +67,21 @@ private:
     void pop(std::string_view name, Reply& reply);
     [[nodiscard]] bool erase(std::string_view key);
 
-    /// Stores without waking anybody. `block`: null, or the value itself, which is then taken. Errors: kLimit.
-    [[nodiscard]] Result<void> store(Table::Place place, std::string_view key, std::string_view value, Block* block);
-    /// The value, if it is large, as a block to keep; otherwise empty.
+    /// Stores without releasing a wait. `block`: null, or the value itself, which is then taken. Errors: kLimit.
+    [[nodiscard]] Result<void> store(Table::Slot slot, std::string_view key, std::string_view value, Block* block);
+    /// Returns the value, if it is large, as a block to keep; otherwise an empty block.
     [[nodiscard]] Block keep(std::string_view value, Block* block);
-    /// The counter at `place` plus `amount`, wrapping around; nothing is stored. Errors: kMalformed.
-    [[nodiscard]] static Result<std::int64_t> sum_of(const Table::Place& place, std::int64_t amount);
+    /// Returns the counter at `slot` plus `amount`, wrapping around; stores nothing. Errors: kMalformed.
+    [[nodiscard]] static Result<std::int64_t> sum_of(const Table::Slot& slot, std::int64_t amount);
     [[nodiscard]] bool present(std::string_view name) const;
-    [[nodiscard]] Result<void> make_sure_of_room(std::size_t more_keys, std::size_t more_bytes) const;
-    [[nodiscard]] Result<void> make_sure_of_waiters(std::size_t more) const;
-    /// How the store changes when `place` gets a value of that size.
+    [[nodiscard]] Result<void> check_room(std::size_t more_keys, std::size_t more_bytes) const;
+    [[nodiscard]] Result<void> check_waiters(std::size_t more) const;
+    /// The growth of the store when `slot` gets a value of that size.
     struct Growth {
         std::size_t keys;
         std::size_t bytes;
     };
-    [[nodiscard]] static Growth growth(const Table::Place& place, std::string_view key, std::size_t value_bytes);
+    [[nodiscard]] static Growth growth(const Table::Slot& slot, std::string_view key, std::size_t value_bytes);
 
     Limits limits_;
     BlockMemory* block_memory_;
@@ -92,7 +93,7 @@ private:
     std::size_t block_bytes_ = 0;
 };
 
-/// What a key is taken to need beside its own bytes and its value's; an element of a queue, beside its own and its
+/// The allowance for a key beside its own bytes and its value's; for an element of a queue, beside its own and its
 /// queue's name.
 inline constexpr std::size_t kEntryBytes = 64;
 inline constexpr std::size_t kElementBytes = 224;

@@ -1,4 +1,4 @@
-#include "rendezvous/store/table.hpp"
+#include "rendezvous/store/engine/table.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -9,8 +9,8 @@
 namespace ddprun::store {
 namespace {
 
-constexpr std::size_t kFewestBuckets = 16;
-/// What malloc's blocks are a multiple of, and what it needs of each: room up to there costs nothing.
+constexpr std::size_t kMinBuckets = 16;
+/// The granularity of malloc's blocks, and its overhead in each: room up to the next multiple costs nothing.
 constexpr std::size_t kGrain = 16;
 constexpr std::size_t kMallocBytes = 8;
 
@@ -39,7 +39,7 @@ std::string_view Table::Entry::value() const {
     return {bytes() + key_bytes_, value_bytes_};
 }
 
-Table::Table(const HashSeed& seed) : seed_(seed), buckets_(kFewestBuckets) {}
+Table::Table(const HashSeed& seed) : seed_(seed), buckets_(kMinBuckets) {}
 
 Table::~Table() {
     for (Entry*& first : buckets_) {
@@ -59,54 +59,54 @@ std::size_t Table::bucket_of(std::uint32_t hash) const {
     return bucket < buckets_.size() ? bucket : hash & (half - 1);
 }
 
-Table::Place Table::locate(std::string_view key) {
+Table::Slot Table::locate(std::string_view key) {
     const auto hash = static_cast<std::uint32_t>(hash_of(seed_, key));
     Entry** link = &buckets_[bucket_of(hash)];
     while (*link != nullptr && ((*link)->hash_ != hash || (*link)->key() != key)) link = &(*link)->next_;
     return {hash, link};
 }
 
-Table::Entry* Table::make_room(Place place, std::string_view key, std::size_t value_bytes) {
-    Entry* entry = *place.link_;
+Table::Entry* Table::make_room(Slot slot, std::string_view key, std::size_t value_bytes) {
+    Entry* entry = *slot.link_;
     const bool fits = entry != nullptr && entry->room_bytes_ >= value_bytes &&
-                      entry->room_bytes_ <= 2 * value_bytes + 4 * kGrain;  // else give memory back
+                      entry->room_bytes_ <= 2 * value_bytes + 4 * kGrain;  // otherwise memory is given back
     if (!fits) {
         const std::size_t bytes = whole_grains(sizeof(Entry) + key.size() + value_bytes);
         auto* const made = static_cast<Entry*>(std::malloc(bytes));
         if (made == nullptr) throw std::bad_alloc();
         made->next_ = entry ? entry->next_ : nullptr;
-        made->hash_ = place.hash_;
+        made->hash_ = slot.hash_;
         made->key_bytes_ = static_cast<std::uint32_t>(key.size());
         made->room_bytes_ = static_cast<std::uint32_t>(bytes - sizeof(Entry) - key.size());
         if (!key.empty()) std::memcpy(made + 1, key.data(), key.size());
-        *place.link_ = made;
+        *slot.link_ = made;
     }
     if (entry != nullptr) entry->drop_value();
     if (entry != nullptr && !fits) std::free(entry);
     if (entry == nullptr) ++size_;
-    return *place.link_;
+    return *slot.link_;
 }
 
-void Table::assign(Place place, std::string_view key, std::string_view value) {
+void Table::assign(Slot slot, std::string_view key, std::string_view value) {
     assert(value.size() < kLargeBytes);
-    const bool fresh = place.entry() == nullptr;
-    Entry* const entry = make_room(place, key, value.size());
+    const bool fresh = slot.entry() == nullptr;
+    Entry* const entry = make_room(slot, key, value.size());
     if (!value.empty()) std::memmove(entry->value_bytes(), value.data(), value.size());
     entry->value_bytes_ = static_cast<std::uint32_t>(value.size());
     if (fresh) grow();
 }
 
-void Table::assign(Place place, std::string_view key, Block value) {
+void Table::assign(Slot slot, std::string_view key, Block value) {
     assert(value.size() >= kLargeBytes);
-    const bool fresh = place.entry() == nullptr;
-    Entry* const entry = make_room(place, key, sizeof(void*));
+    const bool fresh = slot.entry() == nullptr;
+    Entry* const entry = make_room(slot, key, sizeof(void*));
     entry->set_block_pointer(value.release());
     entry->value_bytes_ = Entry::kInBlock;
     if (fresh) grow();
 }
 
-bool Table::append_in_place(Place place, std::string_view more) {
-    Entry* const entry = *place.link_;
+bool Table::append_in_place(Slot slot, std::string_view more) {
+    Entry* const entry = *slot.link_;
     if (entry->value_bytes_ != Entry::kInBlock) return false;
     Block block = Block::adopt(entry->block_pointer());
     const bool shared = block.shared();
@@ -120,10 +120,10 @@ bool Table::append_in_place(Place place, std::string_view more) {
     return !shared;
 }
 
-void Table::erase(Place place) {
-    Entry* const entry = *place.link_;
+void Table::erase(Slot slot) {
+    Entry* const entry = *slot.link_;
     assert(entry != nullptr);
-    *place.link_ = entry->next_;
+    *slot.link_ = entry->next_;
     entry->drop_value();
     std::free(entry);
     --size_;
@@ -136,7 +136,7 @@ void Table::grow() {
         try {
             buckets_.reserve(2 * buckets_.capacity());
         } catch (const std::bad_alloc&) {
-            return;  // the chains become longer; the next key tries again
+            return;  // the chains become longer; the next insertion tries again
         }
     }
     const std::size_t added = buckets_.size();
@@ -159,7 +159,7 @@ void Table::grow() {
 
 void Table::shrink() {
     // Two buckets for each deletion, until there are twice as many as keys.
-    for (int i = 0; i < 2 && buckets_.size() > std::max(2 * size_, kFewestBuckets); ++i) {
+    for (int i = 0; i < 2 && buckets_.size() > std::max(2 * size_, kMinBuckets); ++i) {
         const std::size_t last = buckets_.size() - 1;
         Entry** link = &buckets_[last - std::bit_floor(last)];
         while (*link != nullptr) link = &(*link)->next_;

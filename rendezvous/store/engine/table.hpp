@@ -1,6 +1,7 @@
 #pragma once
 // Table: the keys of a store and their values. Each entry is one allocation; large values are Blocks. Grows and shrinks
-// by one bucket at a time (linear hashing: Litwin 1980), so that no request pays for moving all the others. Pure.
+// by one bucket at a time (linear hashing: Litwin 1980), so that no request pays for moving all the others. Pure;
+// single owner.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,19 +9,19 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/store/block.hpp"
-#include "rendezvous/store/hash.hpp"
+#include "rendezvous/store/codec/block.hpp"
+#include "rendezvous/store/codec/hash.hpp"
 
 namespace ddprun::store {
 
 class Table {
 public:
-    /// A key with its value. Its bytes lie behind it: the key, then the value or a pointer to its Block.
+    /// A key with its value. Their bytes follow the entry in memory: the key, then the value or a pointer to its Block.
     class Entry {
     public:
         [[nodiscard]] std::string_view key() const { return {bytes(), key_bytes_}; }
         [[nodiscard]] std::string_view value() const;
-        /// The same value to share; empty when it is a small one.
+        /// Returns the same value to share; empty when it is a small one.
         [[nodiscard]] Block block() const;
 
     private:
@@ -31,28 +32,28 @@ public:
         [[nodiscard]] void* block_pointer() const;
         void set_block_pointer(void* pointer) { std::memcpy(value_bytes(), &pointer, sizeof pointer); }
 
-        /// Gives up what the value holds beside the entry.
+        /// Releases the memory that the value holds beside the entry.
         void drop_value() {
             if (value_bytes_ == kInBlock) [[maybe_unused]]
-                const Block gone = Block::adopt(block_pointer());
+                const Block released = Block::adopt(block_pointer());
         }
 
         Entry* next_;
         std::uint32_t hash_;
         std::uint32_t key_bytes_;
         std::uint32_t value_bytes_;  ///< kInBlock: the value is a Block
-        std::uint32_t room_bytes_;   ///< for a value, behind the key
+        std::uint32_t room_bytes_;   ///< for a value, after the key
     };
 
-    /// Where a key is, or would be put. Until the next change of the table.
-    class Place {
+    /// The position of a key, or the one where it would be put. Valid until the next change of the table.
+    class Slot {
     public:
-        /// Null when the key is missing.
+        /// Returns null when the key is missing.
         [[nodiscard]] const Entry* entry() const { return *link_; }
 
     private:
         friend class Table;
-        Place(std::uint32_t hash, Entry** link) : hash_(hash), link_(link) {}
+        Slot(std::uint32_t hash, Entry** link) : hash_(hash), link_(link) {}
         std::uint32_t hash_;
         Entry** link_;
     };
@@ -62,19 +63,19 @@ public:
     Table(const Table&) = delete;
     Table& operator=(const Table&) = delete;
 
-    [[nodiscard]] Place locate(std::string_view key);
-    /// Null when the key is missing.
+    [[nodiscard]] Slot locate(std::string_view key);
+    /// Returns null when the key is missing.
     [[nodiscard]] const Entry* find(std::string_view key) const {
         return const_cast<Table*>(this)->locate(key).entry();
     }
     // These change nothing when they throw std::bad_alloc.
     /// Stores a copy of a value below kLargeBytes.
-    void assign(Place place, std::string_view key, std::string_view value);
-    /// Stores a large one, of which nothing else is written any more.
-    void assign(Place place, std::string_view key, Block value);
-    /// Appends to a Block that nobody shares; false, and nothing done, when the value is none.
-    [[nodiscard]] bool append_in_place(Place place, std::string_view more);
-    void erase(Place place);
+    void assign(Slot slot, std::string_view key, std::string_view value);
+    /// Stores a large value, which is not written to any more.
+    void assign(Slot slot, std::string_view key, Block value);
+    /// Appends to a value in a Block that is not shared. Otherwise does nothing and returns false.
+    [[nodiscard]] bool append_in_place(Slot slot, std::string_view more);
+    void erase(Slot slot);
 
     [[nodiscard]] std::size_t size() const { return size_; }
     template <typename Visit>
@@ -85,8 +86,8 @@ public:
     }
 
 private:
-    /// The entry at `place`, new or with its value given up, with room for `value_bytes`.
-    Entry* make_room(Place place, std::string_view key, std::size_t value_bytes);
+    /// Returns the entry at `slot`, new or with its value released, with room for `value_bytes`.
+    Entry* make_room(Slot slot, std::string_view key, std::size_t value_bytes);
     [[nodiscard]] std::size_t bucket_of(std::uint32_t hash) const;
     void grow();
     void shrink();

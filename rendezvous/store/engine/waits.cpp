@@ -1,4 +1,4 @@
-#include "rendezvous/store/waits.hpp"
+#include "rendezvous/store/engine/waits.hpp"
 
 #include <cassert>
 
@@ -15,7 +15,7 @@ void Waits::begin(ConnectionId connection, std::span<const std::string_view> nam
         auto found = names_.find(name);
         if (found == names_.end()) found = names_.emplace(name, Queue{}).first;
         Queue& queue = found->second;
-        if (queue.last && queue.last->connection == &*entry) continue;  // the name came twice in the list
+        if (queue.last && queue.last->connection == &*entry) continue;  // the name occurs twice in the list
         Waiter& waiter = *next++;
         ++wait.count;
         waiter = {&*found, &*entry, queue.last, nullptr};
@@ -45,14 +45,14 @@ void Waits::release_all(std::string_view name) noexcept {
     if (names_.empty()) return;
     const auto found = names_.find(name);
     if (found == names_.end()) return;
-    while (found->second.first) come(*found->second.first);
+    while (found->second.first) release(*found->second.first);
     names_.erase(found);
 }
 
 void Waits::release_first(std::string_view name) noexcept {
     const auto found = names_.find(name);
     if (found == names_.end()) return;
-    come(*found->second.first);
+    release(*found->second.first);
     if (found->second.first == nullptr) names_.erase(found);
 }
 
@@ -65,7 +65,7 @@ void Waits::unlink(Waiter& waiter) {
     waiter.name = nullptr;
 }
 
-void Waits::come(Waiter& waiter) {
+void Waits::release(Waiter& waiter) {
     auto& [connection, wait] = *waiter.connection;
     unlink(waiter);
     if (--wait.missing > 0) return;

@@ -1,5 +1,5 @@
 #pragma once
-// Waits: which connection waits for which names (rules W1 to W7 of the protocol). Pure; part of the engine.
+// Waits: the names that each connection waits for (rules W1 to W7 of the protocol). Pure; part of the engine.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,39 +10,40 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rendezvous/store/hash.hpp"
+#include "rendezvous/store/codec/hash.hpp"
 
 namespace ddprun::store {
 
-/// A connection as the server numbers them; never used again for another one.
+/// The number of a connection, given by the server; never reused.
 enum class ConnectionId : std::uint64_t {};
 
 class Waits {
 public:
     explicit Waits(const HashSeed& seed) : names_(0, SeededHash{seed}) {}
 
-    /// `connection`, which waits for nothing, now waits for all of `names`. They are not empty, absent, and may repeat.
-    /// When it throws std::bad_alloc, forget() is still to be called.
+    /// Makes `connection`, which waits for nothing, wait for all of `names`. There is at least one, none of them is
+    /// stored, and they may repeat. When it throws std::bad_alloc, forget() is still to be called.
     void begin(ConnectionId connection, std::span<const std::string_view> names);
-    /// Ends its wait, if there is one, without telling it.
+    /// Ends the wait of the connection, if there is one, without adding it to released().
     void forget(ConnectionId connection);
-    /// The name has come: takes it out of the set of everybody who waits for it. A name taken out stays out (W4).
+    /// Takes a name that has been stored out of the set of each connection that waits for it. It is not put back when
+    /// the name is deleted (W4).
     void release_all(std::string_view name) noexcept;
     /// The same, only for the connection that has waited longest.
     void release_first(std::string_view name) noexcept;
 
-    /// Those whose wait is over since forget_released(), in the order in which they are told.
+    /// Returns the connections whose wait has ended since forget_released(), in the order of their replies.
     [[nodiscard]] std::span<const ConnectionId> released() const { return released_; }
     void forget_released() { released_.clear(); }
 
-    /// How many names are waited for, counted once for each connection.
+    /// Returns how many names are waited for, counted once for each connection.
     [[nodiscard]] std::size_t size() const { return size_; }
-    /// What the awaited names hold in memory, with an allowance for each.
+    /// Returns the memory of the awaited names, with an allowance for each.
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
 private:
     struct Waiter;
-    struct Queue {  ///< who waits for one name, the longest first
+    struct Queue {  ///< the connections that wait for one name, the longest first
         Waiter* first = nullptr;
         Waiter* last = nullptr;
     };
@@ -50,7 +51,7 @@ private:
     struct Wait;
     using Connections = std::unordered_map<ConnectionId, Wait>;
     struct Waiter {
-        Names::value_type* name = nullptr;  ///< null when it has come
+        Names::value_type* name = nullptr;  ///< null when it has arrived
         Connections::value_type* connection = nullptr;
         Waiter* before = nullptr;
         Waiter* after = nullptr;
@@ -61,22 +62,23 @@ private:
         Waiter one;
         std::unique_ptr<Waiter[]> many;  ///< in place of `one` when there are several
         std::size_t count = 0;
-        std::size_t missing = 0;  ///< how many of them have not come yet
+        std::size_t missing = 0;  ///< how many of them have not arrived yet
     };
 
-    /// Takes it out of its queue; the name stays, even with an empty one.
+    /// Takes the waiter out of its queue; the name stays, even with an empty queue.
     void unlink(Waiter& waiter);
-    void come(Waiter& waiter);
+    /// Takes the waiter's name, which has arrived, out of its wait; ends the wait if it was the last one.
+    void release(Waiter& waiter);
 
     Connections connections_;
     Names names_;
-    /// Has room for all of connections_: who is to be told is told, also when memory runs out.
+    /// Has room for all of connections_, so that a release needs no memory.
     std::vector<ConnectionId> released_;
     std::size_t size_ = 0;
     std::size_t bytes_ = 0;
 };
 
-/// What a name that is waited for is taken to need beside its own bytes.
+/// The allowance for an awaited name beside its own bytes.
 inline constexpr std::size_t kAwaitedNameBytes = 160;
 
 }  // namespace ddprun::store

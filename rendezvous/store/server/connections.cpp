@@ -1,4 +1,4 @@
-#include "rendezvous/store/connections.hpp"
+#include "rendezvous/store/server/connections.hpp"
 
 #include <cstring>
 #include <utility>
@@ -33,15 +33,18 @@ Connection& Connections::add(UniqueFd socket, const PeerAddress& peer, Decoder d
 }
 
 Connection* Connections::find(ConnectionId id) {
-    const auto slot = static_cast<std::uint64_t>(id) & (kMost - 1);
+    const auto slot = static_cast<std::uint64_t>(id) & (kMax - 1);
     Connection* const found = slot < slots_.size() ? slots_[slot].get() : nullptr;
     return found && found->id == id ? found : nullptr;
 }
 
 void Connections::remove(Connection& connection) {
+    set_held_bytes(connection, 0);
+    set_in_multi_get(connection, false);
+    set_mid_request(connection, false);
     const auto peer = by_peer_.find(connection.peer);
     if (--peer->second == 0) by_peer_.erase(peer);
-    const auto slot = static_cast<std::uint64_t>(connection.id) & (kMost - 1);
+    const auto slot = static_cast<std::uint64_t>(connection.id) & (kMax - 1);
     slots_[slot].reset();
     free_slots_.push_back(static_cast<std::uint32_t>(slot));
     --size_;

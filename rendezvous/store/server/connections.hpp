@@ -1,5 +1,5 @@
 #pragma once
-// Connections: those of one store server, found by their number. Single owner.
+// Connections: the clients of one store server, found by their number, and totals over all of them. Single owner.
 
 #include <netinet/in.h>
 
@@ -8,13 +8,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/clock.hpp"
-#include "common/unique_fd.hpp"
-#include "rendezvous/store/codec.hpp"
-#include "rendezvous/store/reply.hpp"
-#include "rendezvous/store/waits.hpp"
+#include "common/system/unique_fd.hpp"
+#include "rendezvous/store/codec/codec.hpp"
+#include "rendezvous/store/codec/reply.hpp"
+#include "rendezvous/store/engine/waits.hpp"
 
 namespace ddprun::store {
 
@@ -22,7 +23,7 @@ namespace ddprun::store {
 using PeerAddress = std::array<unsigned char, 16>;
 [[nodiscard]] PeerAddress address_of(const sockaddr_storage& peer);
 
-/// What is kept for one client. Without a request in progress or a reply under way it owns no memory beside itself.
+/// State of one client. Without a request in progress or a reply under way it owns no memory beside itself.
 struct Connection {
     ConnectionId id{};
     UniqueFd socket;
@@ -30,24 +31,25 @@ struct Connection {
     Decoder decoder;
     Reply output;                ///< what the kernel did not take yet
     bool sending = false;        ///< waits for room to send instead of for input
-    bool more = false;           ///< complete requests may wait in the decoder
-    bool reading = false;        ///< the next of them is a further part of a MULTI_GET
-    bool inside = false;         ///< waits for the rest of a request, since last_byte
-    TimePoint last_byte;         ///< when `inside`
+    bool pending = false;        ///< complete requests may wait in the decoder
+    bool in_multi_get = false;   ///< the next of them is a further part of a MULTI_GET
+    bool mid_request = false;    ///< waits for the rest of a request, since last_byte
+    TimePoint last_byte;         ///< when `mid_request`
     std::size_t held_bytes = 0;  ///< as it was counted last
 };
 
 class Connections {
 public:
-    /// Throws std::bad_alloc, and then nothing has changed.
+    /// Adds a connection. Throws std::bad_alloc, and then nothing has changed.
     Connection& add(UniqueFd socket, const PeerAddress& peer, Decoder decoder);
-    /// Null when it is gone.
+    /// Returns null when the connection has been removed.
     [[nodiscard]] Connection* find(ConnectionId id);
+    /// Closes the connection and takes it out of all totals.
     void remove(Connection& connection);
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] std::size_t count_from(const PeerAddress& peer) const;
-    /// `visit` may remove the connection that it is shown.
+    /// Calls visit(Connection&) for each. It may remove the connection that it is shown.
     template <typename Visit>
     void for_each(Visit visit) {
         for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -55,11 +57,28 @@ public:
         }
     }
 
+    // A member of Connection that has a total is set here.
+
+    void set_held_bytes(Connection& connection, std::size_t bytes) {
+        held_bytes_ += bytes - std::exchange(connection.held_bytes, bytes);
+    }
+    void set_in_multi_get(Connection& connection, bool value) {
+        if (value != std::exchange(connection.in_multi_get, value)) value ? ++in_multi_get_ : --in_multi_get_;
+    }
+    void set_mid_request(Connection& connection, bool value) {
+        if (value != std::exchange(connection.mid_request, value)) value ? ++mid_request_ : --mid_request_;
+    }
+    [[nodiscard]] std::size_t held_bytes() const { return held_bytes_; }
+    /// How many connections are in the middle of a MULTI_GET.
+    [[nodiscard]] std::size_t in_multi_get() const { return in_multi_get_; }
+    /// How many connections wait for the rest of a request.
+    [[nodiscard]] std::size_t mid_request() const { return mid_request_; }
+
 private:
     static constexpr unsigned kSlotBits = 24;  ///< of a ConnectionId; above them is a serial number
 
 public:
-    static constexpr std::size_t kMost = std::size_t{1} << kSlotBits;
+    static constexpr std::size_t kMax = std::size_t{1} << kSlotBits;
 
 private:
     std::vector<std::unique_ptr<Connection>> slots_;
@@ -67,6 +86,9 @@ private:
     std::map<PeerAddress, std::size_t> by_peer_;
     std::uint64_t last_serial_ = 0;
     std::size_t size_ = 0;
+    std::size_t held_bytes_ = 0;
+    std::size_t in_multi_get_ = 0;
+    std::size_t mid_request_ = 0;
 };
 
 }  // namespace ddprun::store

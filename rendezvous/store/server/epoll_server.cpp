@@ -1,4 +1,4 @@
-#include "rendezvous/store/epoll_server.hpp"
+#include "rendezvous/store/server/epoll_server.hpp"
 
 #include <sys/random.h>
 
@@ -11,14 +11,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
-/// So long the pages of a large value that went are kept for the next one: an idle store is small.
+/// How long the pages of a freed large value are kept for the next one: an idle store is small.
 constexpr auto kSpareStays = 1s;
-/// So often serve_until_signal() waits before it looks whether a signal came: a few milliseconds when it has much to
-/// do.
+/// After how many waits serve_until_signal() looks for a signal: a few milliseconds under load.
 constexpr int kWaitsWithoutSignals = 64;
 
-/// A seed that nobody knows in place of none; limits that the types behind them can hold.
+/// Returns `options` with a random seed in place of none, and with limits that the types behind them can hold.
 Options completed(Options options) {
     while (options.hash_seed.first == 0 && options.hash_seed.second == 0) {
         HashSeed seed;
@@ -26,7 +24,7 @@ Options completed(Options options) {
     }
     Limits& limits = options.limits;
     limits.key_bytes = std::min(limits.key_bytes, std::size_t{1} << 30);
-    limits.connections = std::min(limits.connections, Connections::kMost);
+    limits.connections = std::min(limits.connections, Connections::kMax);
     limits.stalled_request_seconds = std::min(limits.stalled_request_seconds, std::size_t{1} << 30);
     return options;
 }
@@ -46,22 +44,16 @@ Result<std::unique_ptr<EpollServer>> EpollServer::listen(const std::string& addr
 }
 
 EpollServer::EpollServer(Listener listener, UniqueFd epoll, const Options& options, Now now)
-    : options_(completed(options)),
-      now_(std::move(now)),
-      listener_(std::move(listener)),
-      port_(listener_->port()),
-      name_(listener_->name()),
-      epoll_(std::move(epoll)),
-      scratch_(kScratchBytes),
-      engine_(options_.limits, options_.hash_seed, &block_memory_) {}
+    : port_(listener.port()),
+      context_{completed(options), std::move(now), listener.name(), std::move(epoll)},
+      admission_(std::move(listener), context_),
+      service_(context_, admission_) {}
 
 EpollServer::~EpollServer() { close(); }
 
 void EpollServer::close() {
-    listener_.reset();
-    accepting_ = Accepting::kClosed;
-    connections_.for_each([&](Connection& connection) { end(connection); });
-    ready_.clear();
+    admission_.close();
+    service_.end_all();
 }
 
 void EpollServer::serve_until_signal(const std::function<bool()>& go_on) {
@@ -70,12 +62,12 @@ void EpollServer::serve_until_signal(const std::function<bool()>& go_on) {
     ::sigfillset(&blocked);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) ::sigdelset(&blocked, fault);
     ::pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    // First for those that came before they were blocked.
+    // Signals that arrived before they were blocked come first.
     interrupted_ = true;
-    for (int waits = 0; (!interrupted_ || go_on()) && accepting_ != Accepting::kClosed;) {
+    for (int waits = 0; (!interrupted_ || go_on()) && !admission_.is_closed();) {
         serve(-1ns, &before);
         if (++waits < kWaitsWithoutSignals) continue;
-        // A wait that finds somebody to serve ends without a look at the signals. Under load every one does.
+        // A wait that finds a connection to serve returns without a look at the signals. Under load every wait does.
         waits = 0;
         interrupted_ = true;
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -84,63 +76,68 @@ void EpollServer::serve_until_signal(const std::function<bool()>& go_on) {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-std::size_t EpollServer::serve(std::chrono::nanoseconds patience, const sigset_t* signals) {
-    const std::size_t count = wait(patience, signals);
-    // Only those that are ready now: who has still more after this turn queues up behind the others.
-    const std::size_t ready = ready_.size();
-    turns_alone_ = count + ready > 1 ? 0 : turns_alone_ + 1;
+std::size_t EpollServer::serve(std::chrono::nanoseconds timeout, const sigset_t* signals) {
+    const std::size_t count = wait(timeout, signals);
+    const std::size_t ready = service_.begin_round(count);
     for (std::size_t i = 0; i < count; ++i) {
         const epoll_event& event = events_[i];
         if (event.data.u64 == 0) {
-            accept();
-        } else if (Connection* const connection = connections_.find(ConnectionId{event.data.u64})) {
-            turn(*connection, event.events);
+            admission_.accept();
+        } else if (Connection* const connection = context_.connections.find(ConnectionId{event.data.u64})) {
+            service_.serve(*connection, event.events);
         }
     }
-    for (std::size_t i = 0; i < ready; ++i) {
-        if (Connection* const connection = connections_.find(ready_[i])) turn(*connection, 0);
-    }
-    ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(ready));
-    do_what_is_due();
+    service_.serve_ready(ready);
+    do_due_work();
     return count + ready;
 }
 
-void EpollServer::do_what_is_due() {
+void EpollServer::do_due_work() {
     watch_spare();
     const auto due = deadline();
     if (!due) return;
-    const TimePoint now = now_();
+    const TimePoint now = context_.now();
     if (now < *due) return;
-    if (accepting_ == Accepting::kFailing && now >= accept_again_at_) listen_for(Accepting::kYes);
-    if (inside_ > 0 && now >= look_for_stalled_at_) end_stalled(now);
-    if (now >= drop_spare_at_) block_memory_.spare.drop();
+    admission_.try_again(now);
+    service_.end_stalled(now);
+    if (now >= drop_spare_at_) context_.block_memory.spare.drop();
 }
 
-std::size_t EpollServer::wait(std::chrono::nanoseconds patience, const sigset_t* signals) {
-    if (!ready_.empty()) patience = 0ns;
-    if (const auto due = deadline(); due && patience != 0ns) {
-        const auto left = std::max<std::chrono::nanoseconds>(*due - now_(), 0ns);
-        patience = patience < 0ns ? left : std::min(patience, left);
+std::size_t EpollServer::wait(std::chrono::nanoseconds timeout, const sigset_t* signals) {
+    if (has_ready()) timeout = 0ns;
+    if (const auto due = deadline(); due && timeout != 0ns) {
+        const auto left = std::max<std::chrono::nanoseconds>(*due - context_.now(), 0ns);
+        timeout = timeout < 0ns ? left : std::min(timeout, left);
     }
-    const auto whole = std::min<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::milliseconds>(patience), 60s);
-    const int count = ::epoll_pwait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                                    patience < 0ns ? -1 : static_cast<int>(whole.count()), signals);
+    const auto whole = std::min<std::chrono::milliseconds>(std::chrono::ceil<std::chrono::milliseconds>(timeout), 60s);
+    const int count = ::epoll_pwait(context_.epoll.get(), events_.data(), static_cast<int>(events_.size()),
+                                    timeout < 0ns ? -1 : static_cast<int>(whole.count()), signals);
     interrupted_ = count < 0;  // by EINTR, the only way in which it can fail
     return count > 0 ? static_cast<std::size_t>(count) : 0;
 }
 
 std::optional<TimePoint> EpollServer::deadline() const {
-    std::optional<TimePoint> due;
-    if (accepting_ == Accepting::kFailing) due = accept_again_at_;
-    if (inside_ > 0) due = due ? std::min(*due, look_for_stalled_at_) : look_for_stalled_at_;
-    if (!block_memory_.spare.empty()) due = due ? std::min(*due, drop_spare_at_) : drop_spare_at_;
+    std::optional<TimePoint> due = admission_.deadline();
+    const auto no_later_than = [&](TimePoint time) { due = due ? std::min(*due, time) : time; };
+    if (const auto stalled = service_.deadline()) no_later_than(*stalled);
+    if (!context_.block_memory.spare.empty()) no_later_than(drop_spare_at_);
     return due;
 }
 
 void EpollServer::watch_spare() {
-    if (block_memory_.spare.times_kept() == spare_seen_) return;
-    spare_seen_ = block_memory_.spare.times_kept();
-    drop_spare_at_ = now_() + kSpareStays;
+    const std::uint64_t kept = context_.block_memory.spare.times_kept();
+    if (kept == std::exchange(spare_seen_, kept)) return;
+    drop_spare_at_ = context_.now() + kSpareStays;
+}
+
+Statistics EpollServer::statistics() const {
+    Statistics now = context_.statistics;
+    now.connections = context_.connections.size();
+    now.keys = service_.engine().key_count();
+    now.store_bytes = service_.engine().bytes();
+    now.waiters = service_.engine().waiter_count();
+    now.buffer_bytes = service_.buffer_bytes();
+    return now;
 }
 
 }  // namespace ddprun::store

@@ -1,4 +1,4 @@
-#include "rendezvous/store/listener.hpp"
+#include "rendezvous/store/server/listener.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -26,7 +26,8 @@ Error cannot_listen(const std::string& address, std::uint16_t port, const std::s
                                : "Is this an address of this host, and the port allowed?")};
 }
 
-/// Linux passes on the network's own errors too (accept(2), "Error handling").
+/// Returns whether the connection failed before it was accepted. Linux reports such errors of the network here, too
+/// (accept(2), "Error handling").
 bool ended_before_it_was_accepted(int error) {
     constexpr std::array kErrors{ECONNABORTED, EPROTO,      ENETDOWN,   ENETUNREACH, EHOSTDOWN,
                                  EHOSTUNREACH, ENOPROTOOPT, EOPNOTSUPP, ENONET};
@@ -66,7 +67,7 @@ Result<Listener> Listener::open(const std::string& address, std::uint16_t port) 
 
 Listener::Listener(UniqueFd socket, const sockaddr_storage& bound)
     : socket_(std::move(socket)),
-      port_(ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port)),  // it lies at the same place for IPv6
+      port_(ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port)),  // IPv6 has it at the same offset
       name_(to_text(bound)) {}
 
 Listener::Accepted Listener::accept() const {
@@ -80,8 +81,8 @@ Listener::Accepted Listener::accept() const {
     if (!accepted.socket) return accepted;
     // Without this a reply could wait for the acknowledgement of the one before it (R2). Failing costs only speed.
     set(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-    // A host that went without a word would keep its connections, and its places in the queues of waiters, for ever.
-    // The kernel asks it after two hours of silence (net.ipv4.tcp_keepalive_time); a living one's kernel answers,
+    // A host that lost its power would keep its connections, and its positions in the queues of waiters, for ever. The
+    // kernel probes a silent peer after two hours (net.ipv4.tcp_keepalive_time); a living host's kernel answers,
     // however idle its connection is (R13).
     set(accepted.socket.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
     return accepted;
@@ -101,8 +102,9 @@ std::string advice_after(int accept_error) {
     if (accept_error == EMFILE) {
         rlimit limit{};
         ::getrlimit(RLIMIT_NOFILE, &limit);
-        return fmt::format("This process may open {} files; raise that (ulimit -n, or LimitNOFILE= of the service)",
-                           limit.rlim_cur);
+        return fmt::format(
+            "This process may open {} files; raise that limit (ulimit -n, or LimitNOFILE= of the service)",
+            limit.rlim_cur);
     }
     if (accept_error == ENOSPC)
         return "This user watches as many descriptors as it may; raise fs.epoll.max_user_watches";

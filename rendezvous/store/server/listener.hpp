@@ -8,7 +8,7 @@
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddprun::store {
 
@@ -24,10 +24,11 @@ public:
     [[nodiscard]] const std::string& name() const { return name_; }
 
     struct Accepted {
-        UniqueFd socket;  ///< empty when there is none
+        UniqueFd socket;  ///< empty when no connection waits
         sockaddr_storage peer{};
-        int error = 0;  ///< why there is none, if it is not that nobody waits
+        int error = 0;  ///< why accepting failed
     };
+    /// Accepts one connection that waits, without blocking.
     [[nodiscard]] Accepted accept() const;
 
 private:
@@ -38,10 +39,10 @@ private:
     std::string name_;
 };
 
-/// "10.0.0.7:41234"; "an unknown address" for what is none.
+/// Returns "10.0.0.7:41234"; "an unknown address" if `address` is not one.
 [[nodiscard]] std::string to_text(const sockaddr_storage& address);
 
-/// What an operator does about an accept that failed so.
+/// Returns what an operator can do about an accept that failed with this error.
 [[nodiscard]] std::string advice_after(int accept_error);
 
 }  // namespace ddprun::store

@@ -1,5 +1,7 @@
-// EpollServer: what one connection does when it is its turn.
+#include "rendezvous/store/server/request_service.hpp"
+
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,24 +12,49 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/store/epoll_server.hpp"
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::store {
 namespace {
 
-/// What one connection receives into or sends from large values before the others have their turn; and what it does
-/// after so many turns in which it was alone, when larger pieces cost nobody anything.
-constexpr std::size_t kTurnBytes = std::size_t{128} << 10;
-constexpr std::size_t kAloneTurnBytes = std::size_t{1} << 20;
-constexpr std::size_t kTurnsAlone = 8;
+constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
+/// What one connection receives into or sends from large values before the others are served. After kLoneSlices in
+/// which no other one was ready it is kLoneSliceBytes: larger pieces then delay no other connection.
+constexpr std::size_t kSliceBytes = std::size_t{128} << 10;
+constexpr std::size_t kLoneSliceBytes = std::size_t{1} << 20;
+constexpr std::size_t kLoneSlices = 8;
 /// Of unsent output and half received requests, what a connection may hold when all buffers together are at their
 /// limit.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
 
+std::string peer_of(const Connection& connection) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    ::getpeername(connection.socket.get(), reinterpret_cast<sockaddr*>(&peer), &size);  // it may be closed already
+    return to_text(peer);
+}
+
 }  // namespace
 
-void EpollServer::turn(Connection& connection, std::uint32_t events) {
+RequestService::RequestService(ServerContext& context, Admission& admission)
+    : context_(context),
+      admission_(admission),
+      scratch_(kScratchBytes),
+      engine_(context.options.limits, context.options.hash_seed, &context.block_memory) {}
+
+std::size_t RequestService::begin_round(std::size_t events) {
+    lone_slices_ = events + ready_.size() > 1 ? 0 : lone_slices_ + 1;
+    return ready_.size();
+}
+
+void RequestService::serve_ready(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (Connection* const connection = context_.connections.find(ready_[i])) serve(*connection, 0);
+    }
+    ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+void RequestService::serve(Connection& connection, std::uint32_t events) {
     const ConnectionId id = connection.id;
     try {
         if (connection.sending) {
@@ -36,28 +63,28 @@ void EpollServer::turn(Connection& connection, std::uint32_t events) {
             connection.output.release();
             wait_for(connection, false);
             serve_requests(connection);
-        } else if (connection.more) {
-            // What it has sent since then stays in the kernel until these are served.
+        } else if (connection.pending) {
+            // The bytes that it has sent since then stay in the kernel until these requests are served.
             if (events == 0) serve_requests(connection);
         } else if (events != 0) {
             receive(connection);
         }
     } catch (const std::bad_alloc&) {
         reply_.release();
-        tell_released();  // what the request did before stands
-        if (Connection* const victim = connections_.find(id)) refuse(*victim, "out of memory");
+        notify_released();  // the effects of the request so far remain
+        if (Connection* const victim = context_.connections.find(id)) refuse(*victim, "out of memory");
     }
 }
 
-void EpollServer::receive(Connection& connection) {
+void RequestService::receive(Connection& connection) {
     std::span<char> into = connection.decoder.room();
     const bool in_place = !into.empty();
-    into = in_place ? into.first(std::min(into.size(), turn_bytes())) : std::span<char>(scratch_);
+    into = in_place ? into.first(std::min(into.size(), slice_bytes())) : std::span<char>(scratch_);
     const ssize_t received = ::recv(connection.socket.get(), into.data(), into.size(), 0);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (received <= 0) return end(connection);  // also in the middle of a request, which then has no effect (R14)
     const auto bytes = static_cast<std::size_t>(received);
-    statistics_.received_bytes += bytes;
+    context_.statistics.received_bytes += bytes;
     if (in_place) {
         connection.decoder.received(bytes);
     } else {
@@ -66,28 +93,28 @@ void EpollServer::receive(Connection& connection) {
     serve_requests(connection);
 }
 
-void EpollServer::serve_requests(Connection& connection) {
+void RequestService::serve_requests(Connection& connection) {
     // Replies go out in one piece (R2), and mostly at once: then the connection itself needs no memory for them.
     Reply& reply = reply_;
     assert(connection.output.empty() && reply.empty());
-    connection.more = false;
-    set_reading(connection, false);
+    connection.pending = false;
+    context_.connections.set_in_multi_get(connection, false);
     std::string refusal;
     while (true) {
-        if (connection.reading || reply.size() >= options_.limits.output_bytes) {
+        if (connection.in_multi_get || reply.size() >= context_.options.limits.output_bytes) {
             connection.decoder.keep();
-            connection.more = true;
+            connection.pending = true;
             break;
         }
         const auto request = connection.decoder.next();
         if (!request) refusal = request.error().message;
         if (!request || !*request) break;
-        // Nobody sees a MULTI_SET half done (R9): what was read in part before it is read to its end before it.
-        if ((*request)->kind == RequestKind::kMultiSet) finish_reading();
-        set_reading(connection, (*request)->has_more_keys);
-        if (!connection.reading) ++statistics_.requests[static_cast<std::size_t>((*request)->kind)];
+        // No client sees half of a MULTI_SET (R9): a MULTI_GET that has begun is answered to its end before it.
+        if ((*request)->kind == RequestKind::kMultiSet) finish_multi_gets();
+        context_.connections.set_in_multi_get(connection, (*request)->has_more_keys);
+        if (!connection.in_multi_get) ++context_.statistics.requests[static_cast<std::size_t>((*request)->kind)];
         const auto applied = engine_.apply(connection.id, **request, reply);
-        tell_released();
+        notify_released();
         if (!applied) {
             refusal = applied.error().message;
             break;
@@ -95,53 +122,48 @@ void EpollServer::serve_requests(Connection& connection) {
     }
     const bool alive = send(connection, reply);
     if (!reply.empty()) std::swap(reply, connection.output);
-    // The replies to what came before are sent; whatever the kernel does not take now is lost.
+    // The replies to earlier requests are sent; bytes that the kernel does not take now are lost.
     if (!refusal.empty()) return refuse(connection, refusal);
     if (!alive) return end(connection);
     wait_for(connection, !connection.output.empty());
-    if (connection.more && !connection.sending) ready_.push_back(connection.id);
-    keep_account(connection);
+    if (connection.pending && !connection.sending) ready_.push_back(connection.id);
+    update_totals(connection);
 }
 
-void EpollServer::set_reading(Connection& connection, bool reading) {
-    if (reading == std::exchange(connection.reading, reading)) return;
-    reading_ += reading ? 1 : -1;
-}
-
-void EpollServer::finish_reading() {
-    if (reading_ == 0) return;
-    connections_.for_each([&](Connection& connection) {
-        if (connection.reading) finish_reading(connection);
+void RequestService::finish_multi_gets() {
+    if (context_.connections.in_multi_get() == 0) return;
+    context_.connections.for_each([&](Connection& connection) {
+        if (connection.in_multi_get) finish_multi_get(connection);
     });
 }
 
-void EpollServer::finish_reading(Connection& connection) {
+void RequestService::finish_multi_get(Connection& connection) {
     try {
-        while (connection.reading) {
+        while (connection.in_multi_get) {
             const auto part = connection.decoder.next();  // the request is complete: there is one
             const auto applied = engine_.apply(connection.id, **part, connection.output);
             if (!applied) return refuse(connection, applied.error().message);
-            set_reading(connection, (*part)->has_more_keys);
-            // No part waits here until the one before it is sent.
-            if (const std::size_t most = options_.limits.reply_bytes; connection.output.size() > most) {
+            context_.connections.set_in_multi_get(connection, (*part)->has_more_keys);
+            // Here a part does not wait until the one before it is sent.
+            if (const std::size_t max = context_.options.limits.reply_bytes; connection.output.size() > max) {
                 return refuse(connection, fmt::format("MULTI_GET of more than {} bytes, which a MULTI_SET cannot wait "
                                                       "for",
-                                                      most));
+                                                      max));
             }
         }
     } catch (const std::bad_alloc&) {
         return refuse(connection, "out of memory");
     }
-    ++statistics_.requests[static_cast<std::size_t>(RequestKind::kMultiGet)];
+    ++context_.statistics.requests[static_cast<std::size_t>(RequestKind::kMultiGet)];
     if (!connection.sending && !send(connection, connection.output)) return end(connection);
     if (connection.output.empty()) connection.output.release();
     wait_for(connection, !connection.output.empty());
-    keep_account(connection);
+    update_totals(connection);
 }
 
-bool EpollServer::send(Connection& connection, Reply& reply) {
+bool RequestService::send(Connection& connection, Reply& reply) {
     // Small replies, which output_bytes limits, go out together.
-    std::size_t budget = reply.large() || reply.size() > kAloneTurnBytes ? turn_bytes() : reply.size();
+    std::size_t budget = reply.large() || reply.size() > kLoneSliceBytes ? slice_bytes() : reply.size();
     while (!reply.empty() && budget > 0) {
         std::array<iovec, 64> pieces;
         const auto next = reply.next(pieces, budget);
@@ -160,7 +182,7 @@ bool EpollServer::send(Connection& connection, Reply& reply) {
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0) return errno == EAGAIN;
         reply.sent(static_cast<std::size_t>(sent));
-        statistics_.sent_bytes += static_cast<std::uint64_t>(sent);
+        context_.statistics.sent_bytes += static_cast<std::uint64_t>(sent);
         if (static_cast<std::size_t>(sent) < asked) return true;
         budget -= asked;
     }
@@ -168,14 +190,14 @@ bool EpollServer::send(Connection& connection, Reply& reply) {
     return true;
 }
 
-void EpollServer::tell_released() {
+void RequestService::notify_released() {
     for (const ConnectionId id : engine_.released()) {
-        if (Connection* const connection = connections_.find(id)) stop_waiting(*connection);
+        if (Connection* const connection = context_.connections.find(id)) stop_waiting(*connection);
     }
     engine_.forget_released();
 }
 
-void EpollServer::stop_waiting(Connection& connection) {
+void RequestService::stop_waiting(Connection& connection) {
     try {
         connection.output.byte(wire::kStopWaiting);
     } catch (const std::bad_alloc&) {
@@ -186,42 +208,76 @@ void EpollServer::stop_waiting(Connection& connection) {
     wait_for(connection, !connection.output.empty());
 }
 
-void EpollServer::wait_for(Connection& connection, bool room_to_send) {
+void RequestService::wait_for(Connection& connection, bool room_to_send) {
     if (connection.sending == room_to_send) return;
-    // A peer that does not take its replies is not read from either: this bounds what is held for it.
+    // A peer that does not receive its replies is not read from either: this bounds the memory held for it.
     epoll_event event{room_to_send ? EPOLLOUT : EPOLLIN, {.u64 = static_cast<std::uint64_t>(connection.id)}};
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);  // cannot fail: it is in the set
+    ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);  // cannot fail: it is in the set
     connection.sending = room_to_send;
 }
 
-void EpollServer::keep_account(Connection& connection) {
+void RequestService::update_totals(Connection& connection) {
     const std::size_t held = connection.decoder.held_bytes() + connection.output.held_bytes();
-    held_bytes_ += held - std::exchange(connection.held_bytes, held);
-    const bool inside = connection.decoder.inside_request() && !connection.sending && !connection.more;
-    if (inside) {
-        connection.last_byte = now_();
-        if (inside_ == 0) look_for_stalled_at_ = connection.last_byte + looking_period();
+    context_.connections.set_held_bytes(connection, held);
+    const bool mid_request = connection.decoder.inside_request() && !connection.sending && !connection.pending;
+    if (mid_request) {
+        connection.last_byte = context_.now();
+        if (context_.connections.mid_request() == 0) check_stalled_at_ = connection.last_byte + stall_check_period();
     }
-    if (inside != std::exchange(connection.inside, inside)) inside_ += inside ? 1 : -1;
+    context_.connections.set_mid_request(connection, mid_request);
     const bool large = held > kSmallBytes || connection.decoder.receiving() || connection.output.size() > kSmallBytes;
-    if (large && buffer_bytes() > options_.limits.buffer_bytes) {
+    if (large && buffer_bytes() > context_.options.limits.buffer_bytes) {
         refuse(connection, fmt::format("half received requests and unsent replies of all {} connections hold more than "
                                        "{} bytes",
-                                       connections_.size(), options_.limits.buffer_bytes));
+                                       context_.connections.size(), context_.options.limits.buffer_bytes));
     }
 }
 
-std::size_t EpollServer::turn_bytes() const { return turns_alone_ < kTurnsAlone ? kTurnBytes : kAloneTurnBytes; }
+std::size_t RequestService::slice_bytes() const { return lone_slices_ < kLoneSlices ? kSliceBytes : kLoneSliceBytes; }
 
-std::size_t EpollServer::buffer_bytes() const { return held_bytes_ + block_memory_.bytes - engine_.block_bytes(); }
+std::size_t RequestService::buffer_bytes() const {
+    return context_.connections.held_bytes() + context_.block_memory.bytes - engine_.block_bytes();
+}
 
-void EpollServer::end(Connection& connection) {
+std::optional<TimePoint> RequestService::deadline() const {
+    return context_.connections.mid_request() > 0 ? std::optional(check_stalled_at_) : std::nullopt;
+}
+
+Duration RequestService::stall_check_period() const {
+    return std::chrono::milliseconds(context_.options.limits.stalled_request_seconds * 1000 / 8);
+}
+
+void RequestService::end_stalled(TimePoint now) {
+    if (context_.connections.mid_request() == 0 || now < check_stalled_at_) return;
+    const std::chrono::seconds limit(context_.options.limits.stalled_request_seconds);
+    context_.connections.for_each([&](Connection& connection) {
+        if (!connection.mid_request || now - connection.last_byte < limit) return;
+        std::array<char, 80> why;  // no allocation: no caller catches std::bad_alloc
+        const auto* const end = fmt::format_to_n(why.data(), why.size(),
+                                                 "it sent nothing for {} s in the middle of a request", limit.count())
+                                    .out;
+        refuse(connection, {why.data(), end});
+    });
+    check_stalled_at_ = now + stall_check_period();
+}
+
+void RequestService::refuse(Connection& connection, std::string_view why) {
+    ++context_.statistics.refused;
+    context_.warn([&] {
+        return fmt::format("store {}: closed the connection from {}: {}", context_.name, peer_of(connection), why);
+    });
+    end(connection);
+}
+
+void RequestService::end(Connection& connection) {
     engine_.forget(connection.id);
-    held_bytes_ -= connection.held_bytes;
-    if (connection.inside) --inside_;
-    if (connection.reading) --reading_;
-    connections_.remove(connection);
-    if (accepting_ == Accepting::kAtLimit) listen_for(Accepting::kYes);
+    context_.connections.remove(connection);
+    admission_.connection_ended();
+}
+
+void RequestService::end_all() {
+    context_.connections.for_each([&](Connection& connection) { end(connection); });
+    ready_.clear();
 }
 
 }  // namespace ddprun::store

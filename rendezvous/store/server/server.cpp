@@ -1,4 +1,4 @@
-#include "rendezvous/store/server.hpp"
+#include "rendezvous/store/server/server.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/clock.hpp"
-#include "rendezvous/store/epoll_server.hpp"
+#include "rendezvous/store/server/epoll_server.hpp"
 
 namespace ddprun::store {
 namespace {
@@ -17,11 +17,14 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using namespace std::chrono_literals;
 
-/// So long the server goes on serving before the io_context has a look at everything else.
-constexpr auto kTurn = 2ms;
+/// How long the server serves before the io_context looks at everything else.
+constexpr auto kSlice = 2ms;
 
-/// Serves when the epoll set is readable. Kept alive by its pending operations, so that a StoreServer can go first.
-class Pump : public std::enable_shared_from_this<Pump> {
+}  // namespace
+
+/// Serves when the epoll set is readable. Kept alive by its pending operations, so that a StoreServer may be destroyed
+/// first.
+class StoreServer::Pump : public std::enable_shared_from_this<Pump> {
 public:
     Pump(const asio::any_io_executor& executor, std::unique_ptr<EpollServer> server)
         : server_(std::move(server)), readable_(executor, server_->poll_fd()), timer_(executor) {}
@@ -56,9 +59,9 @@ public:
 private:
     void serve() {
         if (!readable_.is_open()) return;
-        for (const TimePoint until = Clock::now() + kTurn; Clock::now() < until;) {
-            // One is as good as none: another look costs a system call, and wait() looks anyway.
-            if (server_->serve(0ns) < 2 && !server_->more()) return wait();
+        for (const TimePoint until = Clock::now() + kSlice; Clock::now() < until;) {
+            // With fewer than two connections ready, another look here costs more than the one in wait().
+            if (server_->serve(0ns) < 2 && !server_->has_ready()) return wait();
         }
         asio::post(readable_.get_executor(), [self = shared_from_this()] { self->serve(); });
     }
@@ -73,8 +76,8 @@ private:
         timer_.async_wait([self = shared_from_this()](const error_code& failed) {
             if (failed || !self->readable_.is_open()) return;
             self->armed_for_.reset();
-            // Nobody is served here: who then has more to be served would wait for poll_fd() in vain.
-            self->server_->do_what_is_due();
+            // No connection is served here: poll_fd() would not become readable for one that has more to be served.
+            self->server_->do_due_work();
             self->arm_timer();
         });
     }
@@ -85,23 +88,6 @@ private:
     std::optional<TimePoint> armed_for_;
 };
 
-class AsioStoreServer final : public StoreServer {
-public:
-    explicit AsioStoreServer(std::shared_ptr<Pump> pump) : pump_(std::move(pump)) {}
-    ~AsioStoreServer() override { pump_->close(); }
-    AsioStoreServer(const AsioStoreServer&) = delete;
-    AsioStoreServer& operator=(const AsioStoreServer&) = delete;
-    std::uint16_t port() const override { return pump_->server().port(); }
-    Statistics statistics() const override { return pump_->server().statistics(); }
-    void run(asio::io_context& io) override { pump_->run(io); }
-    void close() override { pump_->close(); }
-
-private:
-    std::shared_ptr<Pump> pump_;
-};
-
-}  // namespace
-
 Result<std::unique_ptr<StoreServer>> StoreServer::listen(const asio::any_io_executor& executor,
                                                          const asio::ip::address& address, std::uint16_t port,
                                                          const Options& options) {
@@ -109,7 +95,17 @@ Result<std::unique_ptr<StoreServer>> StoreServer::listen(const asio::any_io_exec
     if (!server) return server.error();
     auto pump = std::make_shared<Pump>(executor, std::move(*server));
     pump->wait();
-    return std::unique_ptr<StoreServer>(std::make_unique<AsioStoreServer>(std::move(pump)));
+    return std::unique_ptr<StoreServer>(new StoreServer(std::move(pump)));
 }
+
+StoreServer::~StoreServer() { close(); }
+
+std::uint16_t StoreServer::port() const { return pump_->server().port(); }
+
+Statistics StoreServer::statistics() const { return pump_->server().statistics(); }
+
+void StoreServer::run(asio::io_context& io) { pump_->run(io); }
+
+void StoreServer::close() { pump_->close(); }
 
 }  // namespace ddprun::store

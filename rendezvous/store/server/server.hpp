@@ -1,6 +1,6 @@
 #pragma once
-// StoreServer: one TCPStore on one listening port, for one generation of workers, beside other things on an io_context.
-// EpollServer does the work. Lives on the io_context's one thread and goes before that io_context does; closing or
+// StoreServer: one TCPStore on one listening port, for one generation of workers, on an io_context beside other parts.
+// EpollServer does the work. Used on the io_context's one thread and destroyed before that io_context; closing or
 // destroying it ends every connection.
 
 #include <boost/asio/any_io_executor.hpp>
@@ -9,10 +9,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "common/error.hpp"
-#include "rendezvous/store/limits.hpp"
-#include "rendezvous/store/statistics.hpp"
+#include "rendezvous/store/codec/limits.hpp"
+#include "rendezvous/store/server/statistics.hpp"
 
 namespace ddprun::store {
 
@@ -24,14 +25,22 @@ public:
                                                                      const boost::asio::ip::address& address,
                                                                      std::uint16_t port, const Options& options = {});
 
-    virtual ~StoreServer() = default;
-    [[nodiscard]] virtual std::uint16_t port() const = 0;
-    [[nodiscard]] virtual Statistics statistics() const = 0;
-    /// In place of io.run() where `io`, the listen()'s, has nothing else to do but to wait for signals: serves until it
-    /// is stopped, faster by the detour over `io` that each request would take.
-    virtual void run(boost::asio::io_context& io) = 0;
+    ~StoreServer();
+    StoreServer(const StoreServer&) = delete;
+    StoreServer& operator=(const StoreServer&) = delete;
+    [[nodiscard]] std::uint16_t port() const;
+    [[nodiscard]] Statistics statistics() const;
+    /// Serves until `io`, that of listen(), is stopped. Called in place of io.run() where `io` has nothing else to do
+    /// but to wait for signals: a request does not take the detour over `io`.
+    void run(boost::asio::io_context& io);
     /// Ends the listener and all connections. A connection is never ended for being idle.
-    virtual void close() = 0;
+    void close();
+
+private:
+    class Pump;
+    explicit StoreServer(std::shared_ptr<Pump> pump) : pump_(std::move(pump)) {}
+
+    std::shared_ptr<Pump> pump_;
 };
 
 }  // namespace ddprun::store

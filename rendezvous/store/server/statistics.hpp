@@ -1,19 +1,19 @@
 #pragma once
-// Statistics: what a store server has done so far and holds now.
+// Statistics: counters of a store server so far, and its sizes now.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
-#include "rendezvous/store/request.hpp"
+#include "rendezvous/store/codec/request.hpp"
 
 namespace ddprun::store {
 
 struct Statistics {
-    std::size_t connections = 0;        ///< now
-    std::uint64_t accepted = 0;         ///< connections so far
-    std::uint64_t refused = 0;          ///< of them closed for what they sent or asked for, or over a limit
-    std::uint64_t accept_failures = 0;  ///< for want of descriptors or memory
+    std::size_t connections = 0;                          ///< now
+    std::uint64_t accepted = 0;                           ///< connections so far
+    std::uint64_t refused = 0;                            ///< of them closed for an invalid request, or over a limit
+    std::uint64_t accept_failures = 0;                    ///< for lack of descriptors or memory
     std::array<std::uint64_t, kRequestKinds> requests{};  ///< by RequestKind
     std::uint64_t received_bytes = 0;
     std::uint64_t sent_bytes = 0;

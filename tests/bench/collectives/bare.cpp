@@ -31,7 +31,8 @@ struct alignas(128) Place {
 
 /// What the processes share of one rank.
 struct Rank {
-    std::array<Place, 2> places;  ///< of meetings with even and odd numbers: who has come to the next has read this one
+    std::array<Place, 2>
+        locations;  ///< of meetings with even and odd numbers: who has come to the next has read this one
     double value = 0;
     std::byte* heap = nullptr;  ///< at the same address in all processes
 };
@@ -85,7 +86,7 @@ public:
         meet({values, count});
         for (std::size_t i = 0; i < count; ++i) {
             float sum = 0;
-            for (const Rank& one : ranks_) sum += one.places[number_ % 2].data[i];
+            for (const Rank& one : ranks_) sum += one.locations[number_ % 2].data[i];
             values[i] = sum;
         }
     }
@@ -93,11 +94,11 @@ public:
 private:
     void meet(std::span<const float> data) {
         ++number_;
-        Place& own = own_.places[number_ % 2];
+        Place& own = own_.locations[number_ % 2];
         std::copy(data.begin(), data.end(), own.data.begin());
         own.number.store(number_, std::memory_order_release);
         for (const Rank& one : ranks_) {
-            while (one.places[number_ % 2].number.load(std::memory_order_acquire) != number_) {
+            while (one.locations[number_ % 2].number.load(std::memory_order_acquire) != number_) {
                 if (crowded_) ::sched_yield();
             }
         }

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-#include "worker_lib/src/native/half.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 namespace ddprun::bench {
 

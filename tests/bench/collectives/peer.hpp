@@ -21,7 +21,7 @@
 
 #include "tests/bench/collectives/cache_state.hpp"
 #include "tests/bench/resnet50.hpp"
-#include "worker_lib/src/native/half.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 namespace ddprun::bench {
 

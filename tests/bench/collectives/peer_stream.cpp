@@ -14,9 +14,9 @@
 #include <string_view>
 #include <thread>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "tests/bench/collectives/peer.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
 
 namespace {
 

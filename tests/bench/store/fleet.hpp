@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "tests/bench/store/protocol.hpp"
 #include "tests/bench/store/scanner.hpp"
 

@@ -1,7 +1,7 @@
 // The floors: what the kernel alone costs. Echo sends the bytes that the TCPStore protocol would and gets them back;
 // plain moves large values between a bare sender and a bare receiver (serve_plain.cpp has its layout); gate answers
 // when a store would, for clients that wait for each other.
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 #include "tests/bench/store/protocol.hpp"
 #include "tests/bench/store/serve.hpp"
 

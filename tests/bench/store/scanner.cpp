@@ -6,7 +6,7 @@
 #include <charconv>
 #include <stdexcept>
 
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::bench {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 #include "tests/bench/store/protocol.hpp"
 
 namespace ddprun::bench {

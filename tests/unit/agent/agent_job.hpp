@@ -1,5 +1,5 @@
 #pragma once
-// A node of a job for a whole agent to play, against a FakeDaemon: node 1 of 2, two workers, ranks 2 and 3.
+// The configuration of an agent for tests with a FakeDaemon: node 1 of 2, two workers, ranks 2 and 3.
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,7 @@ namespace agent_test {
 
 using namespace ddprun;
 using namespace ddprun::agent;
-using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
 using namespace std::chrono_literals;
 
 inline AgentConfig config(const FakeDaemon& daemon, std::vector<std::string> actions) {

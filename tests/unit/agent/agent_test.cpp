@@ -1,4 +1,4 @@
-// A whole agent, with real workers, against a daemon that the test plays.
+// A whole agent with real workers, against a FakeDaemon: starts, failures, aborts, signals.
 #include "agent/agent.hpp"
 
 #include <unistd.h>
@@ -16,12 +16,12 @@
 
 using namespace ddprun;
 using namespace ddprun::agent;
-using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
 using namespace agent_test;
 using namespace std::chrono_literals;
 using Catch::Contains;
 
-TEST_CASE("an agent introduces itself, runs its workers, reports success and ends with the verdict", "[agent]") {
+TEST_CASE("an agent joins, runs its workers, reports success and ends with the verdict", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"env=RANK", "env=TORCHELASTIC_RUN_ID"}));
     const Join join = daemon.welcome();
@@ -78,7 +78,7 @@ TEST_CASE("an abort is followed by a new generation", "[agent]") {
     CHECK(read_line(agent.out_.read_end.get()) == "0");
     daemon.send(Abort{Generation{1}, "rank 0 was killed by SIGKILL"});
     CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
-    CHECK(agent.mark().processes().empty());  // the agent itself was forked, not executed, and carries no mark
+    CHECK(agent.mark().processes().empty());  // the agent itself was forked, not executed, and has no mark
     daemon.send(assignment(2));
     CHECK(read_line(agent.out_.read_end.get()) == "1");
     CHECK(read_line(agent.out_.read_end.get()) == "1");
@@ -118,7 +118,7 @@ TEST_CASE("a program that cannot be executed is a failure with the shell's code"
     CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
 }
 
-TEST_CASE("SIGTERM drains a node: goodbye, grace, stopped, 143", "[agent]") {
+TEST_CASE("SIGTERM drains a node: leave, grace, stopped, 143", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"signals", "out=saved\n"}));
     daemon.welcome();
@@ -134,7 +134,7 @@ TEST_CASE("SIGTERM drains a node: goodbye, grace, stopped, 143", "[agent]") {
     CHECK(agent.mark().none_left());
 }
 
-TEST_CASE("a second interrupt kills workers that take their time", "[agent]") {
+TEST_CASE("a second interrupt kills slow workers", "[agent]") {
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"stubborn", "wait"});
     c.grace = 10min;
@@ -169,148 +169,18 @@ TEST_CASE("the grace is a maximum: stubborn workers are killed at its end", "[ag
 TEST_CASE("signals work before there is a daemon", "[agent]") {
     AgentConfig c;
     {
-        FakeDaemon gone;  // nobody listens there afterwards
-        c = config(gone, {"wait"});
+        FakeDaemon closed;  // its port refuses connections afterwards
+        c = config(closed, {"wait"});
     }
     AgentProcess agent(std::move(c));
-    REQUIRE(agent.catches(SIGHUP));  // which the test framework leaves alone
+    REQUIRE(agent.catches(SIGHUP));  // which the test framework does not catch
     agent.signal(SIGTERM);
     const ExitStatus status = agent.end();
     INFO(to_string(status));
     CHECK(status == ExitStatus{ExitStatus::Kind::kExited, 143, false});
 }
 
-TEST_CASE("a daemon that is not there in time is an infrastructure failure that says where", "[agent]") {
-    AgentConfig c;
-    {
-        FakeDaemon gone;
-        c = config(gone, {"wait"});
-    }
-    const std::string port = std::to_string(c.endpoint.port);
-    c.connect_timeout = 300ms;
-    AgentProcess agent(std::move(c));
-    CHECK(agent.end().exit_code() == 69);
-    CHECK_THAT(agent.err(), Contains("127.0.0.1:" + port));
-}
-
-TEST_CASE("an agent whose connection breaks connects again and tells what the daemon may have missed", "[agent]") {
-    FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
-    Join join = daemon.welcome();
-    CHECK_FALSE(join.session);
-    join.session = FakeDaemon::kSession;
-    daemon.send(assignment(1));
-    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
-    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
-    daemon.drop();
-    SECTION("the workers go on") {
-        const Rejected not_yet{"a node with that id is connected already", true};
-        CHECK(daemon.refuse(not_yet) == join);
-        CHECK(daemon.refuse(not_yet) == join);
-        CHECK(daemon.welcome() == join);
-        daemon.send(assignment(1));  // repeated
-        daemon.expect_heartbeat();
-        CHECK(agent.mark().processes().size() == 2);
-        daemon.send(Abort{Generation{1}, "a test"});
-        CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
-    }
-    SECTION("a worker fails meanwhile") {
-        const std::vector<pid_t> workers = agent.mark().processes();
-        ::kill(workers.front(), SIGKILL);
-        REQUIRE(eventually([&] { return agent.mark().processes().empty(); }));
-        CHECK(daemon.welcome() == join);
-        CHECK(daemon.expect<WorkerFailed>().failure.pid == workers.front());
-        CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
-        daemon.send(assignment(2));
-        CHECK(read_line(agent.out_.read_end.get()) == "up");
-        CHECK(read_line(agent.out_.read_end.get()) == "up");
-        daemon.drop();
-        CHECK(daemon.welcome() == join);
-        daemon.send(Abort{Generation{2}, "a test"});
-        CHECK(daemon.expect<GroupStopped>().generation == Generation{2});  // nothing of generation 1 any more
-    }
-    daemon.send(finished(Outcome::kStopped, 143));
-    CHECK(daemon.closed());
-    CHECK(agent.end().exit_code() == 143);
-    CHECK_THAT(agent.err(), Contains("connecting again") && Contains("connected to the rendezvous daemon again"));
-    CHECK(agent.mark().none_left());
-}
-
-TEST_CASE("an agent that is not taken again ends, and its command was not wrong", "[agent]") {
-    FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
-    daemon.drop();
-    daemon.refuse(Rejected{"the daemon that its job began with is gone"});
-    CHECK(agent.end().exit_code() == 69);
-    CHECK_THAT(agent.err(), Contains("does not take this node again: the daemon that its job began with is gone"));
-    CHECK(agent.mark().none_left());
-}
-
-TEST_CASE("an agent whose connections break again and again does not make new ones without a pause", "[agent]") {
-    FakeDaemon daemon;
-    const TimePoint begin = Clock::now();
-    AgentProcess agent(config(daemon, {"wait"}));
-    for (int i = 0; i < 5; ++i) {
-        daemon.welcome();
-        daemon.drop();
-    }
-    daemon.welcome();
-    CHECK(Clock::now() - begin >= 1s);  // five times 200 ms
-    daemon.send(finished(Outcome::kStopped, 143));
-    CHECK(agent.end().exit_code() == 143);
-}
-
-TEST_CASE("an agent that leaves says so again on the next connection", "[agent]") {
-    FakeDaemon daemon;
-    AgentConfig c = config(daemon, {"stubborn", "wait"});
-    c.grace = 3s;  // in which the connection is made again
-    AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    REQUIRE(eventually([&] { return agent.mark().processes().size() == 4; }));
-    agent.signal(SIGTERM);
-    CHECK(daemon.expect<Leave>().signal == SIGTERM);
-    daemon.drop();
-    daemon.welcome();
-    CHECK(daemon.expect<Leave>().signal == SIGTERM);
-    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
-    CHECK(agent.end().exit_code() == 143);
-    CHECK(agent.mark().none_left());
-}
-
-TEST_CASE("a daemon that does not come back stops the workers", "[agent]") {
-    FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
-    daemon.welcome(2s);
-    daemon.send(assignment(1));
-    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
-    daemon.drop();
-    CHECK(agent.end().exit_code() == 69);
-    CHECK_THAT(agent.err(), Contains("lost the rendezvous daemon"));
-    CHECK(agent.mark().none_left());
-}
-
-TEST_CASE("a daemon that says nothing counts as lost after the agreed time", "[agent]") {
-    FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {"wait"}));
-    daemon.welcome(300ms);
-    daemon.expect_heartbeat();
-    CHECK(agent.end().exit_code() == 69);
-    CHECK_THAT(agent.err(), Contains("nothing for 0.3 s"));
-}
-
-TEST_CASE("a rejected agent passes on the reason and ends as after wrong usage", "[agent]") {
-    FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {"wait"}));
-    daemon.refuse(Rejected{"this daemon serves the job 'other'"});
-    CHECK(agent.end().exit_code() == 2);
-    CHECK_THAT(agent.err(), Contains("does not take this node: this daemon serves the job 'other'"));
-}
-
-TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {
+TEST_CASE("after the loss of its guard an agent kills the workers at once", "[agent]") {
     FakeDaemon daemon;
     Pipe lifeline;
     AgentConfig c = config(daemon, {"stubborn", "session", "wait"});
@@ -321,7 +191,7 @@ TEST_CASE("a lost guard costs the workers their lives at once", "[agent]") {
     daemon.send(assignment(1));
     REQUIRE(eventually([&] { return agent.mark().processes().size() == 6; }));
     lifeline.write_end.reset();
-    CHECK(daemon.closed());  // without another word
+    CHECK(daemon.closed());  // without another message
     CHECK(agent.end().exit_code() == 69);
     CHECK(agent.mark().none_left());
 }
@@ -334,7 +204,7 @@ TEST_CASE("supervision goes on while the console takes nothing", "[agent]") {
     CHECK_THAT(read_line(agent.err_.read_end.get()), Contains("this is node"));
     CHECK(read_line(agent.err_.read_end.get()) == "flooding");
     CHECK(read_line(agent.err_.read_end.get()) == "flooding");
-    // The pipe to nobody is full, and the agent has stopped reading, when the workers use no more CPU time.
+    // When the workers use no more CPU time, the pipe that is not read is full and the agent has stopped reading.
     const auto cpu_time = [](pid_t pid) {
         std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
         std::string field;
@@ -357,6 +227,35 @@ TEST_CASE("supervision goes on while the console takes nothing", "[agent]") {
     CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
     daemon.send(finished(Outcome::kStopped, 143));
     CHECK(daemon.closed());
-    CHECK_THAT(agent.out(), Contains("more than anybody reads\n"));  // which the agent's end has waited for
+    CHECK_THAT(agent.out(), Contains("more than a reader takes\n"));  // the end of the agent has waited for the reader
     CHECK(agent.end().exit_code() == 143);
+}
+
+TEST_CASE("an agent answers a request with the flight records of its workers, one by one", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    daemon.send(RequestRecords{Generation{0}, 4, {}, 16});  // of an older group: no answer
+    daemon.send(RequestRecords{Generation{1}, 5, {}, 16});
+    for (const int rank : {2, 3}) {
+        const RecordReply reply = daemon.expect<RecordReply>();
+        CHECK(reply.generation == Generation{1});
+        CHECK(reply.request == 5);
+        CHECK(reply.last == (rank == 3));
+        CHECK(reply.record.rank == Rank{rank});
+        CHECK(reply.record.host == "n12");
+        CHECK(reply.record.process == "running");
+        CHECK(reply.record.pid > 0);
+    }
+    daemon.send(RequestRecords{Generation{1}, 6, Rank{3}, 16});
+    const RecordReply one = daemon.expect<RecordReply>();
+    CHECK(one.request == 6);
+    CHECK(one.last);
+    CHECK(one.record.rank == Rank{3});
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
+    CHECK(agent.mark().none_left());
 }

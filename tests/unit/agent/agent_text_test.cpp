@@ -1,4 +1,4 @@
-// What a whole agent says on its console and in its log files.
+// The output of a whole agent: status lines on its console, and log files.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@
 using namespace agent_test;
 using Catch::Contains;
 
-TEST_CASE("what everybody waits for is said once", "[agent]") {
+TEST_CASE("the reason of a wait is printed once", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));
     daemon.welcome();
@@ -35,7 +35,7 @@ TEST_CASE("what everybody waits for is said once", "[agent]") {
     CHECK(agent.err() == "[ddprun] n12: the test says so\n");
 }
 
-TEST_CASE("a wait that is soon over is not worth a word", "[agent]") {
+TEST_CASE("a short wait is not printed", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));
     daemon.welcome();
@@ -47,7 +47,8 @@ TEST_CASE("a wait that is soon over is not worth a word", "[agent]") {
     CHECK(agent.err().empty());
 }
 
-TEST_CASE("a node among several is told which one it is, in one line and under the name that it got", "[agent]") {
+TEST_CASE("a node among several prints its number and ranks in one line, under the name that the job gave it",
+          "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"env=DDPRUN_NODE_NAME"}));
     daemon.welcome();
@@ -64,7 +65,7 @@ TEST_CASE("a node among several is told which one it is, in one line and under t
     CHECK(agent.err() == "[ddprun] this is node 1 of 2 (n12#2): ranks 2-3 of 4, generation 1\n");
 }
 
-TEST_CASE("a restart is numbered among those allowed, and one because nodes came or went is none of them", "[agent]") {
+TEST_CASE("a restart is counted against the maximum, but not one because nodes joined or were lost", "[agent]") {
     const int restart = GENERATE(0, 2);
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"out=hello\n"}));
@@ -85,11 +86,11 @@ TEST_CASE("a restart is numbered among those allowed, and one because nodes came
 
 TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
     FakeDaemon daemon;
-    Pipe last_words;
+    Pipe final_report;
     AgentConfig c = config(daemon, {"err=about to fail\n", "exit=3"});
     c.emulated = true;
     c.program_name = "train.py (python3)";
-    c.last_words = std::move(last_words.write_end);
+    c.final_report = std::move(final_report.write_end);
     AgentProcess agent(std::move(c));
     daemon.welcome();
     daemon.send(assignment(1));
@@ -98,7 +99,7 @@ TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
     daemon.send(end);
     CHECK(agent.end().exit_code() == 3);
     CHECK_THAT(agent.err(), Contains("about to fail\n") && !Contains("===") && !Contains("[ddprun]"));
-    const std::string text = read_all(last_words.read_end.get());
+    const std::string text = read_all(final_report.read_end.get());
     CHECK_THAT(text, Contains("train.py (python3) FAILED") && Contains("the test says so"));
     CHECK(text.back() == '\0');
 }
@@ -122,7 +123,7 @@ TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
 }
 
-TEST_CASE("of the workers that are not to be shown the files are kept, and labels are those asked for", "[agent]") {
+TEST_CASE("workers that are not shown have log files too, and labels follow the template", "[agent]") {
     const TemporaryDirectory directory;
     const auto& folder = directory.path();
     FakeDaemon daemon;
@@ -144,7 +145,7 @@ TEST_CASE("a signal while the last log lines are written changes no exit code an
     const TemporaryDirectory directory;
     const auto& folder = directory.path();
     std::filesystem::create_directories(folder / "run" / "gen-1");
-    // A slow file system: a pipe with a name, which takes 64 KiB and then nothing until the test reads.
+    // A named pipe stands for a slow file system: it takes 64 KiB, and then nothing until the test reads.
     const std::string slow = folder / "run" / "gen-1" / "rank-2.out";
     REQUIRE(::mkfifo(slow.c_str(), 0600) == 0);
     const UniqueFd reader(::open(slow.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -179,5 +180,5 @@ TEST_CASE("log files that cannot be written cost one warning", "[agent]") {
     CHECK(agent.out() == "hello\nhello\n");
     const std::string err = agent.err();
     CHECK_THAT(err, Contains("/proc/nowhere"));
-    CHECK(std::count(err.begin(), err.end(), '\n') == 2);  // and the line that says which node this is
+    CHECK(std::count(err.begin(), err.end(), '\n') == 2);  // and the line that names the node
 }

@@ -10,17 +10,17 @@
 #include <utility>
 
 #include "common/logging.hpp"
-#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/protocol/json.hpp"
 #include "rendezvous/transport/websocket.hpp"
 
 namespace agent_test {
 
 namespace asio = boost::asio;
 using namespace ddprun;
-using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 20s;
+constexpr auto kTimeout = 20s;
 
 FakeDaemon::FakeDaemon() : acceptor_(io_, {asio::ip::address_v4::loopback(), 0}) {}
 
@@ -35,14 +35,14 @@ T FakeDaemon::await(asio::awaitable<T> operation) {
         io_.stop();
     });
     io_.restart();
-    io_.run_for(kPatience);
-    if (!result) throw std::runtime_error("the agent did not do in time what the test waits for");
+    io_.run_for(kTimeout);
+    if (!result) throw std::runtime_error("the agent did not do in time what the test expects");
     return std::move(*result);
 }
 
 asio::awaitable<std::shared_ptr<transport::Channel>> FakeDaemon::next_agent() {
     asio::ip::tcp::socket socket = co_await acceptor_.async_accept(asio::use_awaitable);
-    co_return (co_await transport::accept_websocket(std::move(socket), Clock::now() + kPatience)).value();
+    co_return (co_await transport::accept_websocket(std::move(socket), Clock::now() + kTimeout)).value();
 }
 
 Join FakeDaemon::accept() {
@@ -64,31 +64,32 @@ Join FakeDaemon::welcome(std::chrono::milliseconds lost_after) {
     welcome.heartbeat_interval = 50ms;
     welcome.lost_after = lost_after;
     welcome.session = kSession;
+    welcome.records = true;
     send(welcome);
     return join;
 }
 
-void FakeDaemon::turn() {
+void FakeDaemon::run_io() {
     io_.restart();
     io_.run_for(10ms);
 }
 
 void FakeDaemon::send(const DaemonMessage& message) {
     channel_->send(encode(message));
-    turn();
+    run_io();
 }
 
 void FakeDaemon::drop() {
     channel_.reset();
-    turn();
+    run_io();
 }
 
 AgentMessage FakeDaemon::next() {
     for (;;) {
         const std::string text = await(channel_->receive()).value();
         AgentMessage message = decode_agent_message(text).value();
-        const bool of_a_worker = std::holds_alternative<WorkerFinished>(message);
-        if (!std::holds_alternative<Heartbeat>(message) && !of_a_worker) return message;
+        const bool of_one_worker = std::holds_alternative<WorkerFinished>(message);
+        if (!std::holds_alternative<Heartbeat>(message) && !of_one_worker) return message;
     }
 }
 

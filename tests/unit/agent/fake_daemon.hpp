@@ -1,5 +1,5 @@
 #pragma once
-// A daemon that says what a test tells it to, and an agent, in a process of its own, that talks to it.
+// FakeDaemon: a daemon that sends what a test wants. AgentProcess: an agent, in a process of its own, that joins it.
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -12,35 +12,35 @@
 #include <variant>
 
 #include "agent/agent.hpp"
-#include "common/exit_status.hpp"
-#include "rendezvous/coordinator/messages.hpp"
+#include "common/system/exit_status.hpp"
+#include "rendezvous/protocol/messages.hpp"
 #include "rendezvous/transport/channel.hpp"
-#include "tests/unit/agent/processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 namespace agent_test {
 
 class FakeDaemon {
 public:
-    static constexpr const char* kSession = "session";  ///< that its welcomes name
+    static constexpr const char* kSession = "session";  ///< the session that its Welcome names
 
     FakeDaemon();
 
     [[nodiscard]] ddprun::Endpoint endpoint() const;
-    /// Takes the next connection; returns its Join and answers with a Welcome of short times.
-    ddprun::coordinator::Join welcome(std::chrono::milliseconds lost_after = std::chrono::seconds(20));
-    /// The same, but answers that it does not take this node, and closes.
-    ddprun::coordinator::Join refuse(const ddprun::coordinator::Rejected& answer);
-    void send(const ddprun::coordinator::DaemonMessage& message);
-    /// The next message that is neither a heartbeat nor a worker's success, of which there may be any number.
-    ddprun::coordinator::AgentMessage next();
-    /// The same, which must be a `Message`.
+    /// Accepts the next connection; returns its Join and answers with a Welcome of short times.
+    ddprun::protocol::Join welcome(std::chrono::milliseconds lost_after = std::chrono::seconds(20));
+    /// Accepts the next connection, answers with `answer` and closes it.
+    ddprun::protocol::Join refuse(const ddprun::protocol::Rejected& answer);
+    void send(const ddprun::protocol::DaemonMessage& message);
+    /// Returns the next message that is neither a heartbeat nor a WorkerFinished: their number is not fixed.
+    ddprun::protocol::AgentMessage next();
+    /// Does the same; throws if the message is not a `Message`.
     template <typename Message>
     Message expect() {
         const auto message = next();
         if (const auto* expected = std::get_if<Message>(&message)) return *expected;
         throw std::runtime_error("another message than expected: number " + std::to_string(message.index()));
     }
-    /// Waits for a sign of life.
+    /// Waits for a heartbeat.
     void expect_heartbeat();
     /// Whether the agent has closed the connection.
     bool closed();
@@ -48,9 +48,9 @@ public:
 
 private:
     boost::asio::awaitable<std::shared_ptr<ddprun::transport::Channel>> next_agent();
-    ddprun::coordinator::Join accept();
-    /// Lets the connection do what it was told; a fake has no loop of its own.
-    void turn();
+    ddprun::protocol::Join accept();
+    /// Runs the connection for a moment; the fake has no loop of its own.
+    void run_io();
     template <typename T>
     T await(boost::asio::awaitable<T> operation);
 
@@ -62,7 +62,7 @@ private:
 /// run_agent in a process of its own; its stdout and stderr are pipes, its workers carry the mark.
 class AgentProcess {
 public:
-    /// `not_for_agent`: a descriptor of the test that the agent must not hold.
+    /// `not_for_agent`: a descriptor of the test that the agent must not inherit.
     explicit AgentProcess(ddprun::agent::AgentConfig config, int not_for_agent = -1);
     ~AgentProcess();
 

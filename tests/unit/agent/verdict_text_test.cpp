@@ -6,7 +6,7 @@
 
 using namespace ddprun;
 using namespace ddprun::agent;
-using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
 using Catch::Contains;
 
 namespace {
@@ -37,36 +37,36 @@ TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit co
     verdict.culprit->last_lines = {"loading", "", "allocating 900 GB"};
     verdict.culprit->message = "MemoryError: too much\nof it";
     const std::string text = format_verdict(verdict, "train");
-    for (const char* part : {"train FAILED", "5 (local rank 1)", "n12 (node 1)", "process 4242 was killed by SIGKILL",
-                             "| allocating 900 GB", "| MemoryError: too much\n    | of it\n", "restarts    : 2",
-                             "exit code   : 137", "dmesg", "no restart was left"}) {
+    for (const char* part :
+         {"train FAILED", "5 (local rank 1)", "n12 (node rank 1)", "process 4242 was killed by SIGKILL",
+          "| allocating 900 GB", "| MemoryError: too much\n    | of it\n", "restarts    : 2", "exit code   : 137",
+          "dmesg", "no restart was left"}) {
         CHECK_THAT(text, Contains(part));
     }
     CHECK(text.back() == '\n');
 }
 
-TEST_CASE("who kept the culprit waiting stands below the reason", "[agent]") {
+TEST_CASE("the diagnosis of a rank that kept the culprit waiting follows the reason", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
-    verdict.judged = "LAGGING rank 3 (node n1): has finished nothing";
+    verdict.diagnosis = "LAGGING rank 3 (node n1): has finished nothing";
     CHECK_THAT(format_verdict(verdict, "train"),
                Contains("no restart was left\nLAGGING rank 3 (node n1): has finished nothing\nFirst failure:\n"));
 }
 
-TEST_CASE("who failed first of what another rank did stands below that one, and is not called the first failure",
-          "[agent]") {
+TEST_CASE("the first victim of another rank follows the diagnosis and is not called the first failure", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
-    verdict.judged = "LAGGING rank 3 (node n1): has finished nothing";
+    verdict.diagnosis = "LAGGING rank 3 (node n1): has finished nothing";
     verdict.hint = "Look at rank 3";
-    verdict.bystander = true;
+    verdict.first_victim = true;
     const std::string text = format_verdict(verdict, "train");
     CHECK_THAT(text,
                Contains("\nLAGGING rank 3 (node n1): has finished nothing\nrank 5 on n12 failed and no restart was "
-                        "left\nThe first to fail of that:\n  rank        : 5 ") &&
+                        "left\nFirst victim:\n  rank        : 5 ") &&
                    !Contains("First failure"));
     CHECK_THAT(text, Contains("\n  exit code   : 1\nLook at rank 3.\n====") && !Contains("--log-dir keeps"));
 }
 
-TEST_CASE("of two jobs in one terminal the box tells which one it is", "[agent]") {
+TEST_CASE("the box names command and job, for a terminal that shows two jobs", "[agent]") {
     const Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     CHECK_THAT(
         format_verdict(verdict, {"train", "train --lr 1", "mnist"}),
@@ -74,35 +74,36 @@ TEST_CASE("of two jobs in one terminal the box tells which one it is", "[agent]"
     CHECK_THAT(format_verdict(verdict, "train"), !Contains("command     :") && !Contains("job         :"));
 }
 
-TEST_CASE("a line that a worker repeats stands in the box once", "[agent]") {
+TEST_CASE("a line that a worker repeats appears in the box once", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     verdict.culprit->last_lines = {"lost", "lost", "lost", "", "", "again", "lost"};
     CHECK_THAT(format_verdict(verdict, "train"),
                Contains("    | lost  (x3)\n    |\n    | again\n    | lost\n  restarts"));
 }
 
-TEST_CASE("what a dead worker was in is said once: in the judgement, or where that does not tell, under it",
-          "[agent]") {
+TEST_CASE("a dead worker's operation appears once: in the diagnosis or, if it is not there, below it", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
     verdict.culprit->activity = "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s";
-    verdict.judged = "DEAD rank 5 (node n12, killed by SIGKILL): " + verdict.culprit->activity + "; ranks 0-4 waited";
+    verdict.diagnosis =
+        "DEAD rank 5 (node n12, killed by SIGKILL): " + verdict.culprit->activity + "; ranks 0-4 waited";
     CHECK_THAT(format_verdict(verdict, "train"),
                Contains("no restart was left\nDEAD rank 5 (node n12, ") && !Contains("at its end"));
-    verdict.judged = "";
+    verdict.diagnosis = "";
     CHECK_THAT(format_verdict(verdict, "train"), Contains("at its end  : in #183"));
 }
 
-TEST_CASE("a kill by the kernel is told from one by somebody else, as far as that is known", "[agent]") {
+TEST_CASE("a kill by the kernel is distinguished from one by another process, as far as that is known", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
     verdict.culprit->oom = OomKill::kYes;
     CHECK_THAT(format_verdict(verdict, "t"),
                Contains("process 4242 was killed by SIGKILL by the kernel's out-of-memory killer\n") &&
                    Contains("Memory ran out there"));
     verdict.culprit->oom = OomKill::kMaybe;
-    CHECK_THAT(format_verdict(verdict, "t"),
-               Contains("was killed by SIGKILL, perhaps by the kernel's") && Contains("If nobody sent it"));
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("was killed by SIGKILL, perhaps by the kernel's") &&
+                                                 Contains("Unless a user or a scheduler sent the signal"));
     verdict.culprit->oom = OomKill::kNo;
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("was killed by SIGKILL\n") && Contains("Somebody sent it"));
+    CHECK_THAT(format_verdict(verdict, "t"), Contains("was killed by SIGKILL\n") &&
+                                                 Contains("A user, a scheduler or the program itself sent the signal"));
     verdict.culprit->status = {ExitStatus::Kind::kExited, 137, false};
     CHECK_THAT(format_verdict(verdict, "t"), Contains("exited with code 137\n") && !Contains("emory"));
     verdict.culprit->oom = OomKill::kYes;  // of what the script had started
@@ -119,7 +120,7 @@ TEST_CASE("advice fits the way of failing", "[agent]") {
     CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), "t"), Contains("--log-dir"));
 }
 
-TEST_CASE("what a program says of its own arguments stands before where it ran", "[agent]") {
+TEST_CASE("a program's message about its arguments comes before rank and host", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 2, false});
     verdict.restarts = 0;
     verdict.reason = "rank 5 on n12 exited with code 2";
@@ -129,8 +130,8 @@ TEST_CASE("what a program says of its own arguments stands before where it ran",
     CHECK(format_verdict(verdict, "train.py") ==
           end + "\ntrain.py FAILED\n" + rule +
               "\nrank 5 on n12 exited with code 2\n    | Usage: train.py [-h] --lr LR\n    |\n    | train.py: error: "
-              "--lr is required\nArguments of the program stand behind its name, options of ddprun before it.\n"
-              "  rank        : 5 (local rank 1) on n12 (node 1), process 4242\n"
+              "--lr is required\nPut arguments of the program behind its name, and options of ddprun before it.\n"
+              "  rank        : 5 (local rank 1) on n12 (node rank 1), process 4242\n"
               "  log file    : /logs/run/gen-1/rank-5.err\n"
               "  exit code   : 2\n" +
               end + "\n");
@@ -141,14 +142,14 @@ TEST_CASE("what a program says of its own arguments stands before where it ran",
         INFO(line);
         CHECK_THAT(format_verdict(verdict, "t"), !Contains("First failure") && Contains("behind its name"));
     }
-    verdict.culprit->activity = "had done no collective";  // it has begun
+    verdict.culprit->activity = "had done no collective";  // it has run
     CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n"));
     verdict.culprit->activity = "";
     verdict.culprit->status.number = 1;
     CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n"));
 }
 
-TEST_CASE("a program that speaks of usage, or of help, and ends with 2 has not refused its arguments", "[agent]") {
+TEST_CASE("a program that mentions usage or help and ends with 2 has not rejected its arguments", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 2, false});
     verdict.culprit->log_file = "/logs/run/gen-1/rank-5.err";
     for (const char* line : {"step 9000 GPU memory usage: 78 GiB", "disk full", "CPU usage: 3 %",
@@ -170,18 +171,20 @@ TEST_CASE("a worker that never started is not given a process id", "[agent]") {
     CHECK_THAT(text, Contains("could not be started") && Contains("| cannot execute /x/y") && !Contains("process 0"));
 }
 
-TEST_CASE("ends without a culprit are told apart", "[agent]") {
+TEST_CASE("ends without a culprit are distinguished", "[agent]") {
     Verdict verdict;
     verdict.outcome = Outcome::kInfrastructure;
     verdict.exit_code = 69;
     verdict.reason = "1 of 2 nodes is left";
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("INFRASTRUCTURE FAILURE (not a failure of t)") &&
-                                                 Contains("1 of 2 nodes is left") && Contains("same command again"));
+    verdict.hint = "Look on n2 for what ended it";
+    CHECK_THAT(format_verdict(verdict, "t"),
+               Contains("INFRASTRUCTURE FAILURE (not a failure of t)") && Contains("1 of 2 nodes is left") &&
+                   Contains("\nLook on n2 for what ended it.\n") && !Contains("same command again"));
     verdict.outcome = Outcome::kStopped;  // on purpose: worth a line
     CHECK(format_verdict(verdict, "t").empty());
 }
 
-TEST_CASE("a worker that the node could not start is blamed on the node, and its message is shown once", "[agent]") {
+TEST_CASE("a worker that the node could not start is a failure of the node, and its message is shown once", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 69, false});
     verdict.outcome = Outcome::kInfrastructure;
     verdict.culprit->pid = 0;
@@ -194,14 +197,14 @@ TEST_CASE("a worker that the node could not start is blamed on the node, and its
     CHECK(text.find("Raise `ulimit -u`") == text.rfind("Raise `ulimit -u`"));
 }
 
-TEST_CASE("where the rest of its output is, when it was kept", "[agent]") {
+TEST_CASE("the box names the log file with the rest of the output", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     verdict.culprit->log_file = "/logs/run/gen-1/rank-5.err";
     CHECK_THAT(format_verdict(verdict, "t"), Contains("log file    : /logs/run/gen-1/rank-5.err") &&
                                                  Contains("its stdout") && !Contains("--log-dir"));
 }
 
-TEST_CASE("what other nodes wrote cannot work on the terminal", "[agent]") {
+TEST_CASE("text of other nodes cannot control the terminal", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     verdict.reason = "rank 5 on n\x1b[2J12 exited\a";
     verdict.culprit->host = "n\x1b[2J12";

@@ -2,8 +2,8 @@
 
 #include "tests/catch.hpp"
 
-TEST_CASE("the quick clock shows the same time as the other", "[common]") {
-    constexpr auto kFarOff = std::chrono::milliseconds(500);  // for a machine that stands still meanwhile
+TEST_CASE("last_tick() agrees with the clock", "[common]") {
+    constexpr auto kFarOff = std::chrono::milliseconds(500);  // for a machine that is paused meanwhile
     CHECK(ddprun::tick_length() > ddprun::Duration::zero());
     CHECK(ddprun::tick_length() <= std::chrono::milliseconds(10));
     for (int i = 0; i < 100; ++i) {

@@ -14,7 +14,8 @@ TEST_CASE("an endpoint is read in every form that users write", "[common]") {
 }
 
 TEST_CASE("a bad endpoint is refused with its text and the accepted forms", "[common]") {
-    for (const char* text : {"", ":29400", "n1:", "n1:65536", "n1:-1", "n1:x", "n1:1 ", "[fd77::1", "[fd77::1]29400", "[]:1"}) {
+    for (const char* text :
+         {"", ":29400", "n1:", "n1:65536", "n1:-1", "n1:x", "n1:1 ", "[fd77::1", "[fd77::1]29400", "[]:1"}) {
         CAPTURE(text);
         const auto parsed = parse_endpoint(text, 29400);
         REQUIRE(parsed.has_error());

@@ -1,4 +1,4 @@
-// What ctest is told about a case: a failure is never taken for "skipped".
+// The exit codes that ctest sees: a failure is never taken for "skipped".
 #include <sys/wait.h>
 
 #include <cstdlib>

@@ -8,7 +8,7 @@
 #include "tests/catch.hpp"
 
 using namespace ddprun;
-using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
 using namespace std::chrono_literals;
 namespace json = boost::json;
 
@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::int64_t kNow = 1'700'000'000'000'000'000;
 
-BoardOperation operation(const std::string& op, std::uint64_t seq) {
-    BoardOperation result;
+RecordedOperation operation(const std::string& op, std::uint64_t seq) {
+    RecordedOperation result;
     result.id = result.seq = seq;
     result.group = 0;
     result.op = op;
@@ -28,33 +28,33 @@ BoardOperation operation(const std::string& op, std::uint64_t seq) {
     return result;
 }
 
-RankBoard board() {
-    RankBoard board;
-    board.rank = Rank{3};
-    board.host = "n1";
-    board.wall_clock_ns = kNow;
-    board.view.written = true;
-    board.view.groups.push_back({"world", 3, 4, {{0, 4, 1}}, true, 3, 3, 2});
-    board.view.groups.push_back({"world/1.0:odd", 1, 2, {{1, 2, 2}}, true, 0, 0, 0});
-    BoardOperation done = operation("all_gather", 1);
+RankRecord record() {
+    RankRecord record;
+    record.rank = Rank{3};
+    record.host = "n1";
+    record.wall_clock_ns = kNow;
+    record.view.written = true;
+    record.view.groups.push_back({"world", 3, 4, {{0, 4, 1}}, true, 3, 3, 2});
+    record.view.groups.push_back({"world/1.0:odd", 1, 2, {{1, 2, 2}}, true, 0, 0, 0});
+    RecordedOperation done = operation("all_gather", 1);
     done.started_ago = 4s;
     done.ended_ago = 3s;
-    BoardOperation going = operation("all_reduce", 2);
+    RecordedOperation going = operation("all_reduce", 2);
     going.started_ago = 2s;
     going.tag = "bucket 3";
     going.timeout = 30min;
-    board.view.operations = {done, going, operation("barrier", 3)};
-    board.view.operations.back().dtype = "";
-    return board;
+    record.view.operations = {done, going, operation("barrier", 3)};
+    record.view.operations.back().dtype = "";
+    return record;
 }
 
-json::object exported(const RankBoard& board) { return json::parse(ctl::to_c10d_json(board, "run")).as_object(); }
+json::object exported(const RankRecord& record) { return json::parse(ctl::to_c10d_json(record, "run")).as_object(); }
 
 }  // namespace
 
 TEST_CASE("a dump has c10d's members: version, groups with their ranks, entries with states, sizes and times",
           "[ctl]") {
-    const json::object dump = exported(board());
+    const json::object dump = exported(record());
     CHECK(dump.at("version") == "2.10");
     const json::object& groups = dump.at("pg_config").as_object();
     CHECK(groups.at("world").at("ranks") == "[0, 1, 2, 3]");
@@ -83,7 +83,7 @@ TEST_CASE("a dump has c10d's members: version, groups with their ranks, entries 
     CHECK(done.at("input_dtypes") == json::parse("[\"BFloat16\"]"));
     CHECK(done.at("time_created_ns") == kNow - 5'000'000'000);
     CHECK(done.at("duration_ms").to_number<double>() == 1000);
-    CHECK(done.at("timeout_ms") == 0);  // its agent does not say
+    CHECK(done.at("timeout_ms") == 0);  // unknown to its agent
     CHECK(entries[1].at("timeout_ms") == 1'800'000);
     CHECK(entries[1].at("state") == "started");
     CHECK(entries[1].at("time_discovered_completed_ns") == 0);
@@ -92,19 +92,19 @@ TEST_CASE("a dump has c10d's members: version, groups with their ranks, entries 
 }
 
 TEST_CASE("names are those that PyTorch's analysis knows, and sizes those that it compares", "[ctl]") {
-    RankBoard one = board();
-    BoardOperation send = operation("send", 4);
+    RankRecord one = record();
+    RecordedOperation send = operation("send", 4);
     send.p2p_seq = 1;
     send.peer = 2;
-    BoardOperation receive = send;
+    RecordedOperation receive = send;
     receive.op = "recv";
-    BoardOperation reduce = operation("reduce", 5);
+    RecordedOperation reduce = operation("reduce", 5);
     reduce.output_count = 0;  // of a rank that is not root
-    BoardOperation failed = operation("all_to_all_v", 6);
+    RecordedOperation failed = operation("all_to_all_v", 6);
     failed.started_ago = 2s;
     failed.ended_ago = 1s;
     failed.failed = true;
-    BoardOperation forgotten = operation("all_reduce", 7);
+    RecordedOperation forgotten = operation("all_reduce", 7);
     forgotten.group = -1;
     one.view.operations = {send, receive, reduce, failed, forgotten};
     const json::array entries = exported(one).at("entries").as_array();
@@ -118,10 +118,10 @@ TEST_CASE("names are those that PyTorch's analysis knows, and sizes those that i
     CHECK(entries[3].at("failed") == true);
 }
 
-TEST_CASE("a worker without a board exports an empty dump", "[ctl]") {
-    RankBoard none;
+TEST_CASE("a worker without a flight record exports an empty dump", "[ctl]") {
+    RankRecord none;
     none.rank = Rank{1};
     const json::object dump = exported(none);
     CHECK(dump.at("entries").as_array().empty());
-    CHECK(dump.at("ddprun").at("has_board") == false);
+    CHECK(dump.at("ddprun").at("has_record") == false);
 }

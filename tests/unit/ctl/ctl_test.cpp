@@ -14,21 +14,21 @@
 #include "tests/temporary_directory.hpp"
 
 using namespace ddprun;
-using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
 using namespace std::chrono_literals;
 using Catch::Contains;
 using Catch::StartsWith;
 
 namespace {
 
-RankBoard at(int rank, std::chrono::nanoseconds since, const std::string& host = "n0") {
-    RankBoard board;
-    board.rank = Rank{rank};
-    board.host = host;
-    board.process = "running";
-    board.view.written = true;
-    board.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, 7, 7, 6});
-    BoardOperation& operation = board.view.operations.emplace_back();
+RankRecord at(int rank, std::chrono::nanoseconds since, const std::string& host = "n0") {
+    RankRecord record;
+    record.rank = Rank{rank};
+    record.host = host;
+    record.process = "running";
+    record.view.written = true;
+    record.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, 7, 7, 6});
+    RecordedOperation& operation = record.view.operations.emplace_back();
     operation.id = operation.seq = 7;
     operation.group = 0;
     operation.op = "all_reduce";
@@ -36,7 +36,7 @@ RankBoard at(int rank, std::chrono::nanoseconds since, const std::string& host =
     operation.dtype = "f32";
     operation.count = 4;
     operation.started_ago = operation.waited_ago = since;
-    return board;
+    return record;
 }
 
 std::variant<ctl::DumpOptions, int> parsed(std::vector<const char*> arguments) {
@@ -46,10 +46,10 @@ std::variant<ctl::DumpOptions, int> parsed(std::vector<const char*> arguments) {
 
 }  // namespace
 
-TEST_CASE("a message that nobody asks for is not what a rank did last", "[ctl]") {
-    RankBoard idle = at(0, 3s);
+TEST_CASE("an arrived message without a receive is not the last operation of a rank", "[ctl]") {
+    RankRecord idle = at(0, 3s);
     idle.view.operations.back().ended_ago = 2s;
-    BoardOperation& message = idle.view.operations.emplace_back(idle.view.operations.back());
+    RecordedOperation& message = idle.view.operations.emplace_back(idle.view.operations.back());
     message.id = 8;
     message.op = "arrived";
     message.p2p_seq = 1;
@@ -59,24 +59,24 @@ TEST_CASE("a message that nobody asks for is not what a rank did last", "[ctl]")
 }
 
 TEST_CASE("ranks that do the same share a line, and what workers wrote cannot steer the terminal", "[ctl]") {
-    std::vector<RankBoard> boards{at(0, 31s), at(1, 30s), at(2, 31s, "n1")};
-    RankBoard late = at(3, 0s, "n1");
+    std::vector<RankRecord> records{at(0, 31s), at(1, 30s), at(2, 31s, "n1")};
+    RankRecord late = at(3, 0s, "n1");
     late.view.operations.back().waited_ago.reset();
     late.view.phase = "eval\x1b[31m";
     late.process = "stopped";
-    boards.push_back(late);
-    boards.emplace_back().rank = Rank{4};
-    boards.back().process = "running";
+    records.push_back(late);
+    records.emplace_back().rank = Rank{4};
+    records.back().process = "running";
     const Inspected end{"run", Generation{2}, 5, {"n2"}, "LAGGING rank 3"};
-    const std::string text = ctl::summarize(boards, end);
+    const std::string text = ctl::summarize(records, end);
     CAPTURE(text);
     CHECK_THAT(text, StartsWith("job 'run', generation 2: 5 ranks on "));
     CHECK_THAT(text, Contains("  ranks 0-2: in #7 all_reduce sum f32[4] of 'world', for 30.0 s to 31.0 s\n"));
     CHECK_THAT(text, Contains("  rank 3 (n1): in no operation; under way is #7 all_reduce sum f32[4]; phase "
                               "'eval\\x1b[31m'; process stopped\n"));
-    CHECK_THAT(text, Contains("no board: its program does not use ddp::ddp"));
+    CHECK_THAT(text, Contains("no flight record: its program does not use ddp::ddp"));
     CHECK_THAT(text, Contains("  node n2 did not answer\nLAGGING rank 3\n"));
-    CHECK_THAT(ctl::summarize(boards, end, "train --lr 1"),
+    CHECK_THAT(ctl::summarize(records, end, "train --lr 1"),
                StartsWith("job 'run' (train --lr 1), generation 2: 5 ranks"));
     CHECK(ctl::summarize({}, {"run", Generation{0}, 0, {}, "no workers run: 1 of 2 nodes are here"}) ==
           "job 'run': no workers run: 1 of 2 nodes are here\n");
@@ -90,7 +90,7 @@ TEST_CASE("the job of a process is in its environment", "[ctl]") {
     CHECK(ctl::job_of("").endpoint.empty());
 }
 
-TEST_CASE("jobs of one machine are told apart by their command", "[ctl]") {
+TEST_CASE("jobs of one machine are distinguished by their command", "[ctl]") {
     using namespace std::string_literals;
     CHECK(ctl::command_of("/opt/bin/train\0--steps\0"s + "100\0"s) == "train --steps 100");
     CHECK(ctl::command_of("python3\0-u\0train.py\0"s) == "python3 -u train.py");
@@ -126,7 +126,7 @@ TEST_CASE("a worker is counted once, whatever it has started in process groups o
     CHECK_THAT(jobs[0].command, StartsWith("sh -c "));
 }
 
-TEST_CASE("ddpctl takes an endpoint, a folder and a time, and complains about anything else", "[ctl]") {
+TEST_CASE("ddpctl takes an endpoint, a folder and a time, and refuses anything else", "[ctl]") {
     const auto options = parsed({"dump", "--rdzv-endpoint", "n1", "--output", "d", "--timeout", "2.5"});
     REQUIRE(std::holds_alternative<ctl::DumpOptions>(options));
     CHECK(std::get<ctl::DumpOptions>(options).endpoint == Endpoint{"n1", 29400});

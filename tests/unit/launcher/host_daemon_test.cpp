@@ -1,4 +1,4 @@
-// Starting the daemon, with a shell script in its part, and meeting whoever holds its port already.
+// Starting the daemon, played by a shell script, and finding a process that holds its port already.
 
 #include "launcher/host_daemon.hpp"
 
@@ -58,7 +58,7 @@ pid_t parent_of(pid_t pid) {
 }  // namespace
 
 TEST_CASE("the holder of a port is named by pid and command", "[launcher][unit]") {
-    for (const std::string address : {"127.0.0.1", "0.0.0.0"}) {   // one on all interfaces is in the way as well
+    for (const std::string address : {"127.0.0.1", "0.0.0.0"}) {  // one on all interfaces is in the way as well
         const Listener listener(address);
         const auto holder = find_port_holder(listener.endpoint);
         REQUIRE(holder.has_value());
@@ -77,40 +77,42 @@ TEST_CASE("a free port has no holder", "[launcher][unit]") {
     {
         const Listener listener("127.0.0.1");
         endpoint = listener.endpoint;
-        CHECK_FALSE(find_port_holder({"127.0.0.2", endpoint.port}).has_value());   // another address is not in the way
+        CHECK_FALSE(find_port_holder({"127.0.0.2", endpoint.port}).has_value());  // another address is not in the way
         CHECK(probe_bind(endpoint) == EADDRINUSE);
     }
     CHECK_FALSE(find_port_holder(endpoint).has_value());
     CHECK(probe_bind(endpoint) == 0);
 }
 
-TEST_CASE("an address of no interface of ours cannot be bound", "[launcher][unit]") {
+TEST_CASE("an address of another machine cannot be bound", "[launcher][unit]") {
     DaemonRequest request = request_for("/bin/false");
     request.bind = {"240.0.0.1", 29400};
     const auto refused = host_or_join(request);
     REQUIRE_FALSE(refused.has_value());
-    CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at 240.0.0.1:29400: Cannot assign"));
+    CHECK_THAT(refused.error().message,
+               Catch::StartsWith("cannot host the rendezvous at 240.0.0.1:29400: Cannot assign"));
 }
 
-TEST_CASE("a port in other hands is an error that names them", "[launcher][unit]") {
+TEST_CASE("a port that another process holds is an error that names the process", "[launcher][unit]") {
     const Listener listener("127.0.0.1");
     DaemonRequest request = request_for("/bin/false");
     request.bind = listener.endpoint;
     const auto refused = host_or_join(request);
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.error().code == Errc::kInUse);
-    CHECK_THAT(refused.error().message, Catch::StartsWith("cannot host the rendezvous at " + to_string(listener.endpoint) +
-                                                          ": the port is held by pid " + std::to_string(::getpid())));
+    CHECK_THAT(refused.error().message,
+               Catch::StartsWith("cannot host the rendezvous at " + to_string(listener.endpoint) +
+                                 ": the port is held by pid " + std::to_string(::getpid())));
     CHECK_THAT(refused.error().message, Catch::Contains("--rdzv-endpoint"));
 }
 
-TEST_CASE("a ddprund on the port is joined, and so is a holder that cannot be looked at", "[launcher][unit]") {
+TEST_CASE("a ddprund on the port is joined, and so is a holder that cannot be inspected", "[launcher][unit]") {
     CHECK(is_joinable(PortHolder{4242, "/usr/bin/ddprund --port 29400", "ddprund", 1000}));
     CHECK(is_joinable(PortHolder{std::nullopt, "", "", 1000}));
     CHECK_FALSE(is_joinable(PortHolder{4242, "nginx", "nginx", 0}));
 }
 
-TEST_CASE("a port that is bound though nobody listens there is an error after a while", "[launcher][unit]") {
+TEST_CASE("a port that is bound without a listener is an error after a while", "[launcher][unit]") {
     const BoundSocket bound("127.0.0.1");
     DaemonRequest request = request_for("/bin/false");
     request.bind = bound.endpoint;
@@ -118,22 +120,23 @@ TEST_CASE("a port that is bound though nobody listens there is an error after a 
     const auto refused = host_or_join(request);
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.error().code == Errc::kInUse);
-    CHECK_THAT(refused.error().message, Catch::Contains("nobody listens there"));
+    CHECK_THAT(refused.error().message, Catch::Contains("no process listens there"));
 }
 
 TEST_CASE("a daemon that cannot be started is an error, not a reason to join", "[launcher][unit]") {
     DaemonRequest request = request_for("/bin/false");
-    request.bind = BoundSocket("127.0.0.1").endpoint;   // free again
+    request.bind = BoundSocket("127.0.0.1").endpoint;  // free again
     const auto failed = host_or_join(request);
     REQUIRE_FALSE(failed.has_value());
     CHECK(failed.error().code == Errc::kClosed);
 }
 
-TEST_CASE("the daemon is told all that was asked for", "[launcher][unit]") {
+TEST_CASE("every requested setting becomes an argument of the daemon", "[launcher][unit]") {
     DaemonRequest request = request_for("/x/ddprund");
     request.bind = {"10.0.0.1", 29400};
-    CHECK(daemon_arguments(request, 3) == std::vector<std::string>{"/x/ddprund", "--bind", "10.0.0.1", "--port", "29400",
-                                                                   "--ready-fd", "3", "--linger", "10", "--quiet"});
+    CHECK(daemon_arguments(request, 3) == std::vector<std::string>{"/x/ddprund", "--bind", "10.0.0.1", "--port",
+                                                                   "29400", "--ready-fd", "3", "--linger", "10",
+                                                                   "--quiet"});
     request.run_id = "mnist";
     request.join_timeout = 90s;
     request.last_call = 1500ms;
@@ -147,20 +150,25 @@ TEST_CASE("the ready line is read strictly", "[launcher][unit]") {
     REQUIRE(daemon.has_value());
     CHECK(daemon->endpoint == Endpoint{"127.0.0.1", 40001});
     CHECK(daemon->run_id == "abc");
-    for (const char* line : {"", "listening", "[]", "{}", R"({"address":"x","port":0})", R"({"address":"x","port":70000})",
-                             R"({"address":"x","port":"1"})", R"({"address":1,"port":1})", R"({"port":1})"}) {
+    for (const char* line :
+         {"", "listening", "[]", "{}", R"({"address":"x","port":0})", R"({"address":"x","port":70000})",
+          R"({"address":"x","port":"1"})", R"({"address":1,"port":1})", R"({"port":1})"}) {
         CAPTURE(line);
         CHECK(parse_ready_line(line).error().code == Errc::kMalformed);
     }
 }
 
-TEST_CASE("the daemon is nobody's child, and its end is seen", "[launcher][unit]") {
+TEST_CASE("the daemon is not a child of its starter, and its end is noticed", "[launcher][unit]") {
     const TemporaryDirectory temp;
     const std::filesystem::path fifo = temp.path() / "until";
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
     // Says its pid as the run id, then runs until the fifo is opened and closed at our end.
-    const auto script = temp.file("ddprund", "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":4711,\"run_id\":\"%s\"}\\n' $$ >&3\n"
-                                             "exec 3>&-\nread line < " + fifo.string() + "\n", 0755);
+    const auto script =
+        temp.file("ddprund",
+                  "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":4711,\"run_id\":\"%s\"}\\n' $$ >&3\n"
+                  "exec 3>&-\nread line < " +
+                      fifo.string() + "\n",
+                  0755);
     auto daemon = start_daemon(request_for(script));
     INFO((daemon ? "" : daemon.error().message));
     REQUIRE(daemon.has_value());
@@ -190,7 +198,7 @@ TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][un
     DaemonRequest request = request_for(temp.file("silent", "#!/bin/sh\nread line < " + fifo.string() + "\n", 0755));
     request.ready_within = 50ms;
     const auto silent = start_daemon(request);
-    { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }   // lets it end
+    { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }  // lets it end
     REQUIRE_FALSE(silent.has_value());
     CHECK(silent.error().code == Errc::kTimeout);
 }

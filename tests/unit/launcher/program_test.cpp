@@ -1,4 +1,4 @@
-// Which file a program's name means, and what is said when it means none.
+// Which file a program's name means, and the message when there is none.
 
 #include "launcher/program.hpp"
 
@@ -34,7 +34,7 @@ Options asked(Words program) {
 
 }  // namespace
 
-TEST_CASE("a bare name is looked for on PATH in order, then beside ddprun", "[launcher][unit]") {
+TEST_CASE("a bare name is searched on PATH in order, then beside ddprun", "[launcher][unit]") {
     const Folders folders;
     const std::string own = folders.program("own/train");
     CHECK(worker_command(asked({"train", "--steps", "3"}), {}, folders.search).value() == Words{own, "--steps", "3"});
@@ -57,7 +57,7 @@ TEST_CASE("a name with a slash is that file and no other", "[launcher][unit]") {
     CHECK_THAT(missing.error().message, Catch::StartsWith("no program ./no-such/train: No such file or directory."));
 }
 
-TEST_CASE("an unknown program is answered with where it was looked for", "[launcher][unit]") {
+TEST_CASE("the message about an unknown program says where it was searched", "[launcher][unit]") {
     const Folders folders;
     const auto missing = worker_command(asked({"trian"}), {}, folders.search);
     REQUIRE_FALSE(missing.has_value());
@@ -89,7 +89,7 @@ TEST_CASE("a program that lies in the current directory is to be called by its p
     std::filesystem::current_path(before);
 }
 
-TEST_CASE("people know a script by its own name, not by its interpreter's", "[launcher][unit]") {
+TEST_CASE("messages name a script by its own name, not by its interpreter's", "[launcher][unit]") {
     const auto name = [](Words typed, Words command) { return program_name(asked(std::move(typed)), command); };
     CHECK(name({"train", "x.py"}, {"/usr/bin/train", "x.py"}) == "train");
     CHECK(name({"job/train.py"}, {"/usr/bin/python3", "-u", "job/train.py"}) == "train.py (python3)");
@@ -149,8 +149,8 @@ TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher
           "train --wandb-key *** --API_TOKEN=*** --keys 3 key");
     CHECK(program_line(asked({"env", "WANDB_API_KEY=abc", "train", "logger.api_key=abc", "--password", "-x1"})) ==
           "env WANDB_API_KEY=*** train logger.api_key=*** --password ***");
-    CHECK(program_line(asked({"train", "--use-key", "--lr", "1", "--mode=token", "2", "--monkey", "3", "--key=4", "5"})) ==
-          "train --use-key --lr 1 --mode=token 2 --monkey 3 --key=*** 5");
+    CHECK(program_line(asked({"train", "--use-key", "--lr", "1", "--mode=token", "2", "--monkey", "3", "--key=4",
+                              "5"})) == "train --use-key --lr 1 --mode=token 2 --monkey 3 --key=*** 5");
     const std::string cut = program_line(asked({"train", std::string(300, 'x')}));
     CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x …"));
     CHECK(cut.size() < 210);
@@ -170,8 +170,7 @@ TEST_CASE("a script must be there, and so must Python", "[launcher][unit]") {
     CHECK_THAT(no_python.error().message, Catch::Contains("PYTHON_EXEC"));
 }
 
-TEST_CASE("a PYTHON_EXEC that is none is told with what it is and what to do, never taken for the script",
-          "[launcher][unit]") {
+TEST_CASE("a bad PYTHON_EXEC is reported with its kind and a remedy, never as a bad script", "[launcher][unit]") {
     const Folders folders;
     const std::string script = folders.temp.file("work/train.py", "", 0644).string();
     const std::string plain = folders.temp.file("work/python3.9", "", 0644).string();
@@ -181,11 +180,9 @@ TEST_CASE("a PYTHON_EXEC that is none is told with what it is and what to do, ne
         const auto refused = worker_command(asked({script}), {{"PYTHON_EXEC", named}}, folders.search);
         REQUIRE_FALSE(refused.has_value());
         CHECK(refused.error().code == code);
-        CHECK_THAT(
-            refused.error().message,
-            Catch::StartsWith("PYTHON_EXEC=" + named + ": cannot run Python programs with that interpreter: ") &&
-                Catch::EndsWith(". Set PYTHON_EXEC to the path of a Python, as /usr/bin/python3, or unset it to use "
-                                "the python3 of PATH."));
+        CHECK_THAT(refused.error().message,
+                   Catch::StartsWith("PYTHON_EXEC=" + named + ": cannot run Python programs with that interpreter: ") &&
+                       Catch::EndsWith(". Set PYTHON_EXEC to the path of a Python; PATH has no python3 either."));
         return refused.error().message;
     };
     CHECK_THAT(message("/no/such/python", Errc::kNotFound), Catch::Contains(": there is no such file. Set"));
@@ -198,6 +195,11 @@ TEST_CASE("a PYTHON_EXEC that is none is told with what it is and what to do, ne
                Catch::Contains(": the file of that name on PATH is not executable"));
     CHECK_THAT(message("python3 -X dev", Errc::kNotFound),
                Catch::Contains("; it takes one program, without arguments. Set"));
+
+    const std::string python = folders.program("b/python3");
+    CHECK_THAT(worker_command(asked({script}), {{"PYTHON_EXEC", "/nope"}}, folders.search).error().message,
+               Catch::EndsWith(": there is no such file. Unset PYTHON_EXEC to use " + python +
+                               ", or set it to the path of another Python."));
 }
 
 TEST_CASE("programs of ours are found in our own folder only", "[launcher][unit]") {

@@ -9,7 +9,7 @@
 namespace train {
 namespace {
 
-/// Windows that have a byte behind them. Every rank comes to the same result, so each may throw by itself.
+/// Returns the number of windows that a byte follows. Throws UserError; all ranks come to the same result.
 std::size_t checked_windows(const Text& text, std::size_t context_bytes, std::size_t global_batch,
                             const ddp::Context& context) {
     const auto world_size = static_cast<std::size_t>(context.world_size());

@@ -1,6 +1,7 @@
 #pragma once
-// Which windows of the text this rank trains on in which step. Depends on (seed, step, world size) alone, so that a
-// restarted run goes on where it was; and the ranks' windows of a step are together the same for every world size.
+// Batches: chooses the windows of the text that this rank trains on in each step. They depend on (seed, step, world
+// size) alone, so a restarted run continues as before. All ranks' windows of a step together are the same for every
+// world size.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +17,11 @@ namespace train {
 class Batches {
 public:
     /// Throws UserError, on all ranks alike, if the batch cannot be divided or the text is too short. `text` must
-    /// outlive this.
+    /// outlive this object.
     Batches(const Text& text, std::size_t context_bytes, std::size_t global_batch, std::uint64_t seed,
             ddp::Context& context);
 
-    /// This rank's share of a step's batch; steps count from 1. The result stays valid until the next call.
+    /// Returns this rank's share of a step's batch, valid until the next call. Steps count from 1.
     [[nodiscard]] const Batch& of_step(std::size_t step);
 
 private:

@@ -1,5 +1,5 @@
 #pragma once
-// The one routine of BLAS that the model needs, for float and double: C = op(A) op(B) on row-major matrices.
+// gemm: the one BLAS routine that the model needs, C = op(A) op(B) on row-major matrices, for float and double.
 
 #include <cblas.h>
 
@@ -9,7 +9,7 @@ namespace train {
 
 enum class Op { kNormal, kTransposed };
 
-/// C is rows × columns; op(A) is rows × inner, op(B) is inner × columns. All matrices are dense.
+/// Multiplies dense matrices: op(A) is rows × inner, op(B) is inner × columns, C is rows × columns.
 template <typename T>
 void gemm(Op op_a, Op op_b, std::size_t rows, std::size_t columns, std::size_t inner, const T* a, const T* b, T* c) {
     const auto flag = [](Op op) { return op == Op::kNormal ? CblasNoTrans : CblasTrans; };

@@ -1,12 +1,12 @@
 #pragma once
-// This process's rank for messages before and after there is a ddp::Context, which is where everything else takes it.
+// launcher_rank: this process's rank, for messages before there is a ddp::Context and after it has ended.
 
 #include <cstdlib>
 #include <string>
 
 namespace train {
 
-/// RANK as the launcher set it; "0" without a launcher.
+/// Returns RANK as the launcher set it; "0" without a launcher.
 [[nodiscard]] inline std::string launcher_rank() {
     const char* const rank = std::getenv("RANK");
     return rank != nullptr ? rank : "0";

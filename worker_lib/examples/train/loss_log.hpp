@@ -1,5 +1,5 @@
 #pragma once
-// "step loss" per line, each on disk's way before the next step begins. For plots, and for comparing runs bit by bit.
+// LossLog: writes a line "step loss" after each step, for plots and for comparing runs bit by bit. Rank 0 only.
 
 #include <cstdint>
 #include <cstdio>
@@ -10,11 +10,11 @@ namespace train {
 
 class LossLog {
 public:
-    /// Keeps the lines of an earlier run up to `resumed_step` and drops what it wrote after that checkpoint. What is
-    /// no regular file (/dev/null, a pipe) is not read, only written to.
-    /// Throws UserError if the file cannot be written.
+    /// Opens the file. Keeps the lines of an earlier run up to `resumed_step` and drops later ones. A file that is not
+    /// regular (/dev/null, a pipe) is only written to. Throws UserError if it cannot be written.
     LossLog(const std::filesystem::path& path, std::size_t resumed_step);
 
+    /// Writes one line and flushes it. Throws LoneUserError.
     void write(std::size_t step, double loss);
 
 private:

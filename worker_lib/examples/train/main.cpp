@@ -1,4 +1,4 @@
-// train: options in, one line of JSON out. The training is in trainer.cpp; here are its frame and its failures.
+// train: takes options and prints one line of JSON. The training itself is in trainer.cpp; here are start and failures.
 
 #include <fmt/format.h>
 
@@ -18,21 +18,20 @@
 
 namespace {
 
-constexpr std::chrono::seconds kTimeForSpeaker{2};
+constexpr std::chrono::seconds kPauseOfSilentRanks{2};
 
-/// The launcher stops everybody when the first rank leaves, and reports that rank. Let it be the one that has spoken.
+/// Ends this rank's part of a job that all ranks leave with one exit code; `message` is empty on all ranks but one. The
+/// launcher stops the job when its first rank ends, and reports that rank, so the rank with the message ends first.
 int leave(ddp::Context& context, std::string_view message, int exit_code) {
-    if (!message.empty()) {
-        fmt::print(stderr, "train: {}\n", message);
-        // Without goodbyes: the others leave when they see this process gone, and later, so that it is the first
-        // that the launcher hears of, from whichever node.
-        std::_Exit(exit_code);
-    }
+    if (!message.empty()) fmt::print(stderr, "train: {}\n", message);
     try {
+        // Every rank completes this barrier, the one with the message included. A rank whose barrier failed would count
+        // as failing, and the launcher would give it a second to report its own failure.
         context.world().barrier({.timeout = std::chrono::seconds(10), .tag = "leaving"}).wait();
-    } catch (const ddp::Error&) {  // the speaker has gone: it does not come to this barrier
-        std::this_thread::sleep_for(kTimeForSpeaker);
+    } catch (const ddp::Error&) {  // a rank was lost meanwhile; the message is printed all the same
     }
+    if (!message.empty()) std::_Exit(exit_code);  // at once, without destructors: first of all ranks on all nodes
+    std::this_thread::sleep_for(kPauseOfSilentRanks);
     return exit_code;
 }
 
@@ -40,11 +39,16 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
     try {
         const train::Summary summary = train::train(options, context);
         return context.rank() == 0 ? train::print_result(train::to_json(summary) + "\n") : EXIT_SUCCESS;
+    } catch (const train::LoneUserError& error) {
+        // The other ranks are not on their way to a barrier: they see that this process ends, and later than the
+        // launcher.
+        fmt::print(stderr, "train: {}\n", error.what());
+        std::_Exit(train::kUserErrorExitCode);
     } catch (const train::UserError& error) {
         return leave(context, error.what(), train::kUserErrorExitCode);
     } catch (const ddp::Error& error) {
         if (error.code() != ddp::ErrorCode::Io) throw;
-        // A checkpoint; every rank has the same text.
+        // A checkpoint that cannot be read or written: every rank has the same text.
         return leave(context, context.rank() == 0 ? error.what() : "", EXIT_FAILURE);
     }
 }
@@ -54,16 +58,16 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
 int main(int argc, char** argv) {
     train::Options options;
     if (const auto exit_code = train::parse_options(argc, argv, options)) {
-        // Rank 0 has said what is wrong. The launcher reports the first rank that leaves, and stops the others.
-        if (*exit_code != 0 && train::launcher_rank() != "0") std::this_thread::sleep_for(kTimeForSpeaker);
+        // Rank 0 has printed the message. The launcher reports the first rank that ends, and stops the others.
+        if (*exit_code != 0 && train::launcher_rank() != "0") std::this_thread::sleep_for(kPauseOfSilentRanks);
         return *exit_code;
     }
     try {
-        // Meet the other ranks. The launcher has put into the environment who they are and where they meet; without a
-        // launcher this is a world of one. This trainer computes on the CPU, so its gradients travel that way too.
+        // Connect to the other ranks. The launcher's environment variables say how many there are and where their store
+        // is; without a launcher this is a world of one. This trainer computes on the CPU, so its group is native.
         ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
         return train_and_report(options, context);
-    } catch (const std::exception& error) {  // ranks that do not come, or are lost: each has its own view
+    } catch (const std::exception& error) {  // such as a rank that is missing or lost: each rank reports its own view
         fmt::print(stderr, "train: rank {}: {}\n", train::launcher_rank(), error.what());
         return EXIT_FAILURE;
     }

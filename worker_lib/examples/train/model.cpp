@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kSymbols = 256;  // values of a byte
 
-/// Uniform in ±bound. Not std::uniform_real_distribution, whose numbers are the library's choice.
+/// Fills with uniform numbers in ±bound. (Those of std::uniform_real_distribution depend on the library.)
 template <typename T>
 void fill_uniform(std::vector<T>& values, double bound, std::mt19937_64& random) {
     for (T& value : values) {
@@ -20,7 +20,7 @@ void fill_uniform(std::vector<T>& values, double bound, std::mt19937_64& random)
     }
 }
 
-/// rows = tanh(rows + bias), for each row of bias.size() numbers.
+/// Computes rows = tanh(rows + bias), for each row of bias.size() numbers.
 template <typename T>
 void add_bias_and_tanh(std::vector<T>& rows, const std::vector<T>& bias) {
     for (std::size_t start = 0; start < rows.size(); start += bias.size()) {
@@ -36,7 +36,7 @@ void sum_rows(const std::vector<T>& rows, std::span<T> sum) {
     }
 }
 
-/// By the chain rule: tanh' = 1 - tanh².
+/// Passes derivatives back through tanh, by tanh' = 1 - tanh².
 template <typename T>
 void through_tanh(std::vector<T>& delta, const std::vector<T>& activation) {
     for (std::size_t i = 0; i < delta.size(); ++i) delta[i] *= 1 - activation[i] * activation[i];
@@ -94,7 +94,7 @@ double Model<T>::forward(const Batch& batch) {
     return softmax(batch);
 }
 
-/// Turns output_ from scores into probabilities.
+/// Turns output_ from scores into probabilities and returns the loss.
 template <typename T>
 double Model<T>::softmax(const Batch& batch) {
     const std::vector<T>& bias = parameters_[kBias3];
@@ -116,7 +116,7 @@ template <typename T>
 void Model<T>::backward(const Batch& batch, std::span<const std::span<T>> gradients,
                         const std::function<void(std::size_t)>& ready) {
     const std::size_t rows = batch.size();
-    // Per layer: first the gradients, so that they can leave; then what the layer below needs.
+    // Per layer: first the gradients, so that they can be sent; then what the layer below needs.
     const auto layer_gradients = [&](const std::vector<T>& in, std::size_t in_size, const std::vector<T>& delta,
                                      std::size_t out_size, Parameter weight, Parameter bias) {
         sum_rows(delta, gradients[bias]);

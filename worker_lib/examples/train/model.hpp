@@ -1,7 +1,8 @@
 #pragma once
-// A language model over bytes: it looks at the last `context` bytes and predicts the next one. An embedding per byte,
-// two hidden layers (tanh), a softmax over 256. The idea is Bengio et al. 2003, "A neural probabilistic language
-// model". Knows nothing of processes: gradients go where the caller says, and the caller hears when each is complete.
+// Model: a language model over bytes. It predicts the next byte from the last `context` bytes, with an embedding per
+// byte, two hidden layers (tanh) and a softmax over 256 values (Bengio et al. 2003, "A neural probabilistic language
+// model"). It is independent of processes: it writes gradients where the caller says, and reports when each is
+// complete.
 
 #include <array>
 #include <cstddef>
@@ -20,14 +21,14 @@ struct ModelShape {
     std::size_t hidden2 = 768;
 };
 
-/// Windows into a text and the byte that follows each.
+/// Windows of a text, and the byte that follows each.
 struct Batch {
     std::vector<std::uint8_t> contexts;  ///< size() × context
     std::vector<std::uint8_t> targets;
     [[nodiscard]] std::size_t size() const { return targets.size(); }
 };
 
-/// T is float for training; double for comparing with finite differences.
+/// Owns parameters and activations. T is float for training, double for comparison with finite differences. One thread.
 template <typename T>
 class Model {
 public:
@@ -36,17 +37,17 @@ public:
     static constexpr std::array<std::string_view, kParameters> kNames = {
         "embedding", "layer1.weight", "layer1.bias", "layer2.weight", "layer2.bias", "layer3.weight", "layer3.bias"};
 
-    /// Initialised from `seed`: the same numbers on every rank.
+    /// Initialises the parameters from `seed`: to the same numbers on every rank.
     Model(const ModelShape& shape, std::uint64_t seed);
 
     [[nodiscard]] std::span<T> parameter(std::size_t i) { return parameters_[i]; }
     [[nodiscard]] std::size_t parameter_count() const;
 
-    /// The sum over the batch of -log p(target), in nats. Keeps what backward() needs.
+    /// Returns the sum over the batch of -log p(target), in nats. Keeps what backward() needs.
     double forward(const Batch& batch);
 
-    /// Gradients of the batch's mean loss. `gradients[i]` has the size of parameter(i) and is overwritten; `ready(i)`
-    /// is called as soon as it is complete, the last layer first. `batch` is the one that forward() saw.
+    /// Computes the gradients of the batch's mean loss. `gradients[i]` has the size of parameter(i) and is overwritten;
+    /// `ready(i)` is called as soon as it is complete, the last layer first. `batch` is the one of forward().
     void backward(const Batch& batch, std::span<const std::span<T>> gradients,
                   const std::function<void(std::size_t)>& ready);
 
@@ -59,7 +60,7 @@ private:
     ModelShape shape_;
     std::array<std::vector<T>, kParameters> parameters_;
     std::vector<T> input_, hidden1_, hidden2_, output_;  // activations, one row per window; output_: probabilities
-    std::vector<T> delta1_, delta2_, delta_input_;       // derivatives of the loss by what enters a layer
+    std::vector<T> delta1_, delta2_, delta_input_;       // derivatives of the loss by the layers' inputs
 };
 
 extern template class Model<float>;

@@ -10,7 +10,7 @@
 namespace train {
 namespace {
 
-/// All of `text` as a number.
+/// Parses all of `text` as a number.
 template <typename Number>
 bool parse(const std::string& text, Number& number) {
     const char* const end = text.data() + text.size();
@@ -25,21 +25,21 @@ std::size_t common_beginning(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::string check_whole_number(const std::string& text, std::uint64_t least, std::uint64_t most) {
+std::string check_whole_number(const std::string& text, std::uint64_t min, std::uint64_t max) {
     std::uint64_t number = 0;
-    if (parse(text, number) && number >= least && number <= most) return {};
-    return fmt::format("'{}' is no whole number from {} to {}", text, least, most);
+    if (parse(text, number) && number >= min && number <= max) return {};
+    return fmt::format("'{}' is not a whole number from {} to {}", text, min, max);
 }
 
 std::string check_positive(const std::string& text) {
     float number = 0;
     if (parse(text, number) && std::isfinite(number) && number > 0) return {};
-    return fmt::format("'{}' is no positive number", text);
+    return fmt::format("'{}' is not a positive number", text);
 }
 
 std::string check_one_of(const std::string& text, std::span<const std::string> words) {
     if (std::ranges::find(words, text) != words.end()) return {};
-    return fmt::format("'{}' is none of {}", text, fmt::join(words, ", "));
+    return fmt::format("'{}' is not one of {}", text, fmt::join(words, ", "));
 }
 
 std::vector<std::string> with_dashes(int argc, const char* const* argv) {
@@ -54,7 +54,7 @@ std::vector<std::string> with_dashes(int argc, const char* const* argv) {
 std::string complain_about(const std::vector<std::string>& leftover, std::span<const std::string> known) {
     const auto is_option = [](const std::string& word) { return word.size() > 1 && word.starts_with('-'); };
     const auto found = std::ranges::find_if(leftover, is_option);
-    if (found == leftover.end()) return fmt::format("'{}' belongs to no option", leftover.front());
+    if (found == leftover.end()) return fmt::format("unexpected argument '{}'", leftover.front());
     const std::string typed = found->substr(0, found->find('='));
     constexpr std::size_t kResemblance = 4;  // the dashes and two letters
     const auto nearest =

@@ -1,5 +1,5 @@
 #pragma once
-// What is wrong with a command line, in words that say what would be right. CLI11's own are about its types.
+// Checks of the command line whose texts say what would be right. CLI11's own texts name C++ types. Pure.
 
 #include <cstdint>
 #include <span>
@@ -8,16 +8,16 @@
 
 namespace train {
 
-/// Empty if `text` is such a number, else what it should be.
-[[nodiscard]] std::string check_whole_number(const std::string& text, std::uint64_t least, std::uint64_t most);
+// Each returns an empty text if `text` is valid, else what it should be.
+[[nodiscard]] std::string check_whole_number(const std::string& text, std::uint64_t min, std::uint64_t max);
 [[nodiscard]] std::string check_positive(const std::string& text);
 [[nodiscard]] std::string check_one_of(const std::string& text, std::span<const std::string> words);
 
-/// The program's arguments with dashes in the names of options, however they were typed: --global_batch=8 is
-/// --global-batch=8.
+/// Returns the program's arguments with dashes for underscores in the names of options: --global-batch=8 for
+/// --global_batch=8.
 [[nodiscard]] std::vector<std::string> with_dashes(int argc, const char* const* argv);
 
-/// About the arguments that no option took: the first option among them, with the known one that it resembles.
+/// Returns the text about unexpected arguments: names the first option among them, and the known one that it resembles.
 [[nodiscard]] std::string complain_about(const std::vector<std::string>& leftover, std::span<const std::string> known);
 
 }  // namespace train

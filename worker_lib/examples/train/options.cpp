@@ -21,7 +21,7 @@ constexpr std::uint64_t kLargestCount = 1u << 30;
 
 const std::array<std::string, 4> kStyles{"auto", "bar", "plain", "none"};  // in the order of ProgressStyle
 
-/// Between CLI11 and Options: it would take a path for a list of its components.
+/// Options that CLI11 stores as text: it would take a path for a list of its components.
 struct Texts {
     std::vector<std::string> data;
     std::string checkpoint_dir;
@@ -29,18 +29,18 @@ struct Texts {
     std::string progress = kStyles[0];
 };
 
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
-    return {[least, most](const std::string& text) { return check_whole_number(text, least, most); }, ""};
+CLI::Validator whole_number(std::uint64_t min, std::uint64_t max) {
+    return {[min, max](const std::string& text) { return check_whole_number(text, min, max); }, ""};
 }
 
-/// What is trained: the numbers that decide the loss.
+/// Adds the options that decide the loss.
 void add_training_options(CLI::App& app, Options& options) {
     const auto count = [&](const char* name, std::size_t& value, const char* help) {
         app.add_option(name, value, help)->check(whole_number(1, kLargestCount))->type_name("N")->capture_default_str();
     };
     count("--steps", options.steps, "Optimiser steps");
-    count("--global-batch", options.global_batch, "Samples per step, of all ranks together");
-    app.add_option("--seed", options.seed, "Of the initial parameters and of the order of samples")
+    count("--global-batch", options.global_batch, "Samples per step of all ranks together");
+    app.add_option("--seed", options.seed, "Seed of the initial parameters and of the order of samples")
         ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
         ->type_name("N")
         ->capture_default_str();
@@ -54,14 +54,13 @@ void add_training_options(CLI::App& app, Options& options) {
     count("--hidden2", options.shape.hidden2, "Size of the second hidden layer");
 }
 
-/// Where it comes from, goes to, and how it runs.
+/// Adds the options for files, threads and output.
 void add_running_options(CLI::App& app, Options& options, Texts& texts) {
     app.add_option("--data", texts.data,
                    "Files to learn from (default: the licence texts in /usr/share/common-licenses)")
         ->type_name("FILE")
         ->expected(1, -1);
-    app.add_option("--checkpoint-dir", texts.checkpoint_dir,
-                   "Save there, and go on from the newest checkpoint found there")
+    app.add_option("--checkpoint-dir", texts.checkpoint_dir, "Save checkpoints there, and resume from the newest one")
         ->type_name("DIR");
     app.add_option("--checkpoint-every", options.checkpoint_every,
                    fmt::format("Steps between checkpoints; 0: never (default: {} with --checkpoint-dir)",
@@ -78,13 +77,13 @@ void add_running_options(CLI::App& app, Options& options, Texts& texts) {
         ->type_name("FILE");
     app.add_option(
            "--progress", texts.progress,
-           "auto, bar (for terminals), plain (lines) or none. 'waits' there is rank 0's share of the time until all "
-           "gradients have come: for slower ranks, and for communication that backward did not hide (exposed_ms)")
+           "auto, bar (for terminals), plain (lines) or none. 'waits' there is the share of time in which rank 0 waits "
+           "for gradients: for slower ranks, and for communication that backward did not hide (exposed_ms)")
         ->check(CLI::Validator([](const std::string& text) { return check_one_of(text, kStyles); }, ""))
         ->type_name("HOW");
 }
 
-/// What is wrong, or nothing. Throws CLI::CallForHelp.
+/// Returns what is wrong; empty: nothing. Throws CLI::CallForHelp.
 std::string parse(CLI::App& app, std::vector<std::string> arguments) {
     try {
         std::ranges::reverse(arguments);  // CLI11 takes them from the back
@@ -104,7 +103,7 @@ std::string parse(CLI::App& app, std::vector<std::string> arguments) {
     }
     const auto* const every = app.get_option("--checkpoint-every");
     if (every->count() > 0 && every->as<std::size_t>() > 0 && app.count("--checkpoint-dir") == 0) {
-        return "--checkpoint-every needs --checkpoint-dir DIR, where the checkpoints go";
+        return "--checkpoint-every needs --checkpoint-dir DIR, the directory of the checkpoints";
     }
     return {};
 }

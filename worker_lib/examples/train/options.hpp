@@ -20,17 +20,16 @@ struct Options {
     std::uint64_t seed = 1;
     float rate = 0.1f;
     ModelShape shape;
-    bool overlap = true;                   ///< gradients travel while backward goes on
-    int threads = 0;                       ///< of matrix products, per rank; 0: this machine's share
+    bool overlap = true;                   ///< gradients are sent while backward goes on
+    int threads = 0;                       ///< for matrix products, per rank; 0: this rank's share of the machine
     std::filesystem::path checkpoint_dir;  ///< empty: no checkpoints
     std::size_t checkpoint_every = 0;      ///< steps; 0: never
     std::filesystem::path loss_log;        ///< empty: none
     ProgressStyle progress = ProgressStyle::kAuto;
 };
 
-/// Fills `options`, or returns the exit code with which to end: 0 after --help (1 if stdout did not
-/// take it), kUserErrorExitCode after a message.
-/// Only the rank 0 that the environment names speaks.
+/// Fills `options`, or returns the exit code to end with: 0 after --help (1 if stdout did not accept it),
+/// kUserErrorExitCode after a message. Only rank 0, by the environment, prints.
 [[nodiscard]] std::optional<int> parse_options(int argc, const char* const* argv, Options& options);
 
 }  // namespace train

@@ -1,6 +1,5 @@
 #pragma once
-// What a person sees of the training: a bar on a terminal, a line now and then elsewhere. On stderr, so that stdout
-// carries the result alone. Only rank 0 shows anything.
+// Progress: shows the training's progress on stderr, as a bar on a terminal, as lines elsewhere. Only rank 0 shows it.
 
 #include <chrono>
 #include <cstddef>
@@ -11,7 +10,7 @@
 
 namespace train {
 
-/// After a step. `elapsed` and `waiting` are since the loop began, in this process.
+/// State after a step. `elapsed` and `waiting` count from the beginning of the loop, in this process.
 struct StepReport {
     std::size_t step = 0;
     std::size_t last_step = 0;
@@ -19,16 +18,16 @@ struct StepReport {
     double loss = 0;             ///< nats per byte
     double samples = 0;          ///< seen by all ranks since the loop began
     std::chrono::duration<double> elapsed{};
-    std::chrono::duration<double>
-        waiting{};  ///< of that: until the gradients of all ranks were there. For slower ranks as well as
-                    ///< for communication, which is all that exposed_ms counts
+    /// Part of `elapsed`: waited for the gradients of all ranks, that is, for slower ranks and for communication
+    /// together. exposed_ms counts communication only.
+    std::chrono::duration<double> waiting{};
 };
 
-/// "step 20/150  loss 3.4121  4.92 bits/byte  5230 samples/s  rank 0 waits 12 %  0:25 left"
+/// Returns "step 20/150  loss 3.4121  4.92 bits/byte  5230 samples/s  rank 0 waits 12 %  0:25 left".
 [[nodiscard]] std::string describe(const StepReport& report);
 
-/// "[##------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  waits 10 %" in at most `columns`
-/// characters; the bar takes what the text leaves.
+/// Returns "[##------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  waits 10 %" in at most `columns`
+/// characters; the bar gets what the text leaves.
 [[nodiscard]] std::string describe_with_bar(const StepReport& report, std::size_t columns);
 
 class Progress {
@@ -38,7 +37,9 @@ public:
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
 
+    /// Prints a line by itself.
     void note(std::string_view line);
+    /// Shows a step, unless the last one was shown just before.
     void step(const StepReport& report);
 
 private:

@@ -26,13 +26,13 @@ std::size_t Recovery::resume() {
         checkpointer_->load(*step, state());
     } catch (const ddp::Error& error) {
         if (error.code() != ddp::ErrorCode::Mismatch) throw;
-        throw UserError(context_.rank() == 0 ? error.what() : "");  // other sizes: every rank has the same text
+        throw UserError(context_.rank() == 0 ? error.what() : "");  // another model; every rank has the same text
     }
     const auto [seed, global_batch, text] = origin_;
     if (seed != run_.seed || global_batch != run_.global_batch || text != run_.text) {
         const std::string problem = fmt::format(
             "the checkpoints in {} are of a run with --seed {}, --global-batch {} and {} data. Pass the same to "
-            "continue it, or another --checkpoint-dir to start anew",
+            "continue it, or another --checkpoint-dir to start a new run",
             options_.checkpoint_dir.string(), seed, global_batch, text == run_.text ? "the same" : "other");
         throw UserError(context_.rank() == 0 ? problem : "");
     }

@@ -1,5 +1,5 @@
 #pragma once
-// Checkpoints of a run: written every so many steps, and found again by the processes that come after a failure.
+// Recovery: writes the checkpoints of a run every few steps, and resumes from the newest one after a restart.
 
 #include <array>
 #include <cstdint>
@@ -11,25 +11,25 @@
 
 namespace train {
 
-/// What belongs to a run besides its tensors.
+/// The part of a run's state besides its tensors.
 struct Run {
     double loss_first = 0;
     double loss_last = 0;
-    std::uint64_t seed = 0;  ///< with the next two: what decides which samples come in which step
+    std::uint64_t seed = 0;  ///< with the next two: decides the samples of each step
     std::uint64_t global_batch = 0;
     std::uint64_t text = 0;  ///< fingerprint
 };
 
 class Recovery {
 public:
-    /// Collective. Without a --checkpoint-dir nothing is ever saved. `run` and the tensors must outlive this.
+    /// Collective. Without --checkpoint-dir nothing is saved. `run` and the tensors must outlive this object.
     Recovery(const Options& options, ddp::Context& context, Run& run, std::vector<ddp::NamedBuffer> tensors);
 
-    /// Collective. The step of the newest checkpoint, whose contents are in place then; 0 if there is none.
-    /// Throws UserError if it belongs to a run with another model, seed, batch size or text.
+    /// Loads the newest checkpoint and returns its step; 0 if there is none. Collective. Throws UserError if it belongs
+    /// to a run with another model, seed, batch size or text.
     [[nodiscard]] std::size_t resume();
 
-    /// Collective. After each step.
+    /// Saves a checkpoint if one is due. Call it after each step. Collective.
     void save_if_due(std::size_t step);
 
 private:

@@ -1,5 +1,5 @@
 #pragma once
-// Stochastic gradient descent with momentum. (Not Adam: it divides by the size of each gradient, which makes rounding
+// Sgd: stochastic gradient descent with momentum. (Adam divides by the size of each gradient, which would make rounding
 // differences between 1 and 8 ranks visible where gradients are tiny.)
 
 #include <cstddef>
@@ -12,10 +12,11 @@ class Sgd {
 public:
     explicit Sgd(std::span<const std::span<float>> parameters);
 
-    /// velocity = momentum × velocity + gradient; parameter -= rate × velocity.
+    /// Makes one step: velocity = momentum × velocity + gradient; parameter -= rate × velocity.
     void step(std::span<const std::span<float>> gradients, float rate);
 
-    /// Part of a checkpoint: without it a resumed run would not continue the same curve.
+    /// Returns the velocity of parameter i. It is part of a checkpoint: else a resumed run would not continue the same
+    /// curve.
     [[nodiscard]] std::span<float> velocity(std::size_t i) { return velocities_[i]; }
 
 private:
@@ -23,7 +24,7 @@ private:
     std::vector<std::vector<float>> velocities_;
 };
 
-/// Grows linearly over the first steps, then is `rate`.
+/// Returns the learning rate of a step: it grows linearly over the first steps, then is `rate`.
 [[nodiscard]] float warmed_up(float rate, std::size_t step);
 
 }  // namespace train

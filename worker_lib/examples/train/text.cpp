@@ -26,10 +26,10 @@ void append_file(const std::filesystem::path& path, std::vector<std::uint8_t>& b
     };
     std::error_code error;
     if (std::filesystem::is_directory(path, error)) refuse("it is a directory");
-    // A pipe or a device may have no end, and gives each rank something else.
+    // A pipe or a device may have no end, and gives each rank other bytes.
     if (const auto status = std::filesystem::status(path, error);
         std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-        refuse("it is no regular file");
+        refuse("it is not a regular file");
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     if (!file) refuse(errno != 0 ? std::strerror(errno) : "it cannot be opened");
@@ -38,7 +38,7 @@ void append_file(const std::filesystem::path& path, std::vector<std::uint8_t>& b
 }
 
 std::uint64_t fingerprint(const std::vector<std::uint8_t>& bytes) {
-    // FNV-1a: the same on every machine, as std::hash need not be.
+    // FNV-1a: equal on all machines, which std::hash need not be.
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3u;
     return hash;
@@ -78,7 +78,7 @@ Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Contex
     }
     leave_together_if(context, problem);
 
-    // Two nodes may hold different files under one name; then the ranks would share out different samples.
+    // Two nodes may have different files under one name. Then the ranks would shard different samples.
     std::array<std::uint64_t, 2> of_rank_0{text.bytes.size(), text.fingerprint};
     context.world().broadcast(ddp::buffer(std::span<std::uint64_t>(of_rank_0)), 0).wait();
     if (of_rank_0 != std::array<std::uint64_t, 2>{text.bytes.size(), text.fingerprint}) {

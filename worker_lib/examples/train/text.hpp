@@ -1,5 +1,5 @@
 #pragma once
-// The training text: bytes of files, one after another.
+// Text: the bytes to learn from, those of one file after another.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,15 +17,15 @@ struct Text {
     std::uint64_t fingerprint = 0;  ///< of the bytes: ranks compare it, checkpoints keep it
 };
 
-/// The licence texts that every Debian and Ubuntu machine carries; each file once, sorted, though links point to some.
-/// Throws UserError when there are none.
+/// Returns the licence texts that every Debian and Ubuntu machine has, sorted, each file once although links point to
+/// some. Throws UserError when there are none.
 [[nodiscard]] std::vector<std::filesystem::path> default_files();
 
-/// Throws UserError naming the file and the cause.
+/// Reads the files. Throws UserError naming the file and the cause.
 [[nodiscard]] Text read_text(const std::vector<std::filesystem::path>& files);
 
-/// Collective: read_text on every rank, of default_files() if `files` is empty. Throws UserError on all ranks if one of
-/// them cannot read, or reads other bytes than rank 0.
+/// Reads the files on every rank; default_files() if `files` is empty. Collective. Throws UserError on all ranks if one
+/// of them cannot read, or reads other bytes than rank 0.
 [[nodiscard]] Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Context& context);
 
 }  // namespace train

@@ -15,7 +15,7 @@ int default_threads(const ddp::Context& context) {
     }
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
-    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;  // more than 1024 CPUs: the user must say
+    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;  // more than 1024 CPUs: pass --threads
     return std::max(1, CPU_COUNT(&allowed) / context.local_world_size());
 }
 

@@ -32,7 +32,7 @@ Tensors parameters_of(Network& network) {
     return tensors;
 }
 
-/// What the reducer must know of the parameters: names for its errors, sizes for its buckets.
+/// Describes the parameters to the reducer: names for its errors, sizes for its buckets.
 std::vector<ddp::ParamSpec> specs_of(const Tensors& parameters) {
     std::vector<ddp::ParamSpec> specs;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -41,7 +41,7 @@ std::vector<ddp::ParamSpec> specs_of(const Tensors& parameters) {
     return specs;
 }
 
-/// Gradients are written where the reducer wants them: inside its buckets, which the ranks of a node share.
+/// Returns where to write the gradients: views into the reducer's buckets, which the ranks of a node share.
 Tensors gradients_of(ddp::GradientReducer& reducer) {
     Tensors tensors;
     for (std::size_t i = 0; i < Network::kParameters; ++i) {
@@ -66,7 +66,7 @@ std::vector<ddp::NamedBuffer> state_of(const Tensors& parameters, Sgd& sgd) {
     return state;
 }
 
-/// Opened by rank 0 alone, but a failure ends all ranks.
+/// Opens the loss log on rank 0. A failure ends all ranks.
 std::optional<LossLog> open_loss_log(const Options& options, ddp::Context& context, std::size_t resumed_step) {
     std::optional<LossLog> log;
     std::string problem;
@@ -79,11 +79,11 @@ std::optional<LossLog> open_loss_log(const Options& options, ddp::Context& conte
     return log;
 }
 
-/// All ranks have the same loss, so all leave here or none; rank 0 says why.
+/// Throws UserError if the loss is not finite. All ranks have the same loss; rank 0 reports it.
 void require_finite(double loss, std::size_t step, int rank) {
     if (std::isfinite(loss)) return;
-    throw UserError(
-        rank == 0 ? fmt::format("the loss is no finite number any more at step {}. Pass a smaller --lr", step) : "");
+    throw UserError(rank == 0 ? fmt::format("the loss is not finite ({}) at step {}. Pass a smaller --lr", loss, step)
+                              : "");
 }
 
 std::string counted(int count, std::string_view what) {
@@ -94,17 +94,17 @@ std::string json_number(double value) { return std::isfinite(value) ? fmt::forma
 
 }  // namespace
 
-// main() has called ddp::init_from_env(): the ranks know each other.
+// main() has called ddp::init_from_env(), so the ranks are connected.
 Summary train(const Options& options, ddp::Context& context) {
     // 1. Compute with this rank's share of the machine.
     const int threads = options.threads > 0 ? options.threads : default_threads(context);
     use_threads(threads);
 
-    // 2. Everybody reads the same data and takes its share of every batch.
+    // 2. Every rank reads the same data and takes its share of every batch.
     const Text text = read_same_text(options.data, context);
     Batches batches(text, options.shape.context, options.global_batch, options.seed, context);
 
-    // 3. Everybody holds the whole model and starts with rank 0's numbers.
+    // 3. Every rank holds the whole model and starts with rank 0's numbers.
     Network network(options.shape, options.seed);
     const Tensors parameters = parameters_of(network);
     ddp::GradientReducer reducer(context.world(), specs_of(parameters), {.limits = kBuckets});
@@ -112,7 +112,7 @@ Summary train(const Options& options, ddp::Context& context) {
     const Tensors gradients = gradients_of(reducer);
     Sgd sgd(parameters);
 
-    // 4. After a restart, go on from the newest checkpoint.
+    // 4. After a restart, continue from the newest checkpoint.
     Run run{.seed = options.seed, .global_batch = options.global_batch, .text = text.fingerprint};
     Recovery recovery(options, context, run, state_of(parameters, sgd));
     const std::size_t resumed_step = recovery.resume();
@@ -125,7 +125,7 @@ Summary train(const Options& options, ddp::Context& context) {
     if (resumed_step > 0) progress.note(fmt::format("train: resumed after step {}", resumed_step));
     std::optional<LossLog> loss_log = open_loss_log(options, context, resumed_step);
 
-    // 5. Train. Gradients leave bucket by bucket while backward is still computing the layers below.
+    // 5. Train. Gradients are sent bucket by bucket while backward still computes the layers below.
     double& loss = *static_cast<double*>(context.world().arena().allocate(sizeof(double)));  // reduced without a copy
     const auto began = std::chrono::steady_clock::now();
     std::chrono::duration<double> elapsed{};
@@ -134,7 +134,7 @@ Summary train(const Options& options, ddp::Context& context) {
     for (std::size_t step = resumed_step + 1; step <= options.steps; ++step) {
         const Batch& batch = batches.of_step(step);
         loss = network.forward(batch);
-        ddp::Work loss_sum = context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum);  // travels meanwhile
+        ddp::Work loss_sum = context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum);  // runs meanwhile
         reducer.begin_backward();
         network.backward(batch, gradients, [&](std::size_t i) {
             waiting.computed();

@@ -1,5 +1,5 @@
 #pragma once
-// The training itself. Read main.cpp and trainer.cpp first: they are the tutorial of the library.
+// train: the training itself. Read main.cpp and trainer.cpp first: they are the tutorial of the library.
 
 #include <cstddef>
 #include <string>
@@ -15,14 +15,14 @@ struct Summary {
     double loss_first = 0;
     double loss_last = 0;
     double samples_per_s = 0;
-    double exposed_ms = 0;  ///< communication that backward did not hide, of a step: see Waiting
+    double exposed_ms = 0;  ///< communication per step that backward did not hide: see Waiting
     int restarts = 0;
 };
 
-/// Collective: every rank of the job calls it. Throws UserError or ddp::Error.
+/// Trains as the options say. Collective: every rank of the job calls it. Throws UserError or ddp::Error.
 [[nodiscard]] Summary train(const Options& options, ddp::Context& context);
 
-/// One line of JSON; a number that JSON cannot write becomes null.
+/// Returns one line of JSON. A number that JSON cannot express becomes null.
 [[nodiscard]] std::string to_json(const Summary& summary);
 
 }  // namespace train

@@ -1,5 +1,5 @@
 #pragma once
-// What the user can put right: data, options. One rank says it, all ranks leave with the same exit code.
+// UserError: an error that the user can correct, in data or options. One rank reports it, all end with one exit code.
 
 #include <stdexcept>
 #include <string>
@@ -10,13 +10,18 @@ namespace train {
 
 inline constexpr int kUserErrorExitCode = 2;
 
-/// Thrown on all ranks or on none. The text is empty where another rank says it.
+/// Thrown on all ranks or on none. The text is empty on all ranks but the one that reports it.
 struct UserError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Collective. `problem` is what this rank found wrong, empty if nothing. If any rank has a problem, throws UserError
-/// on every rank; only the lowest of those ranks gets its text.
+/// Thrown by one rank alone, while the other ranks go on with the step.
+struct LoneUserError : UserError {
+    using UserError::UserError;
+};
+
+/// Throws UserError on every rank if any rank has a problem; only on the lowest of those does it have a text.
+/// Collective. `problem`: what this rank found wrong, empty if nothing.
 void leave_together_if(ddp::Context& context, const std::string& problem);
 
 }  // namespace train

@@ -1,9 +1,8 @@
 #pragma once
-// How long the steps of a run waited for gradients, and how much of that nothing could hide.
+// Waiting: measures how long the steps of a run waited for gradients, and how much of that backward did not hide.
 //
-// Both are taken by the trainer's clock, not from ReducerStats::exposed: that begins with finish_backward, and where
-// ranks outnumber cores the buckets launched last may have taken this thread's core, and be done, before it comes to
-// that.
+// It uses the trainer's clock, not ReducerStats::exposed, which begins with finish_backward. Where ranks outnumber
+// cores, the last buckets may use this thread's core, and be done, before finish_backward begins.
 
 #include <chrono>
 #include <vector>
@@ -16,17 +15,17 @@ class Waiting {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// Backward has computed a gradient. With the last one of a step its wait begins.
+    /// Records that backward has computed a gradient. The wait begins with the last one of a step.
     void computed(Clock::time_point at = Clock::now()) { computed_ = at; }
-    /// This step's gradients are averages of all ranks'.
+    /// Records that this step's gradients are averages: the wait ends.
     void averaged(Clock::time_point at = Clock::now()) { steps_.push_back(at - computed_); }
 
-    /// Of this rank, in all steps so far.
+    /// Returns the wait of this rank in all steps so far.
     [[nodiscard]] Clock::duration total() const;
 
-    /// Of all ranks: the median over the steps of what the rank waited that waited least. That is the last one to end
-    /// its backward, so it waits for communication alone; the others wait for its backward as well.
-    /// Milliseconds, 0 without steps. Collective: as many steps on every rank.
+    /// Returns the median over the steps of the shortest wait of all ranks, in milliseconds; 0 without steps. The rank
+    /// that waits least is the last one to end its backward, so it waits for communication alone; the others also wait
+    /// for its backward. Collective, with the same number of steps on every rank.
     [[nodiscard]] double exposed_ms(ddp::Context& context) const;
 
 private:

@@ -1,6 +1,6 @@
 #pragma once
-// Batch: sends and receives that start together and end together, as one Work. The order inside does not matter, so
-// that ranks which exchange with each other cannot block each other.
+// Batch: sends and receives that start and end together, as one Work. Their order does not matter, so ranks that
+// exchange messages with each other cannot block each other. One thread at a time.
 //
 //     ddp::Batch batch = group.batch();
 //     batch.send(border, right).recv(halo, left);
@@ -26,12 +26,13 @@ public:
     Batch& operator=(Batch&&) noexcept;
     ~Batch();
 
-    /// As ProcessGroup::send and recv, but nothing happens yet. Buffers may not overlap, except those of sends.
+    /// Add a message, which start() sends or receives as ProcessGroup::send and recv. Buffers may not overlap, except
+    /// those of sends.
     Batch& send(Buffer buffer, int destination, int tag = 0);
     Batch& recv(Buffer buffer, int source, int tag = 0);
 
-    /// Starts all of them; the Work is done when all are. The batch is empty afterwards. An empty one is done at once.
-    /// Throws Error{InvalidArgument} that says which of them is wrong: then none has started.
+    /// Starts all messages. The Work is done when all of them are; that of an empty batch is done at once. The batch is
+    /// empty afterwards. Throws Error{InvalidArgument} naming the message that is wrong, and none has started then.
     Work start(Stream stream = {}, OpOptions options = {});
 
 private:

@@ -1,9 +1,9 @@
 #pragma once
-// Checkpointer: parameters on disk that are either whole or absent, whatever is killed when. For groups of the native
-// backend (host memory) so far.
+// Checkpointer: saves and loads parameters so that a file is whole or absent, whatever is killed when. For native
+// groups (host memory) so far.
 //
-// All of it is collective, and fails on every rank alike: before a file or a buffer is touched the ranks compare what
-// they were called with, so a group that has failed already costs nothing that is on disk.
+// Every call is collective and fails on all ranks alike. The ranks compare their arguments before a file or a buffer is
+// touched, so a group that has failed already damages nothing on disk. One thread at a time.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,7 @@
 
 namespace ddp {
 
-/// Host memory under a name that stays the same between save and load.
+/// Host memory with a name, which has to be the same for save and load.
 struct NamedBuffer {
     std::string name;
     Buffer buffer;
@@ -26,25 +26,27 @@ struct NamedBuffer {
 
 class Checkpointer {
 public:
-    /// Creates `dir` if it is missing (rank 0 of the group) and removes temporaries that a killed run left there.
-    /// `keep` is at least 1. Throws Error{Io} naming the directory and the cause. The group is used as long as this
-    /// object is; after a shrink(), make another one of the group of those who are left.
+    /// Creates `dir` if it is missing (rank 0 of the group) and removes the temporary files of a killed run. `keep`:
+    /// how many checkpoints to keep, at least 1. Throws Error{Io} naming the directory and the cause. The group must
+    /// outlive this object; after a shrink(), make a new Checkpointer with the survivors' group.
     Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep = 3);
-    /// The same for all ranks of the job: its world().
+    /// The same for the context's world().
     Checkpointer(std::filesystem::path dir, Context& context, int keep = 3);
 
-    /// Every rank passes the same step, names, types and sizes; rank 0 writes its values: temporary file, fsync, rename,
-    /// fsync of the directory. When all know that it is written, the newest `keep` are kept. Throws Error{Mismatch}
-    /// naming what differs and on which ranks, Error{InvalidArgument} for a state that cannot be stored (null buffers,
-    /// names that are empty or double), before anything is written; Error{Io} when rank 0 could not write (no room, …).
+    /// Saves rank 0's values. Every rank passes the same step, names, types and sizes. Rank 0 writes a temporary file,
+    /// fsyncs and renames it, and fsyncs the directory. When all ranks know that the file is written, all but the
+    /// newest `keep` are removed. Throws, before anything is written, Error{Mismatch} naming what differs and on which
+    /// ranks, or Error{InvalidArgument} for a state that cannot be stored (null buffers, empty or duplicate names).
+    /// Throws Error{Io} when rank 0 could not write.
     void save(std::uint64_t step, std::span<const NamedBuffer> state);
 
-    /// The newest step whose file is complete (sizes and checksum), as rank 0 sees it.
+    /// Returns the newest step whose file is whole (sizes and checksums), as rank 0 sees it; nothing if there is none.
     [[nodiscard]] std::optional<std::uint64_t> latest();
 
-    /// Every rank passes the same as to save(); rank 0 reads and broadcasts. Throws Error{Mismatch} when the ranks do
-    /// not agree, or the file holds other names, types or sizes, and Error{InvalidArgument} as save(): no buffer is
-    /// changed then. Throws Error{Io} for a file that is absent, unreadable or damaged.
+    /// Loads a checkpoint into `state`: rank 0 reads and broadcasts. Every rank passes the same arguments as to save().
+    /// Throws Error{Mismatch} when the ranks disagree or the file holds other names, types or sizes, and
+    /// Error{InvalidArgument} as save(); no buffer is changed then. Throws Error{Io} for a file that is absent,
+    /// unreadable or damaged.
     void load(std::uint64_t step, std::span<const NamedBuffer> state);
 
 private:

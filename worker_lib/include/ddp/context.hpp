@@ -1,5 +1,5 @@
 #pragma once
-// Context: this process's place in the job. Everything starts with ddp::init_from_env().
+// Context: this process's rank in the job, its store and its groups. Everything starts with ddp::init_from_env().
 
 #include <chrono>
 #include <cstdint>
@@ -15,17 +15,19 @@
 
 namespace ddp {
 
+/// Options of init_from_env().
 struct InitOptions {
-    /// The same on every rank. Auto: Nccl if every rank has a usable device, else Native for all. Nccl: nothing else;
-    /// if a rank cannot, every rank throws Error{Unavailable} with the same text.
+    /// The same on every rank. Auto: Nccl if every rank has a usable device, else Native on all. Nccl: if one rank
+    /// cannot use it, every rank throws Error{Unavailable} with the same text.
     Backend backend = Backend::Auto;
-    /// Of every collective. 0: 10 min NCCL, 30 min Native (as in PyTorch); milliseconds::max(): without end.
+    /// Default timeout of every operation. 0: 10 min on NCCL, 30 min on Native (as in PyTorch); milliseconds::max():
+    /// none.
     std::chrono::milliseconds timeout{};
-    std::chrono::milliseconds init_timeout{300'000};  ///< for all ranks to appear; positive
+    std::chrono::milliseconds init_timeout{300'000};  ///< for all ranks to arrive; positive
     int device = -1;                                  ///< CUDA device; -1: LOCAL_RANK
 };
 
-/// What the launcher told this process, by environment variables (docs/environment.md).
+/// The job as the launcher describes it in environment variables (docs/environment.md).
 struct Environment {
     int rank = 0;
     int world_size = 1;
@@ -39,9 +41,10 @@ struct Environment {
     int master_port = 0;
 };
 
+/// Owns this process's connection to the store, the world, and the groups local() and leaders(). One thread at a time.
 class Context {
 public:
-    /// For programs and tests that bring their own store and place.
+    /// Collective. For programs and tests that bring their own store and ranks; throws as init_from_env().
     Context(Environment environment, std::shared_ptr<Store> store, const InitOptions& options = {});
     Context(Context&&) noexcept;
     Context& operator=(Context&&) noexcept;
@@ -52,17 +55,17 @@ public:
     [[nodiscard]] int local_rank() const { return environment_.local_rank; }
     [[nodiscard]] int local_world_size() const { return environment_.local_world_size; }
     [[nodiscard]] int node_rank() const { return environment_.node_rank; }
-    /// Worker groups started before this one; 0 in an undisturbed job.
+    /// Returns how often the job's workers were restarted; 0 in an undisturbed job.
     [[nodiscard]] int restart_count() const { return environment_.restart_count; }
     [[nodiscard]] std::int64_t generation() const { return environment_.generation; }
 
     [[nodiscard]] Store& store() { return *store_; }
     [[nodiscard]] ProcessGroup& world() { return *world_; }
-    /// The ranks of this machine, in their order; and the first rank of every machine, nullptr on the others. Machines
-    /// are told apart by the kernel's boot id, and emulated nodes by their number, never by LOCAL_WORLD_SIZE. The first
-    /// call of each makes the group: all ranks of the world make it, as a ProcessGroup::split, and it throws as that
-    /// does.
+    /// Returns the group of this machine's ranks, in their order. Machines are distinguished by the kernel's boot id,
+    /// emulated nodes by their number, never by LOCAL_WORLD_SIZE. The first call makes the group: it is collective over
+    /// the world and throws as ProcessGroup::split.
     [[nodiscard]] ProcessGroup& local();
+    /// Returns the group of the first ranks of all machines; nullptr on other ranks. Made as local().
     [[nodiscard]] ProcessGroup* leaders();
 
 private:
@@ -71,18 +74,18 @@ private:
     Environment environment_;
     std::shared_ptr<Store> store_;
     std::unique_ptr<ProcessGroup> world_;
-    std::vector<std::string> machines_;  ///< by rank; empty until somebody wants to know
+    std::vector<std::string> machines_;  ///< by rank; empty until local() or leaders() needs it
     std::unique_ptr<ProcessGroup> local_;
     std::optional<std::unique_ptr<ProcessGroup>> leaders_;
 };
 
-/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT,
-/// TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID, DDPRUN_GENERATION; connects to the store and to all peers. Works
-/// under ddprun, and under torchrun when its agent hosts the store (TORCHELASTIC_USE_AGENT_STORE=True). Without any of
-/// them: a world of one rank, so that a trainer also runs when started by hand; refused where mpirun or srun has
-/// started several that would each run alone. Throws Error{Environment} naming the variable, Error{Timeout} naming the
-/// ranks that did not come, Error{InvalidArgument} for options that cannot be meant, Error{Unavailable} or
-/// Error{Mismatch} for the backend.
+/// Connects this process to the store and to all peers, as the launcher's environment variables say: RANK, WORLD_SIZE,
+/// LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID,
+/// DDPRUN_GENERATION. Works under ddprun, and under torchrun when its agent hosts the store
+/// (TORCHELASTIC_USE_AGENT_STORE=True). Without any of them it returns a world of one rank, so that a trainer also runs
+/// when started by hand. That is refused where mpirun or srun has started several processes that would each run alone.
+/// Throws Error{Environment} naming the variable, Error{Timeout} naming the ranks that did not arrive,
+/// Error{InvalidArgument} for invalid options, Error{Unavailable} or Error{Mismatch} for the backend.
 [[nodiscard]] Context init_from_env(const InitOptions& options = {});
 
 }  // namespace ddp

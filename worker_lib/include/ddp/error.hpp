@@ -1,5 +1,5 @@
 #pragma once
-// What the worker library throws: one base class, a code to branch on, and who is to blame as far as it is known.
+// Error: the one base class of what the worker library throws. It has a code to branch on, and the culprits if known.
 
 #include <cstdint>
 #include <stdexcept>
@@ -23,22 +23,24 @@ enum class ErrorCode {
 
 class Error : public std::runtime_error {
 public:
-    /// what() is one line: control characters of `text`, which may come from tags and names, are shown as \xHH.
+    /// what() is one line: control characters in `text`, which may come from tags and names, become \xHH.
     Error(ErrorCode code, const std::string& text, std::vector<int> culprits = {});
 
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-    /// Ranks of the group that the error is about; empty when unknown. Those of PeerLost and Timeout can be excluded by
-    /// ProcessGroup::shrink(). A Mismatch is a bug in the program, which a smaller group has, too: its text quotes both
-    /// sides, and its culprits are those whom most others contradict, where that is known. Do not exclude them; but
-    /// those of a shrink() whose survivors disagree are all whom one of two survivors excludes: to be excluded by both.
+    /// Returns the ranks of the group that the error is about; empty when unknown. The culprits of PeerLost and Timeout
+    /// can be excluded by ProcessGroup::shrink(). A Mismatch is a bug in the program, which a smaller group has, too:
+    /// do not exclude its culprits. They are the ranks that most others contradict, and the text quotes both sides. The
+    /// exception is a Mismatch of shrink() itself: its culprits are all ranks that one of two survivors excludes, and
+    /// both have to exclude them.
     [[nodiscard]] const std::vector<int>& culprits() const noexcept { return culprits_; }
-    /// The operation that it has ended, or refused at the call, and the group's name: "#183 all_reduce sum f32[6572160]
-    /// 'bucket 3'", which is number 183 there. Empty, and 0, where it was none: while a group is made, say.
+    /// Return the group's name and the operation that ended with this error or was refused at the call: "#183
+    /// all_reduce sum f32[6572160] 'bucket 3'" is number 183 of its group. Empty, and 0, where there was none, as while
+    /// a group is being made.
     [[nodiscard]] const std::string& group() const noexcept { return group_; }
     [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
     [[nodiscard]] std::uint64_t seq() const noexcept { return seq_; }
 
-    /// The same error with an operation. For the library.
+    /// Returns the same error with an operation. For the library.
     [[nodiscard]] Error in(std::string group, std::string operation, std::uint64_t seq) const {
         Error error = *this;
         error.group_ = std::move(group);

@@ -1,5 +1,5 @@
 #pragma once
-// Join: ranks with different numbers of batches finish an epoch together.
+// Join: lets ranks with different numbers of batches finish an epoch together, as PyTorch's Join context manager does.
 //
 //     ddp::Join join(context.world(), reducer);
 //     while (join.more(batches.has_next())) { …one step of training… }
@@ -12,36 +12,40 @@
 
 namespace ddp {
 
+/// Options of a Join.
 struct JoinOptions {
     enum class Early : std::uint8_t {
-        Shadow,  ///< a rank without batches takes part in the others' backwards, with gradients of zero
-        Throw,   ///< all ranks stop together: Error{InvalidArgument}, naming the ranks that have no batch left
+        Shadow,  ///< a rank without batches takes part in the others' backwards with gradients of zero
+        Throw,   ///< all ranks throw Error{InvalidArgument} together, naming the ranks without a batch
     };
     Early early = Early::Shadow;
-    /// Gradients are divided by all ranks, so that a batch counts the same in every step; false: by the ranks that
-    /// still have batches.
+    /// true: gradients are divided by the number of all ranks, so a batch counts the same in every step. false: by the
+    /// number of ranks that still have batches.
     bool divide_by_initial = true;
 };
 
-/// All ranks use one, for the same steps. The reducer may be moved meanwhile, not destroyed. The loop may make no
-/// collective calls of its own besides the reducer's: a rank without batches would not make them.
+/// Tells each rank whether to make another step. All ranks use a Join for the same steps. The reducer may be moved
+/// meanwhile, not destroyed. The loop may make no collective calls but the reducer's, because a rank without batches
+/// would not make them. The reducer's owner thread.
 class Join {
 public:
-    /// Collective. `group` is the one that the reducer was made with; Error{InvalidArgument} if it has another size.
+    /// Collective. `group` is the group that the reducer was made with. Throws Error{InvalidArgument} if it has another
+    /// size.
     Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options = {});
     ~Join();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;
 
-    /// Before each step: has this rank a batch for it? Returns true when it has; one rank that has none shadows the
-    /// steps of the others inside this call, and returns false on all ranks together, when nobody has any. `sync`:
-    /// whether the step's one backward will be synchronised, the same on all ranks that have a batch: else all throw
-    /// Error{Mismatch}. As long as the Join lives a begin_backward that does otherwise, without this call before it
-    /// (the first one, too), or after it has returned false, throws Error{InvalidArgument}; so does this call when the
-    /// backward that the last one announced was not made, and then the reducer is unusable on all ranks, for the others
-    /// count on it. Costs one small exchange per step.
+    /// Announces before each step whether this rank has a batch for it. Returns true if it has. Otherwise this rank
+    /// shadows the steps of the others inside this call, until no rank has a batch: then it returns false on all ranks
+    /// together. `sync`: whether the step's one backward will be synchronised. It must be the same on all ranks that
+    /// have a batch, else all throw Error{Mismatch}. Costs one small exchange per step.
+    ///
+    /// While the Join lives, begin_backward throws Error{InvalidArgument} if this call did not announce it, announced
+    /// the other kind, or returned false. This call throws Error{InvalidArgument} if the announced backward was not
+    /// made. The reducer is then unusable on all ranks, because the others wait for that backward.
     [[nodiscard]] bool more(bool have_batch, bool sync = true);
-    /// The lowest of the ranks that made the last step, from which the final model has to come. -1 before any step.
+    /// Returns the lowest rank that made the last step: the final model has to come from it. -1 before any step.
     [[nodiscard]] int last_active() const { return last_active_; }
 
 private:

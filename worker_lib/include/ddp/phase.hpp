@@ -1,12 +1,12 @@
 #pragma once
-// What this rank is at, beside its collectives: shown by the launcher when the rank lags behind its peers, or has died.
+// set_phase: names what this rank does beside its collectives. The launcher shows it when the rank lags behind or dies.
 
 #include <string_view>
 
 namespace ddp {
 
-/// "eval", "checkpoint", …: until the next call. Up to 64 bytes are shown. Costs a microsecond, at most; any thread.
-/// Does nothing when the launcher is not ddprun.
+/// Sets this rank's phase ("eval", "checkpoint", …) until the next call. Up to 64 bytes are shown. Costs a microsecond
+/// at most. Any thread. Does nothing when the launcher is not ddprun.
 void set_phase(std::string_view text);
 
 }  // namespace ddp

@@ -1,7 +1,8 @@
 #pragma once
-// GradientReducer: averages gradients over the ranks of a group while backward is still running. It owns the buckets;
-// gradients are views into them, so nothing is copied. On native groups (host memory) so far. One object, one owner
-// thread, except mark_ready (any thread).
+// GradientReducer: averages gradients over the ranks of a group while backward is still running, as PyTorch's
+// DistributedDataParallel does. It owns the buckets; gradients are views into them, so nothing is copied. For native
+// groups (host memory) so far. One owner thread makes all calls but mark_ready and mark_unused, which any thread may
+// make.
 //
 //     reducer.begin_backward();
 //     …compute gradient i into reducer.grad(i)…, then reducer.mark_ready(i);   // in any order; best: last layer first
@@ -23,61 +24,64 @@
 
 namespace ddp {
 
-/// Where the sum is divided by the number of ranks. With a hook the hook divides, and this is not looked at.
+/// Where the sum is divided by the number of ranks. Ignored with a hook, which divides itself.
 enum class Average : std::uint8_t {
     Auto,      ///< InReduce
-    Pre,       ///< each rank divides before it sends: no overflow in types of little range, but rounded once more
+    Pre,       ///< on each rank before it sends: no overflow in types of small range, but one rounding more
     Post,      ///< after the exchange
     InReduce,  ///< in the pass that adds: f16 and bf16 are divided in f32 and rounded once
 };
 
-/// What a gradient is that nobody marked before finish_backward.
+/// How finish_backward treats a gradient that was not marked.
 enum class UnusedPolicy : std::uint8_t {
-    Error,  ///< a mistake: finish_backward names every one
-    /// Unused: as if mark_unused had been called; if only some of its uses were marked, complete. The calls of
-    /// mark_ready on other threads must have returned by then.
+    Error,  ///< as a mistake: the error names every such gradient
+    /// As unused, as if mark_unused had been called. If some of its uses were marked, it is complete. Calls of
+    /// mark_ready on other threads must have returned before finish_backward.
     Zero,
 };
 
+/// Options of a GradientReducer. The same on every rank, except `unused` and `on_bucket_done`.
 struct ReducerOptions {
-    BucketLimits limits = {};  ///< of the plan that is made here; the same on all ranks
-    /// A plan of an earlier run (plan()), instead of one made from `limits`. Not rebuilt.
+    BucketLimits limits = {};  ///< for the plan that is made here; the same on all ranks
+    /// The plan of an earlier run (plan()), instead of one made from `limits`. It is never rebuilt.
     std::optional<BucketPlan> plan = std::nullopt;
-    /// After the first synchronised step, plans anew by the order in which rank 0's gradients became ready, if that is
-    /// another one. The views then move, once, inside the begin_backward that follows: call grad(i) in every step.
-    /// (Off, as a view kept from before would be written without effect. Bound buffers stay where they are.)
+    /// Makes a new plan after the first synchronised step, in the order in which rank 0's gradients became ready. If
+    /// the plan differs, the views move once, inside the next begin_backward: call grad(i) in every step. Bound buffers
+    /// do not move. Off by default, because a write to an old view would have no effect.
     bool rebuild = false;
     Average average = Average::Auto;
     UnusedPolicy unused = UnusedPolicy::Error;
-    /// Finds out in each step which gradients no rank has used (Step::used): one small all_reduce more.
+    /// Finds out in each step which gradients no rank has used (Step::used). Costs one small all_reduce.
     bool find_unused = false;
-    /// Compares in each begin_backward what all ranks are about to do; a difference is Error{Mismatch} at once, not
-    /// at the deadline. For debugging: costs a round trip.
+    /// Compares the ranks' steps in each begin_backward, so that a difference is Error{Mismatch} at once, not at the
+    /// deadline. For debugging: costs a round trip.
     bool check_every_step = false;
-    std::shared_ptr<CommHook> hook = nullptr;  ///< in the place of the plain all_reduce
-    /// Called with each bucket that holds averages, in launch order, on a thread of the reducer's while backward goes
-    /// on: update its parameters here, and the optimiser is overlapped as well. What it throws ends the reducer as
-    /// what hooks throw does (comm_hook.hpp).
+    std::shared_ptr<CommHook> hook = nullptr;  ///< replaces the all_reduce of a bucket
+    /// Is called with each bucket once it holds averages, in launch order, on a thread of the reducer while backward
+    /// goes on. Update the bucket's parameters here to overlap the optimiser as well. Its exceptions end the reducer as
+    /// those of hooks do (comm_hook.hpp).
     std::function<void(const GradBucket&)> on_bucket_done = nullptr;
 };
 
+/// Counts and times since a reducer was made.
 struct ReducerStats {
     std::uint64_t steps = 0;
     std::uint64_t bytes_reduced = 0;      ///< of the buckets; with compress() half of it travels
     std::chrono::nanoseconds backward{};  ///< begin_backward to finish_backward's return, summed; without sync too
-    /// Of that: waited in finish_backward for communication. Scaling, copies, and what hooks and on_bucket_done do are
-    /// not in it, nor is mark_ready: where ranks outnumber cores, a bucket may be exchanged before that returns.
+    /// Part of `backward`: time in which finish_backward waited for communication. Scaling, copies, hooks and
+    /// on_bucket_done do not count. Nor does mark_ready, although a bucket may be exchanged before that returns where
+    /// ranks outnumber cores.
     std::chrono::nanoseconds exposed{};
-    std::size_t buckets_done = 0;    ///< of the backward under way, or the last one: already exchanged
-    std::uint64_t out_of_order = 0;  ///< buckets that were complete before their turn: many mean that `rebuild` pays
+    std::size_t buckets_done = 0;    ///< exchanged buckets of the current backward, or of the last one
+    std::uint64_t out_of_order = 0;  ///< buckets that were complete before their turn; if many, `rebuild` pays
 };
 
-/// What a backward has come to.
+/// The result of a backward.
 struct Step {
     bool synchronised = false;
-    /// With ReducerOptions::find_unused, by parameter: whether any rank has used it since the synchronised backward
-    /// before. The gradient of one that nobody has used is zero; an optimiser with momentum should skip it. Empty
-    /// without find_unused, and after a backward without sync.
+    /// With ReducerOptions::find_unused, one flag per parameter: any rank has used it since the previous synchronised
+    /// backward. The gradient of an unused parameter is zero; an optimiser with momentum should skip it. Empty without
+    /// find_unused, and after a backward without sync.
     std::vector<bool> used = {};
 };
 
@@ -85,37 +89,35 @@ class GradientReducer {
     class Impl;
 
 public:
-    /// Collective. Runs on a group of its own, split from `group`, so that the user's collectives cannot interleave.
-    /// Throws Error{Mismatch} naming the ranks and the first parameter that differs.
+    /// Collective. Splits a group of its own from `group`, so that the user's collectives cannot interleave. Throws
+    /// Error{Mismatch} naming the ranks and the first parameter that differs.
     GradientReducer(ProcessGroup& group, std::vector<ParamSpec> params, ReducerOptions options = {});
     ~GradientReducer();
     GradientReducer(GradientReducer&&) noexcept;
 
-    /// Where to write gradient i: params[i].count elements, a view into its bucket, or the buffer bound in its place.
+    /// Returns where to write gradient i: params[i].count elements, a view into its bucket or the bound buffer.
     [[nodiscard]] Buffer grad(std::size_t i);
-    /// For gradients that live elsewhere: `external`, of the parameter's count and type, is copied into the bucket when
-    /// it is marked ready, and the average is copied back. Between backwards, but not after one without sync, whose
-    /// gradients would be lost; it has to stay valid from then on.
+    /// Binds gradient i to `external`, of the parameter's count and type: it is copied into the bucket when it is
+    /// marked ready, and the average is copied back. `external` has to stay valid from then on. Call it between
+    /// backwards, but not after one without sync, whose gradients would be lost.
     void bind(std::size_t i, Buffer external);
 
-    /// sync = false: no gradient is sent in this backward (accumulation). Every rank makes the same sequence of
-    /// backwards with and without: the k-th of one never meets another of its peers', but ends in Error{Mismatch},
-    /// which calls it step k. Views keep their contents from one backward to the next, so accumulating is the caller's:
-    /// write into grad(i) in the first backward after a synchronised one, add to it in the following ones, and scale by
-    /// the number of them.
+    /// Begins a backward. sync = false: no gradient is sent in it (gradient accumulation). Every rank makes the same
+    /// sequence of backwards with and without sync; else both ranks get Error{Mismatch}, which calls the k-th backward
+    /// step k. Views keep their contents from one backward to the next, so the caller accumulates: write into grad(i)
+    /// in the first backward after a synchronised one, add to it in the following ones, and scale by their number.
     void begin_backward(bool sync = true);
-    /// Gradient i is complete (with ParamSpec::uses = k: at the k-th call). Launches its bucket when it is the next one
-    /// and full. Once too often in one backward: an error.
+    /// Declares gradient i complete; with ParamSpec::uses = k, the k-th call does. Launches every bucket that is full
+    /// and whose turn has come. Throws Error{InvalidArgument} for a call too many in one backward. Any thread.
     void mark_ready(std::size_t i);
-    /// Gradient i takes no part in this backward: its view (and a bound buffer) is set to zero, or keeps what earlier
-    /// backwards without sync added.
+    /// Declares that gradient i takes no part in this backward. Its view and bound buffer are set to zero, or keep what
+    /// earlier backwards without sync added. Any thread.
     void mark_unused(std::size_t i);
     /// Waits for all buckets. Throws Error{InvalidArgument} naming every parameter that was not marked. After an error
-    /// the reducer is unusable, here and (with Error{Aborted} or {PeerLost}) on the peers, which would wait for ever
-    /// otherwise.
+    /// the reducer is unusable, here and on the peers, which get Error{Aborted} or {PeerLost} instead of waiting.
     Step finish_backward();
 
-    /// While the guard lives, begin_backward() means begin_backward(false). The same on all ranks.
+    /// While this guard lives, begin_backward() means begin_backward(false). Use it alike on all ranks.
     class NoSync {
     public:
         explicit NoSync(GradientReducer& reducer);
@@ -128,19 +130,19 @@ public:
     };
     [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-    /// Broadcasts root's values: call once before training, with the parameters. Collective: every rank passes buffers
-    /// of the same types and counts in the same order (else Error{Mismatch} or {Timeout}); they may lie anywhere in
-    /// host memory. Returns when all are here; throws what a broadcast throws, and the values are then unspecified,
-    /// except root's.
+    /// Collective. Broadcasts root's values and returns when they have arrived: call it once before training, with the
+    /// parameters. Every rank passes buffers of the same types and counts in the same order, else Error{Mismatch} or
+    /// {Timeout}; they may be anywhere in host memory. Throws what a broadcast throws, and the values are then
+    /// unspecified, except root's.
     void sync_parameters(std::span<const Buffer> params, int root = 0);
-    /// Error{Mismatch} unless `params`, one buffer for each parameter, hold the same bits on all ranks: it names the
-    /// first parameter that differs and the ranks. Collective; costs a pass over the memory and one small all_reduce.
+    /// Collective. Throws Error{Mismatch} unless `params`, one buffer per parameter, hold the same bits on all ranks.
+    /// It names the first parameter that differs and the ranks. Costs a pass over the memory and one small all_reduce.
     void verify_parameters(std::span<const Buffer> params);
 
-    /// Which gradient lies where, the same on all ranks; to be saved for ReducerOptions::plan. The owner's thread; with
-    /// `rebuild` the second synchronised begin_backward may put another plan into the same object.
+    /// Returns the bucket plan, the same on all ranks. Save it for ReducerOptions::plan. The owner's thread only. With
+    /// `rebuild` a begin_backward after the first synchronised step may change the returned object, once.
     [[nodiscard]] const BucketPlan& plan() const;
-    /// From the beginning of this reducer. Any thread, also in a backward and after a failure.
+    /// Returns statistics since this reducer was made. Any thread, also in a backward and after a failure.
     [[nodiscard]] ReducerStats stats() const;
 
 private:

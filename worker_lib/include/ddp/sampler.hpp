@@ -1,5 +1,6 @@
 #pragma once
-// DistributedSampler: which samples of a data set this rank sees in which order; equal to PyTorch's bit for bit.
+// DistributedSampler: decides which samples of a data set this rank sees, and in which order. Equal to PyTorch's, bit
+// for bit. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,18 +10,19 @@ namespace ddp {
 
 class DistributedSampler {
 public:
-    /// n samples shared by `replicas` ranks. The last ranks get repeated samples when n is not a multiple, unless
-    /// drop_last. Throws Error{InvalidArgument} for replicas < 1 or a rank outside 0 … replicas - 1, or n = 0.
+    /// Shards `n` samples over `replicas` ranks. If n is not a multiple of replicas the last ranks get repeated
+    /// samples; with drop_last the surplus is dropped instead. Throws Error{InvalidArgument} for n = 0, replicas < 1,
+    /// or a rank outside 0 … replicas - 1.
     DistributedSampler(std::size_t n, int replicas, int rank, bool shuffle = true, std::uint64_t seed = 0,
                        bool drop_last = false);
 
-    /// A new permutation per epoch; the same on all ranks.
+    /// Selects the epoch, each with its own permutation. Pass the same one on all ranks.
     void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
-    /// Samples of one rank in one epoch.
+    /// Returns how many samples a rank gets per epoch.
     [[nodiscard]] std::size_t size() const { return num_samples_; }
-    /// This rank's samples of the epoch, in order. Costs O(n).
+    /// Returns the indices of this rank's samples in the epoch, in order. Costs O(n).
     [[nodiscard]] std::vector<std::int64_t> indices() const;
-    /// Whether the sample at this rank's position is a repetition that only fills up (for exact evaluation).
+    /// Returns whether the sample at this position of indices() is a repetition, which exact evaluation has to skip.
     [[nodiscard]] bool is_padding(std::size_t local_position) const;
 
 private:

@@ -1,6 +1,6 @@
 #pragma once
-// Store: the key-value store through which the ranks of one generation find each other. An interface of ours, so that
-// the library does not depend on how the values travel. Implementations may be called from any thread.
+// Store: the key-value store through which the ranks of one generation find each other. An interface, so that the
+// library does not depend on how the values travel. Implementations may be called from any thread.
 
 #include <algorithm>
 #include <chrono>
@@ -14,17 +14,18 @@
 
 namespace ddp {
 
+/// Keys and values are bytes. Every wait has a timeout.
 class Store {
 public:
     virtual ~Store() = default;
     virtual void set(std::string_view key, std::string_view value) = 0;
-    /// Waits until the key exists. Throws Error{Timeout} naming the key.
+    /// Waits until the key exists and returns its value. Throws Error{Timeout} naming the key.
     [[nodiscard]] virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-    /// Waits until all the keys exist; their values. Throws Error{Timeout}. Overridden where a round trip for each
-    /// costs.
+    /// Waits until all keys exist and returns their values. Throws Error{Timeout}. Override it where a round trip per
+    /// key costs.
     [[nodiscard]] virtual std::vector<std::string> get_all(const std::vector<std::string>& keys,
                                                            std::chrono::milliseconds timeout) {
-        constexpr std::chrono::hours kLongest(24 * 365);  // "for ever" must not overflow
+        constexpr std::chrono::hours kLongest(24 * 365);  // an unlimited timeout must not overflow
         const auto deadline = std::chrono::steady_clock::now() + (timeout < kLongest ? timeout : kLongest);
         std::vector<std::string> values;
         for (const std::string& key : keys) {
@@ -33,8 +34,8 @@ public:
         }
         return values;
     }
-    /// As get(), but nothing when the time is over, without a word about why: for those who look again and again.
-    /// Overridden where those words cost.
+    /// As get(), but returns nothing at the timeout, for callers that poll. Override it where the text of a Timeout
+    /// costs.
     [[nodiscard]] virtual std::optional<std::string> try_get(std::string_view key, std::chrono::milliseconds timeout) {
         try {
             return get(key, timeout);
@@ -43,7 +44,7 @@ public:
             return std::nullopt;
         }
     }
-    /// Whether all keys are there when the time is over, or before: as try_get(), without their values.
+    /// Waits until all keys exist. Returns false at the timeout.
     [[nodiscard]] virtual bool came_by(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
         const auto deadline = std::chrono::steady_clock::now() + timeout;
         for (const std::string& key : keys) {
@@ -52,7 +53,7 @@ public:
         }
         return true;
     }
-    /// Those of the keys that are not there now. Overridden where a round trip for each costs.
+    /// Returns the keys that do not exist now. Override it where a round trip per key costs.
     [[nodiscard]] virtual std::vector<std::string> missing(const std::vector<std::string>& keys) {
         std::vector<std::string> absent;
         for (const std::string& key : keys) {
@@ -60,14 +61,14 @@ public:
         }
         return absent;
     }
-    /// Sets the key unless it exists, in one step; the value that it has then. So all who call it for one key get the
-    /// same answer. `value` must not be empty.
+    /// Sets the key unless it exists, atomically, and returns its value then: the same for all callers. `value` must
+    /// not be empty.
     [[nodiscard]] virtual std::string set_once(std::string_view key, std::string_view value) = 0;
-    /// Forgets the key: nobody needs it any more. The default does nothing: it stays.
+    /// Removes a key that no rank needs any more. The default keeps it.
     virtual void erase(std::string_view /*key*/) {}
     /// Adds to a decimal counter that starts at 0 and returns the sum.
     virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
-    /// This host's numeric address towards the store: the one to give to peers.
+    /// Returns this host's numeric address towards the store, which peers can connect to.
     [[nodiscard]] virtual std::string local_address() const = 0;
 };
 

@@ -13,10 +13,9 @@ namespace ddp {
 enum class DType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64 };
 
 /// BAnd, BOr, BXor: integers only, native backend only.
-/// Avg: floats only. The sum of P ranks is multiplied by 1/P, which is rounded to the type in which it was summed up
-/// (f32 for f16 and bf16, too), not divided by P: where P is no power of two the last bit may be another one than of
-/// sum / P. NCCL multiplies before it adds, by 1/P rounded to the buffer's type: of f16 and bf16 it makes more of a
-/// difference.
+/// Avg: floats only. The sum of P ranks is multiplied by 1/P, rounded to the type of the summation (f32 for f16 and
+/// bf16 too). So unless P is a power of two, the last bit may differ from sum / P. NCCL multiplies before it adds, by
+/// 1/P rounded to the buffer's type, which makes a larger difference for f16 and bf16.
 enum class ReduceOp : std::uint8_t { Sum, Avg, Min, Max, Product, BAnd, BOr, BXor };
 
 enum class Device : std::uint8_t { Cpu, Cuda };
@@ -47,7 +46,7 @@ enum class Backend : std::uint8_t { Auto, Native, Nccl };
 [[nodiscard]] std::string_view to_string(ReduceOp op);
 [[nodiscard]] std::string_view to_string(Backend backend);
 
-/// `count` elements of `dtype` in memory that the caller owns and keeps alive until the operation is done.
+/// `count` elements of `dtype` in memory that the caller owns. It must stay valid until the operation is done.
 struct Buffer {
     void* data = nullptr;
     std::size_t count = 0;
@@ -56,7 +55,7 @@ struct Buffer {
     [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
 };
 
-/// The DType of a C++ type; not defined for types that have none.
+/// The DType of a C++ type. Does not compile for a type that has none.
 template <typename T>
 inline constexpr DType dtype_of = [] {
     using U = std::remove_cv_t<T>;
@@ -79,7 +78,7 @@ inline constexpr DType dtype_of = [] {
     }
 }();
 
-/// Host memory as a Buffer: ddp::buffer(std::span(values)).
+/// Returns host memory as a Buffer: ddp::buffer(std::span(values)).
 template <typename T, std::size_t Extent>
 [[nodiscard]] Buffer buffer(std::span<T, Extent> values) {
     return {values.data(), values.size(), dtype_of<T>, Device::Cpu};
@@ -89,16 +88,17 @@ template <typename T>
     return {&scalar, 1, dtype_of<T>, Device::Cpu};
 }
 
-/// A cudaStream_t; null: host memory, or CUDA's legacy default stream.
+/// A cudaStream_t. null: host memory, or CUDA's legacy default stream.
 struct Stream {
     void* handle = nullptr;
 };
 
 struct OpOptions {
-    /// 0: the group's default; negative: Error{InvalidArgument}. Who waits for a rank that does nothing gives up then;
-    /// who waits for one that waits itself, up to 3 s later, so that the first to tell is who knows the culprit.
+    /// Deadline of the operation, from the call on. 0: the group's default; negative: Error{InvalidArgument}. A rank
+    /// whose peer is itself waiting gets up to 3 s more, so that the rank closest to the cause reports first.
     std::chrono::milliseconds timeout{};
-    std::string_view tag{};  ///< names it in errors and dumps, which show up to 100 and 40 bytes: "bucket 3"
+    /// Names the operation in errors and dumps ("bucket 3"), which show up to 100 and 40 bytes of it.
+    std::string_view tag{};
 };
 
 }  // namespace ddp

@@ -1,5 +1,5 @@
 #pragma once
-// Work: a handle on a collective in flight. Any thread may wait on it; copies share one state; dropping it is safe.
+// Work: a handle on an operation in flight. Any thread may wait on it. Copies share one state.
 
 #include <chrono>
 #include <cstdint>
@@ -14,35 +14,39 @@ namespace detail {
 class WorkState;
 }
 
+/// Refers to the state of one operation. A default-made Work is done.
 class Work {
 public:
     Work() = default;  ///< done from the start
     explicit Work(std::shared_ptr<detail::WorkState> state) : state_(std::move(state)) {}
-    explicit Work(std::uint64_t seq) : done_seq_(seq) {}  ///< operation `seq`, done well
+    explicit Work(std::uint64_t seq) : done_seq_(seq) {}  ///< operation `seq`, done without an error
     Work(const Work&) = default;
     Work& operator=(const Work&) = default;
     Work(Work&&) noexcept = default;
     Work& operator=(Work&&) noexcept = default;
-    /// The operation goes on, and its buffers are the library's until it has ended.
+    /// Does not end the operation: it goes on, and its buffers belong to the library until it has ended.
     ~Work();
 
-    /// True once the operation has ended, well or badly.
+    /// Returns whether the operation has ended, with or without an error.
     [[nodiscard]] bool done() const;
-    /// Host memory: blocks until the result is there. CUDA: makes the caller's stream wait, not the host.
+    /// Waits for the result. Host memory: blocks this thread. CUDA: makes the caller's stream wait, not the host.
     /// Throws the operation's ddp::Error.
     void wait();
-    /// Always blocks the host. `timeout` 0: until the operation's own deadline. Throws Error{Timeout} when it passes;
-    /// the operation itself goes on. Throws Error{InvalidArgument} for a negative one.
+    /// Blocks this thread until the operation has ended. `timeout` 0: until the operation's own deadline. Throws
+    /// Error{Timeout} when it passes, and the operation itself goes on. Throws Error{InvalidArgument} for a negative
+    /// timeout.
     void wait_host(std::chrono::milliseconds timeout = {});
-    /// Calls `callback` once, with the error or null, on the thread that runs the operation (the group's, or one that
-    /// waits), or at once if the work is done. Until it returns the group does nothing else; it may submit work to the
-    /// group, but must not wait for it (that throws Error{InvalidArgument}, unless the work is done), nor lock what a
-    /// thread that waits holds: it may be that thread. If it destroys the group, that ends when the callback has
-    /// returned: the buffers of what is in flight are the library's until their works are done, which they are soon
-    /// then, with an error. What it throws aborts the group with its text, as abort() does. One that is called at once
-    /// may wait, and what it throws comes out of then().
+    /// Calls `callback` once, with the error or null, when the operation has ended. It runs on the thread that runs the
+    /// operation: the group's, or one that waits. Until it returns, the group does nothing else. If the work is done
+    /// already, the callback runs inside then(): it may wait there, and its exceptions reach the caller.
+    ///
+    /// A callback that the group calls may submit work to the group, but must not wait for it: that throws
+    /// Error{InvalidArgument}, unless the work is done. It must not lock what a waiting thread holds, for it may run on
+    /// that thread. An exception of the callback aborts the group with its text, as abort() does. If the callback
+    /// destroys the group, the group ends when the callback has returned. The buffers of works in flight belong to the
+    /// library until those are done, which they are soon then, with an error.
     void then(std::function<void(std::exception_ptr)> callback);
-    /// The operation's number in its group, from 1.
+    /// Returns the operation's number in its group, from 1.
     [[nodiscard]] std::uint64_t seq() const;
 
 private:

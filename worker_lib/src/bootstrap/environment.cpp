@@ -1,4 +1,4 @@
-#include "worker_lib/src/environment.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -20,31 +20,31 @@ constexpr const char* kAdvice =
 
 [[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::Environment, text); }
 
-/// A whole number between `least` and `most`, nothing before or after it.
-std::optional<std::int64_t> number(const Variables& variables, const char* name, std::int64_t least,
-                                   std::int64_t most) {
+/// Returns a variable that must be a whole number from `min` to `max`, with nothing before or after it.
+std::optional<std::int64_t> number(const Variables& variables, const char* name, std::int64_t min, std::int64_t max) {
     const auto text = variables(name);
     if (!text) return std::nullopt;
     std::int64_t value = 0;
     const char* end = text->data() + text->size();
     const auto [parsed, error] = std::from_chars(text->data(), end, value);
-    if (error != std::errc() || parsed != end || value < least || value > most) {
-        const std::string range = most == std::numeric_limits<int>::max() ? fmt::format("of at least {}", least)
-                                                                          : fmt::format("from {} to {}", least, most);
+    if (error != std::errc() || parsed != end || value < min || value > max) {
+        const std::string range = max == std::numeric_limits<int>::max() ? fmt::format("of at least {}", min)
+                                                                         : fmt::format("from {} to {}", min, max);
         refuse(fmt::format("{} is '{}', expected a whole number {}", name, *text, range));
     }
     return value;
 }
 
-int number_or(const Variables& variables, const char* name, int least, int otherwise) {
-    return static_cast<int>(number(variables, name, least, std::numeric_limits<int>::max()).value_or(otherwise));
+int number_or(const Variables& variables, const char* name, int min, int otherwise) {
+    return static_cast<int>(number(variables, name, min, std::numeric_limits<int>::max()).value_or(otherwise));
 }
 
-/// How launchers that set no RANK say how many processes they have started.
+/// The variables in which launchers that set no RANK store how many processes they have started.
 constexpr std::array kForeignSizes{std::pair{"OMPI_COMM_WORLD_SIZE", "mpirun"}, std::pair{"PMI_SIZE", "mpiexec"},
                                    std::pair{"SLURM_STEP_NUM_TASKS", "srun"}};
 
-/// Several copies of a program that each train alone look like one job until somebody compares their results.
+/// Refuses to run alone under such a launcher: copies of a program that each train alone look like one job until their
+/// results are compared.
 void check_alone(const Variables& variables) {
     for (const auto& [name, launcher] : kForeignSizes) {
         const std::string size = variables(name).value_or("1");

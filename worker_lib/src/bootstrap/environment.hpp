@@ -1,5 +1,5 @@
 #pragma once
-// The environment variables of a worker, read and checked. Pure: the variables come from a function.
+// The environment variables of a worker, read and checked. Pure: a function returns the variables.
 
 #include <functional>
 #include <optional>
@@ -9,16 +9,17 @@
 
 namespace ddp::detail {
 
-/// The value of a variable, or nothing when it is not set.
+/// Returns the value of a variable, or nothing when it is not set.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
 
-/// Of this process.
+/// Returns the variables of this process.
 [[nodiscard]] Variables process_variables();
 
-/// This machine's name, for messages: one word, never empty.
+/// Returns this machine's name, for messages: one word, never empty.
 [[nodiscard]] std::string hostname();
 
-/// Nothing set: a world of one. Throws Error{Environment} naming the variable, its text and what was expected.
+/// Returns the place of this process in the job; with none of the variables set, a world of one rank. Throws
+/// Error{Environment} naming the variable, its text and what was expected.
 [[nodiscard]] Environment read_environment(const Variables& variables);
 
 /// Throws Error{Environment} when the numbers contradict each other.

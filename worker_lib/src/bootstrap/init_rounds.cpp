@@ -1,13 +1,13 @@
 // Keys in the store, all below "ddp/GENERATION/of-SIZE/rounds/":
-//   decided            a number of a round that is over; those before it are, too. It may lag behind
-//   ROUND/came/RANK    who came first as that rank: a word of its own, one of its process, and its place
-//   ROUND/count        how many have come
-//   ROUND/full         exists when all have come, or it is closed
-//   ROUND/ready/RANK   exists once that rank has seen that it is full
-//   ROUND/ready        how many have
-//   ROUND/outcome      "met" or "closed", and by whom: written once
+//   decided            the number of a decided round; all rounds before it are decided, too. It may lag behind
+//   ROUND/came/RANK    the id of the Rounds object that joined first as that rank, see self_
+//   ROUND/count        how many ranks have joined
+//   ROUND/full         exists when all ranks have joined, or the round is closed
+//   ROUND/ready/RANK   exists when that rank has seen that the round is full
+//   ROUND/ready        how many ranks have seen that
+//   ROUND/outcome      "met" or "closed", and the id of the rank that decided: written once
 
-#include "worker_lib/src/init_rounds.hpp"
+#include "worker_lib/src/bootstrap/init_rounds.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -24,8 +24,8 @@
 
 #include "common/clock.hpp"
 #include "common/ids.hpp"
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
 
 namespace ddp::detail {
 
@@ -36,10 +36,11 @@ using std::chrono::milliseconds;
 constexpr std::string_view kMet = "met";
 constexpr std::string_view kClosed = "closed";
 
-/// Containers may have the same host name, and the same pids: no two processes have this word and a pid in common.
-const std::string& word_of_process() {
-    static const std::string word = ddprun::random_id();
-    return word;
+/// Returns a random id of this process. Containers may have the same host name and the same pids: no two processes have
+/// this id and a pid in common.
+const std::string& process_id() {
+    static const std::string id = ddprun::random_id();
+    return id;
 }
 
 std::vector<int> others(const GroupSpec& world) {
@@ -48,16 +49,17 @@ std::vector<int> others(const GroupSpec& world) {
     return ranks;
 }
 
+/// One attempt of this process to meet the other ranks; lives on the stack of the thread that makes the Context.
 class Rounds {
 public:
     explicit Rounds(const GroupSpec& world)
         : world_(world),
-          self_(fmt::format("{} {} host {}, pid {}", ddprun::random_id(), word_of_process(), hostname(), ::getpid())),
+          self_(fmt::format("{} {} host {}, pid {}", ddprun::random_id(), process_id(), hostname(), ::getpid())),
           deadline_(ddprun::Clock::now() + world.init_timeout) {}
 
     [[nodiscard]] std::int64_t meet() {
         for (std::int64_t round = first_open();; ++round) {
-            if (!come(round)) continue;
+            if (!join(round)) continue;
             if (first_ == 0) first_ = round;
             if (outcome_of(round).starts_with(kMet)) return round;
             if (ddprun::Clock::now() >= deadline_) report(round);
@@ -75,7 +77,7 @@ private:
         return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(deadline_ - ddprun::Clock::now()));
     }
 
-    /// About which nothing is decided, as far as is known.
+    /// Returns the first undecided round, as far as is known.
     [[nodiscard]] std::int64_t first_open() const {
         const auto decided = world_.store->try_get(key("decided"), milliseconds(0));
         if (!decided) return 1;
@@ -89,9 +91,10 @@ private:
                         world_.name, name_self(world_), *decided, key("decided")));
     }
 
-    /// Counted once for a rank. False: not by us. A process that was ended, or an attempt that lost the store, may or
-    /// may not have been counted, and will not say that it is ready: who comes in its place closes the round.
-    [[nodiscard]] bool come(std::int64_t round) {
+    /// Joins a round, in which each rank is counted once. Returns false if another process or attempt has joined as
+    /// this rank: one that has ended, or lost the store, may have been counted or not, and will not report that it is
+    /// ready. Therefore its successor closes the round.
+    [[nodiscard]] bool join(std::int64_t round) {
         const std::string first = world_.store->set_once(key(round, fmt::format("came/{}", world_.rank)), self_);
         if (first == self_) return true;
         const bool was_open = settle(round, kClosed).ends_with(self_);
@@ -105,7 +108,7 @@ private:
                                              : "two processes have the same RANK. Give each its own"));
     }
 
-    /// Waits for it. Whoever is late closes the round, unless all have met by then.
+    /// Waits for the outcome. After the deadline it closes the round, unless all have met by then.
     [[nodiscard]] std::string outcome_of(std::int64_t round) {
         if (world_.store->add(key(round, "count"), 1) == world_.world_size)
             world_.store->set(key(round, "full"), "yes");
@@ -119,7 +122,8 @@ private:
         return outcome ? *outcome : settle(round, kClosed);
     }
 
-    /// What stands there first counts. Whoever closed it may have ended before it told those who wait.
+    /// Decides a round, if it is undecided, and returns the outcome. It wakes the waiting ranks of a closed round
+    /// again: the rank that closed it may have ended before it did so.
     [[nodiscard]] std::string settle(std::int64_t round, std::string_view what) {
         std::string outcome = world_.store->set_once(key(round, "outcome"), fmt::format("{} {}", what, self_));
         const bool ours = outcome.ends_with(self_);
@@ -128,9 +132,9 @@ private:
         return outcome;
     }
 
-    /// Who gave up before we did has come to our first round or, if it began after us, is here still: ranks wait
-    /// equally long. So two looks are enough, and only for whoever gives up: a thousand ranks look at a thousand keys
-    /// each.
+    /// Throws the timeout. All ranks wait equally long: one that gave up before us joined our first round, and one that
+    /// began after us is still in the last. So these two show which ranks never joined. Only a rank that gives up
+    /// looks: for a thousand ranks these are a thousand keys.
     [[noreturn]] void report(std::int64_t last) const {
         std::vector<int> absent = absent_from(last);
         if (first_ != last) {
@@ -140,21 +144,22 @@ private:
             if (!always.empty()) absent = std::move(always);
         }
         if (!absent.empty()) report_absent(world_, absent, "join. Did they start, and do they reach the store?");
-        throw Error(ErrorCode::Timeout,
-                    fmt::format("group '{}': {} waited {:g} s for all {} ranks to join, and the last of them came too "
-                                "late. Have all try again, or give InitOptions a longer init_timeout",
-                                world_.name, name_self(world_),
-                                std::chrono::duration<double>(world_.init_timeout).count(), world_.world_size));
+        throw Error(
+            ErrorCode::Timeout,
+            fmt::format("group '{}': {} waited {:g} s for all {} ranks to join, and the last of them joined too "
+                        "late. Have all try again, or give InitOptions a longer init_timeout",
+                        world_.name, name_self(world_), std::chrono::duration<double>(world_.init_timeout).count(),
+                        world_.world_size));
     }
 
-    /// Who has not come, or if all have, who has not seen that. By closing the last round we wake those who waited like
-    /// us, and they need a moment to say so: then nobody can be blamed.
+    /// Returns the ranks that have not joined or, if all have, those that have not seen that. None are returned where
+    /// we closed a round that was not full: that woke ranks which waited like us, and they need a moment to report it.
     [[nodiscard]] std::vector<int> absent_from(std::int64_t round) const {
         std::vector<int> ranks = without(round, "came");
         return ranks.empty() && saw_full_ ? without(round, "ready") : ranks;
     }
 
-    /// The other ranks of which there is no such key.
+    /// Returns the other ranks for which there is no such key.
     [[nodiscard]] std::vector<int> without(std::int64_t round, std::string_view what) const {
         const auto key_of = [&](int rank) { return key(round, fmt::format("{}/{}", what, rank)); };
         std::vector<int> ranks = others(world_);
@@ -172,10 +177,10 @@ private:
     }
 
     const GroupSpec& world_;
-    const std::string self_;
+    const std::string self_;  ///< random id of this object, process_id(), host and pid
     const ddprun::TimePoint deadline_;
-    std::int64_t first_ = 0;  ///< round to which we have come
-    int doubles_ = 0;         ///< rounds in which somebody else stood in our place
+    std::int64_t first_ = 0;  ///< the first round that we joined
+    int doubles_ = 0;         ///< rounds in which another process or attempt had joined as this rank
     bool saw_full_ = false;   ///< of the last round, before we gave up
 };
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/bootstrap/local_store.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/timeouts.hpp"
+#include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -27,16 +27,16 @@ public:
         std::unique_lock lock(mutex_);
         const auto found = [&] { return values_.find(key) != values_.end(); };
         if (!changed_.wait_until(lock, deadline_in(timeout), found)) {
-            throw Error(ErrorCode::Timeout, fmt::format("nobody set the key '{}' within {} ms", key, timeout.count()));
+            throw Error(ErrorCode::Timeout, fmt::format("the key '{}' was not set within {} ms", key, timeout.count()));
         }
         return values_.find(key)->second;
     }
 
     std::string set_once(std::string_view key, std::string_view value) override {
         const std::lock_guard lock(mutex_);
-        const auto [place, is_new] = values_.try_emplace(std::string(key), value);
+        const auto [entry, is_new] = values_.try_emplace(std::string(key), value);
         if (is_new) changed_.notify_all();
-        return place->second;
+        return entry->second;
     }
 
     void erase(std::string_view key) override {

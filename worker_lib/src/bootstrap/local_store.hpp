@@ -1,6 +1,6 @@
 #pragma once
-// A Store inside this process: for a world of one rank that no launcher started, and for ranks that are threads of one
-// test.
+// LocalStore: a Store inside this process, for a world of one rank that no launcher started, and for ranks that are
+// threads of one test. Any thread may call it.
 
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-/// `address` is what local_address() answers.
+/// `address` is returned by local_address().
 [[nodiscard]] std::shared_ptr<Store> make_local_store(std::string address = "127.0.0.1");
 
 }  // namespace ddp::detail

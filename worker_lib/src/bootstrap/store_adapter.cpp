@@ -1,4 +1,4 @@
-#include "worker_lib/src/store_adapter.hpp"
+#include "worker_lib/src/bootstrap/store_adapter.hpp"
 
 #include <array>
 #include <cstdio>
@@ -11,8 +11,8 @@
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "ddp/error.hpp"
-#include "rendezvous/store/client.hpp"
-#include "worker_lib/src/timeouts.hpp"
+#include "rendezvous/store/client/client.hpp"
+#include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -23,7 +23,7 @@ using ddprun::Errc;
 using ddprun::TimePoint;
 using ddprun::store::Client;
 
-/// How long set() and add() may take to reconnect; on a healthy connection they do not wait for anybody.
+/// How long set() and add() may take to reconnect; on a healthy connection they do not wait.
 constexpr auto kReconnect = std::chrono::seconds(30);
 
 [[noreturn]] void raise(const ddprun::Error& error) {
@@ -36,8 +36,8 @@ constexpr auto kReconnect = std::chrono::seconds(30);
 /// pool, which grows to as many as there are threads that call at once.
 class TcpStore final : public Store {
 public:
-    TcpStore(Client first, std::string who)
-        : endpoint_(first.endpoint()), who_(std::move(who)), address_(first.local_address()) {
+    TcpStore(Client first, std::string name)
+        : endpoint_(first.endpoint()), name_(std::move(name)), address_(first.local_address()) {
         idle_.push_back(std::move(first));
     }
 
@@ -106,7 +106,7 @@ public:
         return absent;
     }
 
-    /// TCPStore takes an empty value for "it does not exist".
+    /// For TCPStore an empty expected value means that the key does not exist.
     std::string set_once(std::string_view key, std::string_view value) override {
         std::string there;
         with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
@@ -144,7 +144,7 @@ private:
     void with_client(TimePoint deadline, Call call) {
         Client client = take(deadline);
         const ddprun::Result<void> result = call(client);
-        // After any other error than a wait that ended late the connection is closed for good.
+        // After any error but a timeout of a wait the connection is closed.
         if (result || result.error().code == Errc::kTimeout) give_back(std::move(client));
         if (!result) raise(result.error());
     }
@@ -158,7 +158,7 @@ private:
                 return client;
             }
         }
-        auto client = Client::connect(endpoint_, deadline, who_);
+        auto client = Client::connect(endpoint_, deadline, name_);
         if (!client) raise(client.error());
         return std::move(*client);
     }
@@ -169,7 +169,7 @@ private:
     }
 
     const ddprun::Endpoint endpoint_;
-    const std::string who_;
+    const std::string name_;  ///< of this rank, for errors
     const std::string address_;
     std::mutex mutex_;
     std::vector<Client> idle_;
@@ -178,19 +178,19 @@ private:
 }  // namespace
 
 std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono::milliseconds timeout,
-                                     std::chrono::milliseconds patience) {
+                                     std::chrono::milliseconds notice_after) {
     const ddprun::Endpoint endpoint{environment.master_addr, static_cast<std::uint16_t>(environment.master_port)};
-    const std::string who = "rank " + std::to_string(environment.rank);
-    const auto tell = [](const std::string& text) {
+    const std::string name = "rank " + std::to_string(environment.rank);
+    const auto report = [](const std::string& text) {
         const std::string line = "[ddp] the store of this job (MASTER_ADDR, MASTER_PORT): " + text + "\n";
         std::fputs(line.c_str(), stderr);  // in one piece: ranks may share it
     };
-    auto client = Client::connect(endpoint, deadline_in(timeout), who, {.after = patience, .tell = tell});
+    auto client = Client::connect(endpoint, deadline_in(timeout), name, {.after = notice_after, .report = report});
     if (!client) {
         throw Error(ErrorCode::Timeout,
                     "cannot reach the store of this job (MASTER_ADDR, MASTER_PORT): " + client.error().message);
     }
-    return std::make_shared<TcpStore>(std::move(*client), who);
+    return std::make_shared<TcpStore>(std::move(*client), name);
 }
 
 }  // namespace ddp::detail

@@ -1,5 +1,6 @@
 #pragma once
-// The one place where the worker library touches the rendezvous: ddp::Store over a TCPStore client.
+// TcpStore: a ddp::Store over the rendezvous' TCPStore client. Only this adapter uses the rendezvous in the worker
+// library. Any thread may call it.
 
 #include <chrono>
 #include <memory>
@@ -9,9 +10,9 @@
 
 namespace ddp::detail {
 
-/// Connects to environment.master_addr:master_port. Throws Error{Timeout}. What takes longer than `patience` is said
-/// once on stderr.
+/// Connects to environment.master_addr:master_port. Throws Error{Timeout}. Reports once on stderr that it waits, after
+/// `notice_after`.
 [[nodiscard]] std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono::milliseconds timeout,
-                                                   std::chrono::milliseconds patience = std::chrono::seconds(5));
+                                                   std::chrono::milliseconds notice_after = std::chrono::seconds(5));
 
 }  // namespace ddp::detail

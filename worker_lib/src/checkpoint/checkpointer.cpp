@@ -12,21 +12,22 @@
 #include "worker_lib/src/checkpoint/directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
 #include "worker_lib/src/checkpoint/manifest.hpp"
-#include "worker_lib/src/reducer/agreement.hpp"
-#include "worker_lib/src/reducer/broadcast.hpp"
+#include "worker_lib/src/group/agreement.hpp"
+#include "worker_lib/src/group/broadcast_in_pieces.hpp"
 
 namespace ddp {
 namespace {
 
-// For rank 0 to move a large model to a slow disk. A rank 0 that dies meanwhile is noticed at once, by its connection.
+// Long enough for rank 0 to move a large model to a slow disk. If rank 0 dies meanwhile, its connection shows that at
+// once.
 constexpr std::chrono::hours kDiskTimeout{4};
 
 void broadcast(ProcessGroup& group, Buffer buffer) {
     group.broadcast(buffer, 0, {}, {.timeout = kDiskTimeout, .tag = "checkpoint"}).wait();
 }
 
-/// Collective: rank 0 runs `action`; every rank returns its number or throws its error. So no rank goes on after a save
-/// that failed, and none waits for a rank 0 that has thrown.
+/// Runs `action` on rank 0. Every rank returns its result or throws its error, so no rank goes on after a save that
+/// failed, and none waits for a rank 0 that has thrown. Collective.
 std::uint64_t on_rank_0(ProcessGroup& group, const std::function<std::uint64_t()>& action) {
     std::uint64_t result = 0;
     std::string text;
@@ -50,19 +51,20 @@ std::uint64_t on_rank_0(ProcessGroup& group, const std::function<std::uint64_t()
     throw Error(static_cast<ErrorCode>(status[1]), std::string(bytes.begin(), bytes.end()));
 }
 
-/// The newest step whose file is whole, plus 1; 0 if there is none. A damaged file is passed over, but not silently.
+/// Returns the newest step whose file is whole, plus 1; 0 if there is none. Prints a line for each damaged file that it
+/// skips.
 std::uint64_t newest_whole_plus_1(const std::filesystem::path& directory) {
     for (const std::uint64_t step : detail::steps_in(directory)) {
         const auto path = detail::checkpoint_path(directory, step);
         const std::string damage = detail::find_damage(path, step);
         if (damage.empty()) return step + 1;
-        fmt::print(stderr, "ddp: passing over checkpoint {}: {}\n", path.string(), damage);
+        fmt::print(stderr, "ddp: skipping checkpoint {}: {}\n", path.string(), damage);
     }
     return 0;
 }
 
-/// Collective: returns if all ranks mean the same checkpoint. What only one rank has to complain of is told to all, who
-/// would wait for it otherwise.
+/// Throws on all ranks unless they have passed the same step, names, types and sizes. Collective. What only one rank
+/// has found wrong is part of the comparison, so that the others do not wait for that rank.
 void require_same(ProcessGroup& group, std::uint64_t step, std::span<const NamedBuffer> state) {
     std::vector<std::string> items{fmt::format("step {}", step)};
     for (std::size_t i = 0; i < state.size(); ++i) items.push_back(detail::describe(i, state[i]));

@@ -26,7 +26,7 @@ constexpr std::string_view kTemporarySuffix = ".ckpt.tmp";
                             directory.string(), error.message()));
 }
 
-/// The step in "step-<number><suffix>"; nothing for any other name.
+/// Returns the step in "step-<number><suffix>"; nothing for any other name.
 std::optional<std::uint64_t> step_of(std::string_view name, std::string_view suffix) {
     if (!name.starts_with(kPrefix) || !name.ends_with(suffix) || name.size() < kPrefix.size() + suffix.size())
         return {};
@@ -61,7 +61,7 @@ void open_directory(const std::filesystem::path& directory) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
     if (error) fail(directory, "create", error);
-    // Better to hear it now than after the first hour of training.
+    // Checked now, so that the job does not fail at its first save, an hour later.
     if (::access(directory.c_str(), W_OK | X_OK) != 0) {
         fail(directory, "write to", std::error_code(errno, std::generic_category()));
     }
@@ -84,12 +84,12 @@ void remove_older(const std::filesystem::path& directory, std::uint64_t step, in
     std::vector<std::uint64_t> steps;
     try {
         steps = steps_in(directory);
-    } catch (const Error&) {  // as below: what was to be saved is saved
+    } catch (const Error&) {  // the new checkpoint is safe; the next save tries again
     }
     int seen = 0;
     for (const std::uint64_t old : steps) {
         if (old > step || ++seen <= keep) continue;
-        std::error_code ignored;  // it costs room, not correctness; the next save tries again
+        std::error_code ignored;  // an old file costs only room; the next save tries again
         std::filesystem::remove(checkpoint_path(directory, old), ignored);
     }
 }

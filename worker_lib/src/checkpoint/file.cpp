@@ -11,16 +11,16 @@
 #include <cstring>
 #include <vector>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 namespace {
 
 using ddprun::UniqueFd;
 
-constexpr std::size_t kMaxTransferBytes = 16u << 20;  // of one read or write; also the memory that find_damage needs
+constexpr std::size_t kMaxTransferBytes = 16u << 20;  // per read or write; also the memory that find_damage needs
 
 std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
 
@@ -54,7 +54,7 @@ std::string advice(int errno_value, const std::filesystem::path& path, std::size
     throw Error(ErrorCode::Io, fmt::format("cannot read checkpoint {}: {}", path.string(), std::strerror(errno_value)));
 }
 
-/// 0, or the errno of what went wrong.
+/// Writes all bytes. Returns 0 or the errno of a failure, as the functions below do.
 int write_all(int fd, const void* data, std::size_t bytes) {
     const auto* next = static_cast<const char*>(data);
     while (bytes > 0) {
@@ -82,7 +82,7 @@ int write_everything(int fd, const Manifest& manifest, std::span<const NamedBuff
     return ::fsync(fd) == 0 ? 0 : errno;
 }
 
-/// Creates, fills and closes the file. Some file systems report a full disk only at the end.
+/// Creates, fills and closes the file. Some file systems report a full disk only when it is closed.
 int write_file(const std::filesystem::path& path, const Manifest& manifest, std::span<const NamedBuffer> state) {
     UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!fd) return errno;
@@ -93,18 +93,18 @@ int write_file(const std::filesystem::path& path, const Manifest& manifest, std:
 int sync_directory(const std::filesystem::path& directory) {
     const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd) return errno;
-    // EINVAL: this file system has no such thing and keeps renames in order by itself.
+    // EINVAL: this file system has no fsync of directories, and keeps renames in order by itself.
     return ::fsync(fd.get()) == 0 || errno == EINVAL ? 0 : errno;
 }
 
-/// An open checkpoint and its manifest. `damage` is empty while nothing wrong was found.
+/// An open checkpoint and its manifest. `damage` is empty unless something wrong was found.
 struct OpenFile {
     UniqueFd fd;
     Manifest manifest;
     std::string damage;
 };
 
-/// Fewer bytes than asked for mean the end of the file. Throws Error{Io}.
+/// Reads up to `bytes` and returns how many: fewer at the end of the file. Throws Error{Io}.
 std::size_t read_at(const std::filesystem::path& path, int fd, void* data, std::size_t bytes, std::size_t offset) {
     std::size_t done = 0;
     while (done < bytes) {
@@ -157,7 +157,7 @@ void write_checkpoint(const std::filesystem::path& path, const std::filesystem::
     int error = write_file(temporary, manifest, state);
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
     if (error != 0) {
-        ::unlink(temporary.c_str());  // before the free space is looked up for the message
+        ::unlink(temporary.c_str());  // before fail_writing() looks up the free space
         fail_writing(path, manifest.file_bytes, error);
     }
     if (const int sync_error = sync_directory(path.parent_path())) fail_writing(path, manifest.file_bytes, sync_error);

@@ -1,5 +1,6 @@
 #pragma once
-// One checkpoint file on disk: written so that it is whole or absent, read so that damage is noticed. Rank 0 only.
+// One checkpoint file on disk. It is written so that it is whole or absent, and read so that damage is found. Rank 0
+// only.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,17 +12,17 @@
 
 namespace ddp::detail {
 
-/// Writes `temporary`, fsyncs it, renames it to `path` and fsyncs the directory. Throws Error{Io} (what, where, why,
-/// what next); `temporary` is gone then, and a former `path` is as it was.
+/// Writes `temporary`, fsyncs it, renames it to `path` and fsyncs the directory. Throws Error{Io} with a remedy:
+/// `temporary` is removed then, and a former `path` unchanged.
 void write_checkpoint(const std::filesystem::path& path, const std::filesystem::path& temporary,
                       const Manifest& manifest, std::span<const NamedBuffer> state);
 
-/// Reads the whole file. What is wrong with it ("it ends after 1000 of 4096 bytes"), or an empty text.
-/// Throws Error{Io} if it cannot be read at all.
+/// Reads the whole file and returns what is wrong with it ("it has 1000 bytes instead of 4096"); empty: nothing. Throws
+/// Error{Io} if the file cannot be read at all.
 [[nodiscard]] std::string find_damage(const std::filesystem::path& path, std::uint64_t step);
 
-/// Fills `state`. Throws Error{Mismatch} for other names, types or sizes, before anything is changed; Error{Io} for a
-/// file that is absent, unreadable or damaged, and `state` is unspecified then.
+/// Reads the file into `state`. Throws Error{Mismatch} for other names, types or sizes, before `state` is changed.
+/// Throws Error{Io} for a file that is absent, unreadable or damaged; `state` is unspecified then.
 void read_checkpoint(const std::filesystem::path& path, std::uint64_t step, std::span<const NamedBuffer> state);
 
 }  // namespace ddp::detail

@@ -17,8 +17,8 @@
 #include <set>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/fnv.hpp"
-#include "worker_lib/src/operation_check.hpp"
+#include "worker_lib/src/operation/operation_check.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -51,7 +51,7 @@ std::string preamble(std::size_t length) {
     return fmt::format("{:<{}}\n", text, kPreambleBytes - 1);
 }
 
-/// All lines but the last, for a head of `length` bytes in all.
+/// Returns all lines but the last, for a head of `length` bytes.
 std::string body(const Manifest& manifest, std::size_t length) {
     std::string text = preamble(length);
     text +=
@@ -69,7 +69,7 @@ std::string last_line(std::string_view text) {
     return fmt::format("end {:#018x}\n", fnv.value());
 }
 
-/// Reads words and numbers from the front of a text; anything unexpected makes it bad for good.
+/// Reads words and numbers from the front of a text. After anything unexpected good() stays false.
 class Scanner {
 public:
     explicit Scanner(std::string_view text) : rest_(text) {}
@@ -128,7 +128,7 @@ ManifestEntry read_entry(Scanner& scanner) {
     return entry;
 }
 
-/// Tensors lie inside the file, aligned, one after another: then no reader can be led outside it.
+/// Returns whether the tensors follow one another inside the file, aligned: then no reader can be led outside it.
 bool is_consistent(const Manifest& manifest, std::size_t head_length) {
     std::size_t next = head_length;
     for (const ManifestEntry& entry : manifest.entries) {
@@ -167,7 +167,7 @@ Manifest make_manifest(std::uint64_t step, int world_size, std::span<const Named
                                     .offset_bytes = data_bytes});
         data_bytes += round_up(named.buffer.bytes());
     }
-    // The offsets are part of the head whose length they depend on: leave each of the numbers as much room as it can
+    // The offsets are part of the head, whose length they depend on: so each number gets the most room that it can
     // need.
     constexpr std::size_t kDigits = std::numeric_limits<std::size_t>::digits10 + 1;
     const std::size_t head =

@@ -1,5 +1,6 @@
 #pragma once
-// The head of a checkpoint file: text that `head` shows, then padding, then the tensors. Pure; format in manifest.cpp.
+// Manifest: the head of a checkpoint file, as text that the command `head` shows. Padding and the tensors follow it.
+// Pure. The format is described in manifest.cpp.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,37 +26,36 @@ struct ManifestEntry {
 
 struct Manifest {
     std::uint64_t step = 0;
-    int world_size = 0;  ///< of the job that wrote it, for people
+    int world_size = 0;  ///< of the job that wrote it, for information only
     std::vector<ManifestEntry> entries;
     std::size_t file_bytes = 0;  ///< of a complete file
     bool operator==(const Manifest&) const = default;
 };
 
 inline constexpr std::size_t kTensorAlignBytes = 128;
-inline constexpr std::size_t kPreambleBytes = 64;        ///< of the first line, which says how long the head is
-inline constexpr std::size_t kMaxHeadBytes = 64u << 20;  ///< a larger number in a file is damage
+inline constexpr std::size_t kPreambleBytes = 64;        ///< of the first line, which holds the length of the head
+inline constexpr std::size_t kMaxHeadBytes = 64u << 20;  ///< a larger length in a file is damage
 
-/// Throws Error{InvalidArgument} for what cannot be stored: device memory, null or misaligned buffers, and names that are
-/// empty, double, or contain control characters.
+/// Throws Error{InvalidArgument} for a state that cannot be stored: device memory, null or misaligned buffers, and
+/// names that are empty, duplicate, or contain control characters.
 void check_state(std::span<const NamedBuffer> state);
 
-/// "tensor 3 'fc1.weight' f32[4096]"
+/// Returns "tensor 3 'fc1.weight' f32[4096]".
 [[nodiscard]] std::string describe(std::size_t i, const NamedBuffer& named);
 
-/// What a `state` that has been checked looks like in a file: hashes taken, offsets chosen. Costs one pass over the
-/// tensors.
+/// Returns the manifest of a checked state: takes the hashes and chooses the offsets. Costs one pass over the tensors.
 [[nodiscard]] Manifest make_manifest(std::uint64_t step, int world_size, std::span<const NamedBuffer> state);
 
-/// The head of the file, padded so that the first tensor follows directly.
+/// Returns the head of the file, padded so that the first tensor follows directly.
 [[nodiscard]] std::string encode(const Manifest& manifest);
 
-/// The length of the whole head, from the first kPreambleBytes of a file; nothing if that is no checkpoint.
+/// Returns the length of the whole head, given the first kPreambleBytes of a file; nothing if that is not a checkpoint.
 [[nodiscard]] std::optional<std::size_t> head_bytes(std::string_view preamble);
 
-/// The manifest in a whole head; nothing if it is damaged in any way.
+/// Returns the manifest in a whole head; nothing if the head is damaged.
 [[nodiscard]] std::optional<Manifest> decode(std::string_view head);
 
-/// Why `manifest` cannot be loaded into `state`, with the first name that differs; empty if it can.
+/// Returns why `manifest` cannot be loaded into `state`, with the first tensor that differs; empty if it can.
 [[nodiscard]] std::string difference(const Manifest& manifest, std::span<const NamedBuffer> state);
 
 [[nodiscard]] std::uint64_t hash_of(const Buffer& buffer);

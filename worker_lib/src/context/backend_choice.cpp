@@ -1,4 +1,4 @@
-#include "worker_lib/src/backend_choice.hpp"
+#include "worker_lib/src/context/backend_choice.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,21 +6,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// A device node of NVIDIA's driver exists, or CUDA_VISIBLE_DEVICES names a device.
+/// Returns whether a device node of NVIDIA's driver exists, or CUDA_VISIBLE_DEVICES names a device.
 bool gpu_expected_here() {
     if (::access("/dev/nvidia0", F_OK) == 0) return true;
     const auto visible = process_variables()("CUDA_VISIBLE_DEVICES");
     return visible && !visible->empty() && *visible != "-1";
 }
 
-void require_one_wish(const std::vector<BackendReport>& reports) {
+void require_one_request(const std::vector<BackendReport>& reports) {
     const Backend first = reports.front().asked;
     for (std::size_t rank = 1; rank < reports.size(); ++rank) {
         if (reports[rank].asked == first) continue;
@@ -31,21 +32,21 @@ void require_one_wish(const std::vector<BackendReport>& reports) {
     }
 }
 
-/// "ranks 2 and 3 on host b: no CUDA device; rank 4 on host c: libnccl.so.2 not found"
+/// Lists why ranks cannot use NCCL: "ranks 2 and 3 on host b: no CUDA device; rank 4 on host c: libnccl.so.2 not found"
 std::string list(const std::vector<BackendReport>& reports, const std::vector<int>& ranks) {
-    std::vector<std::pair<std::string, std::vector<int>>> places;  // by the lowest rank
+    std::vector<std::pair<std::string, std::vector<int>>> locations;  // by the lowest rank
     for (const int rank : ranks) {
         const BackendReport& report = reports[static_cast<std::size_t>(rank)];
         std::string place = fmt::format("on host {}: {}", report.host, report.obstacle);
-        const auto found = std::ranges::find(places, place, &decltype(places)::value_type::first);
-        if (found != places.end()) {
+        const auto found = std::ranges::find(locations, place, &decltype(locations)::value_type::first);
+        if (found != locations.end()) {
             found->second.push_back(rank);
         } else {
-            places.push_back({std::move(place), {rank}});
+            locations.push_back({std::move(place), {rank}});
         }
     }
     std::string text;
-    for (const auto& [place, there] : places) {
+    for (const auto& [place, there] : locations) {
         text += fmt::format("{}{} {}", text.empty() ? "" : "; ", name_ranks(there), place);
     }
     return text;
@@ -59,7 +60,7 @@ std::string encode(const BackendReport& report) {
 }
 
 BackendReport decode_report(std::string_view text) {
-    // "0 1 host obstacle in words"
+    // "0 1 host obstacle"
     const auto end_of_host = text.find(' ', 4);
     const bool well_formed = text.size() > 4 && text[0] >= '0' && text[0] <= '2' && text[1] == ' ' && text[3] == ' ' &&
                              end_of_host != std::string_view::npos;
@@ -83,7 +84,7 @@ BackendReport report_here(Backend asked, int device) {
 }
 
 BackendChoice decide_backend(const std::vector<BackendReport>& reports) {
-    require_one_wish(reports);
+    require_one_request(reports);
     const Backend asked = reports.front().asked;
     std::vector<int> unable;
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {

@@ -1,6 +1,8 @@
 #include "ddp/context.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,18 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/src/backend_choice.hpp"
-#include "worker_lib/src/board.hpp"
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/group.hpp"
-#include "worker_lib/src/init_rounds.hpp"
-#include "worker_lib/src/local_store.hpp"
-#include "worker_lib/src/native/member.hpp"
-#include "worker_lib/src/standard_streams.hpp"
-#include "worker_lib/src/store_adapter.hpp"
-#include "worker_lib/src/store_wait.hpp"
-#include "worker_lib/src/timeouts.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/bootstrap/init_rounds.hpp"
+#include "worker_lib/src/bootstrap/local_store.hpp"
+#include "worker_lib/src/bootstrap/store_adapter.hpp"
+#include "worker_lib/src/context/backend_choice.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/group/store_wait.hpp"
+#include "worker_lib/src/native/native.hpp"
+#include "worker_lib/src/nccl/nccl.hpp"
+#include "worker_lib/src/recorder/flight_recorder.hpp"
+#include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp {
 
@@ -47,8 +49,8 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
     return spec;
 }
 
-/// Every rank makes the same choice. A rank that was asked for the native backend needs to hear nobody; what it says
-/// lets those that were asked for another one fail at once, instead of waiting for it.
+/// Chooses the backend, the same on every rank. A rank that was asked for the native one waits for no report; it
+/// publishes its own, so that ranks that were asked for another one fail at once instead of waiting for it.
 Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     const std::string report = encode(detail::report_here(asked, spec.device));
     if (asked == Backend::Native) {
@@ -62,17 +64,25 @@ Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     return choice.backend;
 }
 
+/// Opens /dev/null as standard input, output or error where one of them is closed (`train >&-`, some service managers).
+/// Else the next socket or memory of ours would get its number, and a program that prints would write into that.
+void occupy_closed_standard_streams() {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+        if (::fcntl(fd, F_GETFD) == -1) static_cast<void>(::open("/dev/null", O_RDWR));  // takes the lowest free number
+    }
+}
+
 void check(const InitOptions& options) {
     if (options.timeout.count() < 0) {
-        throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("InitOptions::timeout is {} ms. Pass 0 for the default, or milliseconds::max() to wait "
-                                "without end",
-                                options.timeout.count()));
+        throw Error(ErrorCode::InvalidArgument, fmt::format("InitOptions::timeout is {} ms, and must not be negative. "
+                                                            "Pass 0 for the default, or milliseconds::max() to wait "
+                                                            "without end",
+                                                            options.timeout.count()));
     }
     if (options.init_timeout.count() <= 0) {
         throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("InitOptions::init_timeout is {} ms, it must be positive: so long a rank waits for the "
-                                "others to appear",
+                    fmt::format("InitOptions::init_timeout is {} ms, it must be positive: it is how long a rank "
+                                "waits for the others to join",
                                 options.init_timeout.count()));
     }
 }
@@ -87,20 +97,22 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     const detail::InitWait waiting(spec);
     spec.init = detail::meet_in_round(spec);
     const Backend backend = agree_on_backend(spec, options.backend);
-    const milliseconds usual = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
-    spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? usual : options.timeout);
-    world_ = detail::make_group(std::move(spec), backend);
+    const milliseconds fallback = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
+    spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? fallback : options.timeout);
+    auto made = backend == Backend::Nccl ? detail::make_nccl_backend(spec) : detail::make_native_backend(spec);
+    world_ = detail::make_group(std::move(spec), std::move(made));
 }
 
 Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
 Context::~Context() = default;
 
-/// Collective the first time. `call`: what the absent did not call.
+/// Returns the lowest rank on this machine. Collective the first time.
+/// call   what errors say that absent ranks did not call
 int Context::first_rank_here(std::string_view call) {
     if (machines_.empty()) {
         detail::GroupImpl& world = *world_->impl_;
-        machines_ = world.tell_all("machine", detail::machine_of(world.spec()), call);
+        machines_ = world.exchange_with_all("machine", detail::machine_of(world.spec()), call);
     }
     return static_cast<int>(std::ranges::find(machines_, machines_[static_cast<std::size_t>(rank())]) -
                             machines_.begin());
@@ -117,8 +129,8 @@ ProcessGroup* Context::leaders() {
 }
 
 Context init_from_env(const InitOptions& options) {
-    detail::occupy_closed_standard_streams();
-    (void)detail::process_board();  // before this process starts others that could take it
+    occupy_closed_standard_streams();
+    (void)detail::process_recorder();  // before this process starts others that could take it
     check(options);
     const Environment environment = detail::read_environment(detail::process_variables());
     auto store = environment.master_port == 0 ? detail::make_local_store()

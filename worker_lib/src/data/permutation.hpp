@@ -11,10 +11,10 @@ namespace ddp::detail {
 
 inline constexpr std::size_t kLargePermutationFrom = 0xffffffffu / 20;
 
-/// What DistributedSampler shuffles with. Only the low 32 bits of `seed` count. Costs O(n).
+/// Returns the permutation with which DistributedSampler shuffles. Only the low 32 bits of `seed` count. Costs O(n).
 [[nodiscard]] std::vector<std::int64_t> permutation(std::size_t n, std::uint64_t seed);
 
-/// The two loops, by themselves so that tests reach the second one without gigabytes.
+/// The two loops, callable alone so that tests reach the second one without gigabytes.
 [[nodiscard]] std::vector<std::int64_t> permutation_forward(std::size_t n, std::uint64_t seed);
 [[nodiscard]] std::vector<std::int64_t> permutation_inside_out(std::size_t n, std::uint64_t seed);
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/reducer/agreement.hpp"
+#include "worker_lib/src/group/agreement.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -26,8 +26,8 @@ std::uint64_t hash_of(std::span<const std::string> items) {
     return fnv.value();
 }
 
-/// Per position: is it the same value on every rank? The minimum of ~x is the maximum of x, so one reduction gives
-/// both.
+/// Returns for each position whether all ranks have the same value there. The minimum of ~x is ~(maximum of x), so one
+/// reduction gives both.
 std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint64_t> values,
                                   std::chrono::milliseconds timeout = {}) {
     std::vector<std::uint64_t> both(values.begin(), values.end());
@@ -38,7 +38,7 @@ std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint
     return same;
 }
 
-/// What every rank passed, by rank.
+/// Returns what each rank has passed, by rank.
 std::vector<std::uint64_t> gather(ProcessGroup& group, std::uint64_t mine) {
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
     group.all_gather(buffer(mine), buffer(std::span(all)), {}, {.timeout = {}, .tag = "agreement"}).wait();
@@ -53,7 +53,7 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
     return {bytes.begin(), end};
 }
 
-/// Throws. Collective, as every rank has seen the same verdict that the lists are not equal.
+/// Throws the difference. Collective: every rank has got the same result, that the lists differ.
 [[noreturn]] void explain(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
                           std::string_view advice) {
     const auto counts = gather(group, items.size());
@@ -63,15 +63,15 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
     const auto same = same_everywhere(group, hashes);
     const auto first = static_cast<std::size_t>(std::find(same.begin(), same.end(), false) - same.begin());
 
-    if (first == longest) {  // two lists with one pattern of hashes: as likely as a collision of 64 bits
+    if (first == longest) {  // a collision of 64-bit hashes
         throw Error(ErrorCode::Mismatch, "the ranks disagree on " + std::string(what));
     }
 
     const auto of_ranks = gather(group, hashes[first]);
     std::vector<int> differing;
-    std::map<std::uint64_t, std::vector<int>> camps;
+    std::map<std::uint64_t, std::vector<int>> ranks_by_value;
     for (std::size_t r = 0; r < of_ranks.size(); ++r) {
-        camps[of_ranks[r]].push_back(static_cast<int>(r));
+        ranks_by_value[of_ranks[r]].push_back(static_cast<int>(r));
         if (of_ranks[r] != of_ranks[0]) differing.push_back(static_cast<int>(r));
     }
     const std::string mine = first < items.size() ? items[first] : "nothing more";
@@ -81,7 +81,7 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
                 "the ranks disagree on " + std::string(what) + ": " + group.name_of(0) + " has " + reference +
                     ", but " + group.name_of(differing.front()) + " has " + other +
                     " (different from rank 0: " + name_ranks(differing) + "). " + std::string(advice),
-                outvoted(camps));
+                outvoted(ranks_by_value));
 }
 
 }  // namespace
@@ -93,13 +93,13 @@ void require_agreement(ProcessGroup& group, std::string_view what, std::span<con
 }
 
 std::vector<int> outvoted(const std::map<std::uint64_t, std::vector<int>>& ranks_by_value) {
-    std::size_t most = 0;
-    for (const auto& [value, ranks] : ranks_by_value) most = std::max(most, ranks.size());
+    std::size_t max_size = 0;
+    for (const auto& [value, ranks] : ranks_by_value) max_size = std::max(max_size, ranks.size());
     std::vector<int> others;
     int largest = 0;
     for (const auto& [value, ranks] : ranks_by_value) {
-        if (ranks.size() == most) ++largest;
-        if (ranks.size() < most) others.insert(others.end(), ranks.begin(), ranks.end());
+        if (ranks.size() == max_size) ++largest;
+        if (ranks.size() < max_size) others.insert(others.end(), ranks.begin(), ranks.end());
     }
     if (largest != 1) return {};
     std::ranges::sort(others);

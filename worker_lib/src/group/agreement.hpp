@@ -1,5 +1,5 @@
 #pragma once
-// Do all ranks mean the same thing? One small collective when they do; when they do not, the first difference in words.
+// Checks that all ranks have passed the same list, with one small collective; describes the first difference.
 
 #include <chrono>
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace ddp::detail {
 
-/// Collective over `group`. Every rank passes its list of items ("parameter 3 'fc1.weight' f32[4096]"); returns if the
-/// lists are equal. Else throws Error{Mismatch} on every rank, naming the first item that differs, how, and on which
-/// ranks: "the ranks disagree on WHAT: rank 0 (host a, pid 71) has …, but rank 2 (host b, pid 72) has … (different from
-/// rank 0: ranks 2 and 5)". The culprits are those outvoted(). `advice` ends the text. `timeout`: of the first operation,
-/// to which ranks may come late; 0: the group's. Cost when equal: one all_reduce of 16 bytes.
+/// Collective over `group`. Every rank passes its list of items ("parameter 3 'fc1.weight' f32[4096]"). Returns if
+/// the lists are equal; else throws Error{Mismatch} on every rank, naming the first item that differs, how, and on
+/// which ranks: "the ranks disagree on WHAT: rank 0 (host a, pid 71) has …, but rank 2 (host b, pid 72) has …
+/// (different from rank 0: ranks 2 and 5)". The culprits are those outvoted(). `advice` ends the text. `timeout`: of
+/// the first operation, to which ranks may come late; 0: the group's. Cost when equal: one all_reduce of 16 bytes.
 void require_agreement(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
                        std::string_view advice = "Build the same model with the same options on every rank.",
                        std::chrono::milliseconds timeout = {});
 
-/// Of ranks by what they say: all but the largest set that says the same; none if there are two such.
+/// Returns the ranks outside the largest set that has the same value; none if two sets are the largest.
 [[nodiscard]] std::vector<int> outvoted(const std::map<std::uint64_t, std::vector<int>>& ranks_by_value);
 
 }  // namespace ddp::detail

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "worker_lib/src/group.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
 
 namespace ddp {
 
@@ -13,7 +13,7 @@ Batch::~Batch() = default;
 
 detail::TransferBatch& Batch::collected() {
     if (!transfers_) transfers_ = std::make_unique<detail::TransferBatch>();      // it was moved from
-    if (transfers_->transfers.capacity() == 0) transfers_->transfers.reserve(2);  // to give and to get
+    if (transfers_->transfers.capacity() == 0) transfers_->transfers.reserve(2);  // a send and a receive
     return *transfers_;
 }
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/reducer/broadcast.hpp"
+#include "worker_lib/src/group/broadcast_in_pieces.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace {
 constexpr std::size_t kPieceBytes = 32u << 20;
 constexpr std::size_t kMaxInFlight = 4;  // bounds the queue for models of many thousand tensors
 
-/// Broadcasts in flight, the oldest first. The caller's memory is theirs until they have ended, well or badly: so none
-/// outlives this object, not even when an exception ends it.
+/// InFlight: the broadcasts in flight, the oldest first. They use the caller's memory until they have ended, well or
+/// badly, so the destructor waits for them, also when an exception passes.
 class InFlight {
 public:
     InFlight() = default;
@@ -21,7 +21,7 @@ public:
         for (Work& work : works_) {
             try {
                 work.wait();
-            } catch (const Error&) {  // the group has failed; its first error is on its way already
+            } catch (const Error&) {  // the group has failed; the first work's error is already being thrown
             }
         }
     }

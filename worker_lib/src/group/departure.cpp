@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/departure.hpp"
+#include "worker_lib/src/group/departure.hpp"
 
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ Error departure_error(int rank, std::string_view name, Departure how, std::optio
 Error cannot_finish(std::string_view group, std::string_view self, std::string_view operation, const Error& cause) {
     const std::string prefix = fmt::format("group '{}': ", group);
     std::string why = without_reader(cause.what());
-    const auto again = why.find(prefix);  // at its start, or behind who reported it
+    const auto again = why.find(prefix);  // at its start, or behind the reporter's name
     if (again == 0 || (again != why.npos && std::string_view(why).substr(0, again).ends_with(" reported: ")))
         why.erase(again, prefix.size());
     return {cause.code(), fmt::format("{}{} cannot finish {}: {}", prefix, self, operation, why), cause.culprits()};
@@ -49,7 +49,7 @@ std::string without_reader(std::string_view text) {
     const std::string_view reader = text.substr(prefix.size());
     const auto verb = reader.find(kReads);
     if (verb == reader.npos || reader.find(": ") < verb) return std::string(text);
-    bool in_tag = false;  // which may hold anything
+    bool in_tag = false;  // a tag is the program's text
     for (std::size_t i = verb + kReads.size(); i < reader.size(); ++i) {
         if (reader[i] == '\'') in_tag = !in_tag;
         if (in_tag || !reader.substr(i).starts_with(": ")) continue;

@@ -1,6 +1,5 @@
 #pragma once
-// Departure: how a rank came to be gone from its group, and the words in which those who still need it hear of it.
-// Pure.
+// Departure: how a rank was lost to its group, and the errors that ranks which still need it get. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -16,21 +15,21 @@ enum class Departure : std::uint32_t {
     kLeft,             ///< it destroyed its group
     kLeftByException,  ///< it destroyed its group while an exception passed through its program
     kEnded,            ///< its process ended
-    kLost,             ///< its host is heard of no more: that ended, or the network did
-    kLeftInFlight,     ///< it destroyed its group with work in flight, in which others need it
+    kLost,             ///< no message comes from its host: the host, or the network, is down
+    kLeftInFlight,     ///< it destroyed its group with work in flight that others need
 };
 
-/// Error{PeerLost}: "rank 3 (host b, pid 7) has left the group normally after operation #5. …"
-/// after   the last operation that the rank has done; nothing if that is unknown
+/// Returns Error{PeerLost}: "rank 3 (host b, pid 7) has left the group normally after operation #5. …"
+/// after   the last operation that the rank has done; nothing: unknown
 [[nodiscard]] Error departure_error(int rank, std::string_view name, Departure how, std::optional<std::uint64_t> after);
 
-/// Puts before the text of `cause` what its reader was doing: "group 'world': rank 0 cannot finish #6 barrier: …". What
-/// another operation, or another rank, could not finish of the same cause is left out.
+/// Returns `cause` with what its reader was doing before its text: "group 'world': rank 0 cannot finish #6 barrier: …".
+/// Leaves out what another operation, or another rank, could not finish because of it.
 /// self   as name_self()
 [[nodiscard]] Error cannot_finish(std::string_view group, std::string_view self, std::string_view operation,
                                   const Error& cause);
 
-/// That text without what its reader was doing: "group 'world': …". Others stay as they are.
+/// Returns such a text without what its reader was doing: "group 'world': …". Other texts stay as they are.
 [[nodiscard]] std::string without_reader(std::string_view text);
 
 }  // namespace ddp::detail

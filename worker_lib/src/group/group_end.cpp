@@ -1,17 +1,16 @@
-// How a group ends: at once, or, inside a callback of one of its own works, when that has returned.
+// How a group ends: at once, or, if one of its own callbacks destroys it, after that callback has returned.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "common/mutex.hpp"
 #include "ddp/process_group.hpp"
-#include "worker_lib/src/forks.hpp"
-#include "worker_lib/src/group.hpp"
-#include "worker_lib/src/native/quiet_thread.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/util/forks.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp {
 
@@ -19,51 +18,55 @@ namespace detail {
 
 namespace {
 
-/// Groups whose ends are under way. main() may return as soon as the last callback has: the process waits for them at
-/// its exit for a while, so that peers hear that this rank has left, and the driver of a GPU is still there.
-class Ends {
+/// GroupEnds: counts the groups that are just ending on threads of their own. main() may return as soon as the last
+/// callback has, so the process waits for them at its exit, for a second at most: peers then learn that this rank has
+/// left, and the driver of a GPU is still loaded.
+class GroupEnds {
 public:
-    static Ends& all() {
-        static auto& ends = *new Ends;  // for threads that are still at it when statics are destroyed
+    static GroupEnds& all() {
+        static auto& ends = *new GroupEnds;  // never destroyed: threads may use it while statics are
         return ends;
     }
-    void begin() {
-        const std::lock_guard lock(mutex_);
-        ++under_way_;
+    void begin() EXCLUDES(mutex_) {
+        const ddprun::Lock lock(mutex_);
+        ++running_;
     }
-    void done() {
+    void done() EXCLUDES(mutex_) {
         {
-            const std::lock_guard lock(mutex_);
-            --under_way_;
+            const ddprun::Lock lock(mutex_);
+            --running_;
         }
         changed_.notify_all();
     }
 
 private:
-    Ends() {
+    GroupEnds() {
         std::atexit([] { all().wait(); });
     }
-    void wait() {
+    void wait() EXCLUDES(mutex_) {
         if (home_.is_elsewhere()) return;
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, std::chrono::seconds(1), [this] { return under_way_ == 0; });
+        const auto deadline = ddprun::Clock::now() + std::chrono::seconds(1);
+        const ddprun::Lock lock(mutex_);
+        while (running_ != 0 && changed_.wait_until(mutex_, deadline)) {
+        }
     }
 
     const ProcessMark home_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    int under_way_ = 0;
+    ddprun::Mutex mutex_;
+    ddprun::Condition changed_;
+    int running_ GUARDED_BY(mutex_) = 0;
 };
 
-/// There may be no more threads, or no memory: what is in flight fails at least, and the group's memory stays.
+/// Fails what is in flight where there is no thread, or no memory, to end the group. The group's memory leaks.
 void only_abort(GroupImpl& group) noexcept {
     try {
-        group.abort("it was destroyed inside a callback, and nothing is left of what it takes to end it");
-    } catch (...) {  // nor of what it takes to say so
+        group.abort("it was destroyed inside a callback, and there is no memory or thread to end it");
+    } catch (...) {  // no memory for the message either
     }
 }
 
-/// As an exception that leaves a scope would: who is destroyed asks std::uncaught_exceptions() what to tell its peers.
+/// Destroys the group as an exception that leaves a scope would: by std::uncaught_exceptions() destructors choose what
+/// they report to the peers.
 void end_by_exception(GroupImpl* group) noexcept {
     struct Exception {};
     try {
@@ -73,22 +76,22 @@ void end_by_exception(GroupImpl* group) noexcept {
     }
 }
 
-/// On a thread of its own: the group's end waits for those who run it, and the callback's thread is one of them. Nor
-/// may anybody join that one: the callback may keep whoever would do so waiting, too.
-/// by_exception   it was destroyed by one
+/// Ends the group on a thread of its own, because the end waits for the threads that run the group, and the callback's
+/// is one of them. No thread joins this one: the callback may block the thread that would.
+/// by_exception   the group was destroyed by an exception
 void end_elsewhere(GroupImpl* group, bool by_exception) noexcept {
     try {
-        Ends::all().begin();
+        GroupEnds::all().begin();
     } catch (...) {
         return only_abort(*group);
     }
     try {
-        start_quiet_thread("ddp-end", [group, by_exception] {
+        start_signal_masked_thread("ddp-end", [group, by_exception] {
             by_exception ? end_by_exception(group) : delete group;
-            Ends::all().done();
+            GroupEnds::all().done();
         }).detach();
     } catch (...) {
-        Ends::all().done();
+        GroupEnds::all().done();
         only_abort(*group);
     }
 }

@@ -1,10 +1,11 @@
-// monitored_barrier(): a barrier over the store, that ends in one verdict for all: everybody came, or these did not.
+// monitored_barrier(): a barrier over the store that ends with one verdict on all ranks: all arrived, or these did not.
 //
-// Two phases, so that nobody blames somebody who waits as well. First every rank leaves its card and adds 1 to a
-// counter; who makes it full says "ok". A rank that gives up adds kClosed: the counter decides, once, whether the
-// barrier was full or is closed, and who closed it: the judge. It lists those without a card; then every rank that came
-// says what it knows of them, for only their neighbours know anything; the judge puts that into the verdict, which is
-// what everybody throws. Who comes late gets the verdict at once. So all stay in step, and the group is not touched.
+// It has two phases, so that no rank is reported absent while it waits in the barrier itself. First each rank sets its
+// card and adds 1 to a counter; the rank that makes the counter full sets the state "ok". A rank that gives up adds
+// kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that closed it is the
+// arbiter. In the second phase the arbiter lists the ranks without a card, each rank that arrived reports what it knows
+// of them (only their neighbours know anything), and the arbiter composes the verdict, which all ranks throw. A late
+// rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
 
 #include <fmt/format.h>
 
@@ -16,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/group.hpp"
-#include "worker_lib/src/store_wait.hpp"
-#include "worker_lib/src/timeouts.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/group/store_wait.hpp"
+#include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -28,10 +29,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::int64_t kClosed = std::int64_t{1} << 40;
-constexpr milliseconds kSlice{100};      ///< so often a waiting rank looks after the dead
-constexpr milliseconds kPatience{5000};  ///< for words that are under way
-constexpr milliseconds kReports{1000};   ///< for those of all who came
+constexpr milliseconds kSlice{100};            ///< the interval at which a waiting rank looks for lost peers
+constexpr milliseconds kAnswerTimeout{5000};   ///< for a value that another rank is about to set
+constexpr milliseconds kReportsTimeout{1000};  ///< for the reports of all ranks that arrived
 
+/// MonitoredBarrier: one barrier, on the stack of the thread that calls it.
 class MonitoredBarrier {
 public:
     MonitoredBarrier(const GroupSpec& spec, const BackendImpl& backend, std::uint64_t number, std::string_view where)
@@ -49,12 +51,12 @@ public:
         if (count > kClosed) return obey("it came after the others had given up: ");
         if (wait_for_state(began_ + timeout)) return obey("");
         const std::int64_t closed = spec_.store->add(prefix_ + "/count", kClosed);
-        if (closed == kClosed + size()) return set("state", "ok");  // the last one died before it could say so
-        if (closed < 2 * kClosed) return judge();
+        if (closed == kClosed + size()) return set("state", "ok");  // the last rank died before it could set that
+        if (closed < 2 * kClosed) return diagnose();
         obey("");
     }
 
-    /// When all have come to the next one, nobody needs what this rank has said here.
+    /// Erases what this rank has set. Call it when all ranks have arrived at the next barrier.
     void forget() const {
         spec_.store->erase(key(card(spec_.rank)));
         spec_.store->erase(key(report_of(spec_.rank)));
@@ -68,11 +70,11 @@ private:
     std::int64_t size() const { return static_cast<std::int64_t>(spec_.members.size()); }
     std::string key(const std::string& name) const { return fmt::format("{}/{}", prefix_, name); }
     void set(const std::string& name, const std::string& value) const { spec_.store->set(key(name), value); }
-    /// Nothing: it is not there in time.
-    std::optional<std::string> get(const std::string& name, milliseconds patience) const {
-        return spec_.store->try_get(key(name), patience);
+    /// Returns nothing if the value is not set in time.
+    std::optional<std::string> get(const std::string& name, milliseconds timeout) const {
+        return spec_.store->try_get(key(name), timeout);
     }
-    /// Those of `ranks` that have left no card.
+    /// Returns those of `ranks` that have set no card.
     std::vector<int> without_card(std::vector<int> ranks) const {
         std::vector<std::string> keys;
         for (const int rank : ranks) keys.push_back(key(card(rank)));
@@ -81,7 +83,7 @@ private:
         return ranks;
     }
 
-    /// False: it is time to give up, because of the deadline or because somebody will never come.
+    /// Returns false when it is time to give up: at the deadline, or because a rank will never arrive.
     bool wait_for_state(ddprun::TimePoint deadline) const {
         for (;;) {
             const auto left = std::chrono::ceil<milliseconds>(deadline - ddprun::Clock::now());
@@ -95,20 +97,20 @@ private:
             if (gone.empty()) continue;
             if (!without_card(gone).empty()) return false;
             if (spec_.store->add(key("count"), 0) != size()) continue;
-            set("state", "ok");  // one of them was the last, and died before it could say so
+            set("state", "ok");  // one of them was the last, and died before it could set that
             return true;
         }
     }
 
-    /// Does as the others: passes, or says what it knows and throws the verdict.
+    /// Follows the state: passes, or reports what it knows and throws the verdict.
     void obey(const std::string& introduction) const {
         for (const bool again : {true, false}) {
-            const auto state = get("state", kPatience);
+            const auto state = get("state", kAnswerTimeout);
             if (state == "ok") return;
             if (state) report(*state);
-            if (const auto verdict = get("verdict", kPatience)) raise(*verdict, introduction);
-            // The judge is gone, most likely: there is a second one.
-            if (again && spec_.store->add(key("second"), 1) == 1) return judge();
+            if (const auto verdict = get("verdict", kAnswerTimeout)) raise(*verdict, introduction);
+            // The arbiter is probably lost: the first rank to notice replaces it.
+            if (again && spec_.store->add(key("second"), 1) == 1) return diagnose();
         }
         throw Error(ErrorCode::Timeout,
                     fmt::format("{} has failed, but the ranks that found out have not said why. The group stays "
@@ -116,11 +118,11 @@ private:
                                 title()));
     }
 
-    /// What this rank knows of the missing ones: "3 gone rank 3 (host a, pid 7) is gone: …", a line for each.
+    /// Returns what this rank knows of the missing ones: "3 gone rank 3 (host a, pid 7) is gone: …", a line for each.
     std::string knowledge(const std::string& missing) const {
         std::string text;
-        std::istringstream words(missing);
-        for (int rank = 0; words >> rank;) {
+        std::istringstream ranks(missing);
+        for (int rank = 0; ranks >> rank;) {
             const RankState state = backend_.state_of(rank);
             if (state.text.empty()) continue;
             text += fmt::format("{} {} {}", rank, state.gone ? "gone" : "silent", state.text);
@@ -132,16 +134,16 @@ private:
     }
     void report(const std::string& missing) const { set(report_of(spec_.rank), knowledge(missing)); }
 
-    void judge() const {
+    void diagnose() const {
         const auto seconds = std::chrono::duration<double>(ddprun::Clock::now() - began_).count();
         std::vector<int> ranks(spec_.members.size());
         std::iota(ranks.begin(), ranks.end(), 0);
         const std::vector<int> missing = without_card(ranks);
-        if (missing.empty()) return set("state", "ok");  // the last ones came just now
+        if (missing.empty()) return set("state", "ok");  // the last ones arrived just now
         const std::string list = fmt::format("{}", fmt::join(missing, " "));
         set("state", list);
         std::string known = knowledge(list);
-        const auto enough = ddprun::Clock::now() + kReports;
+        const auto enough = ddprun::Clock::now() + kReportsTimeout;
         for (const int rank : ranks) {
             if (rank == spec_.rank || std::ranges::binary_search(missing, rank)) continue;
             const auto left = std::chrono::ceil<milliseconds>(enough - ddprun::Clock::now());
@@ -155,36 +157,36 @@ private:
     std::string call() const { return fmt::format("monitored_barrier{}", where_); }
     std::string title() const { return fmt::format("group '{}': {}", spec_.name, call()); }
 
-    /// First line: the code and the culprits; then the text.
+    /// Returns the verdict: a line with the code and the culprits, then the text.
     std::string compose(const std::vector<int>& missing, const std::string& known, double seconds) const {
         std::vector<int> gone;
-        std::vector<std::string> words(spec_.members.size());
+        std::vector<std::string> texts(spec_.members.size());
         std::istringstream lines(known);
         for (std::string line; std::getline(lines, line);) {
             std::istringstream parts(line);
             int rank = -1;
             std::string state;
             parts >> rank >> state >> std::ws;
-            if (rank < 0 || rank >= static_cast<int>(words.size())) continue;
-            auto& word = words[static_cast<std::size_t>(rank)];
-            if (!word.empty()) continue;
-            std::getline(parts, word);
+            if (rank < 0 || rank >= static_cast<int>(texts.size())) continue;
+            auto& text_of_rank = texts[static_cast<std::size_t>(rank)];
+            if (!text_of_rank.empty()) continue;
+            std::getline(parts, text_of_rank);
             if (state == "gone") gone.push_back(rank);
         }
         std::ranges::sort(gone);
-        std::string text = fmt::format("{}: {} of {} ranks did not come within {:.1f} s", title(), missing.size(),
+        std::string text = fmt::format("{}: {} of {} ranks did not arrive within {:.1f} s", title(), missing.size(),
                                        spec_.members.size(), seconds);
         for (const int rank : missing) {
-            const std::string& word = words[static_cast<std::size_t>(rank)];
+            const std::string& known_text = texts[static_cast<std::size_t>(rank)];
             const char* const between = rank == missing.front() ? ":" : text.ends_with('?') ? "" : ";";
             text += fmt::format("{} {}", between,
-                                word.empty() ? backend_.name_of(rank) +
-                                                   " is silent, and no rank of its node "
-                                                   "came that could tell more"
-                                             : word);
+                                known_text.empty() ? backend_.name_of(rank) +
+                                                         " is silent, and no rank of its node "
+                                                         "has arrived that could report more"
+                                                   : known_text);
         }
         text = sentence(text);
-        text += gone.empty() ? " The group stays usable: who still comes gets this error at once"
+        text += gone.empty() ? " The group stays usable: a rank that arrives later gets this error at once"
                              : " Without " + name_ranks(gone) + " the group is of no use: shrink() it";
         const auto code = gone.empty() ? ErrorCode::Timeout : ErrorCode::PeerLost;
         return fmt::format("{} {}\n{}", static_cast<int>(code), fmt::join(gone.empty() ? missing : gone, " "), text);
@@ -197,8 +199,8 @@ private:
         head >> code;
         std::vector<int> culprits;
         for (int rank = 0; head >> rank;) culprits.push_back(rank);
-        const std::string who = introduction.empty() ? "" : fmt::format("{}: {}", name_self(spec_), introduction);
-        throw Error(static_cast<ErrorCode>(code), who + verdict.substr(end + 1), culprits);
+        const std::string reader = introduction.empty() ? "" : fmt::format("{}: {}", name_self(spec_), introduction);
+        throw Error(static_cast<ErrorCode>(code), reader + verdict.substr(end + 1), culprits);
     }
 
     const GroupSpec& spec_;
@@ -213,16 +215,16 @@ private:
 void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
     check_process();
     if (timeout.count() < 0) {
-        throw refusal(spec_,
-                      fmt::format("monitored_barrier: the timeout is {} ms. Pass 0 for the default of the group",
-                                  timeout.count()));
+        throw refusal(spec_, fmt::format("monitored_barrier: the timeout is {} ms, and must not be negative. Pass 0 "
+                                         "for the default of the group",
+                                         timeout.count()));
     }
     const auto number = [this] {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         return ++monitored_;
     }();
     const ddprun::Duration bound = timeout.count() == 0 ? spec_.default_timeout : bounded(timeout);
-    const WaitAtStore on_board = wait_at_store({"monitored_barrier", where, bound});
+    const WaitAtStore recorded_wait = wait_at_store({"monitored_barrier", where, bound});
     MonitoredBarrier barrier(spec_, *backend_, number, where);
     barrier.pass(bound);
     if (number > 1) MonitoredBarrier(spec_, *backend_, number - 1, {}).forget();

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "ddp/process_group.hpp"
-#include "worker_lib/src/fnv.hpp"
-#include "worker_lib/src/group.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp {
 
@@ -27,7 +27,7 @@ Operation make(OpKind kind, Buffer in, Buffer out, Stream stream) {
     return operation;
 }
 
-/// Of a buffer that this rank has no use for, only its type stays.
+/// Returns a buffer without data, for one that this rank does not use: only its type matters.
 Buffer unused(const Buffer& other) { return {nullptr, 0, other.dtype, other.device}; }
 
 Operation with_counts(Operation operation, std::span<const std::size_t> counts) {

@@ -1,6 +1,6 @@
 #pragma once
-// f16 and bf16 as bits, converted without branches, so that plain loops over them vectorise on any machine. Rounds to
-// nearest, ties to even; infinities and subnormals are exact; a NaN stays a NaN.
+// Half, Bfloat16: f16 and bf16 as bits, converted without branches, so that plain loops over them vectorise on any
+// machine. Conversion rounds to nearest, ties to even; infinities and subnormals are exact; a NaN stays a NaN. Pure.
 
 #include <bit>
 #include <cstdint>
@@ -17,7 +17,8 @@ struct Bfloat16 {
     std::uint16_t bits;
 };
 
-/// `when` where the condition holds, else `otherwise`: with masks, for compilers turn nested choices into branches.
+/// Returns `when` if the condition holds, else `otherwise`. Uses masks, because compilers turn nested choices into
+/// branches.
 inline std::uint32_t choose(bool condition, std::uint32_t when, std::uint32_t otherwise) {
     const std::uint32_t mask = 0u - std::uint32_t{condition};
     return (when & mask) | (otherwise & ~mask);

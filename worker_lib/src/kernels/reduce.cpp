@@ -1,20 +1,21 @@
-// Compiled at -O3 in every configuration, once for each instruction set: these loops are where the time goes. Which one
-// runs is found out at run time.
-#include "worker_lib/src/native/reduce.hpp"
+// Compiled at -O3 in every configuration, because these loops take the time, and once for each instruction set. The
+// best one is chosen at run time.
+#include "worker_lib/src/kernels/reduce.hpp"
 
 #include <cassert>
 #include <cstdint>
 #include <type_traits>
 
-// Left out: what is no faster here than the one below it, or older than 2013. Each costs seconds of compiling.
+// Disabled: instruction sets that are no faster here than the next lower one, or older than 2013. Each costs seconds of
+// compiling.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "worker_lib/src/native/reduce.cpp"
+#define HWY_TARGET_INCLUDE "worker_lib/src/kernels/reduce.cpp"
 #include <hwy/foreach_target.h>  // includes this file again, for all instruction sets but one
 #include <hwy/highway.h>
 
-#include "worker_lib/src/native/reduce_loops-inl.hpp"
-#include "worker_lib/src/native/reduce_vectors-inl.hpp"
+#include "worker_lib/src/kernels/reduce_loops-inl.hpp"
+#include "worker_lib/src/kernels/reduce_vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddp::detail::HWY_NAMESPACE {
@@ -43,7 +44,7 @@ const Reduction& lookup_op(ReduceOp op) {
         if (op == ReduceOp::BOr) return table<T, BOr>();
         return table<T, BXor>();
     }
-    assert(!"bitwise operations on floats are refused before they come here");
+    assert(!"bitwise operations on floats are refused before this call");
     return table<T, Sum>();
 }
 
@@ -60,7 +61,7 @@ const Reduction& lookup_type(DType type, ReduceOp op) {
         case DType::f32: return lookup_op<float>(op);
         case DType::f64: return lookup_op<double>(op);
     }
-    assert(!"unknown element types are refused before they come here");
+    assert(!"unknown element types are refused before this call");
     return lookup_op<float>(op);
 }
 

@@ -1,5 +1,5 @@
-// The arithmetic of reductions as plain loops, for all types and operations. Included once for each instruction set
-// that Highway compiles reduce.cpp for, so that the compiler vectorises them for it.
+// The arithmetic of reductions as plain loops, for all types and operations. Included once for each instruction set for
+// which Highway compiles reduce.cpp, so that the compiler vectorises them for it.
 #if defined(DDP_REDUCE_LOOPS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDP_REDUCE_LOOPS_INL_HPP
 #undef DDP_REDUCE_LOOPS_INL_HPP
@@ -14,12 +14,12 @@
 
 #include <hwy/highway.h>
 
-#include "worker_lib/src/native/half.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddp::detail::HWY_NAMESPACE {
 
-// How an element becomes an accumulator and back.
+// Conversion of an element to an accumulator and back.
 template <typename T>
 struct Element {
     using Accumulator = T;
@@ -41,7 +41,7 @@ struct Element<Bfloat16> {
 template <typename T>
 using Accumulator = typename Element<T>::Accumulator;
 
-/// Integers are computed without sign, so that overflow wraps; products of narrow ones in 32 bits.
+/// The unsigned type in which integers are computed, so that overflow wraps. Narrow ones use 32 bits.
 template <typename T>
 using Wrapping = std::conditional_t<sizeof(T) <= 4, std::uint32_t, std::uint64_t>;
 
@@ -63,7 +63,7 @@ struct Product {
             return a * b;
     }
 };
-struct Min {  // b is taken when it is smaller or NaN; a NaN in a stays, for nothing is smaller
+struct Min {  // takes b if it is smaller or NaN; a NaN in a stays, because no b is smaller
     template <typename T>
     static T apply(T a, T b) {
         return b < a || b != b ? b : a;
@@ -94,10 +94,10 @@ struct BXor {
     }
 };
 
-/// Elements that are accumulated at a time: on the stack, in the first-level cache.
+/// Elements that are accumulated at a time, on the stack and in the first-level cache.
 constexpr std::size_t kBlock = 1024;
 
-/// Elements [start, start + n) of all sources, combined; n is at most kBlock.
+/// Combines elements [start, start + n) of all sources; n is at most kBlock.
 template <typename T, typename Op>
 void accumulate(const void* const* sources, std::size_t source_count, std::size_t start, std::size_t n,
                 Accumulator<T>* sum) {
@@ -142,7 +142,7 @@ void finish(const void* accumulators, std::size_t count, double scale, void* ele
     }
 }
 
-/// One element of reduce_into(): for a handful, loops over blocks cost more than the arithmetic.
+/// Does one element of reduce_into(). For a few elements, loops over blocks cost more than the arithmetic.
 template <typename T, typename Op>
 void reduce_one_into(std::size_t at, const void* const* sources, std::size_t source_count, double scale,
                      void* const* outputs, std::size_t output_count) {
@@ -154,7 +154,7 @@ void reduce_one_into(std::size_t at, const void* const* sources, std::size_t sou
     for (std::size_t o = 0; o < output_count; ++o) static_cast<T*>(outputs[o])[at] = element;
 }
 
-/// reduce() and finish() in one, from element `start` on, into several outputs.
+/// Does reduce() and finish() in one pass, from element `start` on, into several outputs.
 template <typename T, typename Op>
 void reduce_into_from(std::size_t start, const void* const* sources, std::size_t source_count, std::size_t count,
                       double scale, void* const* outputs, std::size_t output_count) {

@@ -1,5 +1,5 @@
-// Floats reduced in registers: one pass over all sources and outputs. Included once for each instruction set, as
-// reduce_loops-inl.hpp, whose results these are bit by bit (of a NaN, that it is one).
+// The arithmetic of reductions of floats in vector registers: one pass over all sources and outputs. Included once for
+// each instruction set, like reduce_loops-inl.hpp. The results have the same bits; of a NaN only that it is one.
 #if defined(DDP_REDUCE_VECTORS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDP_REDUCE_VECTORS_INL_HPP
 #undef DDP_REDUCE_VECTORS_INL_HPP
@@ -7,14 +7,14 @@
 #define DDP_REDUCE_VECTORS_INL_HPP
 #endif
 
-#include "worker_lib/src/native/reduce_loops-inl.hpp"
+#include "worker_lib/src/kernels/reduce_loops-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddp::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Vectors of accumulators, from elements and back. kUsed: on this instruction set they are better than plain loops.
+/// Converts elements to vectors of accumulators and back. kUsed: faster than plain loops on this instruction set.
 template <typename T>
 struct Vectors {
     static constexpr bool kUsed = std::is_floating_point_v<T> && HWY_TARGET != HWY_SCALAR;
@@ -50,7 +50,7 @@ struct Vectors<Bfloat16> {
 };
 #endif
 
-// Where the machine converts f16 by itself. Elsewhere Highway's conversion knows neither infinities nor rounding.
+// Only where the machine has instructions for f16: Highway's own conversion neither keeps infinities nor rounds.
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || (HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON)
 template <>
 struct Vectors<Half> {
@@ -68,7 +68,7 @@ struct Vectors<Half> {
 };
 #endif
 
-// The same choices as the plain loops'.
+// The same semantics as the plain loops.
 template <typename V>
 HWY_INLINE V apply(Sum, V a, V b) {
     return hn::Add(a, b);
@@ -86,7 +86,7 @@ HWY_INLINE V apply(Max, V a, V b) {
     return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
 }
 
-/// Elements that full groups of vectors hold, done; how many these are.
+/// Reduces as many elements as fill whole groups of four vectors. Returns how many these are.
 template <typename T, typename Op>
 std::size_t reduce_vectors(const void* const* sources, std::size_t source_count, std::size_t count, double scale,
                            void* const* outputs, std::size_t output_count) {
@@ -125,8 +125,8 @@ std::size_t reduce_vectors(const void* const* sources, std::size_t source_count,
     return i;
 }
 
-/// The sum of two sources into two outputs, as two ranks of a node make it: fewer instructions, so that the processor
-/// has more lines on their way at a time, and two vectors of each in one go. More take longer on Zen 4.
+/// Adds up two sources into two outputs, the case of two ranks on a node. Fewer instructions and only two vectors at a
+/// time leave the processor more cache lines in flight.
 template <typename T>
 std::size_t reduce_pair(const void* const* sources, std::size_t count, double scale, void* const* outputs) {
     using V = Vectors<T>;

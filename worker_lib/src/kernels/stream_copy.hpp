@@ -1,7 +1,7 @@
 #pragma once
-// A copy that goes past the caches: for what somebody else will read, from another cache. A peer that has to fetch
-// lines one by one out of our cache is several times slower than one that reads memory, where cores share no cache; and
-// slower with this where they do. StagingChoice finds out which.
+// stream_copy: copies with non-temporal stores, past the caches, what another core will read. Between cores that share
+// no cache, fetching lines one by one from the writer's cache is several times slower than reading memory. Between
+// cores that share one, this copy is the slower way. StagingChoice measures which is faster.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace ddp::detail {
 
-/// Whoever sees what we store afterwards sees the copy.
+/// A reader that sees a later store of this thread also sees the copy.
 inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #ifdef __SSE2__
     constexpr std::size_t kLine = 64;
     const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
     if (bytes < head + kLine) {
-        std::memcpy(to, from, bytes);  // no fence: nothing went past the caches
+        std::memcpy(to, from, bytes);  // needs no fence: nothing went past the caches
         return;
     }
     std::memcpy(to, from, head);

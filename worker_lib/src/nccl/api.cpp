@@ -1,5 +1,7 @@
-// Finds NCCL and the CUDA runtime at run time. Nothing here needs a driver: without one both libraries load, and the
-// first CUDA call says so.
+// Loads NCCL and the CUDA runtime. That needs no driver: without one both libraries load, and the first CUDA call
+// fails.
+
+#include "worker_lib/src/nccl/api.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -7,8 +9,7 @@
 #include <array>
 #include <string>
 
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/nccl/nccl_api.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -21,10 +22,10 @@ constexpr const char* kNcclLibrary = "libnccl.so.2";
 constexpr std::array kCudaRuntimes{"libcudart.so.13", "libcudart.so.12"};
 constexpr const char* kCudaDriver = "libcuda.so.1";  // as the runtime itself opens it
 
-/// One library; remembers the first function that it lacks.
+/// Opens one library and binds its functions. Remembers the first function that it lacks.
 class Library {
 public:
-    /// RTLD_LOCAL: its symbols must not answer for another copy that the trainer was linked against.
+    /// RTLD_LOCAL: its symbols must not replace those of another copy that the trainer is linked against.
     explicit Library(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)), name_(name) {
         if (handle_ == nullptr) problem_ = last_error();
     }
@@ -36,7 +37,8 @@ public:
         if (function == nullptr && problem_.empty()) problem_ = fmt::format("{} has no function {}", name_, symbol);
     }
     [[nodiscard]] bool opened() const { return handle_ != nullptr; }
-    [[nodiscard]] const std::string& problem() const { return problem_; }  ///< empty: opened, with all functions
+    /// Returns what is wrong; empty: the library is open and has all functions.
+    [[nodiscard]] const std::string& problem() const { return problem_; }
 
 private:
     static std::string last_error() {
@@ -87,7 +89,7 @@ Result<NcclApi> load_nccl() {
     return api;
 }
 
-/// `driver`: may be absent, and counting devices says so.
+/// `driver` may be absent: count_devices() reports that.
 CudaApi bind_cuda(Library& library, Library& driver) {
     CudaApi api;
     library.bind(api.get_device_count, "cudaGetDeviceCount");
@@ -114,7 +116,8 @@ CudaApi bind_cuda(Library& library, Library& driver) {
     return api;
 }
 
-/// The newest runtime that the driver here is new enough for. If that is none, the newest: its calls then say why.
+/// Returns the newest runtime that the driver supports. If there is none it returns the newest: its calls then fail
+/// with the reason.
 Result<CudaApi> load_cuda() {
     Library driver(kCudaDriver);
     std::string problems;

@@ -1,7 +1,7 @@
 #pragma once
-// NCCL and the CUDA runtime as two tables of function pointers. They are filled by dlopen (loader.cpp), so that one
-// binary runs with and without a GPU, or by a fake (tests/unit/worker_lib/fake_nccl.hpp). The headers are needed at
-// compile time only.
+// NCCL and the CUDA runtime as two tables of function pointers, with one member per function of those libraries. They
+// are filled by dlopen (api.cpp), so that one binary runs with and without a GPU, or by a test's fake (fake_nccl.hpp).
+// The headers are needed at compile time only.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace ddp::detail {
 
-/// The calls of nccl.h that the backend makes, each with its own signature there.
+/// The calls of nccl.h that the backend makes, with the signatures of nccl.h.
 struct NcclApi {
     ncclResult_t (*get_version)(int* version) = nullptr;
     ncclResult_t (*get_unique_id)(ncclUniqueId* id) = nullptr;
@@ -44,9 +44,9 @@ struct NcclApi {
     const char* (*get_last_error)(ncclComm_t comm) = nullptr;
 };
 
-/// The same for cuda_runtime_api.h, and some of cuda.h: only the driver tells, and restores, that a thread has no
-/// device yet; and the runtime's words on a pointer differ between CUDA 12 and 13. Their signatures are those of both
-/// CUDA 12 and 13.
+/// The same for cuda_runtime_api.h and some of cuda.h. Only the driver can report and restore that a thread has no
+/// device yet, and the runtime describes pointers differently in CUDA 12 and 13. The signatures are those of both
+/// versions.
 struct CudaApi {
     cudaError_t (*get_device_count)(int* count) = nullptr;
     cudaError_t (*get_device)(int* device) = nullptr;
@@ -67,7 +67,7 @@ struct CudaApi {
     cudaError_t (*stream_is_capturing)(cudaStream_t stream, cudaStreamCaptureStatus* status) = nullptr;
     cudaError_t (*get_last_error)() = nullptr;
     const char* (*get_error_string)(cudaError_t error) = nullptr;
-    // Of the driver; null where there is none, and no device then.
+    // Of the driver. Null where there is no driver, and so no device.
     CUresult (*get_context)(CUcontext* context) = nullptr;
     CUresult (*set_context)(CUcontext context) = nullptr;
     CUresult (*pointer_attribute)(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) = nullptr;
@@ -79,19 +79,19 @@ struct GpuApi {
     int nccl_version = 0;  ///< as NCCL codes it: 22809 is 2.28.9
 };
 
-/// Before it, ncclCommInitRankConfig and ncclCommFinalize lack what the backend relies on.
+/// The oldest NCCL whose ncclCommInitRankConfig and ncclCommFinalize do what the backend relies on.
 inline constexpr int kOldestNccl = 21800;
 
-/// "2.28.9" for 22809.
+/// Returns "2.28.9" for 22809.
 [[nodiscard]] std::string nccl_version_text(int version);
 
-/// Opens libnccl.so.2 (or what DDPRUN_NCCL_LIBRARY names) and the CUDA runtime. They stay open until the process ends:
-/// both have threads and exit handlers of their own. The error says which library or function is missing, or that NCCL
-/// is too old.
+/// Opens libnccl.so.2 (or the file in DDPRUN_NCCL_LIBRARY) and the CUDA runtime. They stay open until the process ends,
+/// because both have threads and exit handlers of their own. The error says which library or function is missing, or
+/// that NCCL is too old.
 [[nodiscard]] ddprun::Result<GpuApi> load_gpu_api();
 
-/// CUDA devices here; an error with CUDA's own words when there is none, of which the CUDA runtime forgets then: a
-/// program without GPUs has not asked.
+/// Returns the number of CUDA devices here; an error with CUDA's text when there is none. The error is cleared in the
+/// CUDA runtime, so that a program without GPUs does not find it there.
 [[nodiscard]] ddprun::Result<int> count_devices(const CudaApi& cuda);
 
 }  // namespace ddp::detail

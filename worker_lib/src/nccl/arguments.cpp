@@ -1,4 +1,4 @@
-#include "worker_lib/src/nccl/nccl_arguments.hpp"
+#include "worker_lib/src/nccl/arguments.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,8 @@
 namespace ddp::detail {
 namespace {
 
-/// Empty: not in a capture, as far as CUDA says. Asking ends no capture.
+/// Returns why the stream cannot be used during a capture; empty: it can, as far as CUDA reports. The query ends no
+/// capture.
 std::string capture_complaint(const CudaApi& cuda, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const cudaError_t asked = cuda.stream_is_capturing(stream, &status);
@@ -16,12 +17,13 @@ std::string capture_complaint(const CudaApi& cuda, cudaStream_t stream) {
         return "it is on the default stream, which cannot be used while a stream that waits for it is being captured "
                "into a CUDA graph (one made without cudaStreamNonBlocking)";
     }
-    // What else is wrong with the stream shows when it is used.
+    // Anything else that is wrong with the stream shows when it is used.
     if (asked != cudaSuccess || status == cudaStreamCaptureStatusNone) return {};
-    return "its stream is being captured into a CUDA graph, and what a group does cannot be part of one";
+    return "its stream is being captured into a CUDA graph, and no operation of a group can be part of one";
 }
 
-/// A kernel that touches what the device cannot see is an error that stays: the process would be of no use any more.
+/// Returns what is wrong with the buffer's memory. A kernel that touches memory which the device cannot see leaves a
+/// sticky error, after which the process cannot use CUDA any more.
 std::string memory_complaint(const CudaApi& cuda, const Buffer& buffer, std::string_view name, int device) {
     if (buffer.count == 0 || buffer.data == nullptr) return {};
     const auto pointer = static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(buffer.data));
@@ -37,7 +39,7 @@ std::string memory_complaint(const CudaApi& cuda, const Buffer& buffer, std::str
         cuda.pointer_attribute(&home, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer) != CUDA_SUCCESS || home == device) {
         return {};
     }
-    return fmt::format("the {} is memory of CUDA device {}, and this rank's is {}", name, home, device);
+    return fmt::format("the {} is memory of CUDA device {}; this rank uses CUDA device {}", name, home, device);
 }
 
 std::string memory_complaint(const CudaApi& cuda, const NcclTask& task, int device) {
@@ -57,7 +59,7 @@ std::string memory_complaint(const CudaApi& cuda, const NcclTask& task, int devi
 
 std::string argument_complaint(const CudaApi& cuda, const NcclWork& work, int device) {
     if (work.is_barrier()) return {};  // has no buffer, and no caller's stream
-    // A graph that is replayed would make the call again without its peers, its deadline or the watchdog.
+    // A replayed graph would repeat the call without its peers, its deadline or the watchdog.
     const auto wrong = capture_complaint(cuda, work.caller());
     if (wrong.empty()) return memory_complaint(cuda, work.task(), device);
     return wrong + ": call it before or after the capture";
@@ -72,7 +74,7 @@ void record_on_callers_stream(const CudaApi& cuda, cudaEvent_t event, const Nccl
     const cudaError_t recorded = cuda.event_record(event, work.caller());
     if (recorded == cudaErrorInvalidResourceHandle) {
         (void)cuda.get_last_error();
-        refuse(work, fmt::format("its stream is none of CUDA device {}, which this rank uses", device));
+        refuse(work, fmt::format("the stream belongs to another device; this rank uses CUDA device {}", device));
     }
     check_cuda(cuda, recorded, "cudaEventRecord on the caller's stream");
 }

@@ -1,24 +1,25 @@
-// Runs what one group does on its CUDA device. submit() and transfer() put three things on streams and return: the
-// group's stream waits for what the caller's stream has done so far, runs the operation, and marks its end with an
+// NcclBackend: runs the operations of one group on its CUDA device. submit() and transfer() enqueue three steps and
+// return: the group's stream waits for what is on the caller's stream, runs the operation, and records its end in an
 // event. The watchdog follows those events; NcclWork::wait makes the caller's stream wait for them.
 
-#include "worker_lib/src/nccl/nccl_backend.hpp"
+#include "worker_lib/src/nccl/backend.hpp"
 
 #include <fmt/format.h>
 
 #include <utility>
 
+#include "worker_lib/src/nccl/arguments.hpp"
 #include "worker_lib/src/nccl/device_arena.hpp"
-#include "worker_lib/src/nccl/meeting.hpp"
-#include "worker_lib/src/nccl/nccl_arguments.hpp"
-#include "worker_lib/src/nccl/nccl_operations.hpp"
+#include "worker_lib/src/nccl/operations.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
+#include "worker_lib/src/nccl/unique_id.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
 #include "worker_lib/src/nccl/watchdog.hpp"
 
 namespace ddp::detail {
 namespace {
 
+/// Owns the communicator, the device's stream and arena, and the watchdog. Any thread; launches are serialized.
 class NcclBackend final : public BackendImpl {
 public:
     NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits);
@@ -28,10 +29,12 @@ public:
     [[nodiscard]] std::unique_ptr<BackendImpl> make_another(const GroupSpec& spec) const override {
         return make_nccl_backend(spec, api_, limits_);
     }
-    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) override {
+    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation, OperationRecord& record) override {
+        record.write(operation, Announced::kNo);
         return enqueue(std::move(operation));
     }
-    [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) override {
+    [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch&& batch, TransferRecord& record) override {
+        record.write(batch, Announced::kNo);
         return enqueue(std::move(batch));
     }
     [[nodiscard]] Arena& arena() override { return *arena_; }
@@ -40,7 +43,7 @@ public:
         return WorkState::after_callbacks(this, std::move(end));
     }
     [[nodiscard]] std::optional<Error> failure() const override;
-    [[nodiscard]] std::string where_is(int rank) const override { return peers_->where_is(rank); }
+    [[nodiscard]] std::string location_of(int rank) const override { return peers_->location_of(rank); }
     [[nodiscard]] int global_rank(int rank) const override { return peers_->global_rank(rank); }
     [[nodiscard]] RankState state_of(int rank) const override;
 
@@ -52,7 +55,7 @@ private:
     [[nodiscard]] ncclResult_t start(const NcclTask& task, ncclComm_t comm) const;
 
     const GpuApi api_;
-    const std::string place_;
+    const std::string own_rank_;
     const std::shared_ptr<const Participant> owner_;
     const int rank_;
     const int ranks_;
@@ -60,8 +63,8 @@ private:
     std::shared_ptr<GroupDevice> device_;
     std::shared_ptr<DeviceArena> arena_;  // shared with the thread that frees it
     void* barrier_word_ = nullptr;        // an i32 that stays 0
-    cudaEvent_t caller_done_ =
-        nullptr;        // recorded on the caller's stream; a wait for it sees the record before, so one will do
+    // Recorded on the caller's stream. A wait sees the record before it, so one event serves all operations.
+    cudaEvent_t caller_done_ = nullptr;
     std::mutex order_;  // held during a launch: the order of calls is the order on the stream
     std::optional<Peers> peers_;
     std::unique_ptr<Communicator> communicator_;
@@ -70,46 +73,46 @@ private:
 
 NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits)
     : api_(api),
-      place_(place_of(spec)),
+      own_rank_(own_rank_text(spec)),
       owner_(std::make_shared<Participant>(Participant{
-          spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], place_here()), this})),
+          spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], own_address()), this})),
       rank_(spec.rank),
       ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
-    const Met found = meet(api_.nccl, spec, deadline);
+    const UniqueIdExchange found = exchange_unique_id(api_.nccl, spec, deadline);
     peers_.emplace(spec, found.records);
     communicator_ = std::make_unique<Communicator>(api_, spec, device, found.id, deadline, limits_);
     device_ = std::make_shared<GroupDevice>(api_.cuda, device);
     arena_ = std::make_shared<DeviceArena>(device_);
     barrier_word_ = arena_->allocate(sizeof(std::int32_t));
     caller_done_ = device_->acquire_event();
-    watchdog_ = std::make_unique<Watchdog>(place_, *peers_, device_, *communicator_, limits_);
+    watchdog_ = std::make_unique<Watchdog>(own_rank_, *peers_, device_, *communicator_, limits_);
 }
 
 NcclBackend::~NcclBackend() {
-    watchdog_->end();               // fails what is in flight, by an abort
+    watchdog_->end();               // fails what is in flight, and aborts the communicator then
     (void)communicator_->finish();  // does nothing after an abort
     device_->release(caller_done_);
-    // cudaFree waits for all kernels of the device. If one never ends, the memory stays with the thread that tries.
+    // cudaFree waits for all kernels of the device. If one never ends, the memory stays with the thread that frees it.
     auto free = [arena = std::move(arena_), cuda = api_.cuda, device = device_->index()]() mutable {
-        (void)begin_thread(cuda, device);  // or cudaFree makes a context on device 0, the current one of a new thread
+        (void)begin_thread(cuda, device);  // else cudaFree makes a context on device 0, a new thread's current one
         arena.reset();
     };
-    (void)run_bounded(std::move(free), ddprun::Clock::now() + limits_.abort_patience);
+    (void)run_bounded(std::move(free), ddprun::Clock::now() + limits_.abort_timeout);
 }
 
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
-    auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_, limits_.abort_patience);
+    auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_, limits_.abort_timeout);
     const std::lock_guard lock(order_);
     if (!watchdog_->failure()) launch(work);
     watchdog_->watch(work);  // after a failure it only fails the work
     return work;
 }
 
-/// Puts the operation on the group's stream. An error fails the group, and the work with it, one that NCCL finds in the
-/// arguments too: a non-blocking communicator keeps it, and refuses all that comes after. Throws
-/// Error{InvalidArgument} for what is found before, and the group stays usable.
+/// Puts the operation on the group's stream. Throws Error{InvalidArgument} for arguments that are found wrong before;
+/// the group stays usable. Any later error fails the group and its works, also an error that NCCL finds in the
+/// arguments: a non-blocking communicator keeps it and refuses all later calls.
 void NcclBackend::launch(const std::shared_ptr<NcclWork>& queued) {
     NcclWork& work = *queued;
     std::optional<ncclResult_t> result;
@@ -127,17 +130,17 @@ void NcclBackend::launch(const std::shared_ptr<NcclWork>& queued) {
         if (error.code() == ErrorCode::InvalidArgument) throw;
         return fail(work, error.code(), error.what());  // CUDA refused
     }
-    if (!result || result == ncclSuccess) return;  // nothing: aborted meanwhile, and the watchdog has the reason
+    if (!result || result == ncclSuccess) return;  // nothing: aborted, and the watchdog has the reason
     if (result == ncclInProgress) return fail(work, ErrorCode::Timeout, std::string(kStillConnecting));
     fail(work, *result == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
          "NCCL could not launch it: " + communicator_->error_text(*result));
 }
 
 void NcclBackend::fail(const NcclWork& work, ErrorCode code, const std::string& text) {
-    watchdog_->fail({code, fmt::format("{}: {}", place_, text), work.text(), {}});
+    watchdog_->fail({code, fmt::format("{}: {}", own_rank_, text), work.text(), {}});
 }
 
-/// The buffer is ready when the caller's stream has come as far as it is filled now.
+/// Makes the group's stream wait for what is on the caller's stream now: then the buffer is ready.
 void NcclBackend::wait_for_caller(const NcclWork& work) {
     if (work.is_barrier()) return;  // has no buffer
     record_on_callers_stream(api_.cuda, caller_done_, work, device_->index());
@@ -153,7 +156,7 @@ ncclResult_t NcclBackend::start(const NcclTask& task, ncclComm_t comm) const {
 }
 
 void NcclBackend::abort(std::string_view reason) {
-    watchdog_->fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, reason), {}, {}});
+    watchdog_->fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", own_rank_, reason), {}, {}});
 }
 
 std::optional<Error> NcclBackend::failure() const {
@@ -162,24 +165,24 @@ std::optional<Error> NcclBackend::failure() const {
     return Error(failure->code, failure->text, failure->culprits);
 }
 
-/// Of the ranks of this machine only whether they have ended; of others nothing.
+/// Known for ranks of this machine only: whether their process has ended.
 RankState NcclBackend::state_of(int rank) const {
-    const auto absence = peers_->absence_of(rank);
-    if (!absence) return {};
-    return {.gone = true, .text = absence->what(), .ended = true};
+    const auto loss = peers_->loss_of(rank);
+    if (!loss) return {};
+    return {.gone = true, .text = loss->what(), .ended = true};
 }
 
-/// spec.device if it exists here, the current device for -1.
+/// Returns spec.device if it exists here, the current device for -1.
 int choose_device(const GroupSpec& spec, const CudaApi& cuda) {
     const auto count = count_devices(cuda);
     if (!count)
         throw Error(ErrorCode::Unavailable,
-                    fmt::format("{}: no NCCL backend: {}", place_of(spec), count.error().message));
+                    fmt::format("{}: no NCCL backend: {}", own_rank_text(spec), count.error().message));
     if (spec.device >= *count) {
         throw Error(ErrorCode::Unavailable,
                     fmt::format("{}: there is no CUDA device {}, only 0 to {}. Start at most {} ranks per "
                                 "node, or use Backend::Native",
-                                place_of(spec), spec.device, *count - 1, *count));
+                                own_rank_text(spec), spec.device, *count - 1, *count));
     }
     int device = spec.device;
     if (device < 0) check_cuda(cuda, cuda.get_device(&device), "cudaGetDevice");
@@ -190,23 +193,6 @@ int choose_device(const GroupSpec& spec, const CudaApi& cuda) {
 
 std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits) {
     return std::make_unique<NcclBackend>(spec, api, choose_device(spec, api.cuda), limits);
-}
-
-std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec) {
-    const auto api = load_gpu_api();
-    if (!api) throw Error(ErrorCode::Unavailable, "no NCCL backend: " + api.error().message);
-    return make_nccl_backend(spec, *api, NcclLimits{});
-}
-
-NcclAvailability probe_nccl(int device) {
-    const auto api = load_gpu_api();
-    if (!api) return {false, api.error().message};
-    const std::string present = fmt::format("NCCL {} present", nccl_version_text(api->nccl_version));
-    const auto count = count_devices(api->cuda);
-    if (!count) return {false, fmt::format("{}, {}", present, count.error().message)};
-    const std::string devices = fmt::format("{}, {} CUDA device{}", present, *count, *count == 1 ? "" : "s");
-    if (device >= *count) return {false, fmt::format("{}, so none for local rank {}", devices, device)};
-    return {true, devices};
 }
 
 }  // namespace ddp::detail

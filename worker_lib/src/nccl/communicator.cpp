@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "worker_lib/src/environment.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/nccl/group_device.hpp"
-#include "worker_lib/src/nccl/meeting.hpp"
+#include "worker_lib/src/nccl/unique_id.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
 
 namespace ddp::detail {
@@ -15,20 +15,21 @@ namespace {
 using ddprun::Clock;
 using ddprun::TimePoint;
 
-/// What the thread that starts a communicator leaves behind. Shared, since it may come back after we have given up.
+/// The result of the thread that starts a communicator. Shared, as that thread may return after the caller has given
+/// up.
 struct Start {
     ncclComm_t comm = nullptr;
     ncclResult_t result = ncclInProgress;
 };
 
-/// Waits until the peers end theirs too, then frees the communicator; aborts it when they do not, or when it has
-/// failed.
+/// Waits until the peers finish their communicators too, then frees this one. Aborts it when they do not, or when it
+/// has failed.
 void finalize(const NcclApi& nccl, ncclComm_t comm, TimePoint deadline) {
     ncclResult_t result = nccl.comm_finalize(comm);
     for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
         if (nccl.comm_get_async_error(comm, &result) != ncclSuccess) break;
     }
-    // Whatever these return, the communicator is gone and nobody is left who could act on it.
+    // Their results do not matter: the communicator is freed in any case.
     if (result == ncclSuccess) {
         (void)nccl.comm_destroy(comm);
     } else {
@@ -67,16 +68,16 @@ Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, int device,
     if (result == ncclSuccess) return;
 
     const std::string why =
-        error_text(result.value_or(ncclInternalError));  // before the abort, which may leave an error of its own
+        error_text(result.value_or(ncclInternalError));  // before the abort, which may set an error of its own
     (void)abort();
     if (result == ncclInProgress) {
         throw Error(ErrorCode::Timeout,
-                    fmt::format("{}: all ranks are here, but NCCL did not connect them in time; NCCL_DEBUG=INFO "
-                                "shows what it waits for",
-                                place_of(spec)));
+                    fmt::format("{}: all ranks are here, but NCCL did not connect them in time. Set NCCL_DEBUG=INFO "
+                                "to see what it waits for",
+                                own_rank_text(spec)));
     }
     throw Error(ErrorCode::System,
-                fmt::format("{}: NCCL could not start on CUDA device {}: {}", place_of(spec), device, why));
+                fmt::format("{}: NCCL could not start on CUDA device {}: {}", own_rank_text(spec), device, why));
 }
 
 Communicator::~Communicator() { (void)abort(); }
@@ -92,7 +93,8 @@ std::optional<ncclResult_t> Communicator::call(const Call& function, TimePoint d
     return settle(result, deadline);
 }
 
-/// The lock is given up between two polls, so that an abort need not wait for the operation to be taken in.
+/// Polls until the call is no longer in progress. The lock is released between two polls, so that an abort need not
+/// wait for the launch.
 std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint deadline) {
     for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
         const std::lock_guard lock(inside_);
@@ -111,14 +113,14 @@ ncclResult_t Communicator::async_error() {
     ncclResult_t error = ncclSuccess;
     const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &error);
     if (asked != ncclSuccess) return asked;
-    return error == ncclInProgress ? ncclSuccess : error;  // another thread's call is being taken in: no error
+    return error == ncclInProgress ? ncclSuccess : error;  // another thread's call is being launched: no error
 }
 
-/// Takes the communicator out of use. NCCL wants nobody else inside when it is aborted. A non-blocking one lets
-/// everybody out at once; a blocking one (2.26) may not, and then abort is the documented way to get that thread out.
+/// Takes the communicator out of use. NCCL demands that no other thread is inside when it is aborted. Threads leave a
+/// non-blocking one at once. They may stay in a blocking one (2.26), where abort is the documented way to get them out.
 ncclComm_t Communicator::take() {
-    constexpr auto kPatience = std::chrono::seconds(1);
-    const TimePoint limit = Clock::now() + kPatience;
+    constexpr auto kTimeout = std::chrono::seconds(1);
+    const TimePoint limit = Clock::now() + kTimeout;
     std::unique_lock lock(inside_, std::try_to_lock);
     for (Pauses pauses; !lock.owns_lock() && Clock::now() < limit; pauses.pause()) (void)lock.try_lock();
     return comm_.exchange(nullptr);
@@ -128,25 +130,25 @@ bool Communicator::abort() {
     const ncclComm_t comm = take();
     if (comm == nullptr) return true;
     const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm] {
-        (void)begin_thread(cuda, device);  // if it fails, so does the abort, and neither can be helped
+        (void)begin_thread(cuda, device);  // if it fails, so does the abort, and there is no other way
         (void)nccl.comm_abort(comm);
     };
-    return run_bounded(work, Clock::now() + limits_.abort_patience);
+    return run_bounded(work, Clock::now() + limits_.abort_timeout);
 }
 
 bool Communicator::finish() {
     const ncclComm_t comm = take();
     if (comm == nullptr) return true;
-    const TimePoint deadline = Clock::now() + limits_.finish_patience;
+    const TimePoint deadline = Clock::now() + limits_.finish_timeout;
     const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm, deadline] {
         (void)begin_thread(cuda, device);
         finalize(nccl, comm, deadline);
     };
-    return run_bounded(work, deadline + limits_.abort_patience);
+    return run_bounded(work, deadline + limits_.abort_timeout);
 }
 
 std::string Communicator::error_text(ncclResult_t result) const {
-    const char* last = api_.nccl.get_last_error(nullptr);  // of this process, whichever communicator
+    const char* last = api_.nccl.get_last_error(nullptr);  // of any communicator of this process
     const std::string_view detail = last != nullptr ? last : "";
     return fmt::format("{}{}{}{}", api_.nccl.get_error_string(result), detail.empty() ? "" : " (", detail,
                        detail.empty() ? "" : ")");

@@ -1,6 +1,6 @@
 #pragma once
-// Communicator: owns one ncclComm_t and keeps NCCL's rules for it: one thread inside at a time, every step of a
-// non-blocking communicator polled to its end, abort at most once and never waited for without bound.
+// Communicator: owns one ncclComm_t and keeps NCCL's rules for it. One thread is inside at a time, every step of a
+// non-blocking communicator is polled to its end, and abort is called at most once, with a bounded wait. Any thread.
 
 #include <atomic>
 #include <chrono>
@@ -9,58 +9,59 @@
 #include <optional>
 #include <string>
 
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/nccl/nccl_api.hpp"
+#include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::detail {
 
-/// How long the backend waits for NCCL when it gives up or ends.
+/// Timeouts of the backend when it gives NCCL up or ends.
 struct NcclLimits {
-    ddprun::Duration abort_patience = std::chrono::seconds(10);
-    ddprun::Duration finish_patience = std::chrono::seconds(5);  ///< for the peers to end theirs too
+    ddprun::Duration abort_timeout = std::chrono::seconds(10);
+    ddprun::Duration finish_timeout = std::chrono::seconds(5);  ///< for the peers to finish their communicators too
 };
 
-/// Whether NCCL of this version can be trusted to start a communicator without blocking. 2.26 hangs in that mode
-/// (https://github.com/pytorch/pytorch/issues/153960): its communicators are made blocking, on a thread that we can
-/// leave behind.
-/// NCCL_COMM_BLOCKING, which NCCL reads as well, has the last word.
-/// setting   its value, or nothing
+/// Returns whether to make non-blocking communicators with this version of NCCL. 2.26 hangs in that mode
+/// (https://github.com/pytorch/pytorch/issues/153960): its communicators are made blocking, on a thread that can be
+/// left behind. NCCL_COMM_BLOCKING, which NCCL reads as well, overrides the version. setting   value of
+/// NCCL_COMM_BLOCKING, or nothing
 [[nodiscard]] bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting);
 
 class Communicator {
 public:
-    /// Collective: connects to the other holders of `id`. Throws Error{Timeout} at `deadline`, Error{System} with
-    /// NCCL's words.
+    /// Connects to the other holders of `id`. Collective. Throws Error{Timeout} at `deadline`, Error{System} with
+    /// NCCL's text.
     Communicator(const GpuApi& api, const GroupSpec& spec, int device, const ncclUniqueId& id,
                  ddprun::TimePoint deadline, const NcclLimits& limits);
-    ~Communicator();  ///< aborts it, if it was neither finished nor aborted
+    ~Communicator();  ///< aborts the communicator, if it was neither finished nor aborted
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
 
-    /// Makes one call on the communicator and waits until NCCL has taken it in, that is: until its kernel is on the
-    /// stream. ncclInProgress: `deadline` passed first. Nothing: the communicator has been given up or aborted, before
-    /// or meanwhile.
+    /// Makes one call on the communicator and waits until NCCL has launched it, that is: its kernel is on the stream.
+    /// Returns ncclInProgress if `deadline` passed first, nothing if the communicator was given up or aborted before or
+    /// meanwhile.
     using Call = std::function<ncclResult_t(ncclComm_t)>;
     [[nodiscard]] std::optional<ncclResult_t> call(const Call& function, ddprun::TimePoint deadline);
 
-    /// Whether call() may stay in NCCL past its deadline, until the peers come or the communicator is aborted.
+    /// Returns whether call() may stay in NCCL past its deadline, until the peers arrive or the communicator is
+    /// aborted.
     [[nodiscard]] bool may_block() const { return blocks_; }
 
-    /// Lets call() come back at once, now and later: the communicator is to be aborted. Does not wait.
+    /// Makes call() return at once, now and later, because the communicator is about to be aborted. Does not wait.
     void give_up() { given_up_ = true; }
 
-    /// An error that NCCL met in the background; ncclSuccess when there is none, no communicator any more, or another
-    /// thread inside. Never waits.
+    /// Returns an error that NCCL met in the background. ncclSuccess: there is none, no communicator any more, or
+    /// another thread is inside. Never waits.
     [[nodiscard]] ncclResult_t async_error();
 
-    /// Ends all operations in flight and frees the communicator. False: that did not return in limits.abort_patience,
-    /// and the device may still be writing to buffers. Only the first call counts; the next ones return true.
+    /// Ends all operations in flight and frees the communicator. Returns false if that took longer than
+    /// limits.abort_timeout: the device may then still write to buffers. Only the first call counts; later ones return
+    /// true.
     bool abort();
-    /// The orderly end, once nothing is in flight: lets the peers get what they still miss; aborts if they do not end
-    /// in time.
+    /// Ends the communicator in order, once nothing is in flight: the peers get what they still miss. Aborts if they do
+    /// not finish in time.
     bool finish();
 
-    /// "remote process exited … (last error of NCCL)".
+    /// Returns "remote process exited … (last error of NCCL)".
     [[nodiscard]] std::string error_text(ncclResult_t result) const;
 
 private:

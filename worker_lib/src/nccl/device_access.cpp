@@ -1,4 +1,4 @@
-#include "worker_lib/src/nccl/cuda_access.hpp"
+#include "worker_lib/src/nccl/device_access.hpp"
 
 #include <fmt/format.h>
 
@@ -21,15 +21,17 @@ public:
 
     void copy(void* to, const void* from, std::size_t bytes) override {
         if (bytes == 0) return;
-        constexpr auto kPatience = std::chrono::minutes(1);
+        constexpr auto kTimeout = std::chrono::minutes(1);
         const CudaApi& cuda = device_.cuda();
         check_cuda(cuda, cuda.memcpy_async(to, from, bytes, cudaMemcpyDefault, device_.stream()), "cudaMemcpyAsync");
         mark();
-        const auto limit = ddprun::Clock::now() + kPatience;
+        const auto limit = ddprun::Clock::now() + kTimeout;
         for (Pauses pauses; !passed(); pauses.pause()) {
             if (ddprun::Clock::now() < limit) continue;
-            throw Error(ErrorCode::System, fmt::format("a copy of {} bytes on CUDA device {} has not ended in a minute",
-                                                       bytes, device_.index()));
+            throw Error(ErrorCode::System,
+                        fmt::format("a copy of {} bytes on CUDA device {}, or an operation queued before it, has not "
+                                    "finished in {} s: see nvidia-smi, and set NCCL_DEBUG=INFO",
+                                    bytes, device_.index(), std::chrono::seconds(kTimeout).count()));
         }
     }
 

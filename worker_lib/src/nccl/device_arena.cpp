@@ -11,7 +11,7 @@
 namespace ddp::detail {
 namespace {
 
-/// A stream of its own for the zeros: on the group's stream they would queue behind collectives that wait for peers.
+/// Owns a stream for the zeros: on the group's stream they would queue behind collectives that wait for peers.
 class FillStream {
 public:
     explicit FillStream(const CudaApi& cuda) : cuda_(cuda) {
@@ -43,22 +43,23 @@ void* DeviceArena::allocate(std::size_t bytes) {
                fmt::format("no room for {} bytes on CUDA device {}", bytes, device_->index()));
     {
         const std::lock_guard lock(mutex_);
-        blocks_.push_back(block);  // from here on the arena frees it, also when the next line throws
+        blocks_.push_back(block);  // from here on the arena frees it, also if the next line throws
     }
     fill_with_zeros(block, room);
     return block;
 }
 
-/// Returns once the zeros are there: the caller may write from any stream, which nothing orders behind ours.
+/// Fills the memory and waits until that is done: the caller may write from any stream, which nothing orders behind
+/// this one.
 void DeviceArena::fill_with_zeros(void* memory, std::size_t bytes) {
-    constexpr auto kPatience = std::chrono::seconds(60);
+    constexpr auto kTimeout = std::chrono::seconds(60);
     const CudaApi& cuda = device_->cuda();
     const FillStream stream(cuda);
     check_cuda(cuda, cuda.memset_async(memory, 0, bytes, stream.get()), "cudaMemsetAsync");
     cudaEvent_t filled = device_->acquire_event();
     cudaError_t state = cuda.event_record(filled, stream.get());
     if (state == cudaSuccess) state = cudaErrorNotReady;
-    const auto limit = ddprun::Clock::now() + kPatience;
+    const auto limit = ddprun::Clock::now() + kTimeout;
     for (Pauses pauses; state == cudaErrorNotReady && ddprun::Clock::now() < limit; pauses.pause()) {
         state = query_event(cuda, filled);
     }

@@ -1,6 +1,6 @@
 #pragma once
-// DeviceArena: buffers on the group's device. NCCL needs no special memory for them; what the arena gives is that they
-// live as long as the group and start as zeros. Any thread.
+// DeviceArena: owns buffers on the group's device, which start as zeros and live as long as the group. NCCL needs no
+// special memory for them. Any thread.
 
 #include <memory>
 #include <mutex>
@@ -14,10 +14,10 @@ namespace ddp::detail {
 class DeviceArena final : public Arena {
 public:
     explicit DeviceArena(std::shared_ptr<GroupDevice> device) : device_(std::move(device)) {}
-    /// cudaFree waits for the device: destroy an arena only where that may take for ever (waiting.hpp).
+    /// cudaFree waits for the device: destroy an arena only where that may take for ever (run_bounded).
     ~DeviceArena() override;
 
-    /// Throws Error{System} when the device has no room, or does not answer.
+    /// Returns zeroed memory. Throws Error{System} when the device has no room or does not answer.
     [[nodiscard]] void* allocate(std::size_t bytes) override;
 
 private:

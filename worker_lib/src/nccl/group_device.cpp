@@ -29,14 +29,15 @@ DeviceScope::DeviceScope(const CudaApi& cuda, int device) : cuda_(cuda) {
 }
 
 DeviceScope::~DeviceScope() {
-    // It was current a moment ago; if it no longer can be, the caller's next CUDA call says so.
+    // It was current before. If it no longer can be, the caller's next CUDA call reports that.
     if (switched_) (void)cuda_.set_context(previous_);
 }
 
 cudaError_t begin_thread(const CudaApi& cuda, int device) {
     const cudaError_t error = cuda.set_device(device);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    if (error == cudaSuccess) (void)cuda.exchange_capture_mode(&mode);  // after it: it would start device 0
+    if (error == cudaSuccess)
+        (void)cuda.exchange_capture_mode(&mode);  // after cudaSetDevice, else it would start device 0
     return error;
 }
 
@@ -48,7 +49,7 @@ GroupDevice::GroupDevice(const CudaApi& cuda, int index) : cuda_(cuda), index_(i
 }
 
 GroupDevice::~GroupDevice() {
-    // Neither call waits for the device. Failures cannot matter: at exit the driver may have gone first.
+    // Neither call waits for the device. Failures do not matter: at exit the driver may have been unloaded first.
     try {
         const DeviceScope scope(cuda_, index_);  // the last owner may be a work on any thread
         for (cudaEvent_t event : idle_events_) (void)cuda_.event_destroy(event);

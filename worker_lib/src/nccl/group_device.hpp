@@ -1,25 +1,25 @@
 #pragma once
-// GroupDevice: what one group uses of its CUDA device: a stream of its own and a pool of events. Shared by the backend
-// and the works that it handed out, for those may outlive it. Any thread.
+// GroupDevice: owns what one group uses of its CUDA device, a stream and a pool of events. Shared by the backend and
+// its works, which may outlive it. Any thread.
 
 #include <mutex>
 #include <string_view>
 #include <vector>
 
-#include "worker_lib/src/nccl/nccl_api.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::detail {
 
-/// Throws Error{System}: "what: CUDA's words", of which the CUDA runtime forgets then: see query_event().
+/// Throws Error{System} "what: CUDA's text" for an error, and clears it in the CUDA runtime (see query_event()).
 void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what);
 
-/// cudaEventQuery, without its "not yet" as this thread's last error: programs look for errors of their own kernels
-/// there.
+/// Calls cudaEventQuery, and clears a cudaErrorNotReady from this thread's last error: programs look there for errors
+/// of their own kernels.
 [[nodiscard]] cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event);
 
-/// Makes `device` the calling thread's current one for a while: the caller's choice is not ours to change. A thread
-/// that has made none is left without: cudaSetDevice(0) would start device 0, with some hundred MB of its memory, for a
-/// program that uses another one.
+/// Makes `device` the calling thread's current one while the scope lasts. A thread that had no current device has none
+/// afterwards: cudaSetDevice(0) would start device 0, with some hundred MB of its memory, for a program that uses
+/// another device.
 class DeviceScope {
 public:
     /// Throws Error{System} when the device cannot be made current.
@@ -31,11 +31,11 @@ public:
 private:
     const CudaApi& cuda_;
     bool switched_ = false;
-    CUcontext previous_ = nullptr;  // of the thread, if switched_; null: none
+    CUcontext previous_ = nullptr;  // the thread's, if switched_; null: none
 };
 
-/// The first call on a thread of ours: `device` is its current one from here on, and what it asks CUDA is no part of
-/// what other threads capture into graphs. By default an event query of any thread ends their captures.
+/// Prepares a thread of the backend: `device` becomes its current one, and its calls do not disturb graph captures of
+/// other threads. (By default an event query on any thread ends their captures.)
 [[nodiscard]] cudaError_t begin_thread(const CudaApi& cuda, int device);
 
 class GroupDevice {
@@ -48,10 +48,10 @@ public:
 
     [[nodiscard]] const CudaApi& cuda() const { return cuda_; }
     [[nodiscard]] int index() const { return index_; }
-    /// All collectives of the group run here, in the order of their calls.
+    /// Returns the stream on which all operations of the group run, in the order of their calls.
     [[nodiscard]] cudaStream_t stream() const { return stream_; }
 
-    /// An event without timing. Give it back with release(), also after the backend is gone.
+    /// Returns an event without timing. Give it back with release(), also after the backend's end.
     [[nodiscard]] cudaEvent_t acquire_event();
     void release(cudaEvent_t event);
 

@@ -6,10 +6,10 @@ namespace ddp::detail {
 
 namespace {
 
-/// A buffer that holds a part for each rank, one behind the other.
+/// Cuts a buffer into its parts, one per rank in rank order.
 class Parts {
 public:
-    /// `counts`: of each part; empty: they are equal.
+    /// `counts`: elements of each part; empty: all parts are equal.
     Parts(const Buffer& whole, const std::vector<std::size_t>& counts, int ranks)
         : rest_(whole), counts_(counts), equal_(whole.count / static_cast<std::size_t>(ranks)) {}
 
@@ -21,7 +21,7 @@ public:
     }
 
 private:
-    Buffer rest_;  // only its beginning counts
+    Buffer rest_;  // only its data pointer is used
     const std::vector<std::size_t>& counts_;
     const std::size_t equal_;
     std::size_t index_ = 0;

@@ -1,20 +1,18 @@
 #pragma once
-// What NCCL has no call of its own for: such a collective is the sends and receives of each rank, fused into one step.
-// Pure.
+// Collectives for which NCCL has no call: each becomes the sends and receives of every rank, fused into one step. Pure.
 
 #include <vector>
 
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/transfer.hpp"
+#include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/operation/transfer.hpp"
 
 namespace ddp::detail {
 
-/// gather, scatter, all_to_all and all forms with counts.
+/// Returns whether the collective is made of messages: gather, scatter, all_to_all and all forms with counts.
 [[nodiscard]] bool is_messages(OpKind kind);
 
-/// The messages of rank `rank` of `ranks`, to or from each rank at most one and in the order of the ranks; empty ones,
-/// which both sides leave out, are among them. What a rank has for itself is a message, too, unless it lies in its
-/// place already.
+/// Returns the messages of rank `rank` of `ranks`: at most one to and one from each rank, in rank order. Empty
+/// messages, which both sides skip, are included. A rank's message to itself is included unless it is in place.
 [[nodiscard]] std::vector<Transfer> messages_of(const Operation& operation, int rank, int ranks);
 
 }  // namespace ddp::detail

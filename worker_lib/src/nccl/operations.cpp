@@ -1,9 +1,9 @@
-#include "worker_lib/src/nccl/nccl_operations.hpp"
+#include "worker_lib/src/nccl/operations.hpp"
 
 #include <algorithm>
 
 #include "worker_lib/src/nccl/messages.hpp"
-#include "worker_lib/src/nccl/nccl_types.hpp"
+#include "worker_lib/src/nccl/types.hpp"
 
 namespace ddp::detail {
 
@@ -51,17 +51,17 @@ ncclResult_t start(const Operation& operation, const NcclQueue& queue, ncclComm_
 
 ncclResult_t start(const std::vector<Transfer>& messages, const NcclQueue& queue, ncclComm_t comm) {
     if (std::ranges::all_of(messages, is_empty)) return ncclSuccess;
-    // A single one, too, is a group: outside of one NCCL may answer ncclSuccess before its kernel is on the stream
-    // (https://github.com/NVIDIA/nccl/issues/1495).
+    // A single message is a group, too: outside of a group NCCL may return ncclSuccess before its kernel is on the
+    // stream (https://github.com/NVIDIA/nccl/issues/1495).
     if (const ncclResult_t result = queue.nccl.group_start(); result != ncclSuccess) return result;
     ncclResult_t refused = ncclSuccess;
     for (const Transfer& message : messages) {
         if (is_empty(message)) continue;
         refused = start(message, queue, comm);
-        if (refused == ncclInProgress) refused = ncclSuccess;  // of the communicator, not of this call
+        if (refused == ncclInProgress) refused = ncclSuccess;  // the state of the communicator, not of this call
         if (refused != ncclSuccess) break;
     }
-    // In any case: it would be this thread's open group for ever, and take in whatever comes next.
+    // Also after a refusal: the group would stay open on this thread and take in all later calls.
     const ncclResult_t ended = queue.nccl.group_end();
     return refused != ncclSuccess ? refused : ended;
 }

@@ -1,15 +1,15 @@
 #pragma once
-// Which NCCL calls an operation becomes. Whoever calls holds the communicator alone.
+// start: makes the NCCL calls of an operation. The caller is the only thread in the communicator.
 
 #include <vector>
 
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/nccl/nccl_api.hpp"
-#include "worker_lib/src/transfer.hpp"
+#include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/nccl/api.hpp"
+#include "worker_lib/src/operation/transfer.hpp"
 
 namespace ddp::detail {
 
-/// Where a group's operations run.
+/// The stream of a group's operations, and this rank in the group.
 struct NcclQueue {
     const NcclApi& nccl;
     cudaStream_t stream = nullptr;
@@ -18,12 +18,12 @@ struct NcclQueue {
     void* barrier_word = nullptr;  ///< an i32 on the device that stays 0
 };
 
-/// Puts the operation, which has been checked, behind what is on the stream. Nothing is put there for one that moves
-/// nothing, which is so on all ranks alike. ncclInProgress: a non-blocking communicator is at it.
+/// Enqueues a checked operation on the stream. An operation that moves nothing, on all ranks alike, enqueues nothing.
+/// ncclInProgress: a non-blocking communicator is still launching it.
 [[nodiscard]] ncclResult_t start(const Operation& operation, const NcclQueue& queue, ncclComm_t comm);
 
-/// The same for messages, all of which begin together and end together: the order in which ranks list them, or wait
-/// for each other, cannot block them. If NCCL refuses one of them none has begun.
+/// The same for messages, which begin and end together, so that the order in which ranks list them cannot block them.
+/// If NCCL refuses one, none has begun.
 [[nodiscard]] ncclResult_t start(const std::vector<Transfer>& messages, const NcclQueue& queue, ncclComm_t comm);
 
 }  // namespace ddp::detail

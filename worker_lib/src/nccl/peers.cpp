@@ -6,31 +6,30 @@
 #include <array>
 #include <sstream>
 
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/native/departure.hpp"
-#include "worker_lib/src/native/member.hpp"
-#include "worker_lib/src/process_watch.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/group/departure.hpp"
+#include "worker_lib/src/util/process_watch.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// Pids mean the same to two processes only in one of these. Nothing where /proc does not say.
+/// Returns the pid namespace of this process: pids mean the same only within one. "?" if /proc does not tell.
 std::string pid_namespace() {
     std::array<char, 64> name{};
     const ssize_t length = ::readlink("/proc/self/ns/pid", name.data(), name.size());
     return length > 0 ? std::string(name.data(), static_cast<std::size_t>(length)) : "?";
 }
 
-/// A rank as its record has it: "host pid pid-namespace machine".
+/// A rank's record: "host pid pid-namespace machine".
 struct Record {
     std::string host;
     pid_t pid = 0;
     std::string pid_namespace;
     std::string machine;
 
-    [[nodiscard]] std::string place() const { return fmt::format("host {}, pid {}", host, pid); }
+    [[nodiscard]] std::string address() const { return fmt::format("host {}, pid {}", host, pid); }
     [[nodiscard]] bool shares_pids_with(const Record& other) const {
         return pid_namespace != "?" && pid_namespace == other.pid_namespace && machine == other.machine;
     }
@@ -42,14 +41,14 @@ Record decode(const std::string& text) {
     words >> record.host >> record.pid >> record.pid_namespace >> record.machine;
     if (words.fail()) {
         throw Error(ErrorCode::System,
-                    fmt::format("a peer published '{}', which is no place of a rank in this version", text));
+                    fmt::format("a peer published the address '{}', which this version cannot read", text));
     }
     return record;
 }
 
 }  // namespace
 
-std::string place_here() { return Record{.host = hostname(), .pid = ::getpid()}.place(); }
+std::string own_address() { return Record{.host = hostname(), .pid = ::getpid()}.address(); }
 
 std::string Peers::own_record(const GroupSpec& spec) {
     return fmt::format("{} {} {} {}", hostname(), ::getpid(), pid_namespace(), machine_of(spec));
@@ -59,30 +58,31 @@ Peers::Peers(const GroupSpec& spec, const std::vector<std::string>& records) {
     const Record own = decode(own_record(spec));
     for (int rank = 0; rank < static_cast<int>(records.size()); ++rank) {
         const Record record = decode(records[static_cast<std::size_t>(rank)]);
-        Peer peer{.place = record.place(), .global_rank = spec.members[static_cast<std::size_t>(rank)], .process = {}};
+        Peer peer{
+            .address = record.address(), .global_rank = spec.members[static_cast<std::size_t>(rank)], .process = {}};
         if (record.shares_pids_with(own))
-            peer.process = watch_process(record.pid, name_rank(rank, peer.global_rank, peer.place), rank);
+            peer.process = watch_process(record.pid, name_rank(rank, peer.global_rank, peer.address), rank);
         peers_.push_back(std::move(peer));
     }
 }
 
-std::optional<Error> Peers::absence_of(int rank) const {
+std::optional<Error> Peers::loss_of(int rank) const {
     const Peer& peer = at(rank);
     if (!has_ended(peer.process)) return std::nullopt;
-    return departure_error(rank, name_rank(rank, peer.global_rank, peer.place), Departure::kEnded, std::nullopt);
+    return departure_error(rank, name_rank(rank, peer.global_rank, peer.address), Departure::kEnded, std::nullopt);
 }
 
-std::optional<Error> Peers::absence() const {
-    std::vector<std::string> words;
-    std::vector<int> gone;
+std::optional<Error> Peers::losses() const {
+    std::vector<std::string> texts;
+    std::vector<int> lost;
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-        const auto absence = absence_of(rank);
-        if (!absence) continue;
-        words.emplace_back(absence->what());
-        gone.push_back(rank);
+        const auto loss = loss_of(rank);
+        if (!loss) continue;
+        texts.emplace_back(loss->what());
+        lost.push_back(rank);
     }
-    if (gone.empty()) return std::nullopt;
-    return Error(ErrorCode::PeerLost, list_of(std::move(words)), gone);
+    if (lost.empty()) return std::nullopt;
+    return Error(ErrorCode::PeerLost, list_of(std::move(texts)), lost);
 }
 
 }  // namespace ddp::detail

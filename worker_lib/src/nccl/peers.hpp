@@ -1,44 +1,45 @@
 #pragma once
-// Peers: where the ranks of a group are, as each has published it, and which of those on this machine have ended, as
-// its kernel says. NCCL names no rank, and may not notice that a neighbour is gone. Any thread.
+// Peers: knows the addresses of a group's ranks, as each has published it, and watches the processes of those on this
+// machine. NCCL names no rank, and may not notice that a peer is lost. Any thread.
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "common/unique_fd.hpp"
-#include "worker_lib/src/backend.hpp"
+#include "common/system/unique_fd.hpp"
+#include "worker_lib/src/group/backend.hpp"
 
 namespace ddp::detail {
 
 class Peers {
 public:
-    /// What this rank publishes.
+    /// Returns the record that this rank publishes.
     [[nodiscard]] static std::string own_record(const GroupSpec& spec);
-    /// records   everybody's, by rank
-    /// Throws Error{PeerLost} if one here has ended meanwhile, Error{System} for what own_record() did not write.
+    /// records   every rank's own_record(), by rank
+    /// Throws Error{PeerLost} if a process here has ended meanwhile, Error{System} for an invalid record.
     Peers(const GroupSpec& spec, const std::vector<std::string>& records);
 
-    /// "host a, pid 71".
-    [[nodiscard]] std::string where_is(int rank) const { return at(rank).place; }
+    /// Returns "host a, pid 71".
+    [[nodiscard]] std::string location_of(int rank) const { return at(rank).address; }
     [[nodiscard]] int global_rank(int rank) const { return at(rank).global_rank; }
-    /// Of a rank whose process is known to have ended: "rank 3 (host a, pid 71) is gone: its process ended".
-    [[nodiscard]] std::optional<Error> absence_of(int rank) const;
-    /// Of all of them; nothing: none is known to be gone.
-    [[nodiscard]] std::optional<Error> absence() const;
+    /// Returns the error for a rank whose process is known to have ended: "rank 3 (host a, pid 71) is gone: its process
+    /// ended".
+    [[nodiscard]] std::optional<Error> loss_of(int rank) const;
+    /// Returns one error for all such ranks; nothing: no rank is known to be lost.
+    [[nodiscard]] std::optional<Error> losses() const;
 
 private:
     struct Peer {
-        std::string place;
+        std::string address;
         int global_rank = -1;
-        ddprun::UniqueFd process;  // none for the own one and those elsewhere
+        ddprun::UniqueFd process;  // none for the own rank and those elsewhere
     };
     [[nodiscard]] const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
 
     std::vector<Peer> peers_;
 };
 
-/// "host a, pid 71": this process.
-[[nodiscard]] std::string place_here();
+/// Returns the address of this process: "host a, pid 71".
+[[nodiscard]] std::string own_address();
 
 }  // namespace ddp::detail

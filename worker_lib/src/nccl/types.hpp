@@ -1,5 +1,5 @@
 #pragma once
-// Our element types and reductions in NCCL's terms. Pure.
+// to_nccl: translates element types and reductions to NCCL's. Pure.
 
 #include <nccl.h>
 
@@ -25,8 +25,8 @@ namespace ddp::detail {
     return ncclNumTypes;
 }
 
-/// Nothing for the bitwise reductions, which NCCL does not have. Over a single rank the average is the sum: NCCL's own
-/// average is not to be trusted there (PyTorch's FSDP2 avoids it, too).
+/// Returns nothing for the bitwise reductions, which NCCL does not have. Over a single rank the average becomes the
+/// sum, because NCCL's average is unreliable there (PyTorch's FSDP2 avoids it, too).
 [[nodiscard]] constexpr std::optional<ncclRedOp_t> to_nccl(ReduceOp op, int ranks) {
     switch (op) {
         case ReduceOp::Sum: return ncclSum;

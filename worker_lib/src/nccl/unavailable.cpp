@@ -1,7 +1,7 @@
-// The NCCL backend of a build without CUDA or nccl.h: absent, and says so.
+// The NCCL backend of a build without CUDA or nccl.h: every entry point reports that it is absent.
 
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/device_access.hpp"
+#include "worker_lib/src/nccl/device_access.hpp"
+#include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::detail {
 

@@ -1,10 +1,10 @@
-// Keys in the store, all below "<group>/nccl/", and new whenever a group is made, also when that is tried again:
-//   place/<rank>   where that rank is: it has come
-//   unique-id      'I' and the 128 bytes of the id, or 'E' and why rank 0 could not make one
+// Keys in the store, all below "<group>/nccl/". Every attempt to make a group has new ones:
+//   address/<rank>   record of that rank: it has arrived
+//   unique-id        'I' and the 128 bytes of the id, or 'E' and why rank 0 could not make one
 
-#include "worker_lib/src/nccl/meeting.hpp"
+#include "worker_lib/src/nccl/unique_id.hpp"
 
-#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 std::string key(const GroupSpec& spec, std::string_view name) { return group_key(spec, fmt::format("nccl/{}", name)); }
 
-/// What is left until `deadline`; never 0, which some stores take for "for ever".
+/// Returns the time until `deadline`; never 0, which some stores take for no timeout.
 milliseconds left_until(ddprun::TimePoint deadline) {
     return std::max(std::chrono::duration_cast<milliseconds>(deadline - ddprun::Clock::now()), milliseconds(1));
 }
@@ -28,7 +28,7 @@ milliseconds left_until(ddprun::TimePoint deadline) {
 void publish_id(const NcclApi& nccl, const GroupSpec& spec) {
     ncclUniqueId id{};
     if (const ncclResult_t result = nccl.get_unique_id(&id); result != ncclSuccess) {
-        // Published, so that the others fail now and with the reason, not later and without.
+        // Published, so that the others fail at once and with the reason.
         const std::string why = fmt::format("ncclGetUniqueId on rank 0: {} ({})", nccl.get_error_string(result),
                                             nccl.get_last_error(nullptr));
         spec.store->set(key(spec, "unique-id"), "E" + why);
@@ -39,27 +39,27 @@ void publish_id(const NcclApi& nccl, const GroupSpec& spec) {
 
 ncclUniqueId read_id(const GroupSpec& spec, ddprun::TimePoint deadline) {
     const std::string value = spec.store->get(key(spec, "unique-id"), left_until(deadline));
-    if (value.starts_with('E')) throw Error(ErrorCode::System, place_of(spec) + ": " + value.substr(1), {0});
+    if (value.starts_with('E')) throw Error(ErrorCode::System, own_rank_text(spec) + ": " + value.substr(1), {0});
     ncclUniqueId id{};
     if (value.size() != 1 + sizeof id.internal || value.front() != 'I') {
         throw Error(ErrorCode::System,
-                    fmt::format("{}: {} bytes under '{}' are no unique id of NCCL", place_of(spec), value.size(),
-                                key(spec, "unique-id")),
+                    fmt::format("{}: the {} bytes under '{}' in the store are not a unique id of NCCL",
+                                own_rank_text(spec), value.size(), key(spec, "unique-id")),
                     {0});
     }
     std::memcpy(id.internal, value.data() + 1, sizeof id.internal);
     return id;
 }
 
-std::vector<std::string> place_keys(const GroupSpec& spec) {
+std::vector<std::string> address_keys(const GroupSpec& spec) {
     std::vector<std::string> keys;
     for (std::size_t rank = 0; rank < spec.members.size(); ++rank)
-        keys.push_back(key(spec, fmt::format("place/{}", rank)));
+        keys.push_back(key(spec, fmt::format("address/{}", rank)));
     return keys;
 }
 
 std::vector<int> absent_ranks(const GroupSpec& spec) {
-    const std::vector<std::string> keys = place_keys(spec);
+    const std::vector<std::string> keys = address_keys(spec);
     const std::vector<std::string> missing = spec.store->missing(keys);
     std::vector<int> absent;
     for (int rank = 0; rank < static_cast<int>(keys.size()); ++rank) {
@@ -68,33 +68,38 @@ std::vector<int> absent_ranks(const GroupSpec& spec) {
     return absent;
 }
 
+/// Returns why an exchange failed whose ranks have all arrived: rank 0 makes the id when the last one has.
+std::string late_text(const GroupSpec& spec) {
+    if (spec.rank == 0) return "the last rank arrived too late";
+    return name_ranks(spec, {0}) + " had not published the NCCL id in time; it does so when the last rank has arrived";
+}
+
 }  // namespace
 
-std::string place_of(const GroupSpec& spec) {
-    const std::string own = name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], place_here());
+std::string own_rank_text(const GroupSpec& spec) {
+    const std::string own = name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], own_address());
     return fmt::format("{} of {} in group '{}'", own, spec.members.size(), spec.name);
 }
 
-Met meet(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
+UniqueIdExchange exchange_unique_id(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
     const auto start = ddprun::Clock::now();
-    publish(spec, "nccl/place", Peers::own_record(spec));
-    const auto places = [&] { return spec.store->get_all(place_keys(spec), left_until(deadline)); };
+    publish(spec, "nccl/address", Peers::own_record(spec));
+    const auto addresses = [&] { return spec.store->get_all(address_keys(spec), left_until(deadline)); };
     try {
-        // When all are there: behind an id NCCL waits for them on a thread and a socket that stay if they do not come.
-        if (spec.rank == 0) (void)places();
+        // Only when all are there: with each id NCCL starts a thread and a socket that wait for the ranks, and that
+        // stay if a rank does not arrive.
+        if (spec.rank == 0) (void)addresses();
         if (spec.rank == 0) publish_id(nccl, spec);
         const ncclUniqueId id = read_id(spec, deadline);
-        return {id, places()};
+        return {id, addresses()};
     } catch (const Error& error) {
         if (error.code() != ErrorCode::Timeout) throw;
     }
     const std::vector<int> absent = absent_ranks(spec);
     const double waited = std::chrono::duration<double>(ddprun::Clock::now() - start).count();
     throw Error(ErrorCode::Timeout,
-                absent.empty() ? fmt::format("{}: waited {:.1f} s to start NCCL; the last rank came too late",
-                                             place_of(spec), waited)
-                               : fmt::format("{}: waited {:.1f} s to start NCCL, but {} never came", place_of(spec),
-                                             waited, name_ranks(spec, absent)),
+                fmt::format("{}: waited {:.1f} s to start NCCL, but {}", own_rank_text(spec), waited,
+                            absent.empty() ? late_text(spec) : name_ranks(spec, absent) + " did not arrive"),
                 absent);
 }
 

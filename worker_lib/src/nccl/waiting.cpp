@@ -24,20 +24,20 @@ bool run_bounded(std::function<void()> work, ddprun::TimePoint deadline) {
     try {
         std::thread([work = std::move(work), ending]() mutable {
             work();
-            work = nullptr;  // what it owns is given back before the caller goes on
+            work = nullptr;  // frees what it owns before the caller goes on
             const std::lock_guard lock(ending->mutex);
             ending->reached = true;
             ending->changed.notify_all();
         }).detach();
     } catch (const std::system_error&) {
-        return false;  // no thread: to the caller the same as work that does not return
+        return false;  // without a thread the result is the same as for work that does not return
     }
     std::unique_lock lock(ending->mutex);
     return ending->changed.wait_until(lock, deadline, [&] { return ending->reached; });
 }
 
 ddprun::Duration Pauses::next() {
-    constexpr int kYields = 100;  // about 50 µs on an idle machine: the time of a small collective
+    constexpr int kYields = 100;  // about the time of a small collective on an idle machine
     constexpr auto kShortest = std::chrono::microseconds(20);
     constexpr auto kLongest = std::chrono::microseconds(1000);
     if (count_ < kYields) {

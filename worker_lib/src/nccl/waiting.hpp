@@ -1,6 +1,6 @@
 #pragma once
-// The two ways in which this backend waits: it polls with growing pauses, and it makes calls that may never return on a
-// thread of their own. Nothing here waits without a deadline.
+// The two ways in which this backend waits: Pauses polls with growing pauses, and run_bounded makes a call that may
+// never return on a thread of its own. Every wait has a deadline.
 
 #include <functional>
 
@@ -8,12 +8,12 @@
 
 namespace ddp::detail {
 
-/// Runs `work` on a new thread and waits for it until `deadline`. False: it is still running and will be left alone, so
-/// `work` must own, by value or shared_ptr, all that it touches, and must not throw. Also false if no thread could be
-/// made.
+/// Runs `work` on a new thread and waits for it until `deadline`. Returns false if it is still running: the thread is
+/// then left behind. So `work` must own, by value or shared_ptr, all that it touches, and must not throw. Also returns
+/// false if no thread could be made.
 [[nodiscard]] bool run_bounded(std::function<void()> work, ddprun::TimePoint deadline);
 
-/// How long to pause before polling again: not at all at first, for most waits are short, then up to 1 ms.
+/// Chooses the pause before the next poll: none at first, because most waits are short, then up to 1 ms.
 class Pauses {
 public:
     [[nodiscard]] ddprun::Duration next();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 namespace ddp::detail {
@@ -15,48 +14,45 @@ Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
     return {code, std::move(text), work.text(), {}};
 }
 
-/// Adds who is known to be gone: then that is the cause, whatever the device or NCCL has noticed of it.
+/// Adds the peers that are known to be lost: if there are any that is the cause, whatever the device or NCCL noticed.
 Failure explained(Failure failure, const Peers& peers) {
-    const auto absence = peers.absence();
-    if (!absence) return failure;
+    const auto losses = peers.losses();
+    if (!losses) return failure;
     failure.code = ErrorCode::PeerLost;
-    failure.text += fmt::format("; {}", absence->what());
-    failure.culprits = absence->culprits();
+    failure.text += fmt::format("; {}", losses->what());
+    failure.culprits = losses->culprits();
     return failure;
 }
 
 }  // namespace
 
-Watchdog::Watchdog(std::string place, const Peers& peers, std::shared_ptr<GroupDevice> device,
+Watchdog::Watchdog(std::string own_rank, const Peers& peers, std::shared_ptr<GroupDevice> device,
                    Communicator& communicator, const NcclLimits& limits)
-    : place_(std::move(place)),
+    : own_rank_(std::move(own_rank)),
       peers_(peers),
       device_(std::move(device)),
       communicator_(communicator),
       limits_(limits) {
-    try {
-        thread_ = std::thread([this] { run(); });
-        if (communicator_.may_block()) callbacks_ = std::thread([this] { run_callbacks(); });
-    } catch (const std::system_error&) {
-        end();
-        throw;
+    if (communicator_.may_block()) {
+        const auto wake = [this] {
+            { const std::lock_guard lock(mutex_); }  // run() is waiting now, or has yet to look at is_over()
+            changed_.notify_all();
+        };
+        callbacks_.emplace(
+            device_, [this](const EndedWork& ended) { complete(ended); }, wake);
     }
+    thread_ = std::thread([this] { run(); });  // last: it looks at callbacks_
 }
 
 void Watchdog::end() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;
-        if (!pending_.empty() || expected_) note({ErrorCode::Aborted, place_ + ": the group was destroyed", {}, {}});
+        if (!pending_.empty() || expected_) note({ErrorCode::Aborted, own_rank_ + ": the group was destroyed", {}, {}});
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
-    {
-        const std::lock_guard lock(mutex_);
-        over_ = true;
-    }
-    changed_.notify_all();
-    if (callbacks_.joinable()) callbacks_.join();
+    callbacks_.reset();
 }
 
 Watchdog::Expectation::Expectation(Watchdog& watchdog, std::shared_ptr<NcclWork> work) : watchdog_(watchdog) {
@@ -64,7 +60,7 @@ Watchdog::Expectation::Expectation(Watchdog& watchdog, std::shared_ptr<NcclWork>
 }
 
 void Watchdog::expect(std::shared_ptr<NcclWork> work) {
-    if (!communicator_.may_block()) return;  // then the call looks at its deadline itself
+    if (!communicator_.may_block()) return;  // the call looks at its deadline itself
     {
         const std::lock_guard lock(mutex_);
         expected_ = std::move(work);
@@ -88,13 +84,13 @@ void Watchdog::fail(Failure failure) {
     changed_.notify_all();
 }
 
-/// The first failure, with its cause if that is known. Called with the lock.
+/// Keeps the first failure, with its cause if that is known. Called with the lock.
 void Watchdog::note(Failure failure) {
     if (failure_) return;
-    const bool decided = failure.code == ErrorCode::Aborted;  // somebody said why
+    const bool decided = failure.code == ErrorCode::Aborted;  // the reason was given to abort()
     failure_ = decided ? std::move(failure) : explained(std::move(failure), peers_);
-    // run()'s thread, which aborts the communicator, may be in a callback that waits for a call to come back. Not
-    // before failure_ is set: what that call has not launched must not pass for done.
+    // run()'s thread, which aborts the communicator, may be in a callback that waits for a call to return. Only after
+    // failure_ is set: what that call has not launched must not pass for done.
     communicator_.give_up();
 }
 
@@ -104,7 +100,7 @@ std::optional<Failure> Watchdog::failure() const {
 }
 
 void Watchdog::run() {
-    // Events of another device than the current one can be queried too; but the first call must not start device 0.
+    // Events of other devices than the current one can be queried too, but the first call must not start device 0.
     (void)begin_thread(device_->cuda(), device_->index());
     Pauses pauses;
     Lock lock(mutex_);
@@ -122,26 +118,7 @@ void Watchdog::run() {
     }
 }
 
-/// Completes works where a callback's call may stay in NCCL: only run() could let it out again.
-void Watchdog::run_callbacks() {
-    (void)begin_thread(device_->cuda(), device_->index());
-    Lock lock(mutex_);
-    for (;;) {
-        changed_.wait(lock, [this] { return over_ || !ended_.empty(); });
-        if (ended_.empty()) return;
-        Ended next = std::move(ended_.front());
-        ended_.pop_front();
-        in_callback_ = true;
-        lock.unlock();
-        complete(next);
-        next = {};  // the last owner of a work gives its event back
-        lock.lock();
-        in_callback_ = false;
-        changed_.notify_all();
-    }
-}
-
-/// Until there is something to do, an expected work is late, or the end.
+/// Waits until there is something to do, an expected work is late, or all is over.
 void Watchdog::await_work(Lock& lock) {
     const auto awake = [this] { return is_over() || has_work(); };
     changed_.wait(lock, [&] { return awake() || (expected_ && !failure_); });
@@ -151,16 +128,16 @@ void Watchdog::await_work(Lock& lock) {
 
 bool Watchdog::is_expected_late() const { return expected_ && !failure_ && Clock::now() >= expected_->deadline(); }
 
-/// Looks once at the oldest operation: completes it, fails the group, or waits a little.
+/// Looks once at the oldest operation: completes its work, fails the group, or waits a little.
 void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
     const std::shared_ptr<NcclWork> first = pending_.front();
     lock.unlock();
-    first->its_turn();  // not when it was queued: the device may have much to do before it
+    first->mark_begun();  // not when it was queued: the device may have had much to do before it
     const cudaError_t state = first->query();
     std::optional<Failure> found = state == cudaSuccess ? std::nullopt : examine(*first, state);
     lock.lock();
     if (state == cudaSuccess) {
-        // Out of the queue before its waiters wake: one of them may destroy the group, and nothing is in flight then.
+        // It leaves the queue before its waiters wake: one of them may destroy the group, with nothing in flight then.
         pending_.pop_front();
         pauses.restart();
         complete(lock, {first, nullptr});
@@ -180,54 +157,51 @@ void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
     }
 }
 
-/// Whether the device or NCCL has met an error while `first` was running.
+/// Returns the error that the device or NCCL has met while `first` was running, if any.
 std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t state) {
     if (state != cudaErrorNotReady) {
         return failure_of(first, ErrorCode::System,
-                          fmt::format("{}: CUDA failed: {}", place_, device_->cuda().get_error_string(state)));
+                          fmt::format("{}: CUDA failed: {}", own_rank_, device_->cuda().get_error_string(state)));
     }
     const ncclResult_t error = communicator_.async_error();
     if (error == ncclSuccess) return std::nullopt;
     return failure_of(first, error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
-                      fmt::format("{}: NCCL failed: {}", place_, communicator_.error_text(error)));
+                      fmt::format("{}: NCCL failed: {}", own_rank_, communicator_.error_text(error)));
 }
 
-/// Looks at all, since a later operation may have the earlier deadline. Called with the lock.
+/// Returns the failure of an operation that is late, if any. Looks at all operations, since a later one may have the
+/// earlier deadline. Called with the lock.
 std::optional<Failure> Watchdog::missed_deadline() const {
     const auto now = Clock::now();
     if (is_expected_late())
-        return failure_of(*expected_, ErrorCode::Timeout, fmt::format("{}: {}", place_, kStillConnecting));
+        return failure_of(*expected_, ErrorCode::Timeout, fmt::format("{}: {}", own_rank_, kStillConnecting));
     for (const auto& work : pending_) {
         if (now < work->deadline()) continue;
-        std::string text = fmt::format("{}: not done on the device at its deadline", place_);
+        std::string text = fmt::format("{}: not done on the device at its deadline", own_rank_);
         if (work != pending_.front()) text += "; still running is " + pending_.front()->text();
         return failure_of(*work, ErrorCode::Timeout, std::move(text));
     }
     return std::nullopt;
 }
 
-/// Without the lock: callbacks run here, and may call the group.
-void Watchdog::complete(Lock& lock, Ended ended) {
-    if (communicator_.may_block()) {
-        ended_.push_back(std::move(ended));
-        changed_.notify_all();
-        return;
-    }
+/// Completes a work here, without the lock, as callbacks may call the group; or hands it to the callback thread.
+void Watchdog::complete(Lock& lock, const EndedWork& ended) {
+    if (callbacks_) return callbacks_->add(ended);
     lock.unlock();
     complete(ended);
     lock.lock();
 }
 
-/// What its callbacks throw nobody else catches: the group is given up for it, unless it has failed already.
-void Watchdog::complete(const Ended& ended) {
+/// Ends a work and runs its callbacks. An exception of a callback aborts the group, unless it has failed already.
+void Watchdog::complete(const EndedWork& ended) {
     ended.work->complete(ended.error, [&](std::string_view thrown) {
         if (failure()) return;
         ended.work->note_abort(thrown);
-        fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", place_, thrown), {}, {}});
+        fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", own_rank_, thrown), {}, {}});
     });
 }
 
-/// Ends the communicator first, since until then the device may write to the buffers, then fails all works.
+/// Ends the communicator, then fails all works: until it has ended the device may write to their buffers.
 void Watchdog::give_up(Lock& lock) {
     if (!aborted_) abort_communicator(lock);
     const auto works = std::exchange(pending_, {});
@@ -239,20 +213,20 @@ void Watchdog::abort_communicator(Lock& lock) {
         std::find_if(pending_.rbegin(), pending_.rend(), [](const auto& work) { return work->recorded(); });
     const std::shared_ptr<NcclWork> last = recorded == pending_.rend() ? nullptr : *recorded;
     lock.unlock();
-    const auto limit = Clock::now() + limits_.abort_patience;
+    const auto limit = Clock::now() + limits_.abort_timeout;
     const bool returned = communicator_.abort();
-    // An abort that has returned has told the kernels to leave; this sees them out.
+    // An abort that has returned has asked the kernels to stop; this waits until they have.
     for (Pauses pauses; last && last->query() == cudaErrorNotReady && Clock::now() < limit; pauses.pause()) {
     }
     lock.lock();
     aborted_ = true;
     if (!returned) {
         failure_->text += fmt::format("; and ncclCommAbort did not return within {:.1f} s, end this process",
-                                      std::chrono::duration<double>(limits_.abort_patience).count());
+                                      std::chrono::duration<double>(limits_.abort_timeout).count());
     }
 }
 
-/// Each work's error names its own operation, then the one that failed. Called with the lock.
+/// Returns the error of one work: it names the work's own operation, then the one that failed. Called with the lock.
 std::exception_ptr Watchdog::error_for(const NcclWork& work) const {
     const std::string own = work.text();
     const bool other = !failure_->operation.empty() && failure_->operation != own;

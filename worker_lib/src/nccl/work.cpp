@@ -1,28 +1,28 @@
-#include "worker_lib/src/nccl/nccl_work.hpp"
+#include "worker_lib/src/nccl/work.hpp"
 
 #include <utility>
 
-#include "worker_lib/src/nccl/nccl_arguments.hpp"
+#include "worker_lib/src/nccl/arguments.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-BoardTicket ticket_of(const NcclTask& task) {
+RecordEntry entry_of(const NcclTask& task) {
     const auto* const operation = std::get_if<Operation>(&task);
-    return operation != nullptr ? operation->ticket : BoardTicket();
+    return operation != nullptr ? operation->record_entry : RecordEntry();
 }
 
 }  // namespace
 
 NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner,
-                   ddprun::Duration abort_patience)
+                   ddprun::Duration abort_timeout)
     : WorkState(std::visit([](const auto& one) { return one.seq; }, task),
-                std::visit([](const auto& one) { return one.deadline; }, task), ticket_of(task)),
+                std::visit([](const auto& one) { return one.deadline; }, task), entry_of(task)),
       task_(std::move(task)),
       device_(std::move(device)),
       owner_(std::move(owner)),
-      abort_patience_(abort_patience) {}
+      abort_timeout_(abort_timeout) {}
 
 NcclWork::~NcclWork() {
     if (end_ != nullptr) device_->release(end_);
@@ -46,21 +46,21 @@ std::string NcclWork::text() const {
 void NcclWork::note_waiter(bool blocked) const {
     WorkState::note_waiter(blocked);
     if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
-        for (const BoardTicket& ticket : batch->tickets) ticket.waited(blocked);
+        for (const RecordEntry& record_entry : batch->record_entries) record_entry.waited(blocked);
     }
 }
 
 void NcclWork::note_end(bool well, bool timed_out) const {
     WorkState::note_end(well, timed_out);
     if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
-        for (const BoardTicket& ticket : batch->tickets) ticket.ended(well, timed_out);
+        for (const RecordEntry& record_entry : batch->record_entries) record_entry.ended(well, timed_out);
     }
 }
 
 void NcclWork::note_abort(std::string_view reason) const {
     const auto* const batch = std::get_if<TransferBatch>(&task_);
     if (batch == nullptr) return WorkState::note_abort(reason);
-    if (!batch->tickets.empty()) batch->tickets.front().aborted(reason);
+    if (!batch->record_entries.empty()) batch->record_entries.front().aborted(reason);
 }
 
 cudaError_t NcclWork::record_end(bool launched) {
@@ -72,13 +72,13 @@ cudaError_t NcclWork::record_end(bool launched) {
 
 cudaError_t NcclWork::query() const { return recorded_ ? query_event(device_->cuda(), end_) : cudaErrorNotReady; }
 
-void NcclWork::its_turn() {
+void NcclWork::mark_begun() {
     if (launched_ && !std::exchange(begun_, true)) begin();
 }
 
 void NcclWork::wait() {
     if (blocks_host() || done()) return WorkState::wait();       // when done: throws its error, or returns at once
-    const DeviceScope scope(device_->cuda(), device_->index());  // Stream{} is that device's default stream
+    const DeviceScope scope(device_->cuda(), device_->index());  // Stream{} is this device's default stream
     if (const auto wrong = wait_complaint(device_->cuda(), caller()); !wrong.empty()) refuse(*this, wrong);
     check_cuda(device_->cuda(), device_->cuda().stream_wait_event(caller(), end_, 0), "cudaStreamWaitEvent");
 }

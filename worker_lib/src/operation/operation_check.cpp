@@ -1,4 +1,4 @@
-#include "worker_lib/src/operation_check.hpp"
+#include "worker_lib/src/operation/operation_check.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 bool is_bitwise(ReduceOp op) { return op == ReduceOp::BAnd || op == ReduceOp::BOr || op == ReduceOp::BXor; }
 
-std::size_t most_elements(DType type) {
+std::size_t max_elements(DType type) {
     return static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type);
 }
 
@@ -25,7 +25,7 @@ std::string reduction_complaint(DType type, ReduceOp op, Backend backend) {
     return {};
 }
 
-/// The first `ranks` of the counts added up; nothing if that is too large for any memory.
+/// Returns the sum of the first `ranks` counts; nothing if it overflows.
 std::optional<std::size_t> sum(const std::vector<std::size_t>& counts, std::size_t ranks) {
     std::size_t total = 0;
     for (std::size_t i = 0; i < ranks; ++i) {
@@ -34,7 +34,7 @@ std::optional<std::size_t> sum(const std::vector<std::size_t>& counts, std::size
     return total;
 }
 
-/// What an operation with a separate output says about its two buffers on one rank.
+/// Shape: checks the two buffers of an operation with a separate output, on one rank.
 class Shape {
 public:
     Shape(const Operation& operation, const GroupSpec& spec)
@@ -59,7 +59,7 @@ private:
         const auto check = [&](const std::vector<std::size_t>& counts) {
             if (counts.size() != ranks_) return fmt::format("{} counts for {} ranks", counts.size(), ranks_);
             const auto total = sum(counts, ranks_);
-            if (total && *total <= most_elements(operation_.buffer.dtype)) return std::string();
+            if (total && *total <= max_elements(operation_.buffer.dtype)) return std::string();
             return std::string("the counts add up to more than memory can hold");
         };
         const OpKind kind = operation_.kind;
@@ -69,14 +69,14 @@ private:
         return check(operation_.receive_counts);
     }
 
-    /// Whether one of the two buffers, on some rank, holds a part of equal size for each rank.
+    /// Returns whether one of the two buffers, on some rank, holds a part of equal size for each rank.
     bool needs_whole() const {
         const OpKind kind = operation_.kind;
         return kind == OpKind::kReduceScatter || kind == OpKind::kAllGather || kind == OpKind::kGather ||
                kind == OpKind::kScatter;
     }
 
-    /// How many elements the buffers must have, given the other one or the counts.
+    /// Checks how many elements each buffer has, given the other one or the counts.
     std::string sizes_complaint() const {
         const std::size_t in = operation_.buffer.count;
         const std::size_t out = operation_.output->count;
@@ -88,7 +88,7 @@ private:
         const auto times = [&](std::size_t part) {
             return [this, part] { return fmt::format("{} for each of {} ranks", part, ranks_); };
         };
-        if (operation_.part().count > most_elements(operation_.part().dtype) / ranks_ && needs_whole()) {
+        if (operation_.part().count > max_elements(operation_.part().dtype) / ranks_ && needs_whole()) {
             return fmt::format("the whole, {}, is more than memory can hold", times(operation_.part().count)());
         }
         const auto whole = says("the sum of the counts");
@@ -125,7 +125,7 @@ private:
         return {};
     }
 
-    /// The own part's place in the whole: elements before it.
+    /// Returns the offset of this rank's part in the whole, in elements.
     std::size_t own_offset() const {
         if (!operation_.counts.empty()) return *sum(operation_.counts, rank_);
         return rank_ * operation_.part().count;
@@ -168,7 +168,7 @@ private:
 std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backend backend) {
     const std::size_t width = size_of(buffer.dtype);
     if (width == 0) return fmt::format("unknown element type {}", static_cast<int>(buffer.dtype));
-    if (buffer.count > most_elements(buffer.dtype)) return "the count is too large for memory";
+    if (buffer.count > max_elements(buffer.dtype)) return "the count is too large for memory";
     if (buffer.count > 0 && buffer.data == nullptr) return fmt::format("the {} is null", name);
     if (reinterpret_cast<std::uintptr_t>(buffer.data) % width != 0) {
         return fmt::format("the {} is not aligned to its elements of {} bytes", name, width);

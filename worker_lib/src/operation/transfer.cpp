@@ -1,4 +1,4 @@
-#include "worker_lib/src/transfer.hpp"
+#include "worker_lib/src/operation/transfer.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "worker_lib/src/operation_check.hpp"
+#include "worker_lib/src/operation/operation_check.hpp"
 
 namespace ddp::detail {
 
@@ -16,7 +16,8 @@ namespace {
 std::uintptr_t begin_of(const Transfer& transfer) { return reinterpret_cast<std::uintptr_t>(transfer.buffer.data); }
 std::uintptr_t end_of(const Transfer& transfer) { return begin_of(transfer) + transfer.buffer.bytes(); }
 
-/// Of a few: without memory for it, as most batches are one send or receive, or both.
+/// Returns true for a small batch whose buffers do not overlap. Allocates nothing: most batches are a send, a receive,
+/// or both.
 bool surely_apart(const TransferBatch& batch) {
     constexpr std::size_t kFew = 4;
     const std::vector<Transfer>& all = batch.transfers;
@@ -30,14 +31,15 @@ bool surely_apart(const TransferBatch& batch) {
     return true;
 }
 
-/// A received buffer and any other of the batch. A batch may have thousands: they are looked at in the order of memory.
+/// Finds a received buffer that overlaps another one of the batch. A batch may have thousands, so they are sorted by
+/// address.
 std::string overlap_complaint(const TransferBatch& batch) {
     std::vector<const Transfer*> ordered;
     for (const Transfer& one : batch.transfers) {
         if (one.buffer.count > 0) ordered.push_back(&one);
     }
     std::ranges::sort(ordered, {}, [](const Transfer* one) { return begin_of(*one); });
-    const Transfer* furthest = nullptr;  // of those before: who ends last
+    const Transfer* furthest = nullptr;  // of those before: the one that ends last
     const Transfer* written = nullptr;   // the same, of those that are received
     for (const Transfer* one : ordered) {
         const Transfer* const before = one->sends ? written : furthest;
@@ -52,7 +54,7 @@ std::string overlap_complaint(const TransferBatch& batch) {
     return {};
 }
 
-/// NCCL: all messages that a batch has for one rank, or expects of it, must have one tag.
+/// NCCL: all messages of a batch to one rank, or from one rank, must have the same tag.
 std::string tags_complaint(const TransferBatch& batch) {
     std::map<std::pair<bool, int>, const Transfer*> first_of;  // by direction and peer
     for (const Transfer& one : batch.transfers) {
@@ -69,7 +71,7 @@ std::string tags_complaint(const TransferBatch& batch) {
     return {};
 }
 
-/// NCCL: what a rank sends to itself has to be received in the same batch.
+/// NCCL: a message of a rank to itself has to be received in the same batch.
 std::string own_messages_complaint(const TransferBatch& batch, int rank) {
     std::vector<const Transfer*> sent;
     std::vector<const Transfer*> received;

@@ -1,6 +1,6 @@
 #pragma once
-// Transfer: one send or receive between two ranks of a group, and TransferBatch: those that one Work stands for. Plain
-// values; how they are carried out is the backend's business.
+// Transfer: one send or receive between two ranks of a group; TransferBatch: the transfers of one Work. Plain values;
+// the backend carries them out.
 
 #include <cstdint>
 #include <string>
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/clock.hpp"
-#include "common/cut.hpp"
+#include "common/text/cut.hpp"
 #include "ddp/types.hpp"
-#include "worker_lib/src/board.hpp"
+#include "worker_lib/src/recorder/flight_recorder.hpp"
 
 namespace ddp::detail {
 
@@ -18,7 +18,7 @@ struct Transfer {
     bool sends = false;
     Buffer buffer;
     int peer = 0;  ///< a rank of the group, the own one included
-    int tag = 0;   ///< a send meets the first receive of its tag that nobody has met
+    int tag = 0;   ///< a send goes to the first unmatched receive of its tag
 };
 
 /// `seq` counts from 1 in its group, apart from the numbers of collectives.
@@ -29,19 +29,21 @@ struct TransferBatch {
     std::uint64_t seq = 0;
     ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;
-    std::vector<BoardTicket> tickets;  ///< of each transfer; none where nothing is written
+    std::vector<RecordEntry>
+        record_entries;  ///< the flight-record entry of each transfer; none where nothing is written
 };
 
-/// OpOptions::tag as errors show it. One may be a whole document: nobody reads that in a line.
+/// Returns OpOptions::tag as errors show it: cut, because a program may pass any text.
 [[nodiscard]] inline std::string shown_tag(std::string_view tag) { return ddprun::cut(tag, 100); }
 
-/// "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.
+/// Returns "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.
 [[nodiscard]] std::string describe(const TransferBatch& batch, const Transfer& transfer);
-/// Of several the first: "p2p #3 send f32[10] to rank 1, tag 5 and 3 more".
+/// The same for a batch, which is named by its first transfer: "p2p #3 send f32[10] to rank 1, tag 5 and 3 more".
 [[nodiscard]] std::string describe(const TransferBatch& batch);
 
-/// Why rank `rank` of a group of `group_size` cannot start the batch on this backend, naming the transfer; empty if it
-/// can. NCCL has no tags, and matches messages between two ranks by their order alone: what it would mix up is refused.
+/// Returns why rank `rank` of a group of `group_size` cannot start the batch on this backend, naming the transfer;
+/// empty if it can. NCCL has no tags and matches messages between two ranks by their order, so batches that it would
+/// mix up are refused.
 [[nodiscard]] std::string complaint(const TransferBatch& batch, int rank, int group_size, Backend backend);
 
 }  // namespace ddp::detail

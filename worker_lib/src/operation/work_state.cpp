@@ -1,4 +1,4 @@
-#include "worker_lib/src/work_state.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/caught.hpp"
-#include "worker_lib/src/timeouts.hpp"
+#include "worker_lib/src/util/error.hpp"
+#include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -15,7 +15,8 @@ namespace {
 
 using Callback = std::function<void(std::exception_ptr)>;
 
-/// A callback that this thread is in. One may wait for another group's work, and so run callbacks of that inside.
+/// CallbackFrame: marks that this thread is in the callbacks of a work. A callback may wait for another group's work,
+/// and so run callbacks of that group inside.
 class CallbackFrame {
 public:
     explicit CallbackFrame(const WorkState& work) : work_(work), outer_(innermost) { innermost = this; }
@@ -26,7 +27,7 @@ public:
     CallbackFrame(const CallbackFrame&) = delete;
     CallbackFrame& operator=(const CallbackFrame&) = delete;
 
-    /// A work of the group whose callback this thread is in; null: it is in none of that group.
+    /// Returns a work of the group whose callback this thread is in; null: it is in none of that group.
     /// group   Participant::of
     [[nodiscard]] static const WorkState* find(const void* group) {
         const CallbackFrame* frame = innermost;
@@ -34,7 +35,7 @@ public:
         return frame != nullptr ? &frame->work_ : nullptr;
     }
 
-    /// The first one that it came into of that group: behind this it is in none. Null: it is in none now.
+    /// Returns the outermost frame of that group: after it the thread is in none. Null: it is in none now.
     [[nodiscard]] static CallbackFrame* find_outermost(const void* group) {
         CallbackFrame* found = nullptr;
         for (CallbackFrame* frame = innermost; frame != nullptr; frame = frame->outer_)
@@ -55,7 +56,7 @@ private:
 
 constinit thread_local CallbackFrame* CallbackFrame::innermost = nullptr;
 
-/// Nothing: no error, or none of ours.
+/// Returns nothing for no error, and for an exception of another type.
 std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
     if (error == nullptr) return std::nullopt;
     try {
@@ -73,10 +74,10 @@ void WorkState::complete(std::exception_ptr error, const OnThrown& on_thrown) {
     if (error) error = named(error);
     std::vector<Callback> callbacks;
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         if (done_) return;
         const auto code = code_of(error);
-        if (code == ErrorCode::Mismatch) ticket_.mismatched();
+        if (code == ErrorCode::Mismatch) entry_.mismatched();
         note_end(error == nullptr, code == ErrorCode::Timeout);
         error_ = error;
         done_.store(true, std::memory_order_release);
@@ -89,7 +90,7 @@ void WorkState::complete(std::exception_ptr error, const OnThrown& on_thrown) {
     for (const Callback& callback : callbacks) {
         try {
             callback(error);
-        } catch (...) {  // the others still have to hear of the end
+        } catch (...) {  // the others still have to run
             if (thrown.empty()) thrown = fmt::format("a callback of {} has thrown: {}", text(), caught());
         }
     }
@@ -114,8 +115,10 @@ void WorkState::throw_late(std::string_view when) const {
 }
 
 bool WorkState::wait_until(ddprun::TimePoint until) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_until(lock, until, [this] { return done(); })) return false;
+    const ddprun::Lock lock(mutex_);
+    while (!done()) {
+        if (!changed_.wait_until(mutex_, until) && !done()) return false;
+    }
     if (error_) std::rethrow_exception(error_);
     return true;
 }
@@ -140,14 +143,14 @@ bool WorkState::after_callbacks(const void* group, std::function<void()> end) {
 void WorkState::then(Callback callback) {
     std::exception_ptr error;
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         if (!done_) {
             callbacks_.push_back(std::move(callback));
             return;
         }
         error = error_;
     }
-    callback(error);  // what it throws is the caller's; nor does the group wait for it
+    callback(error);  // an exception goes to the caller, and the group does not wait for it
 }
 
 void WorkState::wait() {
@@ -161,7 +164,7 @@ void WorkState::wait() {
 namespace ddp {
 
 Work::~Work() {
-    if (state_ && !state_->done()) state_->hurry();  // nobody will wait for it, maybe
+    if (state_ && !state_->done()) state_->hurry();  // perhaps no thread will wait for it
 }
 
 bool Work::done() const {
@@ -184,7 +187,8 @@ void Work::wait() {
 void Work::wait_host(std::chrono::milliseconds timeout) {
     if (timeout.count() < 0) {
         throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("wait_host: the timeout is {} ms. Pass 0 to wait until the operation's own deadline",
+                    fmt::format("wait_host: the timeout is {} ms, and must not be negative. Pass 0 to wait until the "
+                                "operation's own deadline",
                                 timeout.count()));
     }
     if (!state_) return;

@@ -1,5 +1,5 @@
 #pragma once
-// What all writers of the board need: whether they may, and the time as it stands there.
+// What all writers of the flight record need: whether they may write, and the time as it is recorded.
 
 #include <atomic>
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-/// A fork has the memory, too, but is not who the board is about.
+/// A fork shares the memory, but the flight record is about its parent.
 inline std::atomic<bool> is_fork{false};
 
 inline std::int64_t nanoseconds(ddprun::TimePoint time) {

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "worker_lib/src/native/quiet_thread.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp::detail {
 
 BucketFinisher::BucketFinisher(std::function<void(std::size_t)> finish) : finish_(std::move(finish)) {
-    thread_ = start_quiet_thread("ddp-buckets", [this] { run(); });
+    thread_ = start_signal_masked_thread("ddp-buckets", [this] { run(); });
 }
 
 BucketFinisher::~BucketFinisher() {

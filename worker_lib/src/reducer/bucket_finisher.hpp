@@ -1,6 +1,7 @@
 #pragma once
-// BucketFinisher: runs what comes after a bucket's exchange (waiting for it, the hook, the user's callback) on a thread
-// of its own, bucket by bucket in the order of add(), while backward goes on.
+// BucketFinisher: owns the thread that finishes buckets (waits for the exchange, runs the hook and the user's callback)
+// while backward goes on, one by one in launch order. The reducer calls add() under its mutex, wait() on its owner's
+// thread.
 
 #include <condition_variable>
 #include <cstddef>
@@ -12,14 +13,14 @@ namespace ddp::detail {
 
 class BucketFinisher {
 public:
-    /// `finish(k)`, which may not throw, for the k-th bucket of a backward.
+    /// `finish(k)` finishes the k-th bucket of a backward; it may not throw.
     explicit BucketFinisher(std::function<void(std::size_t)> finish);
-    /// Waits for the call that is under way; what it waits for must be ending.
+    /// Waits for the call of `finish` that is running: what that waits for must be about to end.
     ~BucketFinisher();
 
-    /// The next bucket of this backward has been launched.
+    /// Adds the next bucket of this backward, which has been launched.
     void add();
-    /// Returns when all that were added have been finished, and begins anew at 0.
+    /// Waits until all added buckets are finished. The next backward begins at bucket 0 again.
     void wait();
 
 private:

@@ -7,7 +7,7 @@
 
 #include "ddp/bucket_plan.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp {
 namespace {
@@ -16,8 +16,8 @@ constexpr std::uint64_t kWordsVersion = 0x6464702d706c616e;  // "ddp-plan"
 
 [[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, "bucket plan: " + text); }
 
-constexpr std::size_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();  // of all gradients
-constexpr std::size_t kMostAlign = 4096;  // bounds what a plan wastes, so that a broken one cannot fill the memory
+constexpr std::size_t kMaxBytes = std::numeric_limits<std::ptrdiff_t>::max();  // of all gradients
+constexpr std::size_t kMaxAlign = 4096;  // bounds the padding, so that a broken plan cannot fill the memory
 
 std::size_t bytes_of(const ParamSpec& param) { return param.count * size_of(param.dtype); }
 
@@ -25,26 +25,26 @@ std::string named(std::span<const ParamSpec> params, std::size_t i) {
     return "parameter " + std::to_string(i) + " ('" + params[i].name + "')";
 }
 
-/// Types that have gradients, in sizes that can be added up, aligned as badly as can be.
+/// Throws for types that have no gradients, and for sizes whose sum, with the largest alignment, exceeds any memory.
 void check(std::span<const ParamSpec> params) {
-    std::size_t left = kMostBytes;
+    std::size_t left = kMaxBytes;
     for (std::size_t i = 0; i < params.size(); ++i) {
         const auto& [name, count, dtype, uses] = params[i];
         if (!is_float(dtype)) {
             refuse(named(params, i) + " is of type " + std::string(to_string(dtype)) +
                    ": only f16, bf16, f32 and f64 have gradients to average");
         }
-        if (left <= kMostAlign || count > (left - kMostAlign) / size_of(dtype)) {
+        if (left <= kMaxAlign || count > (left - kMaxAlign) / size_of(dtype)) {
             refuse(named(params, i) + " has " + std::to_string(count) +
                    " elements: all together are more than memory can hold");
         }
-        left -= count * size_of(dtype) + kMostAlign;
+        left -= count * size_of(dtype) + kMaxAlign;
     }
 }
 
 std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// The bucket that is being filled for one element type, and how many were closed before it.
+/// The bucket that is being filled for one element type, and the number of those closed before it.
 struct Filling {
     BucketPlan::Bucket bucket;
     std::size_t closed = 0;
@@ -56,12 +56,12 @@ std::size_t limit_bytes(const Filling& filling, const BucketLimits& limits) {
 
 void check(const BucketLimits& limits) {
     const std::size_t align = limits.align_bytes;
-    if (align != 0 && align % sizeof(double) == 0 && align <= kMostAlign) return;
+    if (align != 0 && align % sizeof(double) == 0 && align <= kMaxAlign) return;
     refuse("align_bytes is " + std::to_string(align) + ", it must be a positive multiple of " +
-           std::to_string(sizeof(double)) + " up to " + std::to_string(kMostAlign));
+           std::to_string(sizeof(double)) + " up to " + std::to_string(kMaxAlign));
 }
 
-/// `order`, or the last registered first where there is none. Throws when it does not name each of `params` once.
+/// Returns `order`, or the last registered first if it is empty. Throws unless it names each of `params` once.
 std::vector<std::size_t> complete(std::span<const std::size_t> order, std::size_t params) {
     std::vector<std::size_t> whole(order.begin(), order.end());
     if (whole.empty()) {
@@ -78,11 +78,11 @@ std::vector<std::size_t> complete(std::span<const std::size_t> order, std::size_
     return whole;
 }
 
-/// Between two gradients, or the last one and the end of the bucket.
+/// Throws for a gap, between two gradients or behind the last one, that is larger than any alignment.
 void check_gap(std::size_t begin, std::size_t end) {
-    if (end - begin < kMostAlign) return;
-    refuse("a gap of " + std::to_string(end - begin) + " bytes, which no alignment up to " +
-           std::to_string(kMostAlign) + " explains");
+    if (end - begin < kMaxAlign) return;
+    refuse("a gap of " + std::to_string(end - begin) + " bytes, which no alignment up to " + std::to_string(kMaxAlign) +
+           " explains");
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params) {
             const bool inside =
                 slot.offset_bytes <= bucket.bytes && bytes_of(param) <= bucket.bytes - slot.offset_bytes;
             if (!inside || slot.offset_bytes < end || slot.offset_bytes % sizeof(double) != 0)
-                refuse(named(params, slot.param) + " has no place of its own in its bucket");
+                refuse(named(params, slot.param) + " overlaps another gradient or the end of its bucket");
             check_gap(end, slot.offset_bytes);
             end = slot.offset_bytes + bytes_of(param);
             seen[slot.param] = true;

@@ -4,24 +4,25 @@
 
 #include "ddp/comm_hook.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/native/usual_floats.hpp"
 #include "worker_lib/src/reducer/values.hpp"
+#include "worker_lib/src/util/float_environment.hpp"
 
 namespace ddp {
 namespace {
 
+/// Sends f32 buckets in a type of half the size, from wire buffers in the group's arena. One reducer uses it.
 class Compression final : public CommHook {
 public:
     Compression(DType wire_type, CompressOptions options) : wire_type_(wire_type), options_(options) {}
 
     void prepare(ProcessGroup& group, const BucketPlan& plan) override {
-        if (group_ != nullptr && group_ != &group) {  // its buffers lie in the first group's arena
-            throw Error(ErrorCode::InvalidArgument, "compress: one hook was given to two reducers, of the groups '" +
+        if (group_ != nullptr && group_ != &group) {  // its wire buffers are in the first group's arena
+            throw Error(ErrorCode::InvalidArgument, "compress: one hook was passed to two reducers, of the groups '" +
                                                         group_->name() + "' and '" + group.name() +
                                                         "'. Make one for each");
         }
         allocate_wires(group.arena(), plan);
-        group_ = &group;  // only now: a reducer that could not be made never releases it
+        group_ = &group;  // last: a reducer whose construction fails never calls release()
     }
 
     Work launch(const GradBucket& bucket) override {
@@ -48,8 +49,8 @@ public:
 private:
     static bool narrows(const GradBucket& bucket) { return bucket.buffer.dtype == DType::f32; }
 
-    /// A plan that is made anew has the same gradients in other buckets: their wires then need little more memory than
-    /// before, if any, and an arena frees nothing. So they are cut from one block that is kept.
+    /// Gives each bucket a wire buffer. All are cut from one block, which is kept: a rebuilt plan has the same
+    /// gradients in other buckets and needs little more memory, if any, and an arena frees nothing.
     void allocate_wires(Arena& arena, const BucketPlan& plan) {
         std::size_t needed = 0;
         offsets_.clear();
@@ -76,7 +77,7 @@ private:
     }
 
     void add_residuals(const GradBucket& bucket) {
-        const detail::UsualFloats floats;
+        const detail::ScopedFloatEnvironment floats;
         for (const auto& gradient : bucket.gradients) {
             auto* values = static_cast<float*>(gradient.values.data);
             const std::vector<float>& residual = residual_of(gradient);
@@ -85,7 +86,7 @@ private:
     }
 
     void keep_residuals(const GradBucket& bucket, const Buffer& wire) {
-        const detail::UsualFloats floats;
+        const detail::ScopedFloatEnvironment floats;
         const auto* begin = static_cast<const std::byte*>(bucket.buffer.data);
         for (const auto& gradient : bucket.gradients) {
             const auto* values = static_cast<const float*>(gradient.values.data);
@@ -98,7 +99,8 @@ private:
         }
     }
 
-    /// What could not be sent at all (it became infinite, or was no number) must not come back for ever.
+    /// Returns the rounding error of a value; 0 if it could not be sent (infinite or NaN), else it would return in
+    /// every step.
     static float lost(float value, float sent) {
         const float difference = value - sent;
         return difference - difference == 0 ? difference : 0;
@@ -112,7 +114,7 @@ private:
     std::size_t room_ = 0;                       ///< bytes
     std::vector<std::size_t> offsets_;           ///< by bucket
     std::vector<std::string> tags_;              ///< by bucket
-    std::vector<std::vector<float>> residuals_;  ///< by parameter: a plan made anew does not lose them
+    std::vector<std::vector<float>> residuals_;  ///< by parameter, so that a rebuilt plan does not lose them
 };
 
 }  // namespace
@@ -120,7 +122,7 @@ private:
 std::shared_ptr<CommHook> compress(DType wire_type, CompressOptions options) {
     if (wire_type != DType::f16 && wire_type != DType::bf16) {
         throw Error(ErrorCode::InvalidArgument,
-                    "compress: gradients can travel as f16 or bf16, not as " + std::string(to_string(wire_type)));
+                    "compress: the wire type has to be f16 or bf16, not " + std::string(to_string(wire_type)));
     }
     return std::make_shared<Compression>(wire_type, options);
 }

@@ -24,12 +24,12 @@ std::size_t bytes_of(const BucketPlan& plan) {
 GradientStorage::GradientStorage(Arena& arena, std::span<const ParamSpec> params, BucketPlan plan,
                                  std::size_t align_bytes)
     : params_(params.size()) {
-    // At worst each gradient has a bucket to itself.
+    // In the worst case each gradient has a bucket to itself.
     for (std::size_t i = 0; i < params.size(); ++i) {
         params_[i].view = {nullptr, params[i].count, params[i].dtype, Device::Cpu};
         capacity_ += padded(params_[i].view.bytes() + align_bytes);
     }
-    capacity_ = std::max(capacity_, bytes_of(plan));  // one from elsewhere may have gaps
+    capacity_ = std::max(capacity_, bytes_of(plan));  // a plan from ReducerOptions may have gaps
     memory_ = static_cast<std::byte*>(arena.allocate(capacity_));
     lay_out(std::move(plan));
 }
@@ -59,6 +59,17 @@ GradBucket GradientStorage::bucket(std::size_t index) const {
             .last = index + 1 == buckets_.size(),
             .buffer = buckets_[index],
             .gradients = gradients_[index]};
+}
+
+std::size_t GradientStorage::bucket_bytes() const {
+    std::size_t bytes = 0;
+    for (const BucketPlan::Bucket& bucket : plan_.buckets) bytes += bucket.bytes;
+    return bytes;
+}
+
+void GradientStorage::fill(std::size_t param, Fill how) const {
+    if (how == Fill::kZero) zero(param);
+    if (how == Fill::kCopy) copy_in(param);
 }
 
 void GradientStorage::copy_in(std::size_t param) const {

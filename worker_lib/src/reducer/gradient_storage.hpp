@@ -1,6 +1,6 @@
 #pragma once
-// GradientStorage: the memory of the buckets, laid out by a plan, and the gradients that live outside of it. Knows
-// nothing of ranks or time.
+// GradientStorage: owns the memory of the buckets, laid out by a plan, and knows the bound gradients outside of it.
+// Ranks, time and locks are the caller's: different gradients may be filled by different threads at once.
 
 #include <cstddef>
 #include <optional>
@@ -13,33 +13,44 @@
 
 namespace ddp::detail {
 
+/// What a gradient needs before its bucket may be sent.
+enum class Fill {
+    kNotYet,   ///< it is not complete
+    kNothing,  ///< it is where it has to be
+    kZero,
+    kCopy,  ///< from the bound buffer, if there is one
+};
+
 class GradientStorage {
 public:
-    /// One block of `arena`, with room for any plan of `params` with gradients aligned to at most `align_bytes`.
+    /// Takes one block of `arena`, with room for any plan of `params` with gradients aligned to at most `align_bytes`.
     GradientStorage(Arena& arena, std::span<const ParamSpec> params, BucketPlan plan, std::size_t align_bytes);
 
-    /// Lays the same memory out anew and clears it: all views move.
+    /// Lays the same memory out by another plan and clears it: all views move.
     void lay_out(BucketPlan plan);
 
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
     [[nodiscard]] const Buffer& view(std::size_t param) const { return params_[param].view; }
-    /// Where the caller has it: the bound buffer, or the view.
+    /// Returns where the caller has the gradient: the bound buffer, or the view.
     [[nodiscard]] const Buffer& gradient(std::size_t param) const {
         return params_[param].external ? *params_[param].external : params_[param].view;
     }
     [[nodiscard]] std::size_t bucket_of(std::size_t param) const { return params_[param].bucket; }
     [[nodiscard]] GradBucket bucket(std::size_t index) const;
+    /// Returns the size of all buckets together, without the padding between them.
+    [[nodiscard]] std::size_t bucket_bytes() const;
 
     /// `external` has the parameter's count and type.
     void bind(std::size_t param, Buffer external) { params_[param].external = external; }
-    /// From the bound buffer into the bucket, if there is one.
-    void copy_in(std::size_t param) const;
-    /// From a bucket into the bound buffers.
+    /// kZero clears the gradient in the bucket and in the bound buffer, kCopy copies from the bound buffer.
+    void fill(std::size_t param, Fill how) const;
+    /// Copies from a bucket into the bound buffers.
     void copy_out(std::size_t bucket) const;
-    /// In the bucket, and in the bound buffer.
-    void zero(std::size_t param) const;
 
 private:
+    void copy_in(std::size_t param) const;
+    void zero(std::size_t param) const;
+
     struct Param {
         Buffer view;
         std::size_t bucket = 0;

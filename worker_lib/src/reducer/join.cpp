@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/reducer/agreement.hpp"
-#include "worker_lib/src/reducer/reducer_impl.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/group/agreement.hpp"
+#include "worker_lib/src/reducer/impl.hpp"
 
 namespace ddp {
 namespace {
 
-// What a rank says of its next step.
+// The announcements that ranks gather.
 constexpr std::uint8_t kNoBatch = 0;
 constexpr std::uint8_t kBatch = 1;
 constexpr std::uint8_t kBatchWithSync = 2;
@@ -25,6 +25,7 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
     return detail::list_of(std::move(names));
 }
 
+/// Throws with JoinOptions::Early::Throw.
 [[noreturn]] void end_early(const ProcessGroup& group, const std::vector<std::uint8_t>& plans) {
     std::vector<int> ended;
     for (std::size_t r = 0; r < plans.size(); ++r) {
@@ -37,14 +38,14 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
                 ended);
 }
 
-/// Each rank would wait for what the others do not do.
+/// Throws for steps of different kinds: each rank would wait for what the others do not do.
 [[noreturn]] void end_for_sync(const ProcessGroup& group, const std::vector<std::uint8_t>& plans, int first) {
     std::vector<int> others;
-    std::map<std::uint64_t, std::vector<int>> camps;
+    std::map<std::uint64_t, std::vector<int>> ranks_by_plan;
     const std::uint8_t plan = plans[static_cast<std::size_t>(first)];
     for (std::size_t r = 0; r < plans.size(); ++r) {
         if (plans[r] == kNoBatch) continue;
-        camps[plans[r]].push_back(static_cast<int>(r));
+        ranks_by_plan[plans[r]].push_back(static_cast<int>(r));
         if (plans[r] != plan) others.push_back(static_cast<int>(r));
     }
     const bool sync = plan == kBatchWithSync;
@@ -52,7 +53,7 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
                 "Join: the ranks are about to make different steps: " + group.name_of(first) + " one with" +
                     (sync ? "" : "out") + " sync, but " + names_of(group, others) + " one with" + (sync ? "out" : "") +
                     " sync. Pass the same `sync` to more() on every rank",
-                detail::outvoted(camps));
+                detail::outvoted(ranks_by_plan));
 }
 
 }  // namespace
@@ -65,20 +66,20 @@ Join::Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options)
                                                     " ranks, the reducer's has " + std::to_string(ranks) +
                                                     ". Pass the group that the reducer was made with");
     }
-    reducer_.join_begins();
+    reducer_.next().join_begins();
 }
 
 Join::~Join() {
-    reducer_.join_ends();
+    reducer_.next().join_ends();
     reducer_.divide_by(group_->size());
 }
 
 bool Join::more(bool have_batch, bool sync) {
-    if (reducer_.owes_backward()) {
+    if (reducer_.next().is_owed()) {
         const std::string why =
             "Join: the last more() announced a backward that was not made. Make one, with mark_unused for each "
-            "gradient if the batch was of no use: the other ranks count on it";
-        group_->abort(why);  // they are in here already, or in that backward
+            "gradient if the batch was of no use: the other ranks wait for it";
+        group_->abort(why);  // the others are in more() already, or in that backward
         reducer_.end_for_misuse(why);
     }
     const std::uint8_t mine = !have_batch ? kNoBatch : sync ? kBatchWithSync : kBatch;
@@ -88,7 +89,7 @@ bool Join::more(bool have_batch, bool sync) {
         group_->all_gather(buffer(own), buffer(std::span(plans)), {}, {.timeout = {}, .tag = "join"}).wait();
         const auto first = std::ranges::find_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
         if (first == plans.end()) {
-            reducer_.end_epoch();
+            reducer_.next().end_epoch();
             return false;
         }
         last_active_ = static_cast<int>(first - plans.begin());
@@ -101,7 +102,7 @@ bool Join::more(bool have_batch, bool sync) {
             reducer_.shadow(*first == kBatchWithSync);
             continue;
         }
-        reducer_.announce(sync);
+        reducer_.next().announce(sync);
         return true;
     }
 }

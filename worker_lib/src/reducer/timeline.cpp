@@ -27,12 +27,12 @@ std::filesystem::path timeline_file(const std::filesystem::path& file, int rank)
 std::shared_ptr<Timeline> Timeline::from_environment(int rank) {
     const char* file = std::getenv("DDP_TIMELINE");
     if (file == nullptr || *file == '\0') return nullptr;
-    if (std::filesystem::is_directory(file))  // our file would lie beside it
+    if (std::filesystem::is_directory(file))  // the rank's file would lie beside it
         throw Error(ErrorCode::InvalidArgument,
                     fmt::format("DDP_TIMELINE: '{}' is a directory. Name a file, such as '{}'", file,
                                 (std::filesystem::path(file) / "timeline.json").string()));
-    // The reducers of a process share one, also those that come after others have ended. Never destroyed: one may end
-    // while the process does.
+    // All reducers of a process share it, also those that follow one another. Never destroyed: a reducer may end while
+    // the process does.
     static auto& all = *new std::map<std::filesystem::path, std::shared_ptr<Timeline>>;
     static std::mutex mutex;
     const std::filesystem::path own = timeline_file(file, rank);
@@ -51,7 +51,7 @@ Timeline::Timeline(const std::filesystem::path& file, int rank)
         throw Error(ErrorCode::System,
                     error.message + ". Name a file in a directory that exists and is writable, or unset the variable");
     }
-    // Viewers take an array without its end, so that the file of a rank that is killed now can be read, too.
+    // Viewers accept an array without its end, so the file of a rank that is killed now can be read, too.
     write(fmt::format(R"([{{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank_, rank_));
 }
 
@@ -76,14 +76,14 @@ void Timeline::span(int row, std::string_view name, ddprun::TimePoint begin, ddp
 }
 
 void Timeline::bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimePoint end) {
-    // Viewers join what has one id, and put what has one name into one place.
-    const std::string whose = what.row == 0 ? "" : fmt::format(" of reducer {}", what.row);
+    // Viewers connect events of one id, and put events of one name into one line.
+    const std::string suffix = what.row == 0 ? "" : fmt::format(" of reducer {}", what.row);
     const auto half = [&](char phase, ddprun::TimePoint time) {
         return fmt::format(
             ",\n"
             R"({{"ph":"{}","cat":"bucket","name":"bucket {}{}","id":"{}.{}.{}","pid":{},"tid":{},"ts":{:.3f},)"
             R"("args":{{"step":{},"bytes":{}}}}})",
-            phase, what.index, whose, what.row, what.step, what.index, rank_, what.row, microseconds(time), what.step,
+            phase, what.index, suffix, what.row, what.step, what.index, rank_, what.row, microseconds(time), what.step,
             what.bytes);
     };
     write(half('b', begin) + half('e', end));
@@ -100,10 +100,30 @@ void Timeline::flush() {
 
 double Timeline::microseconds(ddprun::TimePoint time) const { return to_us(time) + offset_us_; }
 
-/// A disk that is full ends the timeline, not the training.
+/// Appends `event`. Write errors are ignored: the training goes on, and the file may be incomplete.
 void Timeline::write(const std::string& event) {
     const std::lock_guard lock(mutex_);
     std::fwrite(event.data(), 1, event.size(), file_.get());
+}
+
+TimelineRow TimelineRow::from_environment(int rank) {
+    TimelineRow row;
+    row.timeline_ = Timeline::from_environment(rank);
+    if (row.timeline_) row.row_ = row.timeline_->add_row();
+    return row;
+}
+
+void TimelineRow::backward(bool sync, ddprun::TimePoint began, ddprun::TimePoint wait_began,
+                           ddprun::TimePoint ended) const {
+    if (!timeline_) return;
+    timeline_->span(row_, sync ? "backward" : "backward without sync", began, wait_began);
+    if (sync) timeline_->span(row_, "wait", wait_began, ended);
+    timeline_->flush();
+}
+
+void TimelineRow::draw_when_done(Work& work, Timeline::Bucket what, ddprun::TimePoint launched) const {
+    what.row = row_;
+    work.then([timeline = timeline_, what, launched](auto) { timeline->bucket(what, launched, ddprun::Clock::now()); });
 }
 
 }  // namespace ddp::detail

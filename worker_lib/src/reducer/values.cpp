@@ -1,12 +1,12 @@
-// By the tables of native/reduce.cpp, which are compiled to be fast: a reduction of one source only converts.
+// Uses the kernels of worker_lib/src/kernels, which are compiled for speed: a reduction of one source only converts.
 #include "worker_lib/src/reducer/values.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cassert>
 
-#include "worker_lib/src/native/reduce.hpp"
-#include "worker_lib/src/native/usual_floats.hpp"
+#include "worker_lib/src/kernels/reduce.hpp"
+#include "worker_lib/src/util/float_environment.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -17,7 +17,7 @@ constexpr std::size_t kBlock = 1024;  // elements; their accumulators stay in th
 
 void scale(const Buffer& values, double factor) {
     if (factor == 1) return;
-    const UsualFloats floats;
+    const ScopedFloatEnvironment floats;
     const Reduction& table = lookup(values.dtype, ReduceOp::Sum);
     if (table.accumulator_bytes == size_of(values.dtype)) {
         table.finish(values.data, values.count, factor, values.data);
@@ -35,13 +35,13 @@ void scale(const Buffer& values, double factor) {
 
 void narrow(const Buffer& gradient, const Buffer& wire) {
     assert(gradient.dtype == DType::f32 && gradient.count == wire.count);
-    const UsualFloats floats;
+    const ScopedFloatEnvironment floats;
     lookup(wire.dtype, ReduceOp::Sum).finish(gradient.data, gradient.count, 1, wire.data);
 }
 
 void widen(const Buffer& wire, const Buffer& gradient) {
     assert(gradient.dtype == DType::f32 && gradient.count == wire.count);
-    const UsualFloats floats;
+    const ScopedFloatEnvironment floats;
     const void* source = wire.data;
     lookup(wire.dtype, ReduceOp::Sum).reduce(&source, 1, wire.count, gradient.data);
 }

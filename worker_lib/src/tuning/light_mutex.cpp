@@ -1,4 +1,4 @@
-#include "worker_lib/src/light_mutex.hpp"
+#include "worker_lib/src/tuning/light_mutex.hpp"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
@@ -22,12 +22,13 @@ bool LightMutex::waiters_can_fence() {
 
 void LightMutex::wait_and_lock() {
     waiting_.fetch_add(1, std::memory_order_seq_cst);
-    // A trainer may have forbidden itself such calls since: then we might be overlooked, and only doze.
-    const bool seen = !fences_for_us_ || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+    // A trainer may have forbidden itself such calls meanwhile (seccomp). unlock() may then overlook this waiter, which
+    // therefore polls.
+    const bool noticed = !waiters_fence_ || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
     while (!try_lock()) {
         const std::uintptr_t holder = holder_.load(std::memory_order_seq_cst);
         if (holder == 0) continue;
-        if (seen) {
+        if (noticed) {
             holder_.wait(holder, std::memory_order_relaxed);
         } else {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -37,8 +38,8 @@ void LightMutex::wait_and_lock() {
 }
 
 void LightMutex::wake() {
-    // What notify_all() looks at is no word of ours: that a waiter has come, and has seen us hold it, must not be
-    // overlooked there either.
+    // notify_all() looks for waiters in a counter of its own. The fence makes sure that it does not overlook there a
+    // waiter that has seen this thread as the holder.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     holder_.notify_all();
 }

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/short_turns.hpp"
+#include "worker_lib/src/tuning/short_time_slices.hpp"
 
 #include <sched.h>
 #include <sys/syscall.h>
@@ -10,8 +10,8 @@ namespace ddp::detail {
 
 namespace {
 
-/// The kernel's struct sched_attr in its first version: neither the C library's header nor the kernel's can be included
-/// everywhere.
+/// The kernel's struct sched_attr in its first version. The headers that declare it (the C library's, the kernel's)
+/// exclude each other on some systems.
 struct SchedulingAttributes {
     std::uint32_t size, policy;
     std::uint64_t flags;
@@ -23,12 +23,12 @@ static_assert(sizeof(SchedulingAttributes) == 48);
 
 }  // namespace
 
-void take_short_turns() {
+void request_short_time_slices() {
     SchedulingAttributes attributes{};
     if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-    if (attributes.policy != SCHED_OTHER) return;  // whoever chose another one knows better
-    attributes.runtime = static_cast<std::uint64_t>(std::chrono::nanoseconds(kShortTurn).count());
-    ::syscall(SYS_sched_setattr, 0, &attributes, 0);  // a wish: where it is refused all goes as before
+    if (attributes.policy != SCHED_OTHER) return;  // the program has chosen another policy
+    attributes.runtime = static_cast<std::uint64_t>(std::chrono::nanoseconds(kShortTimeSlice).count());
+    ::syscall(SYS_sched_setattr, 0, &attributes, 0);  // where it is refused, nothing changes
 }
 
 }  // namespace ddp::detail

@@ -1,7 +1,8 @@
 #pragma once
-// StagingChoice: whether what passes through staging slots is copied past the caches. It depends on whether the ranks'
-// cores share one, which on a virtual machine changes within minutes; so both ways are timed, the slower one every now
-// and then. What is timed is the work of a whole node, so one rank chooses for all of it. Pure.
+// StagingChoice: decides whether data that passes through staging slots is copied past the caches. Which way is faster
+// depends on whether the ranks' cores share a cache, which on a virtual machine changes within minutes
+// (docs/benchmarks/decisions.md#staging-choice); so it times both ways, the slower one every now and then. The measured
+// time is that of a whole node, so one rank chooses for all of it. Pure.
 
 #include <algorithm>
 #include <array>
@@ -14,44 +15,45 @@ namespace ddp::detail {
 
 class StagingChoice {
 public:
-    static constexpr std::size_t kLeast = 1u << 20;  ///< bytes from which on it matters
+    static constexpr std::size_t kLeast = 1u << 20;  ///< bytes; for less it does not matter
 
-    /// For the next operation of so many bytes: past the caches or not.
+    /// Returns whether the next operation of so many bytes copies past the caches.
     [[nodiscard]] bool streams(std::size_t bytes) const {
         const Class& known = classes_[class_of(bytes)];
-        const std::uint64_t turn = known.count / kTurn;
-        if (turn < kFirstTurns) return turn % 2 == 1;
+        const std::uint64_t run = known.count / kRun;
+        if (run < kFirstRuns) return run % 2 == 1;
         const bool better = known.cost(1) < known.cost(0);
-        const bool again = known.count % kAgain < kTurn || turn == kSoon || turn == 2 * kSoon;
+        const bool again = known.count % kAgain < kRun || run == kSoon || run == 2 * kSoon;
         return again ? !better : better;
     }
 
-    /// What the last one of this size did. Its successor stages its first piece in the same way, before the node has
-    /// met and knows the choice.
+    /// Returns what the last operation of this size did. The next one stages its first piece in the same way, because
+    /// the node has not yet met and does not know the choice.
     [[nodiscard]] bool last(std::size_t bytes) const { return classes_[class_of(bytes)].last; }
 
-    /// What it took, the first piece included.
+    /// Notes how long an operation took, its first piece included.
     void took(bool streamed, double seconds, std::size_t bytes) {
         Class& known = classes_[class_of(bytes)];
         const bool as_before = known.count++ > 0 && known.last == streamed;
         known.last = streamed;
-        if (!as_before) return;  // its pages were new, or its first piece went the other way
+        if (!as_before) return;  // its pages were new, or its first piece was staged the other way
         const std::size_t way = streamed ? 1 : 0;
         known.recent[way][known.timed[way]++ % kRecent] = seconds / static_cast<double>(bytes);
     }
 
 private:
-    static constexpr std::uint64_t kTurn = 2;  ///< operations in one way, of which the second is timed
-    static constexpr std::uint64_t kFirstTurns = 3;
-    /// After so many the slower way has a turn again; training repeats in even numbers.
+    static constexpr std::uint64_t kRun = 2;  ///< operations in a row in one way; the second is timed
+    static constexpr std::uint64_t kFirstRuns = 3;
+    /// After so many operations the slower way is tried again. Odd, because training repeats in even numbers.
     static constexpr std::uint64_t kAgain = 61;
-    /// It has two more before, in these turns: a program's first operations are those that are most often disturbed.
+    /// It is tried twice earlier, in the runs of this number and its double: a program's first operations are disturbed
+    /// most often.
     static constexpr std::uint64_t kSoon = 8;
     static constexpr std::size_t kRecent = 4;
     static constexpr std::size_t kClasses = 12;
     static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-    /// What is known of operations of similar size: others cost something else for a byte.
+    /// What is known of operations of similar size. Those of other sizes have another cost per byte.
     struct Class {
         std::uint64_t count = 0;
         bool last = false;
@@ -59,7 +61,7 @@ private:
         std::array<std::array<double, kRecent>, 2> recent{
             {{kNever, kNever, kNever, kNever}, {kNever, kNever, kNever, kNever}}};
 
-        /// Seconds for a byte: the least of the last few times, for the others were disturbed by something else.
+        /// Returns seconds per byte: the least of the last few times, because longer ones were disturbed.
         [[nodiscard]] double cost(std::size_t way) const { return *std::ranges::min_element(recent[way]); }
     };
     static std::size_t class_of(std::size_t bytes) {

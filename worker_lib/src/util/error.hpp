@@ -1,6 +1,7 @@
 #pragma once
-// Failed system calls as ddp::Error.
+// Between ddp::Error and other errors: failed system calls as Error, and the text of any exception.
 
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,17 @@ namespace ddp::detail {
 /// Throws Error{System}: "<what>: <the system's text>".
 [[noreturn]] inline void throw_errno(std::string_view what, int errno_value) {
     throw Error(ErrorCode::System, ddprun::system_error(what, errno_value).message);
+}
+
+/// Returns the text of the exception that is being handled: programs may throw anything.
+[[nodiscard]] inline std::string caught() {
+    try {
+        throw;
+    } catch (const std::exception& error) {
+        return error.what();
+    } catch (...) {
+        return "an exception that is not derived from std::exception";
+    }
 }
 
 }  // namespace ddp::detail

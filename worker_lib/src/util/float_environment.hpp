@@ -1,7 +1,7 @@
 #pragma once
-// UsualFloats: while it lives, the calling thread rounds to nearest and keeps subnormals, whatever the trainer has set
-// for it. A group's operations run on whichever thread comes to wait, and ranks that add up for themselves must come to
-// the same bits.
+// ScopedFloatEnvironment: while it lives, the calling thread rounds to nearest and keeps subnormals, independently of
+// the trainer's settings. A group's operations run on whichever thread waits for them, and ranks that add the same
+// numbers must get the same bits.
 
 #include <cstdint>
 
@@ -11,27 +11,27 @@
 
 namespace ddp::detail {
 
-class UsualFloats {
+class ScopedFloatEnvironment {
 public:
-    UsualFloats() : before_(control()) {
-        if (settings(before_) != kUsual) set_control(kUsual);
+    ScopedFloatEnvironment() : before_(control()) {
+        if (settings(before_) != kDefault) set_control(kDefault);
     }
-    ~UsualFloats() {
-        if (settings(before_) != kUsual) set_control(before_);
+    ~ScopedFloatEnvironment() {
+        if (settings(before_) != kDefault) set_control(before_);
     }
-    UsualFloats(const UsualFloats&) = delete;
-    UsualFloats& operator=(const UsualFloats&) = delete;
+    ScopedFloatEnvironment(const ScopedFloatEnvironment&) = delete;
+    ScopedFloatEnvironment& operator=(const ScopedFloatEnvironment&) = delete;
 
 private:
 #if defined(__SSE2__)
     using Word = std::uint32_t;
-    static constexpr Word kUsual = 0x1f80;  // of MXCSR: all exceptions masked
+    static constexpr Word kDefault = 0x1f80;  // of MXCSR: all exceptions masked
     static Word control() { return _mm_getcsr(); }
     static void set_control(Word word) { _mm_setcsr(word); }
-    static Word settings(Word word) { return word & ~Word{0x3f}; }  // without what has happened
+    static Word settings(Word word) { return word & ~Word{0x3f}; }  // without the flags of past exceptions
 #elif defined(__aarch64__)
     using Word = std::uint64_t;
-    static constexpr Word kUsual = 0;  // of FPCR
+    static constexpr Word kDefault = 0;  // of FPCR
     static Word control() {
         Word word = 0;
         asm volatile("mrs %0, fpcr" : "=r"(word));
@@ -41,8 +41,8 @@ private:
     static Word settings(Word word) { return word; }
 #else
     using Word = std::uint32_t;
-    static constexpr Word kUsual = 0;
-    static Word control() { return kUsual; }
+    static constexpr Word kDefault = 0;
+    static Word control() { return kDefault; }
     static void set_control(Word /*word*/) {}
     static Word settings(Word word) { return word; }
 #endif

@@ -1,6 +1,6 @@
 #pragma once
-// FNV-1a with 64 bits: tells accidents (torn files, ranks that disagree) apart, not attacks. Every single changed byte
-// changes the result. Source: Fowler, Noll, Vo; http://www.isthe.com/chongo/tech/comp/fnv/.
+// FNV-1a with 64 bits: a hash against accidents (torn files, ranks that disagree), not against attacks. Every single
+// changed byte changes the result. Source: Fowler, Noll, Vo; http://www.isthe.com/chongo/tech/comp/fnv/.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,8 @@
 #pragma once
-// Groups belong to the process that made them: a child of fork() has their memory and descriptors, but none of their
-// threads, and what it does there it does in its parent's name.
+// ProcessMark: tells an object whether it is used in the process that made it. Groups belong to that process: a child
+// of fork() has their memory and descriptors, but none of their threads, and would act in its parent's name.
+
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
@@ -8,9 +10,12 @@
 namespace ddp::detail {
 
 /// The number of forks between the first process that called count_forks() and this one.
-extern std::atomic<std::uint32_t> forks;
-/// From now on `forks` is right.
-void count_forks();
+inline std::atomic<std::uint32_t> forks{0};
+/// Starts counting, once.
+inline void count_forks() {
+    [[maybe_unused]] static const int registered =
+        ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+}
 
 /// Remembers in which process it was made.
 class ProcessMark {

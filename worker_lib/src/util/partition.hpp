@@ -1,5 +1,5 @@
 #pragma once
-// How elements are divided among ranks. Pure.
+// Division of elements among ranks. Pure.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,8 +15,8 @@ struct Range {
     friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// Part `index` of `count` elements in `parts` parts of nearly equal size. Borders are multiples of `grain`, so that no
-/// two ranks write to one cache line; the last parts may be empty.
+/// Returns part `index` of `count` elements, divided into `parts` parts of nearly equal size. Borders are multiples of
+/// `grain`, so that no two ranks write to one cache line; the last parts may be empty.
 constexpr Range part(std::size_t count, std::size_t parts, std::size_t index, std::size_t grain) {
     const std::size_t grains = (count + grain - 1) / grain;
     const std::size_t each = (grains + parts - 1) / parts * grain;

@@ -1,4 +1,4 @@
-#include "worker_lib/src/process_watch.hpp"
+#include "worker_lib/src/util/process_watch.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -10,9 +10,9 @@
 #include <fstream>
 #include <string>
 
-#include "common/process_state.hpp"
+#include "common/system/process_state.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/util/error.hpp"
 
 namespace ddp::detail {
 
@@ -34,7 +34,7 @@ bool has_ended(const UniqueFd& process) {
     return ::poll(&one, 1, 0) > 0 && (one.revents & POLLIN) != 0;
 }
 
-/// The number that a member has published is that of its own namespace; that of the descriptor is ours.
+/// Reads the pid from the descriptor: a member publishes the pid of its own namespace.
 pid_t stopped_pid(const UniqueFd& process) {
     if (!process) return 0;
     std::ifstream facts(fmt::format("/proc/self/fdinfo/{}", process.get()));

@@ -1,5 +1,5 @@
 #pragma once
-// A thread to which no signal is delivered: handlers belong to the trainer's threads.
+// Threads to which no signal is delivered: signal handlers belong to the trainer's threads.
 
 #include <pthread.h>
 
@@ -7,19 +7,19 @@
 #include <thread>
 #include <utility>
 
-#include "common/signals_blocked.hpp"
-#include "worker_lib/src/native/short_turns.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "common/system/signals_blocked.hpp"
+#include "worker_lib/src/tuning/short_time_slices.hpp"
+#include "worker_lib/src/util/error.hpp"
 
 namespace ddp::detail {
 
-/// `name` has at most 15 characters. Throws Error{System} when there may be no more threads.
+/// Starts a thread; `name` has at most 15 characters. Throws Error{System} when the limit of threads is reached.
 template <typename Function>
-[[nodiscard]] std::thread start_quiet_thread(const char* name, Function function) {
+[[nodiscard]] std::thread start_signal_masked_thread(const char* name, Function function) {
     const ddprun::SignalsBlocked blocked;
     try {
         std::thread thread([function = std::move(function)]() mutable {
-            take_short_turns();
+            request_short_time_slices();
             function();
         });
         ::pthread_setname_np(thread.native_handle(), name);

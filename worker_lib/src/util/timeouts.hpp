@@ -1,5 +1,5 @@
 #pragma once
-// Timeouts as users give them, and the deadlines made of them. Pure but for the clock.
+// Timeouts as users give them, and the deadlines made of them. Pure, except for the clock.
 
 #include <algorithm>
 #include <chrono>
@@ -8,10 +8,10 @@
 
 namespace ddp::detail {
 
-/// A wait without end, as far as a training is concerned; later deadlines would be too close to the clock's own end.
+/// The longest timeout, longer than any training; later deadlines would be too close to the clock's own end.
 inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(10 * 365 * 24);
 
-/// `timeout` for arithmetic: milliseconds::max() overflows when it is added to a time or becomes nanoseconds.
+/// Returns `timeout` for arithmetic: milliseconds::max() overflows when it is added to a time or becomes nanoseconds.
 [[nodiscard]] constexpr ddprun::Duration bounded(std::chrono::milliseconds timeout) {
     return std::min(timeout, kForever);
 }

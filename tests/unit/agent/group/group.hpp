@@ -1,5 +1,5 @@
 #pragma once
-// A worker group as a test sees it: told what happens, asked what it wants done. Node 1 of 2.
+// A worker group for tests: events go in, actions come out. Node 1 of 2.
 
 #include <chrono>
 #include <csignal>
@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "agent/worker_group.hpp"
+#include "agent/group/worker_group.hpp"
 
 namespace group_test {
 
 using namespace ddprun;
 using namespace ddprun::agent;
-using namespace ddprun::coordinator;
+using namespace ddprun::agent::worker_group;
+using namespace ddprun::protocol;
 using namespace std::chrono_literals;
 using Actions = std::vector<Action>;
 
@@ -42,22 +43,26 @@ inline Verdict verdict(Outcome outcome, int exit_code) {
     return v;
 }
 
-/// A worker group that is told what happens; remembers the latest step.
+/// A worker group that takes events; keeps the latest step.
 struct Group {
     State state;
     Actions actions;
     std::string reason;
+    bool outcome_follows = false;
+    bool supersedes_reasons = false;
     TimePoint now = kStart;
 
     explicit Group(int slots = 2) {
         state.grace = kGrace;
         state.slots = slots;
     }
-    Group& operator<<(const Event& event) {
-        Step taken = step(state, event, now);
+    Group& operator<<(const Happening& what) {
+        Step taken = step(state, {now, what});
         state = std::move(taken.next);
         actions = std::move(taken.actions);
         reason = std::move(taken.reason);
+        outcome_follows = taken.outcome_follows;
+        supersedes_reasons = taken.supersedes_reasons;
         return *this;
     }
     Group& after(Duration time) {

@@ -1,6 +1,6 @@
 // The rows of docs/design/003-worker-group.md, one by one: signals, a lost guard, and the end.
 #include "tests/catch.hpp"
-#include "tests/unit/agent/group.hpp"
+#include "tests/unit/agent/group/group.hpp"
 
 using namespace group_test;
 
@@ -12,42 +12,42 @@ TEST_CASE("a signal before any worker runs ends the agent at once", "[agent]") {
     CHECK(group.finished_with(128 + signal));
 }
 
-TEST_CASE("a drain says goodbye, gives the workers their grace and ends with 128 plus the signal", "[agent]") {
+TEST_CASE("a drain sends Leave, gives the workers their grace and ends with 128 plus the signal", "[agent]") {
     Group group = running(1) << StopSignal{SIGTERM};
     CHECK(group.actions == Actions{SendMessage{Leave{SIGTERM}}, SignalGroup{SIGTERM}});
     group << WorkerExited{LocalRank{0}, exited(0)};
-    CHECK(group.actions.empty());
-    group << GroupGone{};
+    CHECK(group.actions == Actions{ReportTimeouts{LocalRank{0}}});
+    group << GroupReaped{};
     REQUIRE(group.actions.size() == 2);
     CHECK(group.actions[0] == Action{SendMessage{GroupStopped{Generation{1}}}});
     CHECK(group.finished_with(143));
 }
 
-TEST_CASE("workers get the signal that is meant for them, and what is left after the grace is killed", "[agent]") {
+TEST_CASE("workers get the signal that is meant for them, and processes that outlive the grace are killed", "[agent]") {
     Group group = running(1) << StopSignal{SIGUSR1, SIGUSR1};
     CHECK(group.actions == Actions{SendMessage{Leave{SIGUSR1}}, SignalGroup{SIGUSR1}});
     group.after(kGrace) << Tick{};
     CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
-    CHECK_THAT(group.reason, Catch::Contains("s after SIGUSR1; killing what is left"));
-    group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupGone{};
+    CHECK_THAT(group.reason, Catch::Contains("s after SIGUSR1; killing them"));
+    group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupReaped{};
     CHECK(group.finished_with(128 + SIGUSR1));
     Group hung_up = running(1) << StopSignal{SIGHUP};
     CHECK(hung_up.actions == Actions{SendMessage{Leave{SIGHUP}}, SignalGroup{SIGTERM}});
 }
 
-TEST_CASE("the last word of a drained node is what was interrupted, by what, and how much of it", "[agent]") {
-    const auto last_word = [](const Group& group) { return std::get<Finish>(group.actions.back()).why; };
-    CHECK(last_word(Group() << StopSignal{SIGINT}) == "interrupted by SIGINT; no worker was running");
+TEST_CASE("the last line of a drained node names the signal and counts the stopped workers", "[agent]") {
+    const auto last_line = [](const Group& group) { return std::get<Finish>(group.actions.back()).why; };
+    CHECK(last_line(Group() << StopSignal{SIGINT}) == "interrupted by SIGINT; no worker was running");
     Group group = running(2) << StopSignal{SIGTERM} << WorkerExited{LocalRank{0}, exited(0)};
-    group << WorkerExited{LocalRank{1}, exited(0)} << GroupGone{};
-    CHECK(last_word(group) == "interrupted by SIGTERM: 2 workers stopped on this node");
+    group << WorkerExited{LocalRank{1}, exited(0)} << GroupReaped{};
+    CHECK(last_line(group) == "interrupted by SIGTERM: 2 workers stopped on this node");
     Assignment alone = assignment(1);
     alone.node_count = 1;
     Group single = Group(1) << Assigned{alone} << StopSignal{SIGINT} << WorkerExited{LocalRank{0}, exited(0)};
-    CHECK(last_word(single << GroupGone{}) == "interrupted by SIGINT: 1 worker stopped on 1 node");
+    CHECK(last_line(single << GroupReaped{}) == "interrupted by SIGINT: 1 worker stopped on 1 node");
 }
 
-TEST_CASE("a start that fails for a reason of the node's own is no failure of the program", "[agent]") {
+TEST_CASE("a start that fails because of the node is not a failure of the program", "[agent]") {
     const auto code = [](Errc errc) {
         const Group group = running() << SpawnFailed{LocalRank{1}, {errc, "cannot fork"}};
         return std::get<ReportFailure>(group.actions.at(0)).status;
@@ -58,11 +58,11 @@ TEST_CASE("a start that fails for a reason of the node's own is no failure of th
 
 TEST_CASE("a verdict that arrives during a drain is the exit code", "[agent]") {
     Group group = running(1) << StopSignal{SIGTERM} << JobFinished{verdict(Outcome::kWorkerFailed, 9)};
-    group << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, exited(0)} << GroupReaped{};
     CHECK(group.finished_with(9));
 }
 
-TEST_CASE("a second interrupt means now, but not within half a second of the first", "[agent]") {
+TEST_CASE("a second interrupt kills at once, but not within half a second of the first", "[agent]") {
     const int signal = GENERATE(SIGINT, SIGTERM);
     Group group = running() << StopSignal{SIGINT};
     group.after(499ms) << StopSignal{signal};
@@ -73,18 +73,18 @@ TEST_CASE("a second interrupt means now, but not within half a second of the fir
     CHECK(group.actions.empty());
 }
 
-TEST_CASE("a second hang-up is not a wish for haste", "[agent]") {
+TEST_CASE("a second hang-up does not kill", "[agent]") {
     Group group = running() << StopSignal{SIGHUP};
     group.after(5s) << StopSignal{SIGHUP};
     CHECK(group.actions.empty());
 }
 
-TEST_CASE("a node that leaves starts nothing more but keeps nobody waiting", "[agent]") {
+TEST_CASE("a node that leaves starts no workers but answers assignments", "[agent]") {
     Group group = running(1) << StopSignal{SIGTERM} << Assigned{assignment(2)};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
 }
 
-TEST_CASE("notifications reach running workers only and stop nobody", "[agent]") {
+TEST_CASE("notifications reach running workers only and stop no worker", "[agent]") {
     Group group = running() << NotifySignal{SIGUSR1};
     CHECK(group.actions == Actions{NotifyWorkers{SIGUSR1}});
     CHECK(group.state.phase == Phase::kRunning);
@@ -94,12 +94,12 @@ TEST_CASE("notifications reach running workers only and stop nobody", "[agent]")
     CHECK(stopping.actions.empty());
 }
 
-TEST_CASE("without its guard the agent kills at once and tells the daemon nothing", "[agent]") {
+TEST_CASE("without its guard the agent kills at once and sends the daemon nothing", "[agent]") {
     Group group = running(1) << GuardLost{};
     CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
     group << Assigned{assignment(2)};
     CHECK(group.actions.empty());
-    group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, killed_by(SIGKILL)} << GroupReaped{};
     CHECK(group.actions.size() == 1);  // a report that the group has stopped would bring a new assignment
     CHECK(group.finished_with(exit_code::kInfrastructure));
     CHECK((Group() << GuardLost{}).finished_with(exit_code::kInfrastructure));
@@ -109,12 +109,12 @@ TEST_CASE("strays that outlive the grace after a success are killed, and the suc
     Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)};
     group.after(kGrace) << Tick{};
     CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
-    group << GroupGone{};
+    group << GroupReaped{};
     CHECK(group.actions.empty());
     CHECK(group.state.phase == Phase::kSucceeded);
 }
 
-TEST_CASE("after the end nothing happens any more", "[agent]") {
+TEST_CASE("after the end events have no effect", "[agent]") {
     Group group = Group() << StopSignal{SIGINT};
     group << Assigned{assignment(1)};
     CHECK(group.actions.empty());

@@ -1,6 +1,6 @@
 // The rows of docs/design/003-worker-group.md, one by one. Signals: worker_group_signals_test.cpp.
 #include "tests/catch.hpp"
-#include "tests/unit/agent/group.hpp"
+#include "tests/unit/agent/group/group.hpp"
 
 using namespace group_test;
 
@@ -13,13 +13,14 @@ TEST_CASE("an assignment starts the workers", "[agent]") {
     CHECK(group.state.running.size() == 2);
 }
 
-TEST_CASE("success is reported when the last worker has exited with 0, and strays are asked to end", "[agent]") {
+TEST_CASE("success is reported when the last worker has exited with 0, and strays get SIGTERM", "[agent]") {
     Group group = running() << WorkerExited{LocalRank{1}, exited(0)};
-    CHECK(group.actions == Actions{SendMessage{WorkerFinished{Generation{1}, Rank{3}}}});
+    CHECK(group.actions == Actions{ReportTimeouts{LocalRank{1}}, SendMessage{WorkerFinished{Generation{1}, Rank{3}}}});
     group << WorkerExited{LocalRank{0}, exited(0)};
-    CHECK(group.actions == Actions{SendMessage{GroupSucceeded{Generation{1}}}, SignalGroup{SIGTERM}});
+    CHECK(group.actions ==
+          Actions{ReportTimeouts{LocalRank{0}}, SendMessage{GroupSucceeded{Generation{1}}}, SignalGroup{SIGTERM}});
     CHECK(group.state.phase == Phase::kSucceeded);
-    group << GroupGone{};
+    group << GroupReaped{};
     CHECK(group.actions.empty());
     CHECK_FALSE(group.state.deadline);
     group << JobFinished{verdict(Outcome::kSucceeded, 0)};
@@ -29,7 +30,7 @@ TEST_CASE("success is reported when the last worker has exited with 0, and stray
 TEST_CASE("a verdict waits for the last stray", "[agent]") {
     Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)} << JobFinished{verdict(Outcome::kSucceeded, 0)};
     CHECK(group.actions.empty());
-    group << GroupGone{};
+    group << GroupReaped{};
     CHECK(group.finished_with(0));
 }
 
@@ -44,13 +45,13 @@ TEST_CASE("a crash is reported at once and stops the siblings", "[agent]") {
     CHECK_THAT(group.reason, Catch::Contains("rank 3") && Catch::Contains("SIGSEGV"));
 }
 
-TEST_CASE("siblings that die of the stop are no failures of their own", "[agent]") {
+TEST_CASE("siblings that end because of the stop are not failures", "[agent]") {
     Group group = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)};
     CHECK(group.actions.empty());
     CHECK(group.reason.empty());
 }
 
-TEST_CASE("a failure that the stop did not cause is reported, for it may be what the others failed of", "[agent]") {
+TEST_CASE("a failure that the stop did not cause is reported, for it may be the cause of the others", "[agent]") {
     const auto report = [](const WorkerExited& event) {
         return (running() << AbortReceived{Generation{1}, "rank 7 exited with code 1"} << event).actions;
     };
@@ -60,20 +61,20 @@ TEST_CASE("a failure that the stop did not cause is reported, for it may be what
     CHECK(report({LocalRank{1}, exited(1), true}) ==
           std::vector<Action>{ReportFailure{Generation{1}, LocalRank{1}, exited(1), ""}});
     CHECK(report({LocalRank{1}, exited(1), false}).empty());  // its way to obey
-    CHECK(report({LocalRank{1}, exited(0), true}).empty());
+    CHECK(report({LocalRank{1}, exited(0), true}) == Actions{ReportTimeouts{LocalRank{1}}});
 }
 
-TEST_CASE("a group is reported as stopped only when nothing is left", "[agent]") {
+TEST_CASE("a group is reported as stopped only when no process is left", "[agent]") {
     Group group = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)};
     CHECK(group.actions.empty());
-    group << GroupGone{};
+    group << GroupReaped{};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
     CHECK(group.state.phase == Phase::kIdle);
     group << Assigned{assignment(2)};
     CHECK(group.actions == Actions{StartWorkers{assignment(2)}});
 }
 
-TEST_CASE("what outlives the grace is killed, and not a moment before", "[agent]") {
+TEST_CASE("processes that outlive the grace are killed, and not a moment before", "[agent]") {
     Group group = stopping_after_failure();
     group.after(kGrace - 1ms) << Tick{};
     CHECK(group.actions.empty());
@@ -83,7 +84,7 @@ TEST_CASE("what outlives the grace is killed, and not a moment before", "[agent]
     CHECK(group.actions.empty());
 }
 
-TEST_CASE("a process that survives SIGKILL does not hold the agent for ever", "[agent]") {
+TEST_CASE("a process that survives SIGKILL does not keep the agent for ever", "[agent]") {
     Group group = stopping_after_failure();
     group.after(kGrace) << Tick{};
     group.after(kUnkillableAfter) << Tick{};
@@ -101,28 +102,28 @@ TEST_CASE("a program that cannot be executed fails with the shell's codes, and o
     CHECK(report.status == exited(expected));
     CHECK_THAT(report.why, Catch::Contains("cannot execute x"));
     CHECK(group.state.running == std::set<LocalRank>{LocalRank{0}});
-    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupReaped{};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
 }
 
-// ---- what the daemon says ----
+// ---- messages of the daemon ----
 
-TEST_CASE("an abort stops the workers and is answered when they are gone", "[agent]") {
+TEST_CASE("an abort stops the workers and is answered when they are reaped", "[agent]") {
     Group group = running() << AbortReceived{Generation{1}, "rank 0 was killed by SIGKILL"};
     CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
     CHECK_THAT(group.reason, Catch::Contains("rank 0 was killed by SIGKILL"));
     group << WorkerExited{LocalRank{0}, exited(0)} << WorkerExited{LocalRank{1}, exited(0)};
-    CHECK(group.actions.empty());  // no success: the group was stopped
-    group << GroupGone{};
+    CHECK(group.actions == Actions{ReportTimeouts{LocalRank{1}}});  // no success: the group was stopped
+    group << GroupReaped{};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
 }
 
 TEST_CASE("an abort of a group that has ended is answered at once", "[agent]") {
-    Group failed = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)} << GroupGone{};
+    Group failed = stopping_after_failure() << WorkerExited{LocalRank{1}, killed_by(SIGTERM)} << GroupReaped{};
     failed << AbortReceived{Generation{1}, "a worker failed"};
     CHECK(failed.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
 
-    Group succeeded = running(1) << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{};
+    Group succeeded = running(1) << WorkerExited{LocalRank{0}, exited(0)} << GroupReaped{};
     succeeded << AbortReceived{Generation{1}, "a node was lost"};
     CHECK(succeeded.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
     succeeded << Assigned{assignment(2)};
@@ -136,16 +137,16 @@ TEST_CASE("an abort while stopping neither signals again nor prolongs the grace"
     CHECK(group.state.deadline == kStart + kGrace);
 }
 
-TEST_CASE("the daemon's last word on why the workers are stopped is the one that is told", "[agent]") {
+TEST_CASE("the daemon's latest reason for a stop is the one that is reported", "[agent]") {
     Group group = stopping_after_failure() << AbortReceived{Generation{1}, "rank 2 exited with code 1"};
     CHECK(group.reason == "stopping the workers: rank 2 exited with code 1");
     group << AbortReceived{Generation{1}, "node n2 was lost"};
     CHECK(group.reason == "stopping the workers: node n2 was lost");
     group << StopSignal{SIGTERM} << AbortReceived{Generation{1}, "node n1 was interrupted by SIGTERM"};
-    CHECK(group.reason.empty());  // the one who did it knows
+    CHECK(group.reason.empty());  // the signal is the reason that the user knows
 }
 
-TEST_CASE("what belongs to another generation is ignored", "[agent]") {
+TEST_CASE("events of another generation are ignored", "[agent]") {
     Group group = Group() << Assigned{assignment(5)} << AbortReceived{Generation{4}, "late"};
     CHECK(group.actions.empty());
     group << Assigned{assignment(5)};
@@ -155,24 +156,24 @@ TEST_CASE("what belongs to another generation is ignored", "[agent]") {
     CHECK(group.state.phase == Phase::kRunning);
 }
 
-TEST_CASE("a newer assignment replaces the running group, once that is gone", "[agent]") {
+TEST_CASE("a newer assignment replaces the running group, once that is reaped", "[agent]") {
     Group group = running(1) << Assigned{assignment(2)};
     CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
-    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupReaped{};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}, StartWorkers{assignment(2)}});
 }
 
 TEST_CASE("an assignment that is aborted before it could start is answered and forgotten", "[agent]") {
     Group group = running(1) << Assigned{assignment(2)} << AbortReceived{Generation{2}, "a node was lost"};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
-    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupReaped{};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
 }
 
-TEST_CASE("a verdict stops what runs and is the exit code", "[agent]") {
+TEST_CASE("a verdict stops the workers and gives the exit code", "[agent]") {
     Group group = running(1) << JobFinished{verdict(Outcome::kWorkerFailed, 137)};
     CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
-    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupReaped{};
     CHECK(group.finished_with(137));
     CHECK(std::get<Finish>(group.actions.back()).verdict == verdict(Outcome::kWorkerFailed, 137));
 }
@@ -180,17 +181,17 @@ TEST_CASE("a verdict stops what runs and is the exit code", "[agent]") {
 TEST_CASE("the loss of the daemon stops the workers and ends the agent with 69", "[agent]") {
     Group group = running(1) << DaemonLost{"connection closed", exit_code::kInfrastructure, "Start it again"};
     CHECK(group.actions == Actions{SignalGroup{SIGTERM}});
-    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupReaped{};
     CHECK(group.finished_with(exit_code::kInfrastructure));
     const auto& finish = std::get<Finish>(group.actions.back());
     CHECK(finish.why == "connection closed. The worker of this node was stopped");
     CHECK(finish.remedy == "Start it again");
 }
 
-TEST_CASE("the last line after the loss of the daemon counts workers only if there were any", "[agent]") {
+TEST_CASE("the last line after the loss of the daemon counts workers only if there are any", "[agent]") {
     Group group = running(3) << WorkerExited{LocalRank{1}, killed_by(SIGSEGV)} << DaemonLost{"silent"};
     for (const int rank : {0, 2}) group << WorkerExited{LocalRank{rank}, killed_by(SIGTERM)};
-    group << GroupGone{};
+    group << GroupReaped{};
     CHECK(std::get<Finish>(group.actions.back()).why == "silent. The 3 workers of this node were stopped");
     const Group idle = Group() << DaemonLost{"connection refused"};
     CHECK(std::get<Finish>(idle.actions.back()).why == "connection refused");
@@ -200,15 +201,15 @@ TEST_CASE("without workers the loss of the daemon ends the agent at once", "[age
     CHECK((Group() << DaemonLost{"connection refused"}).finished_with(exit_code::kInfrastructure));
 }
 
-TEST_CASE("the daemon's goodbye after the verdict changes nothing", "[agent]") {
+TEST_CASE("the end of the connection after the verdict changes nothing", "[agent]") {
     Group group = running(1) << JobFinished{verdict(Outcome::kWorkerFailed, 3)} << DaemonLost{"connection closed"};
     CHECK(group.actions.empty());
-    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupGone{};
+    group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupReaped{};
     CHECK(group.finished_with(3));
 }
 
-TEST_CASE("a daemon that is lost after all workers succeeded leaves the job's end unknown", "[agent]") {
-    Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)} << GroupGone{} << DaemonLost{"gone"};
+TEST_CASE("the loss of the daemon after all workers succeeded leaves the job's end unknown", "[agent]") {
+    Group group = running(1) << WorkerExited{LocalRank{0}, exited(0)} << GroupReaped{} << DaemonLost{"gone"};
     CHECK(group.finished_with(exit_code::kInfrastructure));
     CHECK_THAT(std::get<Finish>(group.actions.back()).why, Catch::Contains("exited with 0"));
 }

@@ -1,4 +1,4 @@
-// ddprun-guard as a program: what it passes on, and that nothing is left below it.
+// ddprun-guard as a program: it forwards signals and the exit code, and leaves no process below it.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "agent/guard/children.hpp"
 #include "agent/guard/start_guard.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/agent/processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 using namespace ddprun;
 using namespace agent_test;
@@ -45,7 +45,7 @@ struct Guarded {
     }
     ~Guarded() {
         if (guard <= 0) return;
-        ::kill(guard, SIGTERM);  // only after a failed check: the guard clears up behind its agent
+        ::kill(guard, SIGTERM);  // only after a failed check: the guard kills what its agent leaves
         static_cast<void>(wait_for(guard));
     }
     [[nodiscard]] std::string line() const { return read_line(out.read_end.get()); }
@@ -85,7 +85,7 @@ TEST_CASE("an emulated node's agent leads a process group in the session of its 
     CHECK(node.end().success());
 }
 
-TEST_CASE("whatever a killed agent leaves is gone when the guard is", "[agent]") {
+TEST_CASE("processes that a killed agent leaves have ended when the guard ends", "[agent]") {
     Guarded node(kShapes + std::vector<std::string>{"ids", "wait"});
     const int agent_pid = std::atoi(node.line().c_str());
     REQUIRE(agent_pid > 0);
@@ -97,14 +97,14 @@ TEST_CASE("whatever a killed agent leaves is gone when the guard is", "[agent]")
                Catch::Contains("(pid " + std::to_string(agent_pid) + ") was killed by SIGKILL; stopped"));
 }
 
-TEST_CASE("whatever an agent leaves that ended by itself is gone too, and the code is its own", "[agent]") {
+TEST_CASE("processes that an agent leaves after its own end have ended too, and its exit code stays", "[agent]") {
     Guarded node(kShapes + std::vector<std::string>{"exit=5"});
     CHECK(node.end().exit_code() == 5);
     CHECK(node.mark.processes().empty());
     CHECK(read_line(node.err.read_end.get()).empty());
 }
 
-TEST_CASE("signals are passed on to the agent, none is lost and none ends the guard", "[agent]") {
+TEST_CASE("signals are forwarded to the agent, none is lost and none ends the guard", "[agent]") {
     Guarded node({"signals", "exit=4"});
     REQUIRE(node.line() == "listening");
     for (const int signal : {SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTERM}) {
@@ -114,7 +114,7 @@ TEST_CASE("signals are passed on to the agent, none is lost and none ends the gu
     CHECK(node.end().exit_code() == 4);
 }
 
-TEST_CASE("under nohup a hang-up is not passed on", "[agent]") {
+TEST_CASE("under nohup a hang-up is not forwarded", "[agent]") {
     Guarded node({"signals"}, true);
     REQUIRE(node.line() == "listening");
     ::kill(node.guard, SIGHUP);
@@ -146,7 +146,7 @@ TEST_CASE("the agent reads end-of-file when its guard is killed, and not before"
     CHECK(wait_for(guard).number == SIGKILL);
 }
 
-TEST_CASE("without its program the guard cannot be, and neither can the agent", "[agent]") {
+TEST_CASE("without the guard's program both processes end", "[agent]") {
     const Pipe err, out;
     const pid_t pid = fork_flushed();
     if (pid == 0) {
@@ -158,7 +158,7 @@ TEST_CASE("without its program the guard cannot be, and neither can the agent", 
     CHECK_THAT(read_line(err.read_end.get()), Catch::Contains("/nonexistent/ddprun-guard"));
 }
 
-TEST_CASE("the guard is a program for ddprun alone", "[agent]") {
+TEST_CASE("the guard rejects a start by hand", "[agent]") {
     const Pipe err;
     const pid_t pid = fork_flushed();
     if (pid == 0) {

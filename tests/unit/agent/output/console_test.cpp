@@ -10,7 +10,7 @@
 #include "agent/output/worker_stream.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/agent/processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -26,7 +26,7 @@ struct Screen {
     Pipe err;
     Console console{io, out.write_end.get(), err.write_end.get()};
 
-    /// What the reader of stdout has got by now.
+    /// Returns the bytes that the reader of stdout has got so far.
     [[nodiscard]] std::string shown() const {
         std::string text(1 << 20, '\0');
         ::fcntl(out.read_end.get(), F_SETFL, O_NONBLOCK);
@@ -38,7 +38,7 @@ struct Screen {
 
 }  // namespace
 
-TEST_CASE("segments reach the stream they were written to, labels stand at the start of lines", "[agent]") {
+TEST_CASE("segments reach the stream they were written to, labels begin lines", "[agent]") {
     Screen s;
     s.console.write(Stream::kOut, 0, {"plain\n"});
     s.console.write(Stream::kOut, 0, {"half "}, "[h:0] ");
@@ -62,7 +62,7 @@ TEST_CASE("another worker's line never continues an open one", "[agent]") {
 
 TEST_CASE("lines that a worker writes together are shown together, by one system call", "[agent]") {
     boost::asio::io_context io{1};
-    int ends[2];  // a socket that keeps what was sent apart
+    int ends[2];  // a socket that keeps messages apart
     REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     const UniqueFd reader(ends[0]);
     const UniqueFd screen(ends[1]);
@@ -86,7 +86,7 @@ TEST_CASE("lines that a worker writes together are shown together, by one system
     CHECK(shown() == "[0] four");
 }
 
-TEST_CASE("a console that takes nothing stalls nobody, and gets everything in order later", "[agent]") {
+TEST_CASE("a console that takes nothing stalls no worker, and gets everything in order later", "[agent]") {
     Screen s;
     std::string expected;
     for (int i = 0; !s.console.backlogged(); ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("a console that takes nothing stalls nobody, and gets everything in or
         s.console.write(Stream::kOut, 0, {line});
         expected += line;
     }
-    // Our own lines on the other stream still come through.
+    // Lines of the agent on the other stream are still written.
     s.console.write(Stream::kErr, Console::kAgent, {"alive\n"});
     CHECK(read_line(s.err.read_end.get()) == "alive");
 
@@ -124,7 +124,7 @@ TEST_CASE("the end waits until a slow reader has everything", "[agent]") {
     CHECK(wait_for(writer).success());
 }
 
-TEST_CASE("the end gives up a console that nobody reads, and says how much it did not take", "[agent]") {
+TEST_CASE("the end gives up a console that is not read, and reports how much it did not take", "[agent]") {
     const Screen s;
     boost::asio::io_context io;
     Console console(io, s.out.write_end.get(), s.err.write_end.get());
@@ -134,7 +134,7 @@ TEST_CASE("the end gives up a console that nobody reads, and says how much it di
     CHECK(left_bytes <= 300'001);
 }
 
-TEST_CASE("a reader that goes away ends the output, not the agent", "[agent]") {
+TEST_CASE("a reader that ends stops the output, not the agent", "[agent]") {
     std::signal(SIGPIPE, SIG_IGN);  // as run_agent does
     Screen s;
     s.out.read_end.reset();
@@ -145,7 +145,7 @@ TEST_CASE("a reader that goes away ends the output, not the agent", "[agent]") {
     std::signal(SIGPIPE, SIG_DFL);
 }
 
-TEST_CASE("our way of writing does not change the file that others share", "[agent]") {
+TEST_CASE("writing does not change the open file that others share", "[agent]") {
     Screen s;
     s.console.write(Stream::kOut, 0, {"x\n"});
     CHECK((::fcntl(s.out.write_end.get(), F_GETFL) & O_NONBLOCK) == 0);
@@ -161,12 +161,11 @@ TEST_CASE("a terminal is recognised and written to without waiting", "[agent]") 
     boost::asio::io_context io;
     Console console(io, terminal.get(), terminal.get());
     CHECK(console.is_terminal(Stream::kOut));
-    while (!console.backlogged())
-        console.write(Stream::kOut, 0, {std::string(10'000, 'x')});  // nobody reads the master
+    while (!console.backlogged()) console.write(Stream::kOut, 0, {std::string(10'000, 'x')});  // the master is not read
     CHECK((::fcntl(terminal.get(), F_GETFL) & O_NONBLOCK) == 0);
 }
 
-TEST_CASE("output that is lost at the end is known, unless its reader has gone", "[agent]") {
+TEST_CASE("output that is lost at the end is reported, unless its reader has ended", "[agent]") {
     const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
     Screen s;
     Console console(s.io, full.get(), s.err.write_end.get());
@@ -182,7 +181,7 @@ TEST_CASE("output that is lost at the end is known, unless its reader has gone",
     std::signal(SIGPIPE, SIG_DFL);
 }
 
-TEST_CASE("a disk without room costs the output of that time, which is said when there is room again", "[agent]") {
+TEST_CASE("a full disk loses the output of that time, which is reported when there is room again", "[agent]") {
     const TemporaryDirectory directory;
     const UniqueFd file(::open((directory.path() / "console").c_str(), O_CREAT | O_RDWR | O_APPEND | O_CLOEXEC, 0600));
     REQUIRE(file);

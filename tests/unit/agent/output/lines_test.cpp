@@ -1,4 +1,4 @@
-// Output as bytes: lines, tails, printable text.
+// LineBuffer, Tail and printable().
 #include <random>
 
 #include "agent/output/line_buffer.hpp"
@@ -12,7 +12,7 @@ using Lines = std::vector<std::string>;
 
 namespace {
 
-/// Collects segments; one that goes on in a line is marked by "+".
+/// Collects segments; marks one that continues a line by "+".
 struct Collector {
     LineBuffer buffer;
     Lines lines;
@@ -35,7 +35,7 @@ struct Collector {
 
 }  // namespace
 
-TEST_CASE("lines come out whole however the bytes arrive", "[agent]") {
+TEST_CASE("lines are delivered whole however the bytes arrive", "[agent]") {
     Collector c;
     CHECK(c.feed("on") == Lines{});
     CHECK(c.feed("e\ntw") == Lines{"one\n"});
@@ -43,13 +43,13 @@ TEST_CASE("lines come out whole however the bytes arrive", "[agent]") {
     CHECK(c.flush() == Lines{});
 }
 
-TEST_CASE("an unfinished last line comes out at the end of the stream", "[agent]") {
+TEST_CASE("an unfinished last line is delivered at the end of the stream", "[agent]") {
     Collector c;
     CHECK(c.feed("no newline") == Lines{});
     CHECK(c.flush() == Lines{"no newline"});
 }
 
-TEST_CASE("a long line comes out in pieces that continue each other", "[agent]") {
+TEST_CASE("a long line is delivered in pieces that continue each other", "[agent]") {
     Collector c;
     const std::string line(2 * kMaxLineBytes + 10, 'x');
     CHECK(c.feed(line) == Lines{std::string(kMaxLineBytes, 'x'), "+" + std::string(kMaxLineBytes, 'x')});
@@ -115,7 +115,7 @@ TEST_CASE("a tail keeps the last twenty lines and an unfinished one", "[agent]")
     CHECK(tail.lines().back() == "what(): no");
 }
 
-TEST_CASE("a tail shows the latest state of a progress bar, cuts long lines and holds text only", "[agent]") {
+TEST_CASE("a tail keeps the latest state of a progress bar, cuts long lines and contains text only", "[agent]") {
     Tail tail;
     tail.append("\r 10%\r 20%");
     CHECK(tail.lines() == Lines{" 20%"});

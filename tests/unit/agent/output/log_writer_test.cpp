@@ -1,4 +1,4 @@
-// Log files on a file system that takes its time: a pipe that nobody reads stands for it.
+// Log files on a slow file system: a pipe that is not read stands for it.
 #include "agent/output/log_writer.hpp"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@
 
 #include "agent/output/worker_stream.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/agent/processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -36,7 +36,7 @@ struct Logs {
 
 }  // namespace
 
-TEST_CASE("a disk that takes nothing keeps nobody waiting, and gets everything in order later", "[agent]") {
+TEST_CASE("a disk that takes nothing delays no caller, and gets everything in order later", "[agent]") {
     Logs logs;
     std::string expected;
     for (int i = 0; !logs.file.backlogged(); ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("a worker waits for a disk that takes nothing; it loses no byte and th
     CHECK(received == 20u << 20);
 }
 
-TEST_CASE("single bytes that wait count with what keeping them costs", "[agent]") {
+TEST_CASE("single bytes that wait count with the memory of their jobs", "[agent]") {
     Logs logs;
     std::size_t count = 0;
     for (; !logs.file.backlogged() && count < LogWriter::kBacklogBytes / 8; ++count) logs.file.write("x");
@@ -103,11 +103,11 @@ TEST_CASE("single bytes that wait count with what keeping them costs", "[agent]"
     logs.disk.read_end.reset();
 }
 
-TEST_CASE("without a thread to write them there are no log files, and everything else goes on", "[agent]") {
+TEST_CASE("without a writer thread there are no log files, and everything else goes on", "[agent]") {
     pthread_attr_t usual, too_large;
     REQUIRE(::pthread_getattr_default_np(&usual) == 0);
     REQUIRE(::pthread_getattr_default_np(&too_large) == 0);
-    REQUIRE(::pthread_attr_setstacksize(&too_large, std::size_t{1} << 60) == 0);  // which nothing has room for
+    REQUIRE(::pthread_attr_setstacksize(&too_large, std::size_t{1} << 60) == 0);  // more than any address space
     REQUIRE(::pthread_setattr_default_np(&too_large) == 0);
     Logs logs;
     REQUIRE(::pthread_setattr_default_np(&usual) == 0);
@@ -122,18 +122,18 @@ TEST_CASE("without a thread to write them there are no log files, and everything
     logs.writer.finish(milliseconds(0));
 }
 
-TEST_CASE("the end does not wait for ever for a disk, and says what is missing", "[agent]") {
+TEST_CASE("the end does not wait for a disk without limit, and reports what is missing", "[agent]") {
     Logs logs;
     logs.file.write(std::string(1 << 20, 'x'));
     logs.file.close();
     logs.writer.finish(milliseconds(50));
     REQUIRE(logs.warnings.size() == 1);
-    CHECK_THAT(logs.warnings[0], Catch::Contains("could not be written within 0.05 s"));
+    CHECK_THAT(logs.warnings[0], Catch::Contains("were not written within 0.05 s and are lost"));
     CHECK_THAT(logs.warnings[0], Catch::Contains("/logs/rank-0.out"));
     logs.disk.read_end.reset();  // lets the writer go; SIGPIPE is blocked in its thread
 }
 
-TEST_CASE("a file that cannot be written is told at once, by the loop", "[agent]") {
+TEST_CASE("a file that cannot be written is reported at once, by the loop", "[agent]") {
     Logs logs;
     logs.disk.read_end.reset();
     logs.file.write("line\n");

@@ -1,5 +1,4 @@
-// Several agents with one pipe as their output, as the emulated nodes of one machine have it: every line comes out
-// whole.
+// Several agents that write to one pipe, like the emulated nodes of one machine: every line stays whole.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -11,7 +10,7 @@
 
 #include "agent/output/console.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/agent/processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -22,13 +21,13 @@ namespace {
 
 constexpr int kLines = 60;
 
-/// Line `i` of a writer: its letter, 100 bytes to 20 KiB of it, so that some lines are longer than PIPE_BUF.
+/// Returns line `i` of a writer: 100 bytes to 20 KiB of its letter, so that some lines are longer than PIPE_BUF.
 std::string line_of(char letter, int i) {
     const auto bytes = static_cast<std::size_t>(i % 3 == 0 ? 20 << 10 : 100 + i * 97);
     return std::string(bytes, letter) + "\n";
 }
 
-/// A process with a console of its own on `fd`; it writes its lines to stdout and stderr in turn.
+/// Starts a process with a console of its own on `fd`, which writes its lines to stdout and stderr alternately.
 pid_t start_writer(char letter, int fd) {
     const pid_t pid = fork_flushed();
     if (pid != 0) return pid;
@@ -56,7 +55,7 @@ std::string read_slowly(int fd) {
 
 }  // namespace
 
-TEST_CASE("lines of several agents on one full pipe come out whole, and each agent's in order", "[agent]") {
+TEST_CASE("lines of several agents on one full pipe stay whole, and those of each agent in order", "[agent]") {
     Pipe pipe;
     std::vector<pid_t> writers;
     for (const char letter : {'a', 'b', 'c', 'd'}) writers.push_back(start_writer(letter, pipe.write_end.get()));
@@ -76,16 +75,16 @@ TEST_CASE("lines of several agents on one full pipe come out whole, and each age
     for (const char letter : {'a', 'b', 'c', 'd'}) CHECK(seen[letter] == kLines);
 }
 
-TEST_CASE("an agent that stands still in the middle of a line keeps the others waiting for a moment only", "[agent]") {
+TEST_CASE("an agent that is stopped in the middle of a line delays the others only for a moment", "[agent]") {
     const Pipe pipe;
     const UniqueFd other(
         ::open(("/proc/self/fd/" + std::to_string(pipe.write_end.get())).c_str(), O_WRONLY | O_CLOEXEC));
-    REQUIRE(::flock(other.get(), LOCK_EX) == 0);  // as one that was stopped by SIGSTOP leaves it
+    REQUIRE(::flock(other.get(), LOCK_EX) == 0);  // as a process that SIGSTOP has stopped leaves it
     boost::asio::io_context io;
     Console console(io, pipe.write_end.get(), pipe.write_end.get());
     console.write(Stream::kOut, 0, {"alive\n"});
     pollfd readable{pipe.read_end.get(), POLLIN, 0};
-    CHECK(::poll(&readable, 1, 0) == 0);  // first it waits for its turn
+    CHECK(::poll(&readable, 1, 0) == 0);  // first it waits for the lock
     REQUIRE(eventually([&] {
         io.restart();
         io.run_for(std::chrono::milliseconds(10));
@@ -94,7 +93,7 @@ TEST_CASE("an agent that stands still in the middle of a line keeps the others w
     CHECK(read_line(pipe.read_end.get()) == "alive");
 }
 
-TEST_CASE("stdout and stderr in one place keep their order, and neither continues the other's open line", "[agent]") {
+TEST_CASE("stdout and stderr in one file keep their order, and neither continues the other's open line", "[agent]") {
     const Pipe pipe;
     boost::asio::io_context io;
     Console console(io, pipe.write_end.get(), pipe.write_end.get());

@@ -1,16 +1,16 @@
-// What the worker library writes on its board, and what the agent reads there.
+// What the worker library writes into its flight record, and what the agent reads from it.
 
 #include <algorithm>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/agent/board_rig.hpp"
-#include "worker_lib/src/native/p2p_work.hpp"
-#include "worker_lib/src/timeouts.hpp"
+#include "tests/unit/agent/recorder/record_rig.hpp"
+#include "worker_lib/src/native/p2p/work.hpp"
+#include "worker_lib/src/util/timeouts.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
-using coordinator::BoardView;
+using protocol::FlightRecord;
 using namespace std::chrono_literals;
 
 TEST_CASE("the agent reads what the library writes: queued, begun, done and failed operations, members, phase",
@@ -30,13 +30,13 @@ TEST_CASE("the agent reads what the library writes: queued, begun, done and fail
     failed.ended(false);
     rig.writer->set_phase("eval");
 
-    const BoardView view = rig.agent.view(100);
+    const FlightRecord view = rig.agent.view(100);
     CHECK(view.written);
     CHECK(view.phase == "eval");
     REQUIRE(view.groups.size() == 2);
     CHECK(view.groups[0].name == "world");
-    CHECK(view.groups[0].members == std::vector<coordinator::RankRun>{{0, 4, 1}});
-    CHECK(view.groups[1].members == std::vector<coordinator::RankRun>{{1, 2, 2}});
+    CHECK(view.groups[0].members == std::vector<protocol::RankRun>{{0, 4, 1}});
+    CHECK(view.groups[1].members == std::vector<protocol::RankRun>{{1, 2, 2}});
     CHECK(view.groups[0].queued == 3);
     CHECK(view.groups[0].started == 2);
     CHECK(view.groups[0].done == 1);
@@ -52,58 +52,58 @@ TEST_CASE("the agent reads what the library writes: queued, begun, done and fail
                                             Catch::EndsWith("; in phase 'eval'"));
 }
 
-TEST_CASE("the agent reads that an operation failed of a mismatch, and who gave a group up, why and when first",
+TEST_CASE("the agent reads that an operation failed by a mismatch, and which group was aborted, why and when first",
           "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1});
     (void)rig.add("other", {0, 1});
-    const auto ticket = rig.queue(world, 1);
-    ticket.started();
-    ticket.mismatched();
+    const auto record_entry = rig.queue(world, 1);
+    record_entry.started();
+    record_entry.mismatched();
     CHECK_FALSE(rig.agent.view(100).operations[0].mismatch);  // it has not ended yet
-    ticket.ended(false);
+    record_entry.ended(false);
     rig.writer->abort("loss is NaN", world);
     rig.writer->abort("something else", world);
-    const BoardView view = rig.agent.view(100);
+    const FlightRecord view = rig.agent.view(100);
     CHECK(view.operations[0].mismatch);
     CHECK_FALSE(view.operations[0].timed_out);
     CHECK(view.groups[0].aborted_ago);
     CHECK(view.groups[0].abort_reason == "loss is NaN");
     CHECK_FALSE(view.groups[1].aborted_ago);
     rig.writer->remove(world);
-    for (std::size_t i = 0; i < board::kGroups; ++i) (void)rig.add("more", {0, 1});
-    const auto again = rig.agent.view(100).groups;  // one of them has the place
+    for (std::size_t i = 0; i < flight_record::kGroups; ++i) (void)rig.add("more", {0, 1});
+    const auto again = rig.agent.view(100).groups;  // one of them has the slot
     CHECK(std::ranges::none_of(again, [](const auto& group) { return group.aborted_ago.has_value(); }));
 }
 
-TEST_CASE("sends and receives stand on the board beside the collectives, each with its other side", "[agent]") {
+TEST_CASE("the flight record has sends and receives beside the collectives, each with its peer", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
     rig.queue(world, 1).ended(true);
     ddp::detail::TransferBatch batch;
     batch.seq = 5;
     batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, 3}, {false, {nullptr, 20, ddp::DType::u8}, 2, 0}};
-    const auto& tickets = rig.queue(batch, world);
-    REQUIRE(tickets.size() == 2);
-    tickets[0].ended(true);
-    const BoardView view = rig.agent.view(100);
+    const auto& record_entries = rig.queue(batch, world);
+    REQUIRE(record_entries.size() == 2);
+    record_entries[0].ended(true);
+    const FlightRecord view = rig.agent.view(100);
     REQUIRE(view.operations.size() == 3);
     CHECK(describe(view.operations[1]) == "send #5 f64[10] peer 1 tag 3");
     CHECK(view.operations[1].ended_ago);
     CHECK(describe(view.operations[2]) == "recv #5 u8[20] peer 2 tag 0");
     CHECK(view.operations[2].seq == 1);
-    CHECK(view.groups[0].queued == 1);  // they are no steps of the group
+    CHECK(view.groups[0].queued == 1);  // they are not steps of the group
     CHECK_THAT(describe_activity(view),
                Catch::StartsWith("had finished send #5 f64[10] peer 1 tag 3 of group 'world', ") &&
                    Catch::Contains(", with recv #5 u8[20] peer 2 tag 0 of group 'world' under way for "));
-    tickets[1].waited(true);
+    record_entries[1].waited(true);
     CHECK_THAT(describe_activity(rig.agent.view(100)),
                Catch::StartsWith("in recv #5 u8[20] peer 2 tag 0 of group 'world' for "));
-    batch.tickets.clear();
+    batch.record_entries.clear();
     CHECK(rig.queue(batch, {}).empty());
 }
 
-TEST_CASE("the agent reads what deadline each operation has, of the longest that it is long", "[agent]") {
+TEST_CASE("the agent reads the timeout of each operation, and limits the longest ones", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
     const auto timeout = GENERATE(1ms, 1'800'000ms, ddp::detail::kForever);
@@ -111,19 +111,19 @@ TEST_CASE("the agent reads what deadline each operation has, of the longest that
     ddp::detail::Operation operation;
     operation.seq = 1;
     operation.timeout = timeout;
-    (void)rig.writer->queue(operation, rig.writer->claim(), world, Clock::now());
+    (void)record(operation, rig.writer->claim(), world, Clock::now());
     ddp::detail::TransferBatch batch;
     batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, -3}};
     batch.timeout = timeout;
     (void)rig.queue(batch, world);
-    (void)rig.writer->queue({"split", "rows", timeout, 1}, world, Clock::now());
-    const BoardView view = rig.agent.view(100);
+    (void)record(*rig.writer, ddp::detail::StoreStep{"split", "rows", timeout, 1}, world, Clock::now());
+    const FlightRecord view = rig.agent.view(100);
     REQUIRE(view.operations.size() == 3);
     for (const auto& one : view.operations) CHECK(one.timeout == shown);
     CHECK(view.operations[1].transfer_tag == -3);
 }
 
-TEST_CASE("of transfers that end with their group only those are late whose own deadline has passed", "[agent]") {
+TEST_CASE("among transfers that end with their group, those are late that have exceeded their own timeout", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
     ddp::detail::TransferBatch batch;
@@ -135,13 +135,13 @@ TEST_CASE("of transfers that end with their group only those are late whose own 
     ddp::detail::P2pWork work(batch, nullptr);
     CHECK_FALSE(work.finish(0));
     work.give_up(by_deadline ? ddp::ErrorCode::Timeout : ddp::ErrorCode::PeerLost);
-    const BoardView view = rig.agent.view(100);
+    const FlightRecord view = rig.agent.view(100);
     CHECK_FALSE((view.operations[0].failed || view.operations[0].timed_out));
     CHECK(view.operations[1].failed);
     CHECK(view.operations[1].timed_out == (late && by_deadline));
 }
 
-TEST_CASE("who waits for a collective waits for those before it in its group; for transfers each has its own mark",
+TEST_CASE("a wait for a collective includes those before it in its group; each transfer has a mark of its own",
           "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1});
@@ -154,7 +154,7 @@ TEST_CASE("who waits for a collective waits for those before it in its group; fo
     batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
     (void)rig.queue(batch, world);
     const auto waits = [&] {
-        std::vector<std::pair<bool, bool>> found;  // waited for; by looking now and then
+        std::vector<std::pair<bool, bool>> found;  // waited for; by polling
         for (const auto& operation : rig.agent.view(100).operations)
             found.emplace_back(operation.waited_ago.has_value(), operation.polled);
         return found;
@@ -165,18 +165,19 @@ TEST_CASE("who waits for a collective waits for those before it in its group; fo
     CHECK(waits() == std::vector{{true, true}, {true, true}, nobody, nobody});
     last.waited(true);
     CHECK(waits() == std::vector{{true, false}, {true, false}, nobody, nobody});
-    CHECK(rig.agent.view(0).operations.size() == 4);  // that one has not begun, but somebody waits for it
+    CHECK(rig.agent.view(0).operations.size() == 4);  // that one has not begun, but the program waits for it
     last.ended(true);
     CHECK(waits() == std::vector{nobody, {true, false}, nobody, nobody});
-    const auto step = rig.writer->queue(ddp::detail::StoreStep{"monitored_barrier", "save", 1s, 1},
-                                        rig.add("world (store)", {0, 1}), Clock::now());
+    const auto step = record(*rig.writer, ddp::detail::StoreStep{"monitored_barrier", "save", 1s, 1},
+                             rig.add("world (store)", {0, 1}), Clock::now());
     step.started();
     step.waited(true);
     CHECK_THAT(describe_activity(rig.agent.view(100)),
                Catch::StartsWith("in #1 monitored_barrier 'save' of group 'world (store)' for "));
 }
 
-TEST_CASE("a worker that is in no operation shows the last one, and one without a board nothing", "[agent]") {
+TEST_CASE("a worker that is in no operation shows its last one, and one without a flight record shows none",
+          "[agent]") {
     Rig rig;
     CHECK(describe_activity(rig.agent.view(4)) == "had done no collective");
     const auto world = rig.add("world", {0, 1});
@@ -189,25 +190,25 @@ TEST_CASE("a worker that is in no operation shows the last one, and one without 
     failed.started();
     failed.ended(false);
     CHECK_THAT(describe_activity(rig.agent.view(4)), Catch::StartsWith("failed in #2 all_reduce"));
-    CHECK(describe_activity(WorkerBoard::make()->view(4)) == "");
+    CHECK(describe_activity(WorkerFlightRecord::make()->view(4)) == "");
 }
 
-TEST_CASE("the agent reads who has let go of a group, how, and which message did not fit its receive", "[agent]") {
+TEST_CASE("the agent reads which groups were left, how, and which message did not fit its receive", "[agent]") {
     Rig rig;
     const auto done = rig.add("done", {0, 1});
     const auto thrown = rig.add("thrown", {0, 1});
     const auto kept = rig.add("kept", {0, 1});
-    ddp::detail::Board::leave(false, done);
-    ddp::detail::Board::leave(true, thrown);
+    ddp::detail::FlightRecorder::leave(false, done);
+    ddp::detail::FlightRecorder::leave(true, thrown);
     ddp::detail::TransferBatch batch;
     batch.transfers = {{false, {nullptr, 5, ddp::DType::u8}, 1, 7}};
     const auto receive = rig.queue(batch, kept).front();
     ddp::detail::TransferBatch sent;
     sent.seq = 9;
     sent.transfers = {{true, {nullptr, 4, ddp::DType::u8}, 1, 7}};
-    rig.writer->note_misfit(sent, receive);
+    ddp::detail::note_misfit(*rig.writer, sent, receive);
     receive.ended(false);
-    const BoardView view = rig.agent.view(16);
+    const FlightRecord view = rig.agent.view(16);
     REQUIRE(view.groups.size() == 3);
     CHECK(view.groups[0].left_ago);
     CHECK_FALSE(view.groups[0].left_by_exception);
@@ -218,7 +219,7 @@ TEST_CASE("the agent reads who has let go of a group, how, and which message did
     for (const auto& operation : view.operations) CHECK((operation.failed && operation.mismatch));
     CHECK(describe(view.operations[1]) == "arrived #9 u8[4] peer 1 tag 7");
     for (const auto& group : {done, thrown}) rig.writer->remove(group);
-    for (std::size_t i = 0; i < board::kGroups; ++i) (void)rig.add("more", {0, 1});
-    const auto again = rig.agent.view(16).groups;  // others have their places
+    for (std::size_t i = 0; i < flight_record::kGroups; ++i) (void)rig.add("more", {0, 1});
+    const auto again = rig.agent.view(16).groups;  // others have their slots
     CHECK(std::ranges::none_of(again, [](const auto& group) { return group.left_ago.has_value(); }));
 }

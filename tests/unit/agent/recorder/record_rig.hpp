@@ -1,5 +1,5 @@
 #pragma once
-// A worker's board with both its ends, for tests.
+// Rig: a worker's flight record with its writer and its reader, for tests.
 
 #include <sys/mman.h>
 
@@ -9,18 +9,19 @@
 #include <utility>
 #include <vector>
 
-#include "agent/board/worker_board.hpp"
-#include "common/board_layout.hpp"
+#include "agent/recorder/worker_flight_record.hpp"
+#include "common/flight_record_layout.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/operation/group_recorder.hpp"
+#include "worker_lib/src/recorder/flight_recorder_memory.hpp"
 
 namespace ddprun::agent {
 
-/// A board with its writer, as if this process were the worker.
+/// A flight record with its writer, as if this process were the worker.
 struct Rig {
-    Rig() : agent(WorkerBoard::make().value()) {
+    Rig() : agent(WorkerFlightRecord::make().value()) {
         std::string problem;
-        memory = ddp::detail::take_board(agent.descriptor(), problem);
+        memory = ddp::detail::take_recorder_memory(agent.descriptor(), problem);
         REQUIRE(problem == "");
         writer.emplace(*memory);
     }
@@ -28,30 +29,30 @@ struct Rig {
     Rig(const Rig&) = delete;
     Rig& operator=(const Rig&) = delete;
 
-    ddp::detail::BoardGroup add(const std::string& name, std::vector<int> members) {
+    ddp::detail::GroupEntry add(const std::string& name, std::vector<int> members) {
         ddp::detail::GroupSpec spec;
         spec.name = name;
         spec.members = std::move(members);
-        return writer->add(spec);
+        return add_group(*writer, spec);
     }
-    ddp::detail::BoardTicket queue(const ddp::detail::BoardGroup& group, std::uint64_t seq, std::string tag = {}) {
+    ddp::detail::RecordEntry queue(const ddp::detail::GroupEntry& group, std::uint64_t seq, std::string tag = {}) {
         ddp::detail::Operation operation;
         operation.kind = ddp::detail::OpKind::kAllReduce;
         operation.buffer.count = 4 + seq;
         operation.seq = seq;
         operation.tag = std::move(tag);
-        return writer->queue(operation, writer->claim(), group, Clock::now());
+        return record(operation, writer->claim(), group, Clock::now());
     }
-    const std::vector<ddp::detail::BoardTicket>& queue(ddp::detail::TransferBatch& batch,
-                                                       const ddp::detail::BoardGroup& group) {
-        writer->claim(batch, group);
-        ddp::detail::Board::queue(batch, group, Clock::now());
-        return batch.tickets;
+    const std::vector<ddp::detail::RecordEntry>& queue(ddp::detail::TransferBatch& batch,
+                                                       const ddp::detail::GroupEntry& group) {
+        claim_entries(*writer, batch, group);
+        record(batch, group, Clock::now());
+        return batch.record_entries;
     }
 
-    WorkerBoard agent;
-    board::Board* memory = nullptr;
-    std::optional<ddp::detail::Board> writer;
+    WorkerFlightRecord agent;
+    flight_record::Memory* memory = nullptr;
+    std::optional<ddp::detail::FlightRecorder> writer;
 };
 
 }  // namespace ddprun::agent

@@ -1,24 +1,24 @@
-// What the agent reports of a worker that is stuck, and how it tells the state of a process.
+// What the agent reports about a stuck worker, and how it reads the state of a process.
 #include <unistd.h>
 
 #include <chrono>
 
-#include "agent/board/stall_watch.hpp"
-#include "common/process_state.hpp"
+#include "agent/recorder/stall_detector.hpp"
+#include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/agent/board_rig.hpp"
+#include "tests/unit/agent/recorder/record_rig.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
 using namespace std::chrono_literals;
-using coordinator::BoardView;
+using protocol::FlightRecord;
 
 TEST_CASE("an operation that takes too long is reported once, and the next one again", "[agent]") {
-    StallWatch watch(10s);
-    BoardView view;
+    StallDetector watch(10s);
+    FlightRecord view;
     view.written = true;
     view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 3, 3, 2});
-    coordinator::BoardOperation& operation = view.operations.emplace_back();
+    protocol::RecordedOperation& operation = view.operations.emplace_back();
     operation.id = 30;
     operation.seq = 3;
     operation.group = 0;
@@ -26,31 +26,32 @@ TEST_CASE("an operation that takes too long is reported once, and the next one a
     operation.started_ago = operation.waited_ago = 9s;
     CHECK_FALSE(watch.look(Rank{1}, view));
     operation.started_ago = 11s;
-    CHECK_FALSE(watch.look(Rank{1}, view));  // nobody has waited for so long
+    CHECK_FALSE(watch.look(Rank{1}, view));  // its program has not waited that long
     operation.waited_ago = 12s;
     const auto report = watch.look(Rank{1}, view);
     REQUIRE(report);
-    CHECK(watch.look(Rank{1}, view));  // nobody has heard it yet
-    watch.told(Rank{1}, view);
-    CHECK(*report == coordinator::Stalled{Generation{0}, Rank{1}, "world", 3, 0, 11s});
+    CHECK(watch.look(Rank{1}, view));  // the daemon has not got it yet
+    watch.set_reported(Rank{1}, view);
+    CHECK(*report == protocol::Stalled{Generation{0}, Rank{1}, "world", 3, 0, 11s});
     CHECK_FALSE(watch.look(Rank{1}, view));
     CHECK(watch.look(Rank{2}, view));
     operation.id = 31;
     CHECK(watch.look(Rank{1}, view));
-    watch.told(Rank{1}, view);
+    watch.set_reported(Rank{1}, view);
     operation.ended_ago = 1s;
     CHECK_FALSE(watch.look(Rank{1}, view));
     operation.ended_ago.reset();
-    CHECK_FALSE(StallWatch(0s).look(Rank{1}, view));
+    CHECK_FALSE(StallDetector(0s).look(Rank{1}, view));
     watch.reset();
     CHECK(watch.look(Rank{1}, view));
     CHECK(watch.interval() == 1s);
-    CHECK(StallWatch(1s).interval() == 250ms);
-    CHECK(StallWatch(0s).interval() == 1s);  // it still looks for deadlines that have passed
+    CHECK(StallDetector(1s).interval() == 250ms);
+    CHECK(StallDetector(0s).interval() == 1s);  // it still looks for deadlines that have passed
 }
 
-TEST_CASE("what has failed by its deadline is reported once, whatever the warning, and not when that is long past",
-          "[agent]") {
+TEST_CASE(
+    "an operation that failed by its deadline is reported once, whatever the warning, and only if that was recent",
+    "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1});
     const auto first = rig.queue(world, 1);
@@ -59,8 +60,8 @@ TEST_CASE("what has failed by its deadline is reported once, whatever the warnin
     first.ended(false, true);
     second.started();
     second.ended(false);
-    StallWatch off(0s);
-    BoardView view = rig.agent.view(0);
+    StallDetector off(0s);
+    FlightRecord view = rig.agent.view(0);
     REQUIRE(view.operations.size() == 2);
     CHECK(view.operations[0].timed_out);
     CHECK_FALSE(view.operations[1].timed_out);
@@ -68,48 +69,48 @@ TEST_CASE("what has failed by its deadline is reported once, whatever the warnin
     REQUIRE(report);
     CHECK(report->timed_out);
     CHECK(report->seq == 1);
-    off.told(Rank{1}, view);
+    off.set_reported(Rank{1}, view);
     CHECK_FALSE(off.look(Rank{1}, view));
     view.operations[0].ended_ago = 11s;
-    CHECK_FALSE(StallWatch(0s).look(Rank{1}, view));
+    CHECK_FALSE(StallDetector(0s).look(Rank{1}, view));
 }
 
-TEST_CASE("an old operation in hand does not hide that a worker is stuck in another one", "[agent]") {
-    StallWatch watch(10s);
-    BoardView view;
+TEST_CASE("an old operation in progress does not hide that a worker is stuck in another one", "[agent]") {
+    StallDetector watch(10s);
+    FlightRecord view;
     view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 3, 3, 2});
     const auto begun = [&](std::uint64_t id, std::chrono::nanoseconds ago) {
-        coordinator::BoardOperation& operation = view.operations.emplace_back();
+        protocol::RecordedOperation& operation = view.operations.emplace_back();
         operation.id = operation.seq = id;
         operation.group = 0;
         operation.started_ago = operation.waited_ago = ago;
     };
     begun(1, 3h);
     CHECK(watch.look(Rank{1}, view)->seq == 1);
-    watch.told(Rank{1}, view);
+    watch.set_reported(Rank{1}, view);
     begun(183, 5s);
     begun(184, 4s);
     CHECK_FALSE(watch.look(Rank{1}, view));
     view.operations[1].started_ago = view.operations[1].waited_ago = 12s;
     view.operations[2].started_ago = view.operations[2].waited_ago = 11s;
     CHECK(watch.look(Rank{1}, view)->seq == 183);
-    watch.told(Rank{1}, view);
+    watch.set_reported(Rank{1}, view);
     CHECK_FALSE(watch.look(Rank{1}, view));
 }
 
-TEST_CASE("the state of a process is told from the kernel's letter, whatever its name", "[agent]") {
+TEST_CASE("the state of a process is read from the kernel's letter, whatever its name", "[agent]") {
     CHECK(parse_process_state("71 (train) S 70 71") == "running");
     CHECK(parse_process_state("71 (a) T (b) R 70") == "running");
     CHECK(parse_process_state("71 (train) T 70") == "stopped");
     CHECK(parse_process_state("71 (train) t 70") == "stopped");
     CHECK(parse_process_state("71 (train) D 70") == "in the kernel");
     CHECK(parse_process_state("71 (train) Z 70") == "ended");
-    CHECK(parse_process_state("") == "unknown");  // a /proc that shows nothing does not say that it has ended
+    CHECK(parse_process_state("") == "unknown");  // an empty /proc entry does not prove that it has ended
     CHECK(parse_process_state("71 (train) ") == "unknown");
     CHECK(process_state(::getpid()) == "running");
 }
 
-TEST_CASE("whose child a process is is told from the kernel's number, whatever its name", "[agent]") {
+TEST_CASE("the parent of a process is read from the kernel's number, whatever its name", "[agent]") {
     CHECK(parse_parent("71 (train) S 70 71") == 70);
     CHECK(parse_parent("71 (a) S 5 (b) R 70 3") == 70);
     CHECK(parse_parent("") == -1);

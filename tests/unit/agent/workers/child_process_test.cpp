@@ -1,4 +1,4 @@
-#include "agent/child_process.hpp"
+#include "agent/workers/child_process.hpp"
 
 #include <boost/asio/steady_timer.hpp>
 
@@ -14,7 +14,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/agent/processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -47,13 +47,13 @@ struct Child {
 
 }  // namespace
 
-TEST_CASE("exit codes and signals are told apart", "[agent]") {
+TEST_CASE("exit codes and signals are distinguished", "[agent]") {
     CHECK(Child({"exit=11"}).end() == ExitStatus{ExitStatus::Kind::kExited, 11, false});
     CHECK(Child({"raise=9"}).end() == ExitStatus{ExitStatus::Kind::kSignaled, SIGKILL, false});
     CHECK(Child({"raise=15"}).end() == ExitStatus{ExitStatus::Kind::kSignaled, SIGTERM, false});
 }
 
-TEST_CASE("a status can be asked for again and again until the process is reaped", "[agent]") {
+TEST_CASE("a status can be read repeatedly until the process is reaped", "[agent]") {
     Child child({"exit=3"});
     child.end();
     CHECK(child.process->status()->number == 3);
@@ -64,7 +64,7 @@ TEST_CASE("a status can be asked for again and again until the process is reaped
 }
 
 TEST_CASE("a child leads a process group in our session, and has default signals and three descriptors", "[agent]") {
-    const Pipe held;  // must not get through
+    const Pipe held;  // the child must not inherit it
     std::signal(SIGUSR2, SIG_IGN);
     sigset_t usr1;
     ::sigemptyset(&usr1);
@@ -95,7 +95,7 @@ TEST_CASE("swapped output descriptors arrive where they were sent", "[agent]") {
     boost::asio::io_context io;
     const Mark mark;
     Pipe out, err;
-    // The hardest case: each lies where the other has to go.
+    // The hardest case: each has the number that the other must get.
     const UniqueFd saved_out(::dup(1)), saved_err(::dup(2));
     ::dup2(err.write_end.get(), 1);
     ::dup2(out.write_end.get(), 2);
@@ -107,7 +107,7 @@ TEST_CASE("swapped output descriptors arrive where they were sent", "[agent]") {
     CHECK(read_line(err.read_end.get()) == "to err");
 }
 
-TEST_CASE("what cannot be executed is an error with the reason, and leaves no process", "[agent]") {
+TEST_CASE("a program that cannot be executed is an error with the reason, and leaves no process", "[agent]") {
     boost::asio::io_context io;
     const auto failure = [&](const std::string& path) {
         auto started = ChildProcess::start(io, {{path}, {}, 1, 2});
@@ -135,7 +135,7 @@ TEST_CASE("a failed start prints nothing twice", "[agent]") {
     const pid_t helper = fork_flushed();
     if (helper == 0) {
         ::dup2(out.write_end.get(), 1);
-        std::printf("once");  // still in our buffer while the child is born and dies
+        std::printf("once");  // still in the buffer while the child starts and ends
         boost::asio::io_context io;
         const bool started = ChildProcess::start(io, {{"/nonexistent"}, {}, 1, 2}).has_value();
         std::fflush(stdout);
@@ -155,7 +155,7 @@ TEST_CASE("a signal to the group reaches grandchildren, also when their parent h
     CHECK(child.mark.none_left());
 }
 
-TEST_CASE("the end of its owner is the end of a child and its group", "[agent]") {
+TEST_CASE("the destructor ends a child and its group", "[agent]") {
     Child child({"child", "stubborn", "out=ready\n", "wait"});
     CHECK(child.line() == "ready");
     CHECK(child.mark.processes().size() == 3);
@@ -180,11 +180,11 @@ TEST_CASE("a child dies with the process that started it", "[agent]") {
     CHECK(wait_for(parent).number == SIGKILL);
 }
 
-TEST_CASE("a node without descriptors left says so, before the program and in its place", "[agent]") {
+TEST_CASE("a node without free descriptors is reported as the cause, not the program", "[agent]") {
     const auto left = static_cast<std::size_t>(GENERATE(0, 2));  // 2: enough for the fork, not for the child
     CAPTURE(left);
     boost::asio::io_context io{1};
-    const boost::asio::steady_timer has_a_reactor(io);  // as the agent's has, long before it starts a worker
+    const boost::asio::steady_timer has_a_reactor(io);  // as the agent's io_context has before it starts a worker
     rlimit before{};
     ::getrlimit(RLIMIT_NOFILE, &before);
     const rlimit small{64, before.rlim_max};
@@ -201,7 +201,7 @@ TEST_CASE("a node without descriptors left says so, before the program and in it
     CHECK_THAT(started.error().message, !Catch::Contains("cannot execute"));
 }
 
-TEST_CASE("what ran out is named with what to do; what should never fail is to be reported", "[agent]") {
+TEST_CASE("an error names the resource that ran out and what to do; other errors ask for a report", "[agent]") {
     CHECK_THAT(start_error("cannot fork", EAGAIN).message,
                Catch::StartsWith("cannot fork: ") && Catch::Contains("ulimit -u"));
     CHECK(start_error("cannot fork", ENOMEM).code == Errc::kLimit);

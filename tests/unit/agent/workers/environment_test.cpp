@@ -1,4 +1,4 @@
-#include "agent/environment.hpp"
+#include "agent/workers/environment.hpp"
 
 #include "tests/catch.hpp"
 
@@ -7,8 +7,8 @@ using namespace ddprun::agent;
 
 namespace {
 
-coordinator::Assignment second_node() {
-    coordinator::Assignment a;
+protocol::Assignment second_node() {
+    protocol::Assignment a;
     a.generation = Generation{7};
     a.node_rank = NodeRank{1};
     a.node_count = 2;
@@ -21,7 +21,7 @@ coordinator::Assignment second_node() {
     return a;
 }
 
-WorkerPlace place() { return {LocalRank{1}, 2, 8, "n12", "mnist", "trainer", "/proc/1/fd/3"}; }
+WorkerSlot place() { return {LocalRank{1}, 2, 8, "n12", "mnist", "trainer", "/proc/1/fd/3"}; }
 
 }  // namespace
 
@@ -63,8 +63,8 @@ TEST_CASE("the user's variables are kept, stale ones of an outer job are replace
     CHECK(env.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "0");
 }
 
-TEST_CASE("a worker with a virtual local rank sees one GPU, that of its place", "[agent]") {
-    WorkerPlace virtual_place = place();
+TEST_CASE("a worker with a virtual local rank sees one GPU, that of its real local rank", "[agent]") {
+    WorkerSlot virtual_place = place();
     virtual_place.virtual_local_rank = true;
     const auto seen = [&](Environment base) {
         return worker_environment(std::move(base), second_node(), virtual_place);
@@ -83,12 +83,12 @@ TEST_CASE("a worker with a virtual local rank sees one GPU, that of its place", 
 }
 
 TEST_CASE("more workers than CPUs get one OpenMP thread each", "[agent]") {
-    WorkerPlace crowded = place();
+    WorkerSlot crowded = place();
     crowded.slots = 16;
     CHECK(worker_environment({}, second_node(), crowded).at("OMP_NUM_THREADS") == "1");
 }
 
-TEST_CASE("the local rank is put into arguments, and no other dollar is touched", "[agent]") {
+TEST_CASE("the local rank is put into arguments, and every other dollar stays", "[agent]") {
     const auto [argument, expected] = GENERATE(table<std::string, std::string>({
         {"${local_rank}", "3"},
         {"--out=log.$local_rank.txt", "--out=log.3.txt"},
@@ -103,8 +103,7 @@ TEST_CASE("the local rank is put into arguments, and no other dollar is touched"
     }));
     CAPTURE(argument);
     CHECK(worker_command({"prog", argument}, LocalRank{3}) == std::vector<std::string>{"prog", expected});
-    CHECK(worker_command({argument}, LocalRank{3}) ==
-          std::vector<std::string>{argument});  // the program's name is left alone
+    CHECK(worker_command({argument}, LocalRank{3}) == std::vector<std::string>{argument});  // the program's name stays
 }
 
 TEST_CASE("a line is labelled with host and rank, or as a template says", "[agent]") {
@@ -120,7 +119,10 @@ TEST_CASE("a line is labelled with host and rank, or as a template says", "[agen
     CHECK(worker_label("", in_a_domain) == "[n1.cluster.example:5] ");
 }
 
-TEST_CASE("environments survive the way to a map and back, first of doubles, nonsense dropped", "[agent]") {
+TEST_CASE(
+    "environments survive the way to a map and back: the first of two equal names counts, malformed entries are "
+    "dropped",
+    "[agent]") {
     const char* const entries[] = {"A=1", "EMPTY=", "B=x=y", "nonsense", "A=2", nullptr};
     const Environment env = parse_environment(entries);
     CHECK(env == Environment{{"A", "1"}, {"B", "x=y"}, {"EMPTY", ""}});

@@ -1,4 +1,4 @@
-#include "agent/error_file.hpp"
+#include "agent/workers/error_file.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 using namespace ddprun;
 using namespace ddprun::agent;
 
-TEST_CASE("both shapes of torchrun's error files are understood", "[agent]") {
+TEST_CASE("both formats of torchrun's error files are understood", "[agent]") {
     const auto [text, message] = GENERATE(table<std::string, std::string>({
         {R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "...", "timestamp": "1"}}})",
          "ValueError: x"},
@@ -23,7 +23,7 @@ TEST_CASE("both shapes of torchrun's error files are understood", "[agent]") {
     CHECK(parse_error_file(text).value() == message);
 }
 
-TEST_CASE("a malformed error file is refused with a reason", "[agent]") {
+TEST_CASE("a malformed error file is rejected with a reason", "[agent]") {
     const std::string text =
         GENERATE(as<std::string>(), "not json", "[]", "{}", R"({"message": 3})", R"({"message": {}})",
                  R"({"message": {"message": null}})", R"({"message": "x")", "\xff\xfe", "null");
@@ -34,7 +34,7 @@ TEST_CASE("a malformed error file is refused with a reason", "[agent]") {
     CHECK_FALSE(parsed.error().message.empty());
 }
 
-TEST_CASE("an error file in memory takes what another process would write through its path", "[agent]") {
+TEST_CASE("another process can write an error file in memory through its path", "[agent]") {
     const ErrorFile file = ErrorFile::in_memory().value();
     CHECK(file.read().value().empty());
     std::ofstream(file.path()) << "first version, longer";

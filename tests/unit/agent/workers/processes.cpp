@@ -1,4 +1,4 @@
-#include "tests/unit/agent/processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,17 +22,17 @@ namespace agent_test {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kTimeout{20};
 
 std::string contents(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Reads until `enough`, end-of-file or the end of patience.
+/// Reads until `enough`, end-of-file or the timeout.
 std::string read_until(int fd, const std::function<bool(const std::string&)>& enough) {
     std::string text;
-    const auto deadline = steady_clock::now() + kPatience;
+    const auto deadline = steady_clock::now() + kTimeout;
     while (!enough(text)) {
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
         pollfd readable{fd, POLLIN, 0};
@@ -58,7 +58,7 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 Mark::Mark() : value_(ddprun::random_id()) {}
 
 Mark::~Mark() {
-    // Again and again: a process that forks outruns one look.
+    // Repeated: a process that forks may be missed once.
     static_cast<void>(eventually([this] {
         const std::vector<pid_t> left = processes();
         for (const pid_t pid : left) ::kill(pid, SIGKILL);

@@ -1,5 +1,5 @@
 #pragma once
-// For tests with real processes: find them by a mark in their environment, wait for conditions, read what they say.
+// For tests with real processes: finds them by a mark in their environment, waits for conditions, reads their output.
 
 #include <sys/types.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/exit_status.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/exit_status.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace agent_test {
 
@@ -17,7 +17,7 @@ namespace agent_test {
 [[nodiscard]] bool eventually(const std::function<bool()>& condition,
                               std::chrono::milliseconds limit = std::chrono::seconds(20));
 
-/// A value of the variable AGENT_TEST that nobody else carries; kills whoever still carries it at the end.
+/// A unique value of the variable AGENT_TEST; kills every process that still has it at the end.
 class Mark {
 public:
     Mark();
@@ -27,7 +27,7 @@ public:
 
     [[nodiscard]] const std::string& value() const { return value_; }
     [[nodiscard]] std::string assignment() const { return "AGENT_TEST=" + value_; }
-    /// Living processes that carry it; zombies do not count.
+    /// Returns the running processes that have it; zombies do not count.
     [[nodiscard]] std::vector<pid_t> processes() const;
     [[nodiscard]] bool none_left() const;
 
@@ -42,18 +42,18 @@ struct Pipe {
     ddprun::UniqueFd write_end;
 };
 
-/// The next line, without its end; what there is when the other side closes, or after 20 s.
+/// Returns the next line without its end; an unfinished one if the other side closes, or after 20 s.
 [[nodiscard]] std::string read_line(int fd);
-/// Everything until end-of-file, or for 20 s.
+/// Returns everything until end-of-file, or for 20 s.
 [[nodiscard]] std::string read_all(int fd);
 
-/// fork(2) with nothing in our output buffers that the child would write as well.
+/// Forks with empty output buffers, so that the child does not write their contents again.
 [[nodiscard]] pid_t fork_flushed();
 
-/// Waits for a child of ours; kills it, and says SIGALRM, when it takes more than 20 s.
+/// Waits for a child; kills it, and returns SIGALRM, if it takes more than 20 s.
 [[nodiscard]] ddprun::ExitStatus wait_for(pid_t child);
 
-/// The test worker (shapes.cpp).
+/// Returns the path of the test worker (shapes.cpp).
 [[nodiscard]] std::string shapes();
 
 }  // namespace agent_test

@@ -1,5 +1,5 @@
-// A worker for tests: does what its arguments say, one after the other, and exits with 0 at the end. Among them are the
-// shapes of descendants that a process tree can hide; each waits until it is ended.
+// A worker for tests: does what its arguments say, one after the other, and exits with 0 at the end. Some arguments
+// start descendants of the kinds that are hard to find in a process tree; each waits until it is killed.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -44,7 +44,8 @@ void daemon_forked_twice() {
     ::waitpid(middle, nullptr, 0);
 }
 
-/// Never the same pid for long: each parent exits after a millisecond. It ends by itself after some seconds.
+/// Forks a chain of processes that each exit after a millisecond, so that the pid changes all the time. The chain ends
+/// after some seconds.
 void fork_chain() {
     if (::fork() != 0) return;
     for (int i = 0; i < 5000; ++i) {
@@ -54,13 +55,13 @@ void fork_chain() {
     ::_exit(0);
 }
 
-/// Exits while a child in a session of its own traces it, as a debugger would that somebody has forgotten: until that
-/// child has ended, or waits for it, it alone can learn the exit code. 97: this place lets nobody trace.
+/// Exits while a child in a session of its own traces it, like a forgotten debugger: until that child has ended, or
+/// waits for it, the child alone can learn the exit code. 97: tracing is not allowed here.
 [[noreturn]] void exit_traced(int code) {
     int ready[2];
     if (::pipe(ready) != 0) ::_exit(96);
     const pid_t worker = ::getpid();
-    ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // or Yama would let only our parents do it
+    ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // else Yama allows only parents to trace
     if (::fork() == 0) {
         ::setsid();
         if (::ptrace(PTRACE_SEIZE, worker, nullptr, nullptr) != 0) ::_exit(0);
@@ -68,10 +69,10 @@ void fork_chain() {
     }
     ::close(ready[1]);
     char byte = 0;
-    ::_exit(::read(ready[0], &byte, 1) == 1 ? code : 97);  // not exit(3), where the leak checker wants to trace as well
+    ::_exit(::read(ready[0], &byte, 1) == 1 ? code : 97);  // not exit(3), in which the leak checker would trace as well
 }
 
-/// From here on signals wait for report_signals().
+/// Blocks signals until report_signals().
 sigset_t block_signals() {
     sigset_t all;
     ::sigfillset(&all);
@@ -79,7 +80,8 @@ sigset_t block_signals() {
     return all;
 }
 
-/// Ignores them from its first moment on: tests count processes, and signal them as soon as there are enough.
+/// Starts a process that ignores signals from its start on: tests count processes, and signal them as soon as there are
+/// enough.
 void child_that_ignores_signals() {
     const sigset_t all = block_signals();
     if (::fork() == 0) {
@@ -90,7 +92,7 @@ void child_that_ignores_signals() {
     ::sigprocmask(SIG_UNBLOCK, &all, nullptr);
 }
 
-/// Prints the name of every signal that arrives; SIGTERM is the last, or SIGPIPE when nobody reads that any more.
+/// Prints the name of every signal that arrives; ends after SIGTERM, or SIGPIPE if its output is not read any more.
 void report_signals() {
     const sigset_t all = block_signals();
     std::printf("listening\n");
@@ -100,7 +102,7 @@ void report_signals() {
     }
 }
 
-/// "0 1 2" and whatever else is open, the directory of the list apart.
+/// Prints the open descriptors, as "0 1 2", without that of the directory which it lists.
 void print_descriptors() {
     DIR* directory = ::opendir("/proc/self/fd");
     while (const dirent* entry = ::readdir(directory)) {
@@ -111,7 +113,7 @@ void print_descriptors() {
     std::printf("\n");
 }
 
-/// The signals that are blocked or ignored: both masks of a fresh process are 0.
+/// Prints the masks of blocked and ignored signals: both are 0 in a new process.
 void print_signal_masks() {
     std::FILE* status = std::fopen("/proc/self/status", "re");
     for (char line[256]; std::fgets(line, sizeof line, status) != nullptr;) {
@@ -121,7 +123,7 @@ void print_signal_masks() {
 }
 
 [[noreturn]] void flood() {
-    for (;;) std::puts("more than anybody reads");
+    for (;;) std::puts("more than a reader takes");
 }
 
 void print_variable(const char* name) {
@@ -164,7 +166,7 @@ const Actions kActions = {
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::setvbuf(stdout, nullptr, _IONBF, 0);  // a forked child must not hold a copy of what is unwritten
+    std::setvbuf(stdout, nullptr, _IONBF, 0);  // a forked child must not have a copy of unwritten output
     for (int i = 1; i < argc; ++i) {
         const std::string_view argument = argv[i];
         const std::size_t equals = argument.find('=');

@@ -1,4 +1,4 @@
-// Workers that fail while their group is told to end: which ends it has caused, and who is given time for its own.
+// Workers that fail while their group is being stopped: which ends the stop has caused, and which workers it spares.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 #include <set>
 
 #include "tests/catch.hpp"
-#include "tests/unit/agent/board_rig.hpp"
-#include "tests/unit/agent/worker_processes_rig.hpp"
+#include "tests/unit/agent/recorder/record_rig.hpp"
+#include "tests/unit/agent/workers/worker_processes_rig.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -15,39 +15,39 @@ using namespace agent_test;
 
 namespace {
 
-/// Tells the group to end, and waits for those in `own`, which end by themselves. False: this machine stood still for
-/// so long that they were rightly told to end.
+/// Stops the group and waits for the workers in `own`, which end by themselves. Returns false if the machine was so
+/// slow that they rightly got the signal as well.
 [[nodiscard]] bool ends_in_time(Group& group, const std::set<int>& own, int signal = SIGTERM) {
     constexpr std::chrono::seconds kGiven{1};
     const TimePoint from = Clock::now();
     group.processes.signal_group(signal);
     CHECK(group.until([&] { return std::ranges::all_of(own, [&](int rank) { return group.exits.contains(rank); }); }));
     if (Clock::now() < from + kGiven) return true;
-    CHECK(group.all_gone());
+    CHECK(group.all_reaped());
     WARN("SKIPPED: a worker took longer than the second that it is given to end by itself");
     return false;
 }
 
 }  // namespace
 
-TEST_CASE("ends that the stop did not cause are told apart from those that it did", "[agent]") {
+TEST_CASE("ends that the stop did not cause are distinguished from those that it did", "[agent]") {
     Group group;
     for (int i = 0; i < 3; ++i) REQUIRE(group.start({"wait"}).has_value());
     group.processes.all_started();
-    const pid_t crashed = group.processes.pid(LocalRank{0});
-    const pid_t stopped = group.processes.pid(LocalRank{1});
+    const pid_t crashed = group.processes.evidence(LocalRank{0}).pid;
+    const pid_t stopped = group.processes.evidence(LocalRank{1}).pid;
     ::kill(crashed, SIGABRT);
     siginfo_t ended{};
     REQUIRE(::waitid(P_PID, static_cast<id_t>(crashed), &ended, WEXITED | WNOWAIT) == 0);
-    ::kill(stopped, SIGSTOP);  // so that somebody else's SIGKILL comes first
+    ::kill(stopped, SIGSTOP);  // so that the SIGKILL of another process comes first
     ::kill(stopped, SIGKILL);
     group.processes.signal_group(SIGTERM);
-    CHECK(group.all_gone());
+    CHECK(group.all_reaped());
     CHECK(group.unasked_ends == std::set<int>{0, 1});
     CHECK(group.exits[2].number == SIGTERM);
 }
 
-TEST_CASE("a worker that is failing by itself may end by itself, and is told to end when it does not", "[agent]") {
+TEST_CASE("a worker that is failing by itself may end by itself, and gets the signal if it does not", "[agent]") {
     const std::string traceback = "err=Traceback (most recent call last):\nValueError: x\n";
     const std::string error_file = R"(error-file={"message": "ValueError: x"})";
     const int signal = GENERATE(SIGTERM, SIGUSR1);
@@ -59,46 +59,47 @@ TEST_CASE("a worker that is failing by itself may end by itself, and is told to 
     group.processes.all_started();
     REQUIRE(group.until([&] {
         for (int i = 0; i < 4; ++i) {
-            if (group.processes.last_lines(LocalRank{i}).empty()) return false;
+            if (group.processes.evidence(LocalRank{i}).last_lines.empty()) return false;
         }
         return true;
     }));
     if (!ends_in_time(group, {0, 1}, signal)) return;
-    CHECK(group.all_gone());
+    CHECK(group.all_reaped());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == 4);
     CHECK(group.exits[2].number == signal);
     CHECK(group.exits[3].number == signal);
     CHECK(group.unasked_ends == std::set<int>{0, 1});
-    CHECK(group.processes.failing_since(LocalRank{0}));
-    CHECK_FALSE(group.processes.failing_since(LocalRank{3}));
+    CHECK(group.processes.evidence(LocalRank{0}).failing_for);
+    CHECK_FALSE(group.processes.evidence(LocalRank{3}).failing_for);
 }
 
-TEST_CASE("a worker that has given up a group may end by itself, for its peers end of that", "[agent]") {
-    Rig gives_up;
-    gives_up.writer->abort("an exception ended its backward", gives_up.add("world", {0, 1}));
-    Rig goes_on;  // it has given up another group on purpose, and has gone on
+TEST_CASE("a worker that has aborted a group may end by itself, for its peers fail because of that", "[agent]") {
+    Rig aborts;
+    aborts.writer->abort("an exception ended its backward", aborts.add("world", {0, 1}));
+    Rig goes_on;  // it has aborted another group on purpose, and went on
     const auto world = goes_on.add("world", {0, 1});
     goes_on.writer->abort("no more of this", goes_on.add("pipeline", {0, 1}));
     const auto since = goes_on.queue(world, 1);
     since.started();
     since.ended(true);
     Group group;
-    REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(gives_up.agent)).has_value());
+    REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(aborts.agent)).has_value());
     REQUIRE(group.start({"err=.\n", "wait"}, shapes(), std::move(goes_on.agent)).has_value());
     group.processes.all_started();
     REQUIRE(group.until([&] {
-        return !group.processes.last_lines(LocalRank{0}).empty() && !group.processes.last_lines(LocalRank{1}).empty();
+        return !group.processes.evidence(LocalRank{0}).last_lines.empty() &&
+               !group.processes.evidence(LocalRank{1}).last_lines.empty();
     }));
     if (!ends_in_time(group, {0})) return;
-    CHECK(group.all_gone());
+    CHECK(group.all_reaped());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == SIGTERM);
-    CHECK(group.processes.failing_since(LocalRank{0}));
-    CHECK_FALSE(group.processes.failing_since(LocalRank{1}));
+    CHECK(group.processes.evidence(LocalRank{0}).failing_for);
+    CHECK_FALSE(group.processes.evidence(LocalRank{1}).failing_for);
 }
 
-TEST_CASE("a worker that gave up a group, went on and gives up another one now is failing since then", "[agent]") {
+TEST_CASE("a worker that aborted a group, went on and aborts another one now is failing since then", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1});
     Group group;
@@ -109,27 +110,27 @@ TEST_CASE("a worker that gave up a group, went on and gives up another one now i
     rig.writer->abort("an exception ended its backward", world);
     REQUIRE(group.start({"wait"}, shapes(), std::move(rig.agent)).has_value());
     group.processes.all_started();
-    CHECK(group.processes.failing_since(LocalRank{0}));
+    CHECK(group.processes.evidence(LocalRank{0}).failing_for);
     group.processes.signal_group(SIGKILL);
-    CHECK(group.all_gone());
+    CHECK(group.all_reaped());
 }
 
-TEST_CASE("a worker on its way out of its groups may end by itself, and failed if that was by an exception",
+TEST_CASE("a worker that has left its groups may end by itself, and has failed if an exception made it leave",
           "[agent]") {
-    Rig done;  // it ends as if all were done
+    Rig done;  // it ends as after success
     const auto world = done.add("world", {0, 1});
     done.writer->leave(false, done.add("sub", {0, 1}));
-    ddp::detail::Board::leave(false, world);
-    Rig throws;  // a group of its own it keeps until later
+    ddp::detail::FlightRecorder::leave(false, world);
+    Rig throws;  // it keeps a group of its own until later
     (void)throws.add("kept", {0, 1});
-    ddp::detail::Board::leave(true, throws.add("world", {0, 1}));
+    ddp::detail::FlightRecorder::leave(true, throws.add("world", {0, 1}));
     Rig misfit;
     ddp::detail::TransferBatch batch;
     batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
-    misfit.writer->note_misfit(batch, misfit.queue(batch, misfit.add("world", {0, 1})).front());
+    ddp::detail::note_misfit(*misfit.writer, batch, misfit.queue(batch, misfit.add("world", {0, 1})).front());
     Rig goes_on;
     (void)goes_on.add("world", {0, 1});
-    ddp::detail::Board::leave(false, goes_on.add("sub", {0, 1}));
+    ddp::detail::FlightRecorder::leave(false, goes_on.add("sub", {0, 1}));
     Group group;
     for (Rig* rig : {&done, &throws, &misfit})
         REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(rig->agent)).has_value());
@@ -137,16 +138,16 @@ TEST_CASE("a worker on its way out of its groups may end by itself, and failed i
     group.processes.all_started();
     REQUIRE(group.until([&] {
         for (int i = 0; i < 4; ++i) {
-            if (group.processes.last_lines(LocalRank{i}).empty()) return false;
+            if (group.processes.evidence(LocalRank{i}).last_lines.empty()) return false;
         }
         return true;
     }));
     if (!ends_in_time(group, {0, 1, 2})) return;
-    CHECK(group.all_gone());
+    CHECK(group.all_reaped());
     for (const int own : {0, 1, 2}) CHECK(group.exits[own].number == 3);
     CHECK(group.exits[3].number == SIGTERM);
-    CHECK_FALSE(group.processes.failing_since(LocalRank{0}));
-    CHECK(group.processes.failing_since(LocalRank{1}));
-    CHECK(group.processes.failing_since(LocalRank{2}));
-    CHECK_FALSE(group.processes.failing_since(LocalRank{3}));
+    CHECK_FALSE(group.processes.evidence(LocalRank{0}).failing_for);
+    CHECK(group.processes.evidence(LocalRank{1}).failing_for);
+    CHECK(group.processes.evidence(LocalRank{2}).failing_for);
+    CHECK_FALSE(group.processes.evidence(LocalRank{3}).failing_for);
 }

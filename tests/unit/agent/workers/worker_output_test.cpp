@@ -1,4 +1,4 @@
-// What workers leave behind: last words, error files, output, log files.
+// The output of workers: last lines of stderr, error files, console, log files.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -7,7 +7,7 @@
 #include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/agent/worker_processes_rig.hpp"
+#include "tests/unit/agent/workers/worker_processes_rig.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -22,37 +22,40 @@ std::string contents(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("a failed worker's last words are there as soon as its end is known", "[agent]") {
+TEST_CASE("a failed worker's last lines are known as soon as its end is", "[agent]") {
     Group group;
     REQUIRE(group.start({"err=first\nlast", R"(error-file={"message": "ValueError: x"})", "exit=1"}).has_value());
     group.processes.all_started();
     REQUIRE(group.until([&] { return group.exits.size() == 1; }));
-    CHECK(group.processes.last_lines(LocalRank{0}) == std::vector<std::string>{"first", "last"});
-    CHECK(group.processes.error_message(LocalRank{0}) == "ValueError: x");
-    CHECK(group.processes.pid(LocalRank{0}) > 0);
+    CHECK(group.processes.evidence(LocalRank{0}).last_lines == std::vector<std::string>{"first", "last"});
+    CHECK(group.processes.evidence(LocalRank{0}).error_message == "ValueError: x");
+    CHECK(group.processes.evidence(LocalRank{0}).pid > 0);
 }
 
-TEST_CASE("a malformed error file is no message and no failure of ours", "[agent]") {
+TEST_CASE("a malformed error file gives no message and is not a failure of the agent", "[agent]") {
     Group group;
     REQUIRE(group.start({"error-file={]", "exit=1"}).has_value());
     group.processes.all_started();
-    REQUIRE(group.all_gone());
-    CHECK(group.processes.error_message(LocalRank{0}).empty());
+    REQUIRE(group.all_reaped());
+    const WorkerEvidence evidence = group.processes.evidence(LocalRank{0});
+    CHECK(evidence.error_message.empty());
+    CHECK_THAT(evidence.error_file_problem, Catch::Contains("error file"));
 }
 
-TEST_CASE("all output has been passed on when a group is gone, the unfinished line too", "[agent]") {
+TEST_CASE("all output has been passed on when a group is reaped, also an unfinished line", "[agent]") {
     Group group;
     const std::string text = std::string(50'000, 'x') + "\nno end";
     REQUIRE(group.start({"out=" + text}).has_value());
     group.processes.all_started();
-    REQUIRE(group.all_gone());
+    REQUIRE(group.all_reaped());
     group.console.drain();
     std::string shown(text.size() + 1, '\0');
     CHECK(::read(group.out.read_end.get(), shown.data(), shown.size()) == static_cast<ssize_t>(text.size()));
     CHECK(shown.substr(0, text.size()) == text);
 }
 
-TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never shortened", "[agent]") {
+TEST_CASE("log files contain a worker's bytes, are accessible to their owner alone and are never truncated",
+          "[agent]") {
     const TemporaryDirectory directory;
     const auto& folder = directory.path();
     const auto path = log_folder((folder / "new").string(), "a/../run", Generation{2}) / log_file_name(Rank{3}, "out");
@@ -61,8 +64,8 @@ TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never 
         boost::asio::io_context io;
         const Mark mark;
         LogWriter logs(io, [](const std::string&) {});
-        int gone = 0;
-        WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&, bool) {}, [&] { ++gone; }});
+        int reaped = 0;
+        WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&, bool) {}, [&] { ++reaped; }});
         WorkerSpec spec;
         spec.argv = {shapes(), "out=a\rb\nc"};
         spec.out.file = logs.take(open_log_file(path).value(), path);
@@ -71,7 +74,7 @@ TEST_CASE("log files hold a worker's bytes, are the owner's alone and are never 
         CHECK(eventually([&] {
             io.restart();
             io.run_for(std::chrono::milliseconds(5));
-            return gone == 1;
+            return reaped == 1;
         }));
         logs.finish(std::chrono::seconds(20));
     }
@@ -90,7 +93,7 @@ TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") 
     spec.out.console = &group.console;
     REQUIRE(group.processes.start(std::move(spec)).has_value());
     group.processes.all_started();
-    REQUIRE(group.all_gone());
+    REQUIRE(group.all_reaped());
     CHECK(group.exits[0].success());
     CHECK(read_line(group.out.read_end.get()) == "first");
     CHECK(read_line(group.out.read_end.get()) == "second");
@@ -100,7 +103,7 @@ TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") 
     CHECK(warnings[1] == "13 bytes are missing at the end of the log file /dev/full");
 }
 
-TEST_CASE("a log folder that cannot be made is an error that names it", "[agent]") {
+TEST_CASE("a log folder that cannot be created is an error that names it", "[agent]") {
     const auto opened = open_log_file("/proc/nowhere/run/gen-1/rank-0.out");
     REQUIRE_FALSE(opened.has_value());
     CHECK_THAT(opened.error().message, Catch::Contains("/proc/nowhere"));

@@ -1,5 +1,5 @@
 #pragma once
-// A group of real workers as a test sees it: starts them, and remembers what is told of their ends.
+// A group of real workers for tests: starts them and keeps what is reported about their ends.
 
 #include <sys/prctl.h>
 
@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/worker_processes.hpp"
-#include "tests/unit/agent/processes.hpp"
+#include "agent/workers/worker_processes.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
 
 namespace agent_test {
 
@@ -29,13 +29,13 @@ struct Group {
     Console console{io, out.write_end.get(), err.write_end.get()};
     std::map<int, ExitStatus> exits;
     std::set<int> unasked_ends;
-    int gone = 0;
+    int reaped = 0;
     WorkerProcesses processes{io,
                               {[this](LocalRank rank, const ExitStatus& status, bool unasked) {
                                    exits[number(rank)] = status;
                                    if (unasked) unasked_ends.insert(number(rank));
                                },
-                               [this] { ++gone; }}};
+                               [this] { ++reaped; }}};
 
     Group() {
         adopt_strays();
@@ -43,9 +43,9 @@ struct Group {
     }
     ~Group() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
     Result<void> start(std::vector<std::string> actions, const std::string& program = shapes(),
-                       std::optional<WorkerBoard> board = {}) {
+                       std::optional<WorkerFlightRecord> record = {}) {
         WorkerSpec spec;
-        if (board) spec.board.emplace(std::move(*board));
+        if (record) spec.record.emplace(std::move(*record));
         actions.insert(actions.begin(), program);
         spec.argv = std::move(actions);
         spec.error_file = ErrorFile::in_memory().value();
@@ -63,8 +63,8 @@ struct Group {
             return condition();
         });
     }
-    bool all_gone() {
-        return until([this] { return gone > 0; });
+    bool all_reaped() {
+        return until([this] { return reaped > 0; });
     }
     [[nodiscard]] std::size_t living() const { return mark.processes().size(); }
 };

@@ -1,4 +1,4 @@
-#include "common/exit_status.hpp"
+#include "common/system/exit_status.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ ExitStatus status_of(Child&& child) {
 
 }  // namespace
 
-TEST_CASE("exit(11) and a segmentation fault are told apart", "[common]") {
+TEST_CASE("exit(11) and a segmentation fault are distinguished", "[common]") {
     const ExitStatus exited = status_of([] { ::_exit(11); });
     const ExitStatus signaled = status_of([] { ::raise(SIGKILL); });
     CHECK(exited == ExitStatus{ExitStatus::Kind::kExited, 11, false});

@@ -1,13 +1,13 @@
-// Words of users are cut between two characters, and show that they are.
+// Text is cut between two characters, with a mark.
 #include <array>
 #include <string>
 
-#include "common/cut.hpp"
+#include "common/text/cut.hpp"
 #include "tests/catch.hpp"
 
 using ddprun::cut;
 
-TEST_CASE("what fits stays, what does not ends with a mark and a whole character", "[common]") {
+TEST_CASE("text that fits stays; longer text ends with a whole character and a mark", "[common]") {
     CHECK(cut("", 3) == "");
     CHECK(cut("abc", 3) == "abc");
     CHECK(cut("abcd", 3) == "…");
@@ -20,7 +20,7 @@ TEST_CASE("what fits stays, what does not ends with a mark and a whole character
     CHECK(cut("\x80\x80\x80\x80\x80", 4) == "…");  // no UTF-8 at all
 }
 
-TEST_CASE("a record gets the same, without a zero byte where there is no room for one", "[common]") {
+TEST_CASE("a record gets the same text, without a zero byte if there is no room for one", "[common]") {
     std::array<char, 6> record{};
     ddprun::copy_cut(record, "aééé");
     CHECK(std::string(record.data(), record.size()) == "aé…");

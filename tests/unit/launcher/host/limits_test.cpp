@@ -1,4 +1,4 @@
-#include "launcher/limits.hpp"
+#include "launcher/host/limits.hpp"
 
 #include "tests/catch.hpp"
 

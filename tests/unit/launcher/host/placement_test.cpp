@@ -1,8 +1,8 @@
-// Which endpoint the nodes meet at, and who starts the daemon there.
+// At which endpoint the nodes meet, and which node starts the daemon there.
 
-#include "launcher/placement.hpp"
+#include "launcher/host/placement.hpp"
 
-#include "launcher/this_host.hpp"
+#include "launcher/host/this_host.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddprun;
@@ -11,7 +11,7 @@ using Part = Placement::Part;
 
 namespace {
 
-/// A world in which "here" and 10.0.0.1 are this machine, and nothing else is.
+/// A world in which only "here" and 10.0.0.1 are this machine.
 std::optional<std::string> fake_address_here(const std::string& host) {
     if (host == "here" || host == "10.0.0.1") return "10.0.0.1";
     if (host == "localhost" || host == "127.0.0.1") return "127.0.0.1";
@@ -19,7 +19,7 @@ std::optional<std::string> fake_address_here(const std::string& host) {
 }
 
 struct Case {
-    std::vector<std::string> words;   ///< before the program
+    std::vector<std::string> words;  ///< before the program
     Part part;
     Endpoint endpoint;
 };
@@ -37,7 +37,9 @@ const std::vector<Case> kCases{
     {{"--rdzv-endpoint", "there"}, Part::kJoin, {"there", 29400}},
     {{"--rdzv-endpoint", "localhost:0"}, Part::kHost, {"127.0.0.1", 0}},
     {{"--nnodes", "2", "--master-addr", "here"}, Part::kHost, {"10.0.0.1", 29500}},
-    {{"--nnodes", "2", "--master-addr", "there", "--master-port", "77", "--node-rank", "1"}, Part::kJoin, {"there", 77}},
+    {{"--nnodes", "2", "--master-addr", "there", "--master-port", "77", "--node-rank", "1"},
+     Part::kJoin,
+     {"there", 77}},
     {{"--nnodes", "2", "--master-addr", "service", "--node-rank", "0"}, Part::kHost, {"0.0.0.0", 29500}},
     {{"--nnodes", "2", "--master-addr", "here", "--node-rank", "1"}, Part::kHost, {"10.0.0.1", 29500}},
     {{"--master-port", "78"}, Part::kHost, {"127.0.0.1", 78}},
@@ -57,7 +59,7 @@ Result<Placement> placed(std::vector<std::string> words) {
 
 }  // namespace
 
-TEST_CASE("each way to describe a job has one place for the daemon", "[launcher][unit]") {
+TEST_CASE("each way to describe a job determines which node starts the daemon", "[launcher][unit]") {
     for (const Case& example : kCases) {
         CAPTURE(example.words);
         const auto placement = placed(example.words);
@@ -70,8 +72,9 @@ TEST_CASE("each way to describe a job has one place for the daemon", "[launcher]
 }
 
 TEST_CASE("port 0 is refused where another node would have to know it", "[launcher][unit]") {
-    for (const std::vector<std::string>& words : {std::vector<std::string>{"--nnodes", "2", "--rdzv-endpoint", "here:0"},
-                                                  std::vector<std::string>{"--rdzv-endpoint", "there:0"}}) {
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"--nnodes", "2", "--rdzv-endpoint", "here:0"},
+          std::vector<std::string>{"--rdzv-endpoint", "there:0"}}) {
         const auto refused = placed(words);
         REQUIRE_FALSE(refused.has_value());
         CHECK(refused.error().code == Errc::kUsage);
@@ -98,8 +101,8 @@ TEST_CASE("a host is this one by its addresses and names", "[launcher][unit]") {
         {"localhost", {"::1"}, "::1"},
         {"localhost", {}, "127.0.0.1"},
         {"n1.cluster", {"10.0.0.1"}, "10.0.0.1"},
-        {"n1.cluster", {"127.0.1.1"}, "10.0.0.1"},    // Debian's entry for the own name
-        {"N1", {}, "10.0.0.1"},                       // known to nobody but the kernel
+        {"n1.cluster", {"127.0.1.1"}, "10.0.0.1"},  // Debian's entry for the own name
+        {"N1", {}, "10.0.0.1"},                     // known to the kernel alone
         {"n1.other", {}, std::nullopt},
         {"storage.cluster", {"172.16.0.9", "192.168.0.1"}, "192.168.0.1"},
         {"n2", {"10.0.0.2"}, std::nullopt},
@@ -110,7 +113,7 @@ TEST_CASE("a host is this one by its addresses and names", "[launcher][unit]") {
         CAPTURE(question.host, question.resolved);
         CHECK(address_here(question.host, question.resolved, self) == question.answer);
     }
-    CHECK(address_here("n1", {"127.0.1.1"}, {"n1", {}}) == "127.0.0.1");   // a machine without a network
+    CHECK(address_here("n1", {"127.0.1.1"}, {"n1", {}}) == "127.0.0.1");  // a machine without a network
 }
 
 TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
@@ -122,16 +125,16 @@ TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
     CHECK(here("localhost") == "127.0.0.1");
     CHECK(here(self.name).has_value());
     for (const std::string& address : self.addresses) CHECK(here(address) == address);
-    CHECK_FALSE(here("240.0.0.1").has_value());   // reserved, never assigned
+    CHECK_FALSE(here("240.0.0.1").has_value());  // reserved, never assigned
 }
 
-TEST_CASE("what listens everywhere is reached where other nodes reach it", "[launcher][unit]") {
+TEST_CASE("a listener on all interfaces is dialed at an address that other nodes can reach", "[launcher][unit]") {
     const ThisHost self{"n1", {"10.0.0.1", "fd00::1"}};
     CHECK(address_to_dial("192.168.0.1", self) == "192.168.0.1");
     CHECK(address_to_dial("127.0.0.1", self) == "127.0.0.1");
     CHECK(address_to_dial("0.0.0.0", self) == "10.0.0.1");
     CHECK(address_to_dial("::", self) == "10.0.0.1");
-    CHECK(address_to_dial("0.0.0.0", {"n1", {"fd00::1"}}) == "127.0.0.1");   // not one that it does not listen at
+    CHECK(address_to_dial("0.0.0.0", {"n1", {"fd00::1"}}) == "127.0.0.1");  // not one that it does not listen at
     CHECK(address_to_dial("::", {"n1", {"fd00::1"}}) == "fd00::1");
     CHECK(address_to_dial("0.0.0.0", {"n1", {}}) == "127.0.0.1");
     CHECK(address_to_dial("::", {"n1", {}}) == "::1");

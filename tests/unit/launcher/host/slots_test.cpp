@@ -1,6 +1,6 @@
 // How many workers a node runs.
 
-#include "launcher/slots.hpp"
+#include "launcher/host/slots.hpp"
 
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
@@ -11,7 +11,8 @@ TEST_CASE("GPUs are counted by device file and narrowed by CUDA_VISIBLE_DEVICES"
     const TemporaryDirectory devices;
     CHECK(this_machine({}, devices.path()).gpus == 0);
     CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", "0,1"}}, devices.path()).gpus == 0);
-    for (const char* name : {"nvidia0", "nvidia1", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia"}) devices.file(name, "", 0600);
+    for (const char* name : {"nvidia0", "nvidia1", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia"})
+        devices.file(name, "", 0600);
     CHECK(this_machine({}, devices.path()).gpus == 3);
     CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", ""}}, devices.path()).gpus == 0);
     CHECK(this_machine({{"CUDA_VISIBLE_DEVICES", "-1"}}, devices.path()).gpus == 0);

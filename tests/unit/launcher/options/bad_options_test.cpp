@@ -1,6 +1,6 @@
-// Every mistake on the command line is one message that says what, why and what to write.
+// Every mistake on the command line gives one message: what is wrong, why, and what to write.
 
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddprun::launcher;
@@ -9,7 +9,7 @@ namespace {
 
 struct Mistake {
     std::vector<std::string> words;
-    std::string message;   ///< how it begins
+    std::string message;  ///< how it begins
     Environment environment = {};
 };
 
@@ -56,35 +56,36 @@ const std::vector<Mistake> kMistakes{
     {{"-r", "4", "p"}, "--redirects 4: not a choice of streams."},
     {{"-t", "0:3,1:1", "p"}, "--tee 0:3,1:1: a choice per rank is not supported."},
     {{"--local-ranks-filter", "0,x", "p"},
-     "--local-ranks-filter 0,x: 'x' is no local rank. Write whole numbers from 0 on, as 0 or 0,2,3."},
-    {{"--local-ranks-filter", "0,,1", "p"}, "--local-ranks-filter 0,,1: '' is no local rank."},
-    {{"--local-ranks-filter", "0,", "p"}, "--local-ranks-filter 0,: '' is no local rank."},
-    {{"--local-ranks-filter", " ", "p"}, "--local-ranks-filter  : '' is no local rank."},
-    {{"--local-ranks-filter", "0 1", "p"}, "--local-ranks-filter 0 1: '0 1' is no local rank."},
-    {{"--local-ranks-filter", "-1", "p"}, "--local-ranks-filter -1: '-1' is no local rank."},
+     "--local-ranks-filter 0,x: 'x' is not a local rank. Write whole numbers from 0 up, for example 0 or 0,2,3."},
+    {{"--local-ranks-filter", "0,,1", "p"}, "--local-ranks-filter 0,,1: '' is not a local rank."},
+    {{"--local-ranks-filter", "0,", "p"}, "--local-ranks-filter 0,: '' is not a local rank."},
+    {{"--local-ranks-filter", " ", "p"}, "--local-ranks-filter  : '' is not a local rank."},
+    {{"--local-ranks-filter", "0 1", "p"}, "--local-ranks-filter 0 1: '0 1' is not a local rank."},
+    {{"--local-ranks-filter", "-1", "p"}, "--local-ranks-filter -1: '-1' is not a local rank."},
     {{"--start-method", "thread", "p"}, "--start-method thread: not one of spawn, fork, forkserver."},
     {{"--role", "", "p"}, "--role : must not be empty."},
     {{"--nnode", "2", "p"}, "--nnode: no such option. Did you mean --nnodes?"},
     {{"--rdvz_endpoint=n1", "p"}, "--rdvz_endpoint: no such option. Did you mean --rdzv-endpoint?"},
     {{"--frobnicate", "p"}, "--frobnicate: no such option. 'ddprun --help' lists all"},
-    {{"-n", "2", "p"}, "-n: no option of ddprun, but mpirun's and srun's number of processes. Use --nproc-per-node N"},
-    {{"-n4", "p"}, "-n4: no option of ddprun, but mpirun's"},
+    {{"-n", "2", "p"},
+     "-n is not an option of ddprun, but mpirun's and srun's number of processes. Use --nproc-per-node N"},
+    {{"-n4", "p"}, "-n4 is not an option of ddprun, but mpirun's"},
     {{"-np", "4", "p"},
-     "-np: no option of ddprun, but mpirun's and srun's number of processes. Use --nproc-per-node N"},
-    {{"-np=4", "p"}, "-np=4: no option of ddprun, but mpirun's"},
+     "-np is not an option of ddprun, but mpirun's and srun's number of processes. Use --nproc-per-node N"},
+    {{"-np=4", "p"}, "-np=4 is not an option of ddprun, but mpirun's"},
     {{"-hostfile", "h", "p"},
-     "-hostfile: no option of ddprun, but mpirun's list of hosts. Start the same line on every node"},
-    {{"--mca=a", "p"}, "--mca: no option of ddprun, but mpirun's"},
-    {{"-tag-output", "p"}, "-tag-output: no option of ddprun, but mpirun's. Use --label"},
-    {{"--use_env", "p"}, "--use_env: no option of ddprun, but torch.distributed.launch's."},
+     "-hostfile is not an option of ddprun, but mpirun's list of hosts. Start the same line on every node"},
+    {{"--mca=a", "p"}, "--mca is not an option of ddprun, but mpirun's"},
+    {{"-tag-output", "p"}, "-tag-output is not an option of ddprun, but mpirun's. Use --label"},
+    {{"--use_env", "p"}, "--use_env is not an option of ddprun, but torch.distributed.launch's."},
     {{"-max-restarts", "1", "p"}, "-max-restarts: no such option. Did you mean --max-restarts?"},
     {{"-hx", "p"}, "-hx: no such option."},
-    {{"--numa_binding", "node", "p"}, "--numa_binding: no option of ddprun, but torchrun's"},
+    {{"--numa_binding", "node", "p"}, "--numa_binding is not an option of ddprun, but torchrun's"},
     {{"--signals-to-handle", "SIGTERM,SIGKILL", "p"},
-     "--signals-to-handle SIGTERM,SIGKILL: 'SIGKILL' is no signal that can end a job."},
-    {{"--signals-to-handle", "SIGTERM,", "p"}, "--signals-to-handle SIGTERM,: '' is no signal"},
+     "--signals-to-handle SIGTERM,SIGKILL: 'SIGKILL' is not a signal that can end a job."},
+    {{"--signals-to-handle", "SIGTERM,", "p"}, "--signals-to-handle SIGTERM,: '' is not a signal"},
     {{"--event-log-handler", "syslog", "p"}, "--event-log-handler syslog: not one of null, console."},
-    {{"--duplicate-stdout-filters=loss", "p"}, "--duplicate-stdout-filters: no option of ddprun, but torchrun's"},
+    {{"--duplicate-stdout-filters=loss", "p"}, "--duplicate-stdout-filters is not an option of ddprun, but torchrun's"},
     {{"-nx", "p"}, "-nx: no such option."},
     {{"--standalone=yes", "p"}, "--standalone yes: takes no value; it is there or not."},
     {{"--nnodes"}, "--nnodes: a value is missing. Write --nnodes N|MIN:MAX."},

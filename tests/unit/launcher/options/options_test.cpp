@@ -1,14 +1,14 @@
-// The command line: what is accepted in which spelling, what wins, and where it ends.
+// The command line: accepted spellings, precedence, and its end at the program's name.
 
-#include "launcher/options.hpp"
+#include "launcher/options/options.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <csignal>
 
-#include "launcher/command_line.hpp"
-#include "launcher/option_table.hpp"
+#include "launcher/options/command_line.hpp"
+#include "launcher/options/option_table.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddprun::launcher;
@@ -97,11 +97,14 @@ TEST_CASE("every shown option has a PET_ variable, and the command line wins ove
 }
 
 TEST_CASE("flags in variables are yes or no in several words", "[launcher][unit]") {
-    for (const std::string yes : {"1", "true", "YES", "on"}) CHECK(parsed({"prog"}, {{"PET_STANDALONE", yes}}).standalone);
-    for (const std::string no : {"0", "False", "no", "off"}) CHECK_FALSE(parsed({"prog"}, {{"PET_STANDALONE", no}}).standalone);
+    for (const std::string yes : {"1", "true", "YES", "on"})
+        CHECK(parsed({"prog"}, {{"PET_STANDALONE", yes}}).standalone);
+    for (const std::string no : {"0", "False", "no", "off"})
+        CHECK_FALSE(parsed({"prog"}, {{"PET_STANDALONE", no}}).standalone);
     const auto refused = parse_options({"prog"}, {{"PET_STANDALONE", "maybe"}});
     REQUIRE_FALSE(refused.has_value());
-    CHECK(refused.error().message == "PET_STANDALONE=maybe: neither yes nor no. Write 1/0, true/false, yes/no or on/off.");
+    CHECK(refused.error().message ==
+          "PET_STANDALONE=maybe: neither yes nor no. Write 1/0, true/false, yes/no or on/off.");
 }
 
 TEST_CASE("without options the job is one node with one worker", "[launcher][unit]") {
@@ -117,10 +120,11 @@ TEST_CASE("without options the job is one node with one worker", "[launcher][uni
     CHECK(options.notes.empty());
 }
 
-TEST_CASE("options say what they mean", "[launcher][unit]") {
-    const Options options = parsed({"--nnodes", "2:4", "--nproc_per_node=gpu", "--rdzv-endpoint", "[::1]:1234", "--rdzv-id", "x",
-                                    "--rdzv-conf", "join_timeout=90,last_call_timeout=1.5,is_host=true", "-t3", "--node-rank", "0",
-                                    "--max-restarts", "3", "--shutdown-timeout", "0.5", "prog"});
+TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
+    const Options options =
+        parsed({"--nnodes", "2:4", "--nproc_per_node=gpu", "--rdzv-endpoint", "[::1]:1234", "--rdzv-id", "x",
+                "--rdzv-conf", "join_timeout=90,last_call_timeout=1.5,is_host=true", "-t3", "--node-rank", "0",
+                "--max-restarts", "3", "--shutdown-timeout", "0.5", "prog"});
     CHECK(options.nodes == NodeRange{2, 4});
     CHECK(options.slots.kind == Slots::Kind::kGpu);
     CHECK(options.rdzv_endpoint == ddprun::Endpoint{"::1", 1234});
@@ -164,8 +168,9 @@ TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {
     CHECK(parsed({"--rdzv-id", "--strange", "prog"}).rdzv_id == "--strange");
 }
 
-TEST_CASE("options without effect are accepted and say so", "[launcher][unit]") {
-    CHECK(parsed({"--monitor-interval", "5", "--start-method", "fork", "--local-addr", "n1", "prog"}).notes.size() == 3);
+TEST_CASE("options without effect are accepted with a note", "[launcher][unit]") {
+    CHECK(parsed({"--monitor-interval", "5", "--start-method", "fork", "--local-addr", "n1", "prog"}).notes.size() ==
+          3);
     CHECK(parsed({"--event-log-handler", "null", "prog"}).notes.empty());
     CHECK(parsed({"--event-log-handler", "console", "prog"}).notes.size() == 1);
     CHECK(parsed({"--standalone", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
@@ -174,7 +179,8 @@ TEST_CASE("options without effect are accepted and say so", "[launcher][unit]") 
     CHECK(parsed({"--local-nodes", "--master-port", "1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "--label", "prog"}).notes.empty());
-    const auto notes = parsed({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"}).notes;
+    const auto notes =
+        parsed({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"}).notes;
     REQUIRE(notes.size() == 1);
     CHECK_THAT(notes[0], Catch::Contains("keep_alive_interval, keep_alive_max_attempt"));
 }

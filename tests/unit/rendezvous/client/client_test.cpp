@@ -1,4 +1,4 @@
-// The agent's side of the control connection: waiting for a daemon, and telling what else may answer there.
+// The agent's side of the control connection: waiting for a daemon, and recognising other servers.
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "rendezvous/client/control_client.hpp"
-#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/protocol/json.hpp"
 #include "rendezvous/transport/websocket.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/loop.hpp"
+#include "tests/unit/rendezvous/daemon/loop.hpp"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -17,8 +17,8 @@ using client::ControlClient;
 
 namespace {
 
-/// The last try is after 0.75 s then: a machine that stands still for some tenths of a second does not turn its answer
-/// into none.
+/// The last try is after 0.75 s then: a pause of the machine of some tenths of a second does not turn its answer into a
+/// timeout.
 constexpr Duration kPatience = 1500ms;
 
 Endpoint endpoint_of(const tcp::acceptor& acceptor, std::string host = "127.0.0.1") {
@@ -32,7 +32,8 @@ tcp::acceptor reserve_port(asio::io_context& io) {
     return acceptor;
 }
 
-/// A daemon for one agent: welcomes it, then sends back `text` if there is one, and keeps what it hears.
+/// A daemon for one agent: welcomes it, then sends back `text` if there is one, and keeps the messages that it
+/// receives.
 struct FakeDaemon {
     std::optional<std::string> text;
     std::shared_ptr<transport::Channel> channel;
@@ -43,17 +44,17 @@ struct FakeDaemon {
         channel = (co_await transport::accept_websocket(std::move(socket), in(5s))).value();
         const auto received = co_await channel->receive();
         heard = received ? *received : received.error().message;
-        channel->send(text ? *text : coordinator::encode(coordinator::Welcome{"run", 1s, 3s}));
+        channel->send(text ? *text : protocol::encode(protocol::Welcome{"run", 1s, 3s}));
     }
 };
 
-/// How many of its visitors a server keeps waiting: all but the first so many.
+/// Which clients a server does not answer: all but the first so many.
 struct Stay {
     int after_visits = 0;
 };
 constexpr Stay kNever{INT_MAX};
 
-/// Sends `answer` to each of its visitors, after their request, and then ends the connection or stays.
+/// Sends `answer` to each client, after its request, and then ends the connection or keeps it.
 awaitable<void> answer_with(tcp::acceptor& acceptor, std::string answer, Stay stay) {
     std::vector<tcp::socket> staying;
     for (int visits = 0;; ++visits) {
@@ -66,14 +67,14 @@ awaitable<void> answer_with(tcp::acceptor& acceptor, std::string answer, Stay st
     }
 }
 
-/// What an agent is told that finds `answer` there.
-Error told_by(const std::string& answer, Stay stay, Duration patience = 400ms) {
+/// Returns the error of an agent that gets `answer`.
+Error error_of(const std::string& answer, Stay stay, Duration timeout = 400ms) {
     asio::io_context io(1);
     tcp::acceptor acceptor = listen_on_loopback(io);
     spawn(io, answer_with(acceptor, answer, stay));
     std::optional<Error> error;
     const auto test = [&]() -> awaitable<void> {
-        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(patience));
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(timeout));
         if (!client) error = client.error();
     };
     if (!run(io, test()) || !error) throw std::runtime_error("connected to something that is not ddprund");
@@ -95,12 +96,12 @@ TEST_CASE("a client waits for a daemon that is not there yet", "[client][unit]")
     const auto test = [&]() -> awaitable<void> {
         auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(10s));
         REQUIRE(client.has_value());
-        const coordinator::AgentMessage heartbeat = coordinator::Heartbeat{};
+        const protocol::AgentMessage heartbeat = protocol::Heartbeat{};
         (*client)->send(heartbeat);
         const auto welcome = co_await (*client)->receive();
         REQUIRE(welcome.has_value());
-        CHECK(std::get<coordinator::Welcome>(*welcome).run_id == "run");
-        CHECK(daemon.heard == coordinator::encode(heartbeat));
+        CHECK(std::get<protocol::Welcome>(*welcome).run_id == "run");
+        CHECK(daemon.heard == protocol::encode(heartbeat));
         CHECK((*client)->local_address() == "127.0.0.1");
         co_await (*client)->close();
         const auto end = co_await daemon.channel->receive();
@@ -109,7 +110,7 @@ TEST_CASE("a client waits for a daemon that is not there yet", "[client][unit]")
     REQUIRE(run(io, test()));
 }
 
-TEST_CASE("a client that finds nobody says where, why, how often and what to do", "[client][unit]") {
+TEST_CASE("the error of a client that finds no daemon says where, why, how often and what to do", "[client][unit]") {
     asio::io_context io(1);
     const tcp::acceptor acceptor = reserve_port(io);
     const auto test = [&]() -> awaitable<void> {
@@ -140,7 +141,7 @@ TEST_CASE("a client tries at least once, however late it is", "[client][unit]") 
 
 TEST_CASE("a name with several addresses is tried at each of them", "[client][unit]") {
     asio::io_context io(1);
-    tcp::acceptor acceptor = listen_on_loopback(io);  // localhost may mean ::1 first, where nobody listens
+    tcp::acceptor acceptor = listen_on_loopback(io);  // localhost may mean ::1 first, where nothing listens
     FakeDaemon daemon;
     spawn(io, daemon.serve(acceptor));
     const auto test = [&]() -> awaitable<void> {
@@ -150,38 +151,38 @@ TEST_CASE("a name with several addresses is tried at each of them", "[client][un
     REQUIRE(run(io, test()));
 }
 
-TEST_CASE("a client tells when something that is not ddprund answers, without trying again", "[client][unit]") {
+TEST_CASE("an answer that is not ddprund's is an error at once", "[client][unit]") {
     const auto answer =
         GENERATE(as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
                  "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
                  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "
                  "Upgrade\r\nSec-WebSocket-Accept: wrong\r\n\r\n");
-    const Error error = told_by(answer, {}, 10s);
+    const Error error = error_of(answer, {}, 10s);
     INFO(error.message);
     CHECK(error.code == Errc::kRefused);
     CHECK_THAT(error.message, Catch::StartsWith("something that is not ddprund answers at 127.0.0.1:"));
 }
 
-TEST_CASE("a client tells a ddprund of another version from something else", "[client][unit]") {
+TEST_CASE("a ddprund of another version is distinguished from other servers", "[client][unit]") {
     const Error error =
-        told_by("HTTP/1.1 426 Upgrade Required\r\nDdprun-Channel: 7\r\nContent-Length: 0\r\n\r\n", {}, 10s);
+        error_of("HTTP/1.1 426 Upgrade Required\r\nDdprun-Channel: 7\r\nContent-Length: 0\r\n\r\n", {}, 10s);
     CHECK(error.code == Errc::kMismatch);
     CHECK_THAT(error.message, Catch::Contains("version '7'") && Catch::Contains("same ddprun on all nodes"));
 }
 
-TEST_CASE("a client gives up in time on a peer that never answers, or hangs up", "[client][unit]") {
-    const Error silent = told_by("", {});
+TEST_CASE("a peer that never answers, or closes, is an error at the deadline", "[client][unit]") {
+    const Error silent = error_of("", {});
     CHECK(silent.code == Errc::kTimeout);
     CHECK_THAT(silent.message, Catch::Contains("no answer during the handshake"));
-    // A last try that is cut short says nothing about who hung up at all before.
+    // A last try that is cut short does not replace the cause of those before, which were closed.
     for (const Stay stay : {kNever, Stay{.after_visits = 4}}) {
-        const Error hangs_up = told_by("", stay, kPatience);
+        const Error hangs_up = error_of("", stay, kPatience);
         CHECK(hangs_up.code == Errc::kUnreachable);
         CHECK_THAT(hangs_up.message, Catch::Contains("closed during the handshake") && Catch::Contains(" tries in "));
     }
 }
 
-TEST_CASE("a malformed message of the daemon is an error that says so", "[client][unit]") {
+TEST_CASE("a malformed message of the daemon is an error that names it", "[client][unit]") {
     asio::io_context io(1);
     tcp::acceptor acceptor = listen_on_loopback(io);
     FakeDaemon daemon;
@@ -190,7 +191,7 @@ TEST_CASE("a malformed message of the daemon is an error that says so", "[client
     const auto test = [&]() -> awaitable<void> {
         auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(10s));
         REQUIRE(client.has_value());
-        const coordinator::AgentMessage heartbeat = coordinator::Heartbeat{};
+        const protocol::AgentMessage heartbeat = protocol::Heartbeat{};
         (*client)->send(heartbeat);
         const auto message = co_await (*client)->receive();
         REQUIRE_FALSE(message.has_value());

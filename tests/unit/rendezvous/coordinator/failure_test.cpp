@@ -1,19 +1,20 @@
-// Workers that fail: who is blamed, and whether all are started again.
-#include "common/exit_codes.hpp"
+// Workers that fail: which one is the culprit, and whether the group is restarted.
 #include <fmt/format.h>
+#include "common/exit_codes.hpp"
 
 #include "tests/catch.hpp"
-#include "tests/unit/coordinator/job.hpp"
+#include "tests/unit/rendezvous/coordinator/job.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
-TEST_CASE("a failure without a restart left stops everybody and names rank, host and signal", "[coordinator]") {
+TEST_CASE("a failure without a restart left stops all nodes and names rank, host and signal", "[coordinator]") {
     Job job({.slots = 2});
     job.start({"n1", "n2"});
     job.fail("n2", failure(3, "n2"));
-    CHECK(job.told<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
     CHECK(job.sent<Abort>().at("n1") == Abort{Generation{1}, "rank 3 on n2 was killed by SIGKILL"});
     job.stopped("n2");
     CHECK(job.asked<FinishJob>().empty());  // n1 still has processes
@@ -24,51 +25,51 @@ TEST_CASE("a failure without a restart left stops everybody and names rank, host
     CHECK(job.verdict().exit_code == 137);
     CHECK(job.verdict().reason == "rank 3 on n2 was killed by SIGKILL");
     CHECK(job.verdict().culprit == failure(3, "n2"));
-    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Finished>() == Hosts{"n1", "n2"});
     CHECK(job.state.phase == Phase::kFinished);
 }
 
-TEST_CASE("a failure by a deadline is concluded when it is judged, and its verdict has the line", "[coordinator]") {
+TEST_CASE("a failure by a deadline is concluded with its diagnosis, and its verdict has the line", "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
-    job.feed(Judging{Generation{1}, job.now});
+    job.feed(DiagnosisPending{Generation{1}, job.now});
     job.fail("n1", failure(0, "n1"));
     job.stopped("n1");
     job.stopped("n2");
     CHECK(job.asked<FinishJob>().empty());
-    SECTION("it is judged") {
-        job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
-        CHECK(job.verdict().judged == "LAGGING rank 1");
+    SECTION("it is diagnosed") {
+        job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now});
+        CHECK(job.verdict().diagnosis == "LAGGING rank 1");
     }
     SECTION("it never is") {
         job.pass(1900ms);
         CHECK(job.asked<FinishJob>().empty());
         job.pass(100ms);
-        CHECK(job.verdict().judged == "");
+        CHECK(job.verdict().diagnosis == "");
     }
     CHECK(job.verdict().reason == "rank 0 on n1 was killed by SIGKILL");
 }
 
-TEST_CASE("who failed first of what another rank did is told apart from that one, and the hint goes along",
+TEST_CASE("the first victim of another rank is distinguished from the culprit, and the verdict has the hint",
           "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
-    job.feed(Judging{Generation{1}, job.now});
+    job.feed(DiagnosisPending{Generation{1}, job.now});
     job.fail("n1", failure(0, "n1"));
-    const auto blamed = GENERATE(values<std::vector<int>>({{1}, {0, 1}, {}}));
-    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now, {}, {}, "Look at it", blamed});
+    const auto culprits = GENERATE(values<std::vector<int>>({{1}, {0, 1}, {}}));
+    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now, {}, {}, "Look at it", culprits});
     job.stopped("n1");
     job.stopped("n2");
     CHECK(job.verdict().hint == "Look at it");
-    CHECK(job.verdict().bystander == (blamed == std::vector<int>{1}));
+    CHECK(job.verdict().first_victim == (culprits == std::vector<int>{1}));
 }
 
-TEST_CASE("what was judged is the reason of a restart, and no matter to what fails long after, or in another group",
+TEST_CASE("a diagnosis is the reason of a restart, and not valid for a failure long after, or in another group",
           "[coordinator]") {
     Job job({.max_restarts = 1});
     job.start({"n1", "n2"});
-    job.feed(Judging{Generation{1}, job.now});
-    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+    job.feed(DiagnosisPending{Generation{1}, job.now});
+    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now});
     const bool long_after = GENERATE(true, false);
     if (long_after) job.pass(31s);
     job.fail("n1", failure(0, "n1"));
@@ -77,21 +78,21 @@ TEST_CASE("what was judged is the reason of a restart, and no matter to what fai
     job.store_opens();
     const std::string reason = job.sent<Assignment>().at("n2").reason;
     CHECK((reason.find("; LAGGING rank 1") == std::string::npos) == long_after);
-    job.feed(Judged{Generation{1}, "LAGGING rank 1", job.now});
+    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now});
     job.fail("n1", failure(0, "n1"));
     job.stopped("n1");
     job.stopped("n2");
-    CHECK(job.verdict().judged == "");
+    CHECK(job.verdict().diagnosis == "");
 }
 
-TEST_CASE("what a dead worker was in stands in the verdict or, without naming it again, in the reason of the restart",
+TEST_CASE("the operation of a dead worker is in the verdict or, without naming it again, in the reason of the restart",
           "[coordinator]") {
     Job job({.max_restarts = 1, .slots = 2});
     job.start({"n1", "n2"});
     job.fail("n2", failure(3, "n2"));
-    job.feed(Judging{Generation{1}, job.now});
+    job.feed(DiagnosisPending{Generation{1}, job.now});
     const int dead = GENERATE(3, 2);
-    job.feed(Judged{Generation{1}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
+    job.feed(Diagnosed{Generation{1}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
     job.stopped("n1");
     job.stopped("n2");
     job.store_opens();
@@ -99,15 +100,15 @@ TEST_CASE("what a dead worker was in stands in the verdict or, without naming it
     CHECK(job.sent<Assignment>().at("n2").reason ==
           (of_another ? "rank 3 on n2 was killed by SIGKILL" : "rank 3 on n2 was killed by SIGKILL; in #7"));
     job.fail("n2", failure(3, "n2"));
-    job.feed(Judging{Generation{2}, job.now});
-    job.feed(Judged{Generation{2}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
-    job.feed(Judged{Generation{2}, "", job.now});  // of a deadline that did not tell
+    job.feed(DiagnosisPending{Generation{2}, job.now});
+    job.feed(Diagnosed{Generation{2}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
+    job.feed(Diagnosed{Generation{2}, "", job.now});  // about a deadline, without a result
     job.stopped("n1");
     job.stopped("n2");
-    CHECK(job.verdict().judged == (of_another ? "" : "DEAD rank 3 (node n2): in #7"));
+    CHECK(job.verdict().diagnosis == (of_another ? "" : "DEAD rank 3 (node n2): in #7"));
 }
 
-TEST_CASE("a failure with a restart left starts everybody again, with the same ranks and without a last call",
+TEST_CASE("a failure with a restart left restarts all nodes, with the same ranks and without a last call",
           "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
     job.join("n1");
@@ -147,7 +148,8 @@ TEST_CASE("the first failure received is the culprit and one failure spends one 
     CHECK(job.state.cause.failure == failure(1, "n2"));
 }
 
-TEST_CASE("a killed worker is the culprit though a peer that failed of it was reported first", "[coordinator]") {
+TEST_CASE("a killed worker is the culprit although a peer that failed because of it was reported first",
+          "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
     const FailureReport consequence = failure(1, "n2", {ExitStatus::Kind::kExited, 1, false});
@@ -194,7 +196,7 @@ TEST_CASE("the first line of a failure's message is part of the reason", "[coord
     CHECK(job.verdict().exit_code == 127);
 }
 
-TEST_CASE("what a node could not start for want of its own is no failure of the program", "[coordinator]") {
+TEST_CASE("a worker that its node could not start is an infrastructure failure", "[coordinator]") {
     const int code = GENERATE(69, 70);
     Job job;
     job.start({"n1", "n2"});

@@ -1,8 +1,9 @@
 #include "common/exit_codes.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/coordinator/job.hpp"
+#include "tests/unit/rendezvous/coordinator/job.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
@@ -38,7 +39,7 @@ TEST_CASE("with MIN nodes the round waits for the last call, and not longer", "[
     CHECK(job.opens(1));
 }
 
-TEST_CASE("a last call that lost a node below MIN starts anew", "[coordinator]") {
+TEST_CASE("a last call that lost a node below MIN starts again", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     job.join("n1");
     job.join("n2");
@@ -53,8 +54,9 @@ TEST_CASE("a last call that lost a node below MIN starts anew", "[coordinator]")
     CHECK(job.opens(1));
 }
 
-TEST_CASE("too few nodes until the join timeout end the job, and the verdict says who is here and how many are missing",
-          "[coordinator]") {
+TEST_CASE(
+    "too few nodes until the join timeout end the job, and the verdict names the present and counts the missing nodes",
+    "[coordinator]") {
     Job job({.min_nodes = 4, .max_nodes = 4});
     job.join("n10");
     job.pass(300s);
@@ -64,25 +66,26 @@ TEST_CASE("too few nodes until the join timeout end the job, and the verdict say
     job.pass(100ms);
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
-    CHECK_THAT(job.verdict().reason,
-               Contains("needs 4 nodes") && Contains("n2, n10") && Contains("2 are missing") && Contains("600 s"));
-    CHECK(job.told<Finished>() == Hosts{"n10", "n2"});
+    CHECK_THAT(job.verdict().reason, Contains("needs 4 nodes") && Contains("n2, n10") && Contains("2 are missing") &&
+                                         Contains("600 s") && Contains("Start ddprun on the missing nodes"));
+    CHECK(job.verdict().hint == "");  // the same command on the same nodes would fail again
+    CHECK(job.receivers<Finished>() == Hosts{"n10", "n2"});
 }
 
-TEST_CASE("waiting nodes are told when something changes, and every five seconds", "[coordinator]") {
+TEST_CASE("waiting nodes get the reason when it changes, and every five seconds", "[coordinator]") {
     Job job({.min_nodes = 3, .max_nodes = 3});
     job.join("n1");
     job.pass(1s);
-    CHECK(job.sent<Waiting>().size() == 1);  // what it was told on joining, as the standing explanation
+    CHECK(job.sent<Waiting>().size() == 1);  // the same that it got on joining
     job.pass(4s);
     CHECK(job.sent<Waiting>().empty());
     job.pass(1s);
     CHECK(job.sent<Waiting>().at("n1").waited > 4s);
     job.pass(1s);
     job.join("n2");
-    CHECK(job.told<Waiting>() == Hosts{"n2"});
+    CHECK(job.receivers<Waiting>() == Hosts{"n2"});
     job.pass(100ms);
-    CHECK(job.told<Waiting>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Waiting>() == Hosts{"n1", "n2"});
     CHECK(job.sent<Waiting>().at("n1").reason == "2 of 3 nodes are here; giving up after 600 s");
     CHECK(job.sent<Waiting>().at("n1").present == Hosts{"n1", "n2"});
 }
@@ -112,7 +115,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         bad = Join{};
         bad.node = "n2";
         bad.protocol = 7;
-        says = "version 1 of the control protocol, this node version 7";
+        says = "version 2 of the control protocol, this node version 7";
     }
     SECTION("no workers") {
         bad.slots = 0;
@@ -153,10 +156,10 @@ TEST_CASE("a refused first node leaves the job's options open", "[coordinator]")
     CHECK(job.asked<Refuse>().size() == 1);
     CHECK_FALSE(job.state.shape);
     job.join("n1");
-    CHECK(job.told<Welcome>() == Hosts{"n1"});
+    CHECK(job.receivers<Welcome>() == Hosts{"n1"});
 }
 
-TEST_CASE("ranks follow the places asked for, then natural host-name order, then the node id", "[coordinator]") {
+TEST_CASE("ranks follow the requested ranks, then natural host-name order, then the node id", "[coordinator]") {
     Job job({.min_nodes = 6, .max_nodes = 6});
     const auto add = [&](std::string id, std::string host, std::optional<int> place, int slots) {
         Join join = job.greeting(id);
@@ -194,7 +197,8 @@ TEST_CASE("a store that cannot be opened ends the job with its reason", "[coordi
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
     CHECK_THAT(job.verdict().reason, Contains("no free port"));
-    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+    CHECK_THAT(job.verdict().hint, Contains("host of the rendezvous daemon") && !Contains("same command"));
+    CHECK(job.receivers<Finished>() == Hosts{"n1", "n2"});
 }
 
 TEST_CASE("answers about another generation's store change nothing, and such a store is closed", "[coordinator]") {
@@ -207,43 +211,43 @@ TEST_CASE("answers about another generation's store change nothing, and such a s
     CHECK(job.actions.empty());
     CHECK(job.state.phase == Phase::kOpening);
     job.store_opens();
-    CHECK(job.told<Assignment>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Assignment>() == Hosts{"n1", "n2"});
     job.store_opens();
     CHECK(job.closes(1));
     CHECK(job.state.phase == Phase::kRunning);
 }
 
-TEST_CASE("a node that is gone before the store is open gets no workers", "[coordinator]") {
+TEST_CASE("a node that leaves before the store is open gets no workers", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     for (const char* host : {"n1", "n2", "n3"}) job.join(host);
     SECTION("enough are left") {
         job.disconnect("n2");
         job.store_opens();
-        CHECK(job.told<Assignment>() == Hosts{"n1", "n3"});
+        CHECK(job.receivers<Assignment>() == Hosts{"n1", "n3"});
         CHECK(job.sent<Assignment>().at("n3").node_rank == NodeRank{1});
     }
     SECTION("too few are left") {
         job.disconnect("n2");
         job.leave("n3");
-        CHECK(job.told<Finished>() == Hosts{"n3"});
+        CHECK(job.receivers<Finished>() == Hosts{"n3"});
         job.store_opens();
         CHECK(job.closes(1));
-        CHECK(job.told<Assignment>().empty());
+        CHECK(job.receivers<Assignment>().empty());
         CHECK(job.state.phase == Phase::kGathering);
     }
     SECTION("one more has come") {
         job.disconnect("n2");
         job.join("n4");
         job.store_opens();
-        CHECK(job.told<Assignment>() == Hosts{"n1", "n3", "n4"});
+        CHECK(job.receivers<Assignment>() == Hosts{"n1", "n3", "n4"});
     }
 }
 
-TEST_CASE("more nodes than MAX are spares and are told so", "[coordinator]") {
+TEST_CASE("nodes beyond MAX are spares, and the reason says so", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 2});
     job.start({"n1", "n2"});
     job.join("n3");
-    CHECK(job.told<Abort>().empty());
+    CHECK(job.receivers<Abort>().empty());
     CHECK(job.sent<Waiting>().at("n3").reason == "spare: the job runs with 2 of 2 nodes");
     CHECK(job.state.phase == Phase::kRunning);
 }
@@ -270,20 +274,21 @@ TEST_CASE("when every waiting node is lost the job ends", "[coordinator]") {
     job.pass(1s);
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
+    CHECK_THAT(job.verdict().hint, Contains("when the job's nodes can reach each other"));
 }
 
-TEST_CASE("a waiting node whose connection breaks may come back within the grace", "[coordinator]") {
+TEST_CASE("a waiting node whose connection breaks may reconnect within the grace", "[coordinator]") {
     Job job;
     job.join("n1");
     job.disconnect("n1");
     job.pass(900ms);
     job.join("n1");
-    CHECK(job.told<Welcome>() == Hosts{"n1"});
+    CHECK(job.receivers<Welcome>() == Hosts{"n1"});
     job.join("n2");
     CHECK(job.opens(1));
 }
 
-TEST_CASE("ticks before anybody has joined do nothing", "[coordinator]") {
+TEST_CASE("ticks before any node has joined do nothing", "[coordinator]") {
     Job job;
     job.pass(3s);
     CHECK(job.actions.empty());
@@ -316,7 +321,7 @@ TEST_CASE("heartbeats go to every connected node once per interval", "[coordinat
     CHECK(beats == 2);
 }
 
-TEST_CASE("nodes of one host get names of their own, in the order in which they come", "[coordinator]") {
+TEST_CASE("nodes of one host get names of their own, in the order in which they join", "[coordinator]") {
     Job job({.min_nodes = 3, .max_nodes = 4});
     const auto join = [&](const std::string& id) {
         Join greeting = job.greeting(id);
@@ -328,7 +333,7 @@ TEST_CASE("nodes of one host get names of their own, in the order in which they 
     CHECK(join("a") == "vm#2");
     CHECK(join("b") == "vm#3");
     job.disconnect("a");
-    CHECK(join("a") == "vm#2");  // it came back
+    CHECK(join("a") == "vm#2");  // it reconnected
     job.disconnect("c");
     job.pass(2s);  // and is lost
     CHECK(join("d") == "vm");

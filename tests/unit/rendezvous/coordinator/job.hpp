@@ -1,5 +1,5 @@
 #pragma once
-// A job as the coordinator sees it: feeds step() and keeps what it asked for. Time is what the test says.
+// Job: feeds step() with events and keeps its actions. The test sets the time.
 
 #include <algorithm>
 #include <csignal>
@@ -31,7 +31,7 @@ inline FailureReport failure(int rank, std::string host,
     return report;
 }
 
-/// A node's id is its host name here, which makes both easy to say.
+/// A node's id is its host name here.
 class Job {
 public:
     explicit Job(Shape shape = {}) : shape_(shape) {}
@@ -89,7 +89,7 @@ public:
         actions = std::move(all);
     }
 
-    // ---- what was asked for
+    // ---- the actions of the newest event
     template <typename Message>
     std::map<std::string, Message> sent() const {
         std::map<std::string, Message> result;
@@ -108,16 +108,16 @@ public:
         }
         return result;
     }
-    /// The hosts that were sent a Message, in order.
+    /// Returns the hosts that were sent a Message, in order.
     template <typename Message>
-    std::vector<std::string> told() const {
+    std::vector<std::string> receivers() const {
         std::vector<std::string> hosts;
         for (const auto& [host, message] : sent<Message>()) hosts.push_back(host);
         return hosts;
     }
     bool opens(int generation) const { return asked<OpenStore>() == std::vector{OpenStore{Generation{generation}}}; }
     bool closes(int generation) const { return asked<CloseStore>() == std::vector{CloseStore{Generation{generation}}}; }
-    /// The verdict, when it was just given.
+    /// Returns the verdict, if that event ended the job.
     Verdict verdict() const {
         const auto finished = asked<FinishJob>();
         return finished.size() == 1 ? finished.front().verdict
@@ -135,5 +135,12 @@ private:
 };
 
 using Hosts = std::vector<std::string>;
+
+/// Three nodes of 2:3, running.
+inline Job three(int max_restarts = 0) {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = max_restarts, .slots = 2});
+    job.start({"n1", "n2", "n3"});
+    return job;
+}
 
 }  // namespace ddprun::coordinator

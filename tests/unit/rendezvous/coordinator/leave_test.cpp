@@ -1,19 +1,19 @@
 #include "tests/catch.hpp"
-#include "tests/unit/coordinator/job.hpp"
+#include "tests/unit/rendezvous/coordinator/job.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
-TEST_CASE("when a node is told to stop the others go on if they are enough, without spending a restart",
-          "[coordinator]") {
+TEST_CASE("when a node is signaled the others go on if they are enough, without spending a restart", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     job.start({"n1", "n2", "n3"});
     job.leave("n1");
-    CHECK(job.told<Abort>() == Hosts{"n1", "n2", "n3"});
+    CHECK(job.receivers<Abort>() == Hosts{"n1", "n2", "n3"});
     CHECK(job.sent<Abort>().at("n2").reason == "node n1 was interrupted by SIGTERM");
     job.stopped("n1");
-    CHECK(job.sent<Finished>().at("n1").verdict.outcome == Outcome::kStopped);  // it need not wait for the others
+    CHECK(job.sent<Finished>().at("n1").verdict.outcome == Outcome::kStopped);  // without waiting for the others
     CHECK(job.sent<Finished>().at("n1").verdict.exit_code == 143);
     CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n1"}});
     job.stopped("n2");
@@ -24,22 +24,23 @@ TEST_CASE("when a node is told to stop the others go on if they are enough, with
     CHECK(job.state.restarts_spent == 0);
 }
 
-TEST_CASE("when too few nodes are left by one that is told to stop, the job is stopped", "[coordinator]") {
+TEST_CASE("when a node is signaled and too few are left, the job is stopped", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     job.join("n1");
     job.join("n2");
     job.pass(30s);
     job.store_opens();
     job.leave("n2", SIGINT);
-    CHECK(job.told<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
     job.stopped("n2");
-    CHECK(job.actions.empty());  // it hears the verdict with the others
+    CHECK(job.actions.empty());  // it gets the verdict with the others
     job.stopped("n1");
     CHECK(job.closes(1));
     CHECK(job.verdict().outcome == Outcome::kStopped);
     CHECK(job.verdict().exit_code == 130);
-    CHECK(job.verdict().reason == "node n2 was interrupted by SIGINT, which ends the job (--nnodes 2:3): 2 workers stopped on 2 nodes");
-    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+    CHECK(job.verdict().reason ==
+          "node n2 was interrupted by SIGINT, which ends the job (--nnodes 2:3): 2 workers stopped on 2 nodes");
+    CHECK(job.receivers<Finished>() == Hosts{"n1", "n2"});
 }
 
 TEST_CASE("Ctrl-C on every node ends the job as stopped, whatever the order of the messages", "[coordinator]") {
@@ -68,22 +69,22 @@ TEST_CASE("Ctrl-C on every node ends the job as stopped, whatever the order of t
     CHECK(job.state.phase == Phase::kFinished);
 }
 
-TEST_CASE("a spare or a finished node that is told to stop disturbs nobody", "[coordinator]") {
+TEST_CASE("a spare or a finished node that is signaled does not affect the group", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 2});
     job.start({"n1", "n2"});
     job.join("n3");
     job.leave("n3");
-    CHECK(job.told<Finished>() == Hosts{"n3"});
-    CHECK(job.told<Abort>().empty());
+    CHECK(job.receivers<Finished>() == Hosts{"n3"});
+    CHECK(job.receivers<Abort>().empty());
     job.succeeded("n1");
     job.leave("n1");
-    CHECK(job.told<Finished>() == Hosts{"n1"});
-    CHECK(job.told<Abort>().empty());
+    CHECK(job.receivers<Finished>() == Hosts{"n1"});
+    CHECK(job.receivers<Abort>().empty());
     job.succeeded("n2");
     CHECK(job.verdict().outcome == Outcome::kSucceeded);
 }
 
-TEST_CASE("a spare that left is not why a job with a lost node waits", "[coordinator]") {
+TEST_CASE("a spare that left is not the reason why a job with a lost node waits", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
     job.start({"n1", "n2"});
     job.join("n3");
@@ -95,7 +96,7 @@ TEST_CASE("a spare that left is not why a job with a lost node waits", "[coordin
     CHECK(job.asked<FinishJob>().empty());
 }
 
-TEST_CASE("a failure that a leaving node caused is not blamed on the worker", "[coordinator]") {
+TEST_CASE("a leaving node that caused a failure is the culprit, not the worker", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     job.start({"n1", "n2", "n3"});
     SECTION("elsewhere, and reported before the Leave arrives") {
@@ -112,7 +113,7 @@ TEST_CASE("a failure that a leaving node caused is not blamed on the worker", "[
     CHECK(job.state.restarts_spent == 0);
 }
 
-TEST_CASE("a failure is not excused by a node that is told to stop", "[coordinator]") {
+TEST_CASE("a failure stays the cause when a node is signaled", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     job.start({"n1", "n2", "n3"});
     SECTION("much later") {
@@ -128,7 +129,7 @@ TEST_CASE("a failure is not excused by a node that is told to stop", "[coordinat
     CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
 }
 
-TEST_CASE("a node that is told to stop while the others restart is let go and they go on", "[coordinator]") {
+TEST_CASE("a node that is signaled while the others restart is released and they go on", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
     job.start({"n1", "n2", "n3"});
     job.fail("n1", failure(0, "n1"));
@@ -138,14 +139,14 @@ TEST_CASE("a node that is told to stop while the others restart is let go and th
     CHECK(job.actions.empty());
     job.stopped("n2");
     job.stopped("n1");
-    CHECK(job.told<Finished>() == Hosts{"n3"});
+    CHECK(job.receivers<Finished>() == Hosts{"n3"});
     CHECK(job.sent<Finished>().at("n3").verdict.exit_code == 143);
     CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});
     CHECK(job.opens(2));
     CHECK(job.state.restarts_spent == 1);
 }
 
-TEST_CASE("a failure with restarts left does not restart what everybody was told to stop", "[coordinator]") {
+TEST_CASE("a failure with restarts left does not restart a job that every node was signaled to end", "[coordinator]") {
     Job job({.max_restarts = 3});
     job.start({"n1", "n2"});
     job.fail("n1",
@@ -158,7 +159,7 @@ TEST_CASE("a failure with restarts left does not restart what everybody was told
     CHECK(job.verdict().exit_code == 143);
 }
 
-TEST_CASE("a leaving node that vanishes is waited for no longer than its grace", "[coordinator]") {
+TEST_CASE("a leaving node that disappears delays the others no longer than its grace", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 2});
     job.start({"n1", "n2"});
     job.leave("n1");
@@ -169,7 +170,7 @@ TEST_CASE("a leaving node that vanishes is waited for no longer than its grace",
     CHECK(job.opens(2));
 }
 
-TEST_CASE("a leaving node that lost its connection is let go when it comes back", "[coordinator]") {
+TEST_CASE("a leaving node that lost its connection is released when it reconnects", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 1});
     job.start({"n1", "n2"});
     job.fail("n2", failure(1, "n2"));
@@ -181,12 +182,12 @@ TEST_CASE("a leaving node that lost its connection is let go when it comes back"
     job.store_opens();
     REQUIRE(job.state.phase == Phase::kRunning);
     job.join("n1");
-    CHECK(job.told<Finished>() == Hosts{"n1"});
-    CHECK(job.told<Abort>().empty());
+    CHECK(job.receivers<Finished>() == Hosts{"n1"});
+    CHECK(job.receivers<Abort>().empty());
     CHECK_FALSE(job.state.nodes.contains("n1"));
 }
 
-TEST_CASE("the culprit's verdict reaches a node that was told to stop meanwhile", "[coordinator]") {
+TEST_CASE("the culprit's verdict reaches a node that was signaled meanwhile", "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
     job.fail("n1", failure(0, "n1"));
@@ -196,5 +197,5 @@ TEST_CASE("the culprit's verdict reaches a node that was told to stop meanwhile"
     CHECK(job.actions.empty());
     job.stopped("n1");
     CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
-    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Finished>() == Hosts{"n1", "n2"});
 }

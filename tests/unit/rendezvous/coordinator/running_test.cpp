@@ -1,11 +1,12 @@
-// A group that runs: it succeeds, grows, is started again, ends.
-#include "common/exit_codes.hpp"
+// A group that runs: it succeeds, grows, is restarted, ends.
 #include <fmt/format.h>
+#include "common/exit_codes.hpp"
 
 #include "tests/catch.hpp"
-#include "tests/unit/coordinator/job.hpp"
+#include "tests/unit/rendezvous/coordinator/job.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
@@ -15,10 +16,10 @@ TEST_CASE("the job succeeds when every node has", "[coordinator]") {
     job.succeeded("n2");
     CHECK(job.actions.empty());  // parked
     job.pass(20s);
-    CHECK(job.told<Waiting>().empty());
+    CHECK(job.receivers<Waiting>().empty());
     job.succeeded("n1");
     CHECK(job.closes(1));
-    CHECK(job.told<Finished>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Finished>() == Hosts{"n1", "n2"});
     CHECK(job.verdict().outcome == Outcome::kSucceeded);
     CHECK(job.verdict().exit_code == 0);
     CHECK(job.verdict().restarts == 0);
@@ -29,11 +30,11 @@ TEST_CASE("a failure after some nodes have finished restarts these too", "[coord
     job.start({"n1", "n2"});
     job.succeeded("n1");
     job.fail("n2", failure(1, "n2"));
-    CHECK(job.told<Abort>() == Hosts{"n2"});  // the parked node has nothing to stop
+    CHECK(job.receivers<Abort>() == Hosts{"n2"});  // the parked node has nothing to stop
     job.stopped("n2");
     CHECK(job.opens(2));
     job.store_opens();
-    CHECK(job.told<Assignment>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Assignment>() == Hosts{"n1", "n2"});
     job.succeeded("n2");
     CHECK(job.asked<FinishJob>().empty());  // the success of n1 belonged to generation 1
     job.succeeded("n1");
@@ -41,7 +42,7 @@ TEST_CASE("a failure after some nodes have finished restarts these too", "[coord
     CHECK(job.verdict().restarts == 1);
 }
 
-TEST_CASE("messages of another generation, or of no meaning at this moment, are ignored with a reason",
+TEST_CASE("messages of another generation, or without a meaning at this moment, are ignored with a reason",
           "[coordinator]") {
     Job job({.max_restarts = 1});
     job.join("n1");
@@ -73,8 +74,7 @@ TEST_CASE("messages of another generation, or of no meaning at this moment, are 
     CHECK(job.state.phase == Phase::kRunning);
 }
 
-TEST_CASE("a node that stops its workers on its own makes everybody start again without spending a restart",
-          "[coordinator]") {
+TEST_CASE("a node that stops its workers on its own restarts all nodes without spending a restart", "[coordinator]") {
     Job job({.max_restarts = 0});
     job.start({"n1", "n2"});
     job.stopped("n2");
@@ -92,7 +92,7 @@ TEST_CASE("a new node makes a running group grow while there is room", "[coordin
     job.store_opens();
     REQUIRE(job.state.phase == Phase::kRunning);
     job.join("n1");
-    CHECK(job.told<Abort>() == Hosts{"n2", "n4"});
+    CHECK(job.receivers<Abort>() == Hosts{"n2", "n4"});
     CHECK(job.sent<Abort>().at("n2").reason == "node n1 joined");
     CHECK_THAT(job.sent<Waiting>().at("n1").reason, Contains("node n1 joined") && Contains("still stopping: n2, n4"));
     job.stopped("n2");
@@ -104,15 +104,14 @@ TEST_CASE("a new node makes a running group grow while there is room", "[coordin
     CHECK(job.sent<Assignment>().at("n4").node_rank == NodeRank{1});
     CHECK(job.sent<Assignment>().at("n1").node_rank == NodeRank{2});
     CHECK(job.sent<Assignment>().at("n1").restart_count == 1);
-    CHECK(job.sent<Assignment>().at("n1").restart == 0);  // it spends none of --max-restarts, whose number this is
+    CHECK(job.sent<Assignment>().at("n1").restart == 0);  // it spends none of --max-restarts, which this counts
     job.succeeded("n1");
     job.succeeded("n2");
     job.succeeded("n4");
     CHECK(job.verdict().restarts == 0);
 }
 
-TEST_CASE("a group that is started again for another reason than a failure is no restart of those allowed",
-          "[coordinator]") {
+TEST_CASE("a group that is restarted for another reason than a failure spends no restart", "[coordinator]") {
     Job job({.max_restarts = 1});
     job.start({"n1", "n2"});
     job.fail("n1", failure(0, "n1"));
@@ -138,22 +137,22 @@ TEST_CASE("a new node waits as a spare when some nodes have finished already", "
     job.store_opens();
     job.succeeded("n1");
     job.join("n3");
-    CHECK(job.told<Abort>().empty());
+    CHECK(job.receivers<Abort>().empty());
     CHECK_THAT(job.sent<Waiting>().at("n3").reason, Contains("spare") && Contains("finished"));
     SECTION("the job succeeds and the spare hears it") {
         job.succeeded("n2");
-        CHECK(job.told<Finished>() == Hosts{"n1", "n2", "n3"});
+        CHECK(job.receivers<Finished>() == Hosts{"n1", "n2", "n3"});
         CHECK(job.verdict().exit_code == 0);
     }
     SECTION("a failure takes the spare in") {
         job.fail("n2", failure(1, "n2"));
         job.stopped("n2");
         job.store_opens();
-        CHECK(job.told<Assignment>() == Hosts{"n1", "n2", "n3"});
+        CHECK(job.receivers<Assignment>() == Hosts{"n1", "n2", "n3"});
     }
 }
 
-TEST_CASE("members told to stop when all of them had just finished have finished", "[coordinator]") {
+TEST_CASE("members that are aborted when all of them had just finished count as finished", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 3});
     job.join("n1");
     job.join("n2");
@@ -164,10 +163,10 @@ TEST_CASE("members told to stop when all of them had just finished have finished
     job.succeeded("n1");
     job.succeeded("n2");
     CHECK(job.verdict().outcome == Outcome::kSucceeded);
-    CHECK(job.told<Finished>() == Hosts{"n1", "n2", "n3"});
+    CHECK(job.receivers<Finished>() == Hosts{"n1", "n2", "n3"});
 }
 
-TEST_CASE("after the end strangers are refused and whoever missed the verdict hears it", "[coordinator]") {
+TEST_CASE("after the end new nodes are refused, and a node that missed the verdict gets it", "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
     job.succeeded("n1");
@@ -179,15 +178,15 @@ TEST_CASE("after the end strangers are refused and whoever missed the verdict he
     CHECK_THAT(job.asked<Refuse>().at(0).reason, Contains("the job is over"));
     job.disconnect("n1");
     job.join("n1");
-    CHECK(job.told<Finished>() == Hosts{"n1"});
-    CHECK(job.told<Welcome>() == Hosts{"n1"});
+    CHECK(job.receivers<Finished>() == Hosts{"n1"});
+    CHECK(job.receivers<Welcome>() == Hosts{"n1"});
     job.stopped("n1");
     job.leave("n1");
     job.pass(10s);
     CHECK(job.actions.empty());
 }
 
-TEST_CASE("a worker that fails after a peer has finished early: the verdict says who was gone, and since when",
+TEST_CASE("a worker that fails after a peer has finished early: the verdict says which rank had left, and when",
           "[coordinator]") {
     Job job({.slots = 2});
     job.start({"n1", "n2"});
@@ -202,7 +201,7 @@ TEST_CASE("a worker that fails after a peer has finished early: the verdict says
     job.stopped("n2");
     CHECK(job.verdict().exit_code == status.exit_code());
     const std::string early = "; rank 0 had already exited with code 0, 0.4 s before";
-    const bool own_fault = status.kind == ExitStatus::Kind::kSignaled;  // nobody crashes because a peer is gone
+    const bool own_fault = status.kind == ExitStatus::Kind::kSignaled;  // a missing peer causes no crash
     CHECK(job.verdict().reason == fmt::format("rank 3 on n2 {}{}", to_string(status), own_fault ? "" : early));
 }
 
@@ -218,7 +217,7 @@ TEST_CASE("a whole node that had finished is named by its ranks", "[coordinator]
                Contains("ranks 2-3, 5 had already exited with code 0, the first 0 ms before"));
 }
 
-TEST_CASE("a finished worker that is told of again after its node has finished counts once", "[coordinator]") {
+TEST_CASE("a finished worker that is reported again after its node has finished counts once", "[coordinator]") {
     Job job({.slots = 2});
     job.start({"n1", "n2"});
     const WorkerFinished finished{job.state.generation, Rank{3}};

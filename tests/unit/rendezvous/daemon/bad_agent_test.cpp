@@ -1,13 +1,15 @@
 // What the daemon survives: bad messages, strangers, crowds, ports in use. A good agent is served meanwhile.
 #include <boost/asio/write.hpp>
 
-#include "rendezvous/coordinator/messages_json.hpp"
+#include "rendezvous/protocol/json.hpp"
 #include "rendezvous/transport/websocket.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/daemon_fixture.hpp"
+#include "tests/unit/rendezvous/daemon/daemon_fixture.hpp"
 
 using namespace ddprun;
 using namespace ddprun::test;
+using namespace ddprun::protocol;
+using namespace ddprun::diagnosis;
 using namespace ddprun::coordinator;
 
 namespace {
@@ -17,7 +19,7 @@ awaitable<std::shared_ptr<transport::Channel>> raw_channel(const DaemonFixture& 
     co_return (co_await transport::connect_websocket(endpoint, in(5s))).value();
 }
 
-/// Receives until the daemon closes; how long that took.
+/// Receives until the daemon closes; returns how long that took.
 awaitable<Duration> until_closed(std::shared_ptr<transport::Channel> channel) {
     const TimePoint start = Clock::now();
     while (true) {
@@ -26,7 +28,7 @@ awaitable<Duration> until_closed(std::shared_ptr<transport::Channel> channel) {
     }
 }
 
-/// The whole of a small job: proof that the daemon works.
+/// Runs a small job to its end: proof that the daemon works.
 awaitable<void> good_job(DaemonFixture& fixture) {
     const auto agent = fixture.agent(join_as("good"));
     co_await agent->join();
@@ -56,7 +58,7 @@ TEST_CASE("a first message that is not a join closes that connection alone", "[d
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("who upgrades and does not join is closed at the deadline", "[daemon][unit]") {
+TEST_CASE("a connection that upgrades and does not join is closed at the deadline", "[daemon][unit]") {
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
         const auto channel = co_await raw_channel(fixture);
@@ -67,8 +69,7 @@ TEST_CASE("who upgrades and does not join is closed at the deadline", "[daemon][
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("a bad message of an agent that has joined costs it the connection, and the others a node",
-          "[daemon][unit]") {
+TEST_CASE("a bad message of an agent that has joined ends its connection, and the node is lost", "[daemon][unit]") {
     const AgentMessage again = join_as("n2", 1, 2);
     const auto text = GENERATE_COPY(as<std::string>{}, "garbage", "{\"type\":\"group_stopped\"}", encode(again));
     DaemonFixture fixture;
@@ -151,7 +152,7 @@ TEST_CASE("an address that this host does not have is an error that says so", "[
     CHECK_THAT(daemon.error().message, Catch::Contains("192.0.2.1") && Catch::Contains("no such address"));
 }
 
-TEST_CASE("agents are given the address at which each reached the daemon", "[daemon][unit]") {
+TEST_CASE("agents get the address at which each reached the daemon", "[daemon][unit]") {
     auto config = quick_config();
     config.bind = asio::ip::address_v6::any();
     asio::io_context probe(1);

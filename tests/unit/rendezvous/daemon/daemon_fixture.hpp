@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "rendezvous/daemon/daemon.hpp"
-#include "tests/unit/rendezvous/fake_agent.hpp"
+#include "tests/unit/rendezvous/daemon/fake_agent.hpp"
 
 namespace ddprun::test {
 
@@ -18,7 +18,7 @@ inline daemon::DaemonConfig quick_config() {
     config.job.heartbeat_interval = 100ms;
     config.job.lost_after = 20s;  // tests without a silent node must not have one, however slow the machine is
     config.job.reconnect_grace = 100ms;
-    config.job.last_call = 400ms;  // in which a second node comes, on a busy machine too
+    config.job.last_call = 400ms;  // time for a second node to join, on a busy machine too
     return config;
 }
 
@@ -28,7 +28,7 @@ struct DaemonFixture {
         spawn(io, serve());
     }
 
-    std::shared_ptr<FakeAgent> agent(coordinator::Join join) {
+    std::shared_ptr<FakeAgent> agent(protocol::Join join) {
         return std::make_shared<FakeAgent>(io, endpoint(), std::move(join));
     }
     [[nodiscard]] Endpoint endpoint() const {

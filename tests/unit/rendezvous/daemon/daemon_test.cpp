@@ -3,12 +3,14 @@
 #include <future>
 
 #include "common/exit_codes.hpp"
-#include "rendezvous/store/client.hpp"
+#include "rendezvous/store/client/client.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/daemon_fixture.hpp"
+#include "tests/unit/rendezvous/daemon/daemon_fixture.hpp"
 
 using namespace ddprun;
 using namespace ddprun::test;
+using namespace ddprun::protocol;
+using namespace ddprun::diagnosis;
 using namespace ddprun::coordinator;
 
 namespace {
@@ -102,7 +104,7 @@ TEST_CASE("the end of a connection aborts the group, and the next one has an emp
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("a node that falls silent is lost, and one that speaks is not", "[daemon][unit]") {
+TEST_CASE("a silent node is lost, and one that sends heartbeats is not", "[daemon][unit]") {
     auto config = quick_config();
     config.job.lost_after = 700ms;
     DaemonFixture fixture(config);
@@ -129,7 +131,7 @@ TEST_CASE("a node that falls silent is lost, and one that speaks is not", "[daem
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("every node hears the verdict, and the daemon ends with it", "[daemon][unit]") {
+TEST_CASE("every node gets the verdict, and the daemon ends with it", "[daemon][unit]") {
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
         const auto n1 = fixture.agent(join_as("n1", 2, 2));
@@ -156,7 +158,7 @@ TEST_CASE("every node hears the verdict, and the daemon ends with it", "[daemon]
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("a node whose connection is broken when the job ends hears the verdict when it is back", "[daemon][unit]") {
+TEST_CASE("a node whose connection is broken when the job ends gets the verdict when it reconnects", "[daemon][unit]") {
     daemon::DaemonConfig config = quick_config();
     config.job.reconnect_grace = 20s;  // as long as the test may take
     DaemonFixture fixture(std::move(config));
@@ -169,12 +171,41 @@ TEST_CASE("a node whose connection is broken when the job ends hears the verdict
         n2->crash();
         co_await pause(50ms);  // one thread: what the crash did to the socket is handled by then
         n1->send(GroupSucceeded{Generation{1}});
-        const auto told = co_await n1->expect<Finished>();
-        CHECK(told.verdict.outcome == Outcome::kSucceeded);
+        const auto first_answer = co_await n1->expect<Finished>();
+        CHECK(first_answer.verdict.outcome == Outcome::kSucceeded);
         const auto again = fixture.agent(join_as("n2"));
         co_await again->join();
-        const auto told_again = co_await again->expect<Finished>();
-        CHECK(told_again.verdict == told.verdict);
+        const auto second_answer = co_await again->expect<Finished>();
+        CHECK(second_answer.verdict == first_answer.verdict);
+        const bool ended = co_await fixture.has_ended();
+        CHECK(ended);
+        CHECK(fixture.exit_code == exit_code::kSuccess);
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("the daemon does not wait for a node that was interrupted and has ended by itself", "[daemon][unit]") {
+    daemon::DaemonConfig config = quick_config();
+    config.job.reconnect_grace = 20s;  // as long as the test may take
+    DaemonFixture fixture(std::move(config));
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1", 2, 2));
+        const auto n2 = fixture.agent(join_as("n2", 2, 2));
+        co_await n1->join();
+        co_await n2->join();
+        const auto assignment = co_await n1->expect<Assignment>();
+        co_await n2->expect<Assignment>();
+        for (const auto& agent : {n1, n2}) {
+            agent->send(Leave{SIGINT});
+            co_await agent->expect<Abort>();
+        }
+        n1->send(GroupStopped{assignment.generation});
+        co_await pause(50ms);  // one thread: the daemon has read it by then
+        n1->crash();           // an agent that has ended closes its connection
+        co_await pause(50ms);
+        n2->send(GroupStopped{assignment.generation});
+        const auto finished = co_await n2->expect<Finished>();
+        CHECK(finished.verdict.outcome == Outcome::kStopped);
         const bool ended = co_await fixture.has_ended();
         CHECK(ended);
         CHECK(fixture.exit_code == exit_code::kSuccess);
@@ -207,7 +238,7 @@ TEST_CASE("a job that failed is a job that the daemon has finished", "[daemon][u
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("a daemon that is told to end tells its agents, and ends in time although one does not listen",
+TEST_CASE("a daemon that is signaled to end reports to its agents, and ends in time although one does not receive",
           "[daemon][unit]") {
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
@@ -235,7 +266,7 @@ TEST_CASE("a daemon that is told to end tells its agents, and ends in time altho
 TEST_CASE("a daemon without agents ends after its linger time, counted from the last one", "[daemon][unit]") {
     auto config = quick_config();
     config.linger = 400ms;
-    config.job.reconnect_grace = 20s;  // else the job itself ends first, for want of nodes
+    config.job.reconnect_grace = 20s;  // else the job itself ends first, for lack of nodes
     DaemonFixture fixture(config);
     const auto test = [&]() -> awaitable<void> {
         const auto n1 = fixture.agent(join_as("n1", 2, 2));
@@ -253,7 +284,7 @@ TEST_CASE("a daemon without agents ends after its linger time, counted from the 
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("a daemon that nobody visits ends after its linger time", "[daemon][unit]") {
+TEST_CASE("a daemon without any connection ends after its linger time", "[daemon][unit]") {
     auto config = quick_config();
     config.linger = 200ms;
     DaemonFixture fixture(config);
@@ -261,32 +292,32 @@ TEST_CASE("a daemon that nobody visits ends after its linger time", "[daemon][un
     CHECK(fixture.exit_code == exit_code::kInfrastructure);
 }
 
-TEST_CASE("a ddpctl is shown the boards of agents that know them, older ones are left in peace, the job goes on",
+TEST_CASE("a ddpctl gets the flight records of agents that know them, older ones are not asked, the job goes on",
           "[daemon][unit]") {
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
         auto knows = join_as("n1", 2, 2);
-        knows.boards = true;
+        knows.records = true;
         const auto n1 = fixture.agent(knows);
         const auto n2 = fixture.agent(join_as("n2", 2, 2));
         co_await n1->join();
         co_await n2->join();
         const auto assignment = co_await n1->expect<Assignment>();
         co_await n2->expect<Assignment>();
-        CHECK(n1->welcome()->boards);
+        CHECK(n1->welcome()->records);
 
         auto inspector = (co_await client::ControlClient::connect(fixture.endpoint(), in(5s))).value();
-        const AgentMessage wish = Inspect{kProtocolVersion, {}, 16};
-        inspector->send(wish);
-        const auto asked = co_await n1->expect<ShowBoards>();
+        const AgentMessage request = Inspect{kProtocolVersion, {}, 16};
+        inspector->send(request);
+        const auto asked = co_await n1->expect<RequestRecords>();
         CHECK(asked.operations == 16);
-        ShownBoard shown{asked.generation, asked.request, true, {}};
-        shown.board.host = "n1";
-        shown.board.rank = Rank{assignment.rank_base};
+        RecordReply shown{asked.generation, asked.request, true, {}};
+        shown.record.host = "n1";
+        shown.record.rank = Rank{assignment.rank_base};
         const AgentMessage answer = shown;
         n1->send(answer);
         const DaemonMessage passed_on = (co_await inspector->receive()).value();
-        CHECK(std::get<ShownBoard>(passed_on) == shown);
+        CHECK(std::get<RecordReply>(passed_on) == shown);
         const DaemonMessage end = (co_await inspector->receive()).value();
         CHECK(std::get<Inspected>(end).silent == std::vector<std::string>{"n2"});
         CHECK(std::get<Inspected>(end).run_id == "run");
@@ -300,10 +331,10 @@ TEST_CASE("a ddpctl is shown the boards of agents that know them, older ones are
         const AgentMessage other_version = Inspect{kProtocolVersion + 1, {}, 16};
         newer->send(other_version);
         const DaemonMessage refusal = (co_await newer->receive()).value();
-        CHECK(std::get<Rejected>(refusal).reason == "it speaks version 2 of the protocol, this daemon 1");
+        CHECK(std::get<Rejected>(refusal).reason == "it speaks version 3 of the protocol, this daemon 2");
 
         n1->crash();
-        const auto abort = co_await n2->expect<Abort>();  // the first that it hears since its assignment
+        const auto abort = co_await n2->expect<Abort>();  // the first message since its assignment
         CHECK(abort.generation == assignment.generation);
     };
     REQUIRE(run(fixture.io, test()));

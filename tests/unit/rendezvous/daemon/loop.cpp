@@ -1,4 +1,4 @@
-#include "tests/unit/rendezvous/loop.hpp"
+#include "tests/unit/rendezvous/daemon/loop.hpp"
 
 #include <boost/asio/read.hpp>
 #include <boost/asio/this_coro.hpp>

@@ -26,11 +26,11 @@ inline constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 
 inline TimePoint in(Duration duration) { return Clock::now() + duration; }
 
-/// Runs `main` on `io`, with whatever else is spawned there, until it returns; throws what it throws. False: it was not
-/// done within `limit`.
+/// Runs `main` on `io`, with everything that is spawned there, until it returns; throws what it throws. False: it was
+/// not done within `limit`.
 [[nodiscard]] bool run(asio::io_context& io, awaitable<void> main, Duration limit = 20s);
 
-/// Starts `task` beside the rest; an exception in it ends the process, for no test expects one.
+/// Starts `task` beside the rest; an exception in it ends the process, because no test expects one.
 void spawn(asio::io_context& io, awaitable<void> task);
 
 awaitable<void> pause(Duration duration);
@@ -41,10 +41,10 @@ awaitable<bool> eventually(std::function<bool()> condition, Duration limit = 10s
 /// Listens on 127.0.0.1, on a port that the system chooses.
 tcp::acceptor listen_on_loopback(asio::io_context& io);
 
-/// A plain connection to 127.0.0.1, for those who do not speak the protocol.
+/// Opens a plain connection to 127.0.0.1, for tests of peers that do not speak the protocol.
 awaitable<tcp::socket> dial_plain(std::uint16_t port);
 
-/// Everything that the peer sends until it ends the connection.
+/// Returns everything that the peer sends until it ends the connection.
 awaitable<std::string> read_all(tcp::socket& socket);
 
 }  // namespace ddprun::test

@@ -1,4 +1,4 @@
-// ddprund as its starters see it: the line that says it is ready, exit codes, the log file.
+// ddprund from outside: the line that reports that it is ready, exit codes, the log file.
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -13,10 +13,10 @@
 
 #include "common/exit_codes.hpp"
 #include "common/ids.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "rendezvous/daemon/program.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/daemon_fixture.hpp"
+#include "tests/unit/rendezvous/daemon/daemon_fixture.hpp"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -34,7 +34,7 @@ struct Pipe {
     UniqueFd write;
 };
 
-/// Everything until the writer closes.
+/// Returns everything until the writer closes.
 std::string read_to_end(const UniqueFd& fd) {
     std::string text;
     std::array<char, 256> bytes{};
@@ -43,7 +43,7 @@ std::string read_to_end(const UniqueFd& fd) {
     return text;
 }
 
-/// A file that is not there before and after.
+/// A file that does not exist before and after the test.
 struct TemporaryFile {
     std::filesystem::path path = std::filesystem::temp_directory_path() / ("ddprun-test-" + random_id());
     ~TemporaryFile() { std::filesystem::remove(path); }
@@ -57,7 +57,7 @@ struct RestoredLogger {
 
 }  // namespace
 
-TEST_CASE("ddprund says where it listens, logs to its file, and ends when it is told to", "[daemon][unit]") {
+TEST_CASE("ddprund reports where it listens, logs to its file, and ends on a signal", "[daemon][unit]") {
     const RestoredLogger restored;
     const TemporaryFile log;
     Pipe pipe;
@@ -86,10 +86,10 @@ TEST_CASE("ddprund says where it listens, logs to its file, and ends when it is 
     CHECK(exit_code.get() == exit_code::kSignalBase + SIGTERM);
     std::ifstream file(log.path);
     const std::string text(std::istreambuf_iterator<char>(file), {});
-    CHECK_THAT(text, Catch::Contains("serves run") && Catch::Contains("told to end by SIGTERM"));
+    CHECK_THAT(text, Catch::Contains("serves run") && Catch::Contains("stopped by SIGTERM"));
 }
 
-TEST_CASE("ddprund that cannot listen says nothing to its starter and ends with the code for infrastructure",
+TEST_CASE("ddprund that cannot listen writes nothing to --ready-fd and ends with the code for infrastructure",
           "[daemon][unit]") {
     const DaemonFixture other;
     Pipe pipe;

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "common/exit_codes.hpp"
-#include "rendezvous/daemon/line_limit.hpp"
+#include "common/line_limit.hpp"
 #include "rendezvous/daemon/options.hpp"
 #include "rendezvous/daemon/report.hpp"
 #include "tests/catch.hpp"
@@ -41,9 +41,9 @@ TEST_CASE("strangers write a bounded number of log lines", "[daemon][unit]") {
     LineLimit limit;
     const TimePoint start = Clock::now();
     int admitted = 0;
-    for (int i = 0; i < 1000; ++i) admitted += limit.admits(start + i * 1ms) ? 1 : 0;
+    for (int i = 0; i < 1000; ++i) admitted += limit.admit(start + i * 1ms) ? 1 : 0;
     CHECK(admitted == LineLimit::kLines);
-    CHECK(limit.admits(start + LineLimit::kWindow));
+    CHECK(limit.admit(start + LineLimit::kWindow));
 }
 
 namespace {
@@ -55,7 +55,7 @@ std::variant<Options, int> parse(std::vector<const char*> arguments) {
 
 }  // namespace
 
-TEST_CASE("ddprund listens on the loopback unless told otherwise, and names its run", "[daemon][unit]") {
+TEST_CASE("ddprund listens on the loopback by default, and names its run", "[daemon][unit]") {
     const Options options = std::get<Options>(parse({}));
     CHECK(options.daemon.bind.to_string() == "127.0.0.1");
     CHECK(options.daemon.port == 29400);

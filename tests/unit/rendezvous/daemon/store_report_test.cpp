@@ -1,4 +1,4 @@
-// What `ddprund --store` says on SIGUSR1 and at its end.
+// The statistics line of `ddprund --store`.
 
 #include "rendezvous/daemon/store_report.hpp"
 #include "tests/catch.hpp"
@@ -6,7 +6,7 @@
 using namespace ddprun;
 using namespace std::chrono_literals;
 
-TEST_CASE("statistics of a store that nobody has used fit in one short line", "[daemon][unit]") {
+TEST_CASE("statistics of an unused store fit in one short line", "[daemon][unit]") {
     CHECK(daemon::statistics_line({}, 0s) ==
           "up 0 s; 0 connections (0 accepted, 0 closed for what was asked); 0 keys and 0 waits in 0 B; 0 requests; "
           "0 B in, 0 B out; 0 B buffered");

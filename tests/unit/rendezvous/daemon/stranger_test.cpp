@@ -1,4 +1,4 @@
-// Those who connect and are no agents: bytes of other protocols, HTTP, silence. Each is closed, in time, with a reason.
+// Connections that are not agents: bytes of other protocols, HTTP, silence. Each is closed, in time, with a reason.
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
@@ -6,7 +6,7 @@
 
 #include "rendezvous/transport/websocket.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/loop.hpp"
+#include "tests/unit/rendezvous/daemon/loop.hpp"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -14,20 +14,20 @@ using transport::Channel;
 
 namespace {
 
-constexpr Duration kPatience = 10s;  // of a server towards those who should be closed at once
+constexpr Duration kLongTimeout = 10s;  // for connections that must be closed at once
 
 const std::string kUpgrade =
     "Host: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 struct Visit {
-    std::string answer;  ///< what the stranger was sent before the end of its connection
-    Error error;         ///< what the server says about it
+    std::string answer;  ///< the bytes that arrived before the end of the connection
+    Error error;         ///< the server's error
     Duration took{};
 };
 
-/// Sends `bytes` to a server that expects an agent. Throws when it is let in.
-Visit visit(const std::string& bytes, Duration patience = kPatience) {
+/// Sends `bytes` to a server that expects an agent. Throws when the server accepts them.
+Visit visit(const std::string& bytes, Duration patience = kLongTimeout) {
     asio::io_context io(1);
     tcp::acceptor acceptor = listen_on_loopback(io);
     std::optional<Result<std::shared_ptr<Channel>>> accepted;
@@ -67,15 +67,15 @@ TEST_CASE("bytes of another protocol are closed at once and without an answer", 
     INFO(visited.error.message);
     CHECK(visited.error.code == Errc::kMalformed);
     CHECK(visited.answer.empty());
-    CHECK(visited.took < kPatience / 2);
+    CHECK(visited.took < kLongTimeout / 2);
 }
 
-TEST_CASE("a plain HTTP request is told what this is, and closed", "[channel][unit]") {
+TEST_CASE("a plain HTTP request gets an answer that says what this is, and is closed", "[channel][unit]") {
     const auto request = GENERATE(as<std::string>{}, get("/", "Host: x\r\n"), get("/ddprun/v1/agent", "Host: x\r\n"));
     const Visit visited = visit(request);
     CHECK(visited.error.code == Errc::kRefused);
     CHECK_THAT(visited.answer, Catch::StartsWith("HTTP/1.1 426") && Catch::Contains("ddprund"));
-    CHECK(visited.took < kPatience / 2);
+    CHECK(visited.took < kLongTimeout / 2);
 }
 
 TEST_CASE("a WebSocket that is not an agent's is refused", "[channel][unit]") {
@@ -95,7 +95,7 @@ TEST_CASE("more header than any agent sends is refused", "[channel][unit]") {
     CHECK(visited.error.code == Errc::kMalformed);
 }
 
-TEST_CASE("who says nothing, or stops in the middle, is closed at the deadline", "[channel][unit]") {
+TEST_CASE("a silent or incomplete connection is closed at the deadline", "[channel][unit]") {
     const auto bytes =
         GENERATE(as<std::string>{}, std::string(), std::string("G"), std::string("GET /ddprun/v1/agent HTTP/1.1\r\n"));
     const Duration deadline = 300ms;
@@ -128,7 +128,7 @@ TEST_CASE("bad frames after a good upgrade end the channel, even when the peer s
         std::string answer;
         co_await asio::async_read_until(socket, asio::dynamic_buffer(answer), "\r\n\r\n", asio::use_awaitable);
         co_await asio::async_write(socket, asio::buffer(frame),
-                                   kTuple);  // may be cut short: the server has heard enough
+                                   kTuple);  // may be cut short: the server has closed
         co_await eventually([&] { return received.has_value(); }, 3s);
     };
     REQUIRE(run(io, speak()));

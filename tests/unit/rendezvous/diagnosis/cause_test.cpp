@@ -1,10 +1,12 @@
-// Who failed first, and who failed of that.
-#include "rendezvous/coordinator/blame.hpp"
+// Which failure is the cause, and which its consequence.
+#include "rendezvous/diagnosis/cause.hpp"
 
 #include "tests/catch.hpp"
-#include "tests/unit/coordinator/job.hpp"
+#include "tests/unit/rendezvous/coordinator/job.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
+using namespace ddprun::diagnosis;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
@@ -20,7 +22,7 @@ FailureReport raised(int rank, std::string host, std::string last_line, std::chr
     return report;
 }
 
-/// Two nodes with two workers each, of which the given ones fail one after the other.
+/// Two nodes with two workers each; the given workers fail one after the other.
 Verdict verdict_of(const FailureReport& first, const FailureReport& later, Duration after = 100ms) {
     Job job({.slots = 2});
     job.start({"n1", "n2"});
@@ -37,7 +39,7 @@ const std::string kError = "ValueError: loss is nan";
 
 }  // namespace
 
-TEST_CASE("a worker that says that a peer is gone has failed of another failure", "[coordinator]") {
+TEST_CASE("a worker that reports a lost peer is the victim of another failure", "[coordinator]") {
     const auto text = GENERATE(as<std::string>(), kVictim, "OSError: [Errno 104] Connection reset by peer",
                                "NCCL error: remote process exited or there was a network error",
                                "train: rank 0: group 'world': rank 0 lost rank 2 (host b, pid 7) in barrier #4: closed",
@@ -69,7 +71,7 @@ TEST_CASE("a victim's report that came first does not stay the verdict when the 
     SECTION("it was the first") { CHECK(verdict_of(raised(2, "n2", kError), victim).culprit->rank == Rank{2}); }
 }
 
-TEST_CASE("when words do not tell, the failure that began first is the culprit", "[coordinator]") {
+TEST_CASE("if the texts do not decide, the failure that began first is the culprit", "[coordinator]") {
     const FailureReport first = raised(0, "n1", "RuntimeError: barrier failed", 5ms);
     CHECK(verdict_of(first, raised(2, "n2", kError, 300ms), 100ms).culprit->rank == Rank{2});
     CHECK(verdict_of(first, raised(2, "n2", kError, 90ms), 100ms).culprit->rank == Rank{0});
@@ -77,32 +79,32 @@ TEST_CASE("when words do not tell, the failure that began first is the culprit",
     CHECK(verdict_of(failure(0, "n1"), raised(2, "n2", kError, 300ms)).culprit->rank == Rank{0});  // killed, not failed
 }
 
-TEST_CASE("members that are still stopping hear when the reason has changed", "[coordinator]") {
+TEST_CASE("members that are still stopping get the reason when it has changed", "[coordinator]") {
     Job job({.slots = 2});
     job.start({"n1", "n2"});
     job.fail("n1", raised(0, "n1", kVictim));
-    CHECK(job.told<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
     job.stopped("n1");
     SECTION("by another failure") {
         FailureReport report = raised(2, "n2", kError);
         report.message = kError;
         job.fail("n2", report);
         CHECK(job.sent<Abort>().at("n2").reason == "rank 2 on n2 exited with code 1: " + kError);
-        CHECK(job.told<Abort>() == Hosts{"n2"});  // nothing is left to be stopped on n1
+        CHECK(job.receivers<Abort>() == Hosts{"n2"});  // nothing is left to be stopped on n1
     }
     SECTION("by a victim's report") {
         job.fail("n2", raised(3, "n2", kVictim));
-        CHECK(job.told<Abort>().empty());
+        CHECK(job.receivers<Abort>().empty());
     }
 }
 
-TEST_CASE("members that are still stopping hear that it is for a lost node", "[coordinator]") {
+TEST_CASE("members that are still stopping get the lost node as the reason", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3});
     job.start({"n1", "n2", "n3"});
     job.fail("n1", raised(0, "n1", kVictim));
     job.disconnect("n3");
     job.pass(1s);
-    CHECK(job.told<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
     CHECK(job.sent<Abort>().at("n1").reason == "node n3 was lost: connection closed");
 }
 

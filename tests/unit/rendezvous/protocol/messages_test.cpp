@@ -2,13 +2,13 @@
 
 #include <random>
 
-#include "rendezvous/coordinator/messages_json.hpp"
-#include "rendezvous/coordinator/utf8.hpp"
+#include "rendezvous/protocol/json.hpp"
+#include "rendezvous/protocol/utf8.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/coordinator/message_generator.hpp"
+#include "tests/unit/rendezvous/protocol/message_generator.hpp"
 
 using namespace ddprun;
-using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
 using Catch::Contains;
 using namespace std::chrono_literals;
 
@@ -24,7 +24,7 @@ std::string failed_with(const std::string& member, const std::string& value) {
 }
 
 std::string join_and(const std::string& rest) {
-    return R"({"type":"join","protocol":1,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
+    return R"({"type":"join","protocol":2,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
 }
 
 Error agent_error(std::string_view text) {
@@ -55,14 +55,14 @@ TEST_CASE("messages look as documented", "[coordinator]") {
     CHECK(encode(AgentMessage(Leave{15})) == R"({"type":"leave","signal":15})");
     CHECK(encode(DaemonMessage(Abort{Generation{3}, "node n2 \"was\" lost\n"})) ==
           R"({"type":"abort","generation":3,"reason":"node n2 \"was\" lost\n"})");
-    CHECK(to_json(Verdict{Outcome::kStopped, 143, "told to stop", {}, 2}) ==
-          R"({"outcome":"stopped","exit_code":143,"reason":"told to stop","restarts":2})");
+    CHECK(to_json(Verdict{Outcome::kStopped, 143, "stopped by a signal", {}, 2}) ==
+          R"({"outcome":"stopped","exit_code":143,"reason":"stopped by a signal","restarts":2})");
     Join join;
     join.node = "0a";
     join.host = "n1";
     CHECK(
         encode(AgentMessage(join)) ==
-        R"({"type":"join","protocol":1,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
+        R"({"type":"join","protocol":2,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
 }
 
 TEST_CASE("unknown members are ignored, so that a later version may add some", "[coordinator]") {
@@ -95,7 +95,7 @@ TEST_CASE("a message with any byte changed is read or refused, never more", "[co
     }
 }
 
-TEST_CASE("what is wrong with a message is named", "[coordinator]") {
+TEST_CASE("the error of a malformed message names the member", "[coordinator]") {
     const auto [text, says] = GENERATE(table<std::string, std::string>({
         {"", "not JSON"},
         {"leave", "not JSON"},
@@ -143,20 +143,20 @@ TEST_CASE("what is wrong with a message is named", "[coordinator]") {
 
 TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered",
           "[coordinator]") {
-    const auto decoded = decode_agent_message(R"({"type":"join","protocol":2,"node":"a","host":{"name":"h"}})");
+    const auto decoded = decode_agent_message(R"({"type":"join","protocol":3,"node":"a","host":{"name":"h"}})");
     REQUIRE(decoded.has_value());
-    CHECK(std::get<Join>(*decoded).protocol == 2);
+    CHECK(std::get<Join>(*decoded).protocol == 3);
     CHECK(std::get<Join>(*decoded).node == "a");
 }
 
-TEST_CASE("what is too large or too deep is refused", "[coordinator]") {
+TEST_CASE("messages that are too large or too deep are refused", "[coordinator]") {
     CHECK(agent_error(std::string(kMaxMessageBytes + 1, ' ')).code == Errc::kLimit);
     CHECK(agent_error(R"({"type":"leave","signal":2,"x":)" + std::string(100'000, '[')).code == Errc::kMalformed);
     const std::string deep = R"({"type":"leave","signal":2,"x":)" + std::string(9, '[') + std::string(9, ']') + "}";
     CHECK_THAT(agent_error(deep).message, Contains("not JSON"));
 
     const std::string host(kMaxTextBytes + 1, 'h');
-    const Error error = agent_error(R"({"type":"join","protocol":1,"node":"a","host":")" + host + "\"}");
+    const Error error = agent_error(R"({"type":"join","protocol":2,"node":"a","host":")" + host + "\"}");
     CHECK(error.code == Errc::kLimit);
     CHECK_THAT(error.message, Contains("host is longer than"));
 
@@ -169,19 +169,19 @@ TEST_CASE("what is too large or too deep is refused", "[coordinator]") {
     CHECK_THAT(waiting.error().message, Contains("present is larger than"));
 }
 
-TEST_CASE("a sender cuts what a receiver would refuse", "[coordinator]") {
+TEST_CASE("a sender cuts texts and lists that a receiver would refuse", "[coordinator]") {
     WorkerFailed failed;
     failed.failure.message = std::string(1 << 20, '\x01');
     for (int i = 0; i < 100; ++i)
         failed.failure.last_lines.push_back(fmt::format("{}{}", i, std::string(60'000, '\x02')));
-    failed.failure.last_lines.push_back("the last words");
+    failed.failure.last_lines.push_back("the last line");
     const std::string text = encode(AgentMessage(failed));
     CHECK(text.size() <= kMaxMessageBytes);
     const FailureReport read = std::get<WorkerFailed>(decode_agent_message(text).value()).failure;
     CHECK(read.message.size() == kMaxTextBytes);
     CHECK_THAT(read.message, Catch::EndsWith("…"));
     CHECK(read.last_lines.size() == 18);
-    CHECK(read.last_lines.back() == "the last words");
+    CHECK(read.last_lines.back() == "the last line");
     CHECK(read.last_lines.front().substr(0, 2) == "83");
 
     const Waiting crowd{std::vector<std::string>(2'000'000, ""), 1, 1, 0ms, ""};
@@ -203,7 +203,7 @@ TEST_CASE("bytes that are not UTF-8 are replaced, everything else is kept", "[co
     CHECK(clean_text("\xf0\x9f\x94\xa5", 99) == "🔥");
 
     std::mt19937 random(5);
-    for (int i = 0; i < 2000; ++i) {  // the JSON parser is the judge
+    for (int i = 0; i < 2000; ++i) {  // the JSON parser checks the result
         std::string text(random() % 30, '\0');
         for (char& c : text) c = static_cast<char>(random() % 4 ? 0x80 + random() % 0x80 : random() % 0x80);
         CAPTURE(text);
@@ -222,10 +222,10 @@ TEST_CASE("text is cut between characters and the cut is marked", "[coordinator]
     CHECK(clean_text("", 3).empty());
 }
 
-TEST_CASE("a board with numbers out of all range is refused, naming the member", "[coordinator]") {
-    ShownBoard shown;
-    shown.board.view.groups.push_back({"world", 0, 4, {{0, 4, 1}}, true, 1, 1, 0});
-    BoardOperation& operation = shown.board.view.operations.emplace_back();
+TEST_CASE("a flight record with numbers out of all range is refused, naming the member", "[coordinator]") {
+    RecordReply shown;
+    shown.record.view.groups.push_back({"world", 0, 4, {{0, 4, 1}}, true, 1, 1, 0});
+    RecordedOperation& operation = shown.record.view.operations.emplace_back();
     operation.group = 0;
     operation.op = "barrier";
     const std::string good = encode(AgentMessage(shown));
@@ -236,13 +236,13 @@ TEST_CASE("a board with numbers out of all range is refused, naming the member",
         REQUIRE(at != std::string::npos);
         return decode_agent_message(text.replace(at, part.size(), other));
     };
-    CHECK_THAT(with("[0,4,1]", "[0,4]").error().message, Contains("board.groups[].members must be"));
+    CHECK_THAT(with("[0,4,1]", "[0,4]").error().message, Contains("record.groups[].members must be"));
     CHECK_THAT(with("[0,4,1]", "[-1,4,1]").error().message, Contains("has a run beyond all ranks"));
     CHECK_THAT(with("[0,4,1]", "[0,100000000,100]").error().message, Contains("has a run beyond all ranks"));
     CHECK_THAT(with("\"group\":0", "\"group\":1").error().message,
-               Contains("board.operations[].group must be between"));
+               Contains("record.operations[].group must be between"));
     CHECK_THAT(with("\"queued_ago_ns\":0", "\"queued_ago_ns\":-1").error().message, Contains("queued_ago_ns"));
-    // Durations are added up by whoever judges them.
+    // The diagnosis adds durations.
     for (const std::string member :
          {"operations[].queued_ago_ns", "operations[].started_ago_ns", "operations[].ended_ago_ns",
           "operations[].waited_ago_ns", "groups[].aborted_ago_ns", "groups[].left_ago_ns", "phase_for_ns",
@@ -258,9 +258,10 @@ TEST_CASE("a board with numbers out of all range is refused, naming the member",
                 : with(before, huge + (of_group ? "\"abort_reason\":\"\",\"left_by_exception\":true," : "") + before);
         CAPTURE(member);
         REQUIRE(refused.has_error());
-        CHECK_THAT(refused.error().message, Contains("board." + member + " must be between 0 and 1152921504606846976"));
+        CHECK_THAT(refused.error().message,
+                   Contains("record." + member + " must be between 0 and 1152921504606846976"));
     }
-    shown.board.view.groups.resize(65, shown.board.view.groups.front());
+    shown.record.view.groups.resize(65, shown.record.view.groups.front());
     CHECK_THAT(decode_agent_message(encode(AgentMessage(shown))).error().message, Contains("has more than 64 entries"));
 }
 
@@ -275,13 +276,13 @@ TEST_CASE("times that an agent adds to its clock have a bound", "[coordinator]")
     }
 }
 
-TEST_CASE("the largest board fits into one message", "[coordinator]") {
-    ShownBoard shown;
+TEST_CASE("the largest flight record fits into one message", "[coordinator]") {
+    RecordReply shown;
     const std::string worst(128, '\x01');
     const std::vector<RankRun> runs(32, {1 << 26, 1, 1 << 26});
-    shown.board.view.groups.resize(64,
-                                   {worst, 1, 1 << 26, runs, true, 1, 1, 1, std::chrono::nanoseconds::max(), worst});
-    BoardOperation operation{1ull << 53, 63, 1ull << 53, 1ull << 53};
+    shown.record.view.groups.resize(64,
+                                    {worst, 1, 1 << 26, runs, true, 1, 1, 1, std::chrono::nanoseconds::max(), worst});
+    RecordedOperation operation{1ull << 53, 63, 1ull << 53, 1ull << 53};
     operation.op = worst.substr(0, 16);
     operation.reduce = operation.dtype = worst.substr(0, 8);
     operation.tag = worst.substr(0, 40);
@@ -291,29 +292,29 @@ TEST_CASE("the largest board fits into one message", "[coordinator]") {
     operation.queued_ago = std::chrono::nanoseconds::max();
     operation.started_ago = operation.ended_ago = operation.waited_ago = operation.queued_ago;
     operation.failed = operation.timed_out = operation.mismatch = operation.polled = true;
-    shown.board.view.operations.resize(kMaxOperationsShown, operation);
+    shown.record.view.operations.resize(kMaxOperationsShown, operation);
     const std::string text = encode(AgentMessage(shown));
     CHECK(text.size() < kMaxMessageBytes / 2);
     const auto read = decode_agent_message(text);
     REQUIRE(read.has_value());
-    const std::chrono::nanoseconds most = std::get<ShownBoard>(*read).board.view.operations[0].queued_ago;
-    CHECK(most > std::chrono::hours(24 * 365 * 30));  // cut to what a receiver takes
-    CHECK(most < std::chrono::nanoseconds::max());
+    const std::chrono::nanoseconds longest = std::get<RecordReply>(*read).record.view.operations[0].queued_ago;
+    CHECK(longest > std::chrono::hours(24 * 365 * 30));  // cut to the receiver's limit
+    CHECK(longest < std::chrono::nanoseconds::max());
 }
 
-TEST_CASE("of an agent that does not say who waits, whoever has begun something may wait for it", "[coordinator]") {
-    ShownBoard shown;
-    shown.board.view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 1, 1, 0});
-    BoardOperation operation{1, 0, 1, 0, "barrier"};
+TEST_CASE("without reported waits, an operation that has begun may be waited for", "[coordinator]") {
+    RecordReply shown;
+    shown.record.view.groups.push_back({"world", 0, 2, {{0, 2, 1}}, true, 1, 1, 0});
+    RecordedOperation operation{1, 0, 1, 0, "barrier"};
     operation.started_ago = std::chrono::seconds(9);
-    shown.board.view.operations = {operation, operation};
-    shown.board.view.operations[1].p2p_seq = 1;
+    shown.record.view.operations = {operation, operation};
+    shown.record.view.operations[1].p2p_seq = 1;
     const auto decoded = [](const std::string& text) {
-        return std::get<ShownBoard>(decode_agent_message(text).value()).board.view.operations;
+        return std::get<RecordReply>(decode_agent_message(text).value()).record.view.operations;
     };
     std::string text = encode(AgentMessage(shown));
     CHECK_FALSE(decoded(text)[0].waited_ago);
-    const std::string flag = R"("says_who_waits":true,)";
+    const std::string flag = R"("has_waits":true,)";
     REQUIRE(text.find(flag) != std::string::npos);
     text.erase(text.find(flag), flag.size());
     CHECK(decoded(text)[0].waited_ago == std::chrono::seconds(9));

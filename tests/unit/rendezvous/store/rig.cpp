@@ -1,4 +1,4 @@
-#include "tests/unit/store/rig.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
 
 #include <cstdlib>
 

@@ -9,16 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/store/codec.hpp"
-#include "rendezvous/store/engine.hpp"
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/codec.hpp"
+#include "rendezvous/store/codec/wire.hpp"
+#include "rendezvous/store/engine/engine.hpp"
 
 namespace ddprun::store::test {
 
 using Keys = std::vector<std::string>;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-/// The bytes that `text` writes in hexadecimal.
+/// Returns the bytes that `text` has in hexadecimal.
 std::string hex(std::string_view text);
 
 inline void append_field(std::string& out, std::string_view bytes) { wire::append_bytes(out, bytes); }
@@ -51,9 +51,9 @@ public:
 
     /// Opens one connection for each letter, in the modern dialect.
     void connect_modern(std::string_view names);
-    /// Opens the connection at its first use. What it sends after it was closed is lost.
+    /// Opens the connection at its first use. Bytes sent after it was closed are lost.
     void send(char name, std::string_view bytes);
-    /// What it has received since the last call.
+    /// Returns the bytes that it has received since the last call.
     [[nodiscard]] std::string received(char name);
     /// send(), then received().
     [[nodiscard]] std::string ask(char name, std::string_view bytes);

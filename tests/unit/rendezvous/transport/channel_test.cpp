@@ -6,7 +6,7 @@
 
 #include "rendezvous/transport/websocket.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/loop.hpp"
+#include "tests/unit/rendezvous/daemon/loop.hpp"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -29,11 +29,12 @@ awaitable<Pair> connected(asio::io_context& io) {
     Pair pair;
     spawn(io, accept_one(acceptor, pair.server));
     pair.client = (co_await transport::connect_websocket(acceptor.local_endpoint(), in(5s))).value();
-    if (!co_await eventually([&] { return pair.server != nullptr; })) throw std::runtime_error("nobody accepted");
+    if (!co_await eventually([&] { return pair.server != nullptr; }))
+        throw std::runtime_error("the connection was not accepted");
     co_return pair;
 }
 
-/// What receive() ends with when no message comes.
+/// Returns the error of receive() when no message arrives.
 awaitable<Error> failure_of(std::shared_ptr<Channel> channel) {
     const Result<std::string> received = co_await channel->receive();
     if (received) throw std::runtime_error("a message where an error was expected: " + received->substr(0, 100));

@@ -4,13 +4,13 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 #include "worker_lib/bench/measure.hpp"
 #include "worker_lib/bench/options.hpp"
 #include "worker_lib/bench/pattern.hpp"
 #include "worker_lib/bench/report.hpp"
 #include "worker_lib/bench/run.hpp"
-#include "worker_lib/src/group.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
 
 using Catch::Contains;
 using namespace ddp::bench;
@@ -20,7 +20,7 @@ using ddp::testing::run_ranks;
 
 namespace {
 
-/// What a command line comes to: the exit code if there is nothing to measure.
+/// Parses a command line: the exit code if there is nothing to measure.
 struct Parsed {
     std::optional<int> exit_code;
     Options options;
@@ -39,11 +39,19 @@ class LostLater final : public ddp::detail::BackendImpl, private ddp::Arena {
 public:
     explicit LostLater(int good_calls) : good_calls_(good_calls) {}
     ddp::Backend kind() const override { return ddp::Backend::Native; }
-    std::shared_ptr<ddp::detail::WorkState> submit(ddp::detail::Operation&&) override {
+    std::unique_ptr<ddp::detail::BackendImpl> make_another(const ddp::detail::GroupSpec&) const override {
+        return nullptr;
+    }
+    std::shared_ptr<ddp::detail::WorkState> submit(ddp::detail::Operation&& operation,
+                                                   ddp::detail::OperationRecord& record) override {
+        record.write(operation, ddp::detail::Announced::kNo);
         if (good_calls_-- == 0) throw ddp::Error(ddp::ErrorCode::System, "the machine is lost");
         return nullptr;
     }
-    std::shared_ptr<ddp::detail::WorkState> transfer(ddp::detail::TransferBatch) override { return nullptr; }
+    std::shared_ptr<ddp::detail::WorkState> transfer(ddp::detail::TransferBatch&&,
+                                                     ddp::detail::TransferRecord&) override {
+        return nullptr;
+    }
     ddp::Arena& arena() override { return *this; }
     void abort(std::string_view) override {}
     bool after_callbacks(std::function<void()>) const override { return false; }
@@ -55,7 +63,7 @@ private:
     std::list<std::vector<std::uint64_t>> blocks_;
 };
 
-/// What is measured on such a backend, and the error that ended it.
+/// Measures on such a backend. Returns the rows and the error that ended the run.
 std::pair<std::vector<Row>, std::string> run_until_lost(const Options& options, int good_calls) {
     ddp::detail::GroupSpec spec;
     spec.name = "world";
@@ -86,7 +94,7 @@ TEST_CASE("ddp-bench's options", "[bench]") {
     CHECK(parse({"-c", "all"}).options.collectives.size() == kAllCollectives.size());
 }
 
-TEST_CASE("a root that is no rank is refused with the command line, when it is known how many there are", "[bench]") {
+TEST_CASE("a root that is not a rank is refused by the command line, if the number of ranks is known", "[bench]") {
     CHECK(parse({"-r", "4"}, 4).exit_code == 2);
     CHECK(parse({"-r", "1"}, 1).exit_code == 2);
     CHECK_FALSE(parse({"-r", "3"}, 4).exit_code);
@@ -112,12 +120,13 @@ TEST_CASE("ddp-bench measures each count once, however small the steps are", "[b
     CHECK(counts(Collective::kAllGather, parse({"-b", "4", "-e", "4"}).options, 4).empty());
 }
 
-TEST_CASE("ddp-bench leaves out a collective for which all sizes are too small, and refuses to have none", "[bench]") {
+TEST_CASE("ddp-bench skips a collective for which all sizes are too small, and refuses to have none", "[bench]") {
     const auto parsed = parse({"-c", "all_gather,all_reduce,reduce_scatter", "-b", "8", "-e", "16"}, 5);
     REQUIRE_FALSE(parsed.exit_code);
-    CHECK(left_out(parsed.options, 5) ==
-          "all_gather, reduce_scatter: no size from --min-bytes 8 to --max-bytes 16 has an element of f32 for each of 5 "
-          "ranks. Pass --max-bytes 20 or more");
+    CHECK(
+        left_out(parsed.options, 5) ==
+        "all_gather, reduce_scatter: no size from --min-bytes 8 to --max-bytes 16 has an element of f32 for each of 5 "
+        "ranks. Pass --max-bytes 20 or more");
     CHECK(left_out(parsed.options, 4) == "");
     CHECK(parse({"-c", "all_gather", "-b", "8", "-e", "16"}, 5).exit_code == 2);
     CHECK_FALSE(parse({"-c", "all_gather", "-b", "0", "-e", "0"}, 5).exit_code);
@@ -264,7 +273,7 @@ TEST_CASE("bus bandwidth is nccl-tests'", "[bench]") {
     CHECK(queued.at("rows").as_array().at(0).as_object().at("in_place").as_object().at("median_us").is_null());
 }
 
-TEST_CASE("what carries nothing has a time, but no bandwidth, and counts for no mean", "[bench]") {
+TEST_CASE("a row without bytes has a time, but no bandwidth, and counts for no mean", "[bench]") {
     Row empty{.call = {}, .bytes = 0};
     empty.in_place = Measured{.us = {.mean = 5}, .wrong = 0, .checked = true};
     Row full = empty;

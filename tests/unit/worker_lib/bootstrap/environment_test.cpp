@@ -1,4 +1,4 @@
-#include "worker_lib/src/environment.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 
 #include <map>
 #include <string>

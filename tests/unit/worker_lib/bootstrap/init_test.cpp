@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/watched_store.hpp"
-#include "worker_lib/src/environment.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/watched_store.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// What a rank's Context comes to: the sum of all ranks, or why there is none.
+/// Makes a rank's Context; returns the sum of all ranks, or why there is none.
 std::string start(const LocalWorld& world, const std::shared_ptr<Store>& store, int rank) {
     try {
         Context context(world.environment(rank), store, world.options());
@@ -48,7 +48,7 @@ std::vector<std::string> start_all(const LocalWorld& world, const std::shared_pt
 
 }  // namespace
 
-TEST_CASE("a rank that comes when another has just given up waits for it, and they meet when both try again",
+TEST_CASE("a rank that joins when another has just given up waits for it, and they meet when both try again",
           "[context][unit]") {
     const std::vector<int> shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const std::shared_ptr<Store> store = detail::make_local_store();
@@ -61,11 +61,11 @@ TEST_CASE("a rank that comes when another has just given up waits for it, and th
     CHECK(start_all(patient, store) == std::vector<std::string>{"1", "1"});
 }
 
-TEST_CASE("who tries again waits for those who have not seen yet that the attempt has failed", "[context][unit]") {
+TEST_CASE("a rank that tries again waits for ranks that have not seen yet that the attempt failed", "[context][unit]") {
     const std::vector<int> shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const auto store = std::make_shared<WatchedStore>();
     std::atomic<bool> held{false};
-    store->after = [&](std::string_view key, std::string_view) {  // rank 1 has told where it is, and stands still
+    store->after = [&](std::string_view key, std::string_view) {  // rank 1 has published its address, and stops
         if (key.ends_with("/world/member/1") && !held.exchange(true)) (void)store->get("go on", kPatience);
     };
     const LocalWorld hasty{.ranks_per_node = shape, .init_timeout = milliseconds(1'500)};
@@ -83,20 +83,20 @@ TEST_CASE("who tries again waits for those who have not seen yet that the attemp
 
 TEST_CASE("ranks that have not made equally many Contexts meet at their next one", "[context][unit]") {
     const auto store = std::make_shared<WatchedStore>();
-    std::atomic<int> late_words{0};  // about the first round: nobody looks at all that there have been
+    std::atomic<int> late_accesses{0};  // accesses to the first round: a rank does not look at all earlier rounds
     const LocalWorld hasty{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(1)};
     const LocalWorld world{.ranks_per_node = {1, 1}};
     for (int round = 0; round < 3; ++round) {
         CHECK(start_all(world, store) == std::vector<std::string>{"1", "1"});
         CHECK_THAT(start(hasty, store, round % 2), Catch::StartsWith("late: "));
         store->before = [&](std::string_view key, std::string_view) {
-            if (key.find("/rounds/1/") != std::string_view::npos) ++late_words;
+            if (key.find("/rounds/1/") != std::string_view::npos) ++late_accesses;
         };
     }
-    CHECK(late_words == 0);
+    CHECK(late_accesses == 0);
 }
 
-TEST_CASE("who never came is named, not who gave up before", "[context][unit]") {
+TEST_CASE("a rank that never joined is named, not one that gave up before", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld hasty{.ranks_per_node = {3}, .init_timeout = milliseconds(200)};
     const LocalWorld patient{.ranks_per_node = {3}, .init_timeout = milliseconds(1'500)};
@@ -107,8 +107,7 @@ TEST_CASE("who never came is named, not who gave up before", "[context][unit]") 
     CHECK_THAT(slow.get(), Catch::Contains("waited 1.5 s for rank 2 of 3 to join"));
 }
 
-TEST_CASE("who gives up when all have come, but not all have said that they are there, takes nobody along",
-          "[context][unit]") {
+TEST_CASE("a rank that gives up when all have joined, but not all are ready, fails no other rank", "[context][unit]") {
     const auto store = std::make_shared<WatchedStore>();
     store->before = [&](std::string_view key, std::string_view) {
         if (key.ends_with("/rounds/1/ready/1")) (void)store->get("given up", kPatience);
@@ -116,14 +115,14 @@ TEST_CASE("who gives up when all have come, but not all have said that they are 
     const LocalWorld hasty{.ranks_per_node = {2}, .init_timeout = milliseconds(500)};
     const LocalWorld patient{.ranks_per_node = {2}, .init_timeout = milliseconds(10'000)};
     auto second = begin(patient, store, 1);
-    (void)store->get("ddp/0/of-2/rounds/1/count", kPatience);  // it has come
+    (void)store->get("ddp/0/of-2/rounds/1/count", kPatience);  // it has joined
     CHECK_THAT(start(hasty, store, 0), Catch::Contains("waited 0.5 s for rank 1 of 2 to join"));
     store->set("given up", "yes");
     CHECK(start(patient, store, 0) == "1");
     CHECK(second.get() == "1");
 }
 
-TEST_CASE("who gives up in the moment in which the last rank comes blames nobody", "[context][unit]") {
+TEST_CASE("a rank that gives up at the moment when the last one joins names no culprit", "[context][unit]") {
     const auto store = std::make_shared<WatchedStore>();
     store->before = [&](std::string_view key, std::string_view) {
         if (key.ends_with("/rounds/1/ready/1")) (void)store->get("closed", kPatience);
@@ -135,23 +134,26 @@ TEST_CASE("who gives up in the moment in which the last rank comes blames nobody
     };
     const LocalWorld hasty{.ranks_per_node = {2}, .init_timeout = milliseconds(500)};
     auto second = begin({.ranks_per_node = {2}}, store, 1);
-    CHECK_THAT(start(hasty, store, 0), Catch::Contains("for all 2 ranks to join, and the last of them came too late"));
+    CHECK_THAT(start(hasty, store, 0),
+               Catch::Contains("for all 2 ranks to join, and the last of them joined too late"));
     CHECK(start({.ranks_per_node = {2}}, store, 0) == "1");
     CHECK(second.get() == "1");
 }
 
-TEST_CASE("who gives up blames nobody whom that woke, and who had no time to say that it is there", "[context][unit]") {
+TEST_CASE("a rank that gives up names none that this woke, and that had no time to report that it is ready",
+          "[context][unit]") {
     const auto store = std::make_shared<WatchedStore>();
     store->before = [&](std::string_view key, std::string_view) {
         if (key.ends_with("/rounds/1/ready/1")) (void)store->get("given up", kPatience);
     };
-    // Rank 2 has come, and is not counted yet.
+    // Rank 2 has joined, and is not counted yet.
     (void)store->set_once("ddp/0/of-3/rounds/1/came/2", "0123 4567 host a, pid 71");
     const LocalWorld patient{.ranks_per_node = {3}};
     auto second = begin(patient, store, 1);
     (void)store->get("ddp/0/of-3/rounds/1/came/1", kPatience);
     const LocalWorld hasty{.ranks_per_node = {3}, .init_timeout = milliseconds(300)};
-    CHECK_THAT(start(hasty, store, 0), Catch::Contains("for all 3 ranks to join, and the last of them came too late"));
+    CHECK_THAT(start(hasty, store, 0),
+               Catch::Contains("for all 3 ranks to join, and the last of them joined too late"));
     store->set("given up", "yes");
     auto first = begin(patient, store, 0);
     CHECK(start(patient, store, 2) == "3");
@@ -159,7 +161,7 @@ TEST_CASE("who gives up blames nobody whom that woke, and who had no time to say
     CHECK(second.get() == "3");
 }
 
-TEST_CASE("a rank whose process was ended while it waited is not counted for the one in its place", "[context][unit]") {
+TEST_CASE("a rank whose process ended while it waited is not counted for its successor", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {1, 1}};
     (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 4567 host a, pid 71");
@@ -171,7 +173,7 @@ TEST_CASE("a rank whose process was ended while it waited is not counted for the
     CHECK(first.get() == "1");
 }
 
-TEST_CASE("a round whose closer was ended before it told the others keeps nobody", "[context][unit]") {
+TEST_CASE("a round whose closer ended before it woke the others keeps no rank waiting", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(20'000)};
     (void)store->set_once("ddp/0/of-2/rounds/1/came/1", "0123 4567 host a, pid 71");
@@ -184,14 +186,14 @@ TEST_CASE("a round whose closer was ended before it told the others keeps nobody
     CHECK(std::chrono::steady_clock::now() - began < milliseconds(10'000));
 }
 
-TEST_CASE("what a stranger has written where the rounds are counted is told", "[context][unit]") {
+TEST_CASE("a foreign value under the key that counts the rounds is reported", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     store->set("ddp/0/of-1/rounds/decided", "soon");
     const std::string text = start(LocalWorld{.ranks_per_node = {1}}, store, 0);
     CHECK_THAT(text, Catch::Contains("finds 'soon' in the store under 'ddp/0/of-1/rounds/decided'"));
 }
 
-TEST_CASE("of two who come as the same rank one is told so at once", "[context][unit]") {
+TEST_CASE("of two threads that join as the same rank one gets an error at once", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     const LocalWorld world{.ranks_per_node = {1, 1}, .init_timeout = milliseconds(2'000)};
     auto one = begin(world, store, 1);
@@ -204,7 +206,7 @@ TEST_CASE("of two who come as the same rank one is told so at once", "[context][
     for (const std::string& text : texts) CHECK_THAT(text, Catch::StartsWith(is_told(text) ? "failed: " : "late: "));
 }
 
-TEST_CASE("of two processes with the same RANK each is named by its place", "[context][unit]") {
+TEST_CASE("two processes with the same RANK are named by host and pid", "[context][unit]") {
     const std::shared_ptr<Store> store = detail::make_local_store();
     for (const char* const round : {"1", "2"})
         (void)store->set_once(std::string("ddp/0/of-2/rounds/") + round + "/came/1", "0123 4567 host a, pid 71");

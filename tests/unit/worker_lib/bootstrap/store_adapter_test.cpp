@@ -1,6 +1,6 @@
 // ddp::Store over a real TCPStore server, and a world that meets there.
 
-#include "worker_lib/src/store_adapter.hpp"
+#include "worker_lib/src/bootstrap/store_adapter.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,12 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/store/server_thread.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 using namespace ddp;
 using std::chrono::milliseconds;
@@ -32,7 +32,7 @@ Environment at(const ddprun::Endpoint& endpoint) {
     return environment;
 }
 
-/// What `call` writes to stderr.
+/// Returns what `call` writes to stderr.
 template <typename Call>
 std::string said_by(Call call) {
     const TemporaryDirectory directory;
@@ -72,7 +72,7 @@ TEST_CASE("a thread that waits for a key does not keep others from the store", "
     CHECK(waiter.get() == "now");
 }
 
-TEST_CASE("many keys are read at once, and who waits in vain is said by rank", "[store_adapter][unit]") {
+TEST_CASE("many keys are read at once, and a wait in vain is reported by rank", "[store_adapter][unit]") {
     const ddprun::store::test::ServerThread server;
     Environment environment = at(server.endpoint());
     environment.rank = 3;
@@ -89,7 +89,7 @@ TEST_CASE("many keys are read at once, and who waits in vain is said by rank", "
     }
 }
 
-TEST_CASE("who looks again and again asks for nothing but the key", "[store_adapter][unit]") {
+TEST_CASE("polling for a key requests nothing but the key", "[store_adapter][unit]") {
     const ddprun::store::test::ServerThread server;
     const auto remote = detail::connect_store(at(server.endpoint()), seconds(10));
     const auto local = detail::make_local_store();
@@ -107,7 +107,7 @@ TEST_CASE("who looks again and again asks for nothing but the key", "[store_adap
     }
 }
 
-TEST_CASE("a key that nobody sets is a timeout with its name, and the store stays usable", "[store_adapter][unit]") {
+TEST_CASE("a key that is never set is a timeout with its name, and the store stays usable", "[store_adapter][unit]") {
     const ddprun::store::test::ServerThread server;
     const auto store = detail::connect_store(at(server.endpoint()), seconds(10));
     try {
@@ -129,14 +129,14 @@ TEST_CASE("a store that is not there is named with its address", "[store_adapter
     }
     try {
         (void)detail::connect_store(at(endpoint), milliseconds(200));
-        FAIL("connected to nobody");
+        FAIL("connected without a server");
     } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::Timeout);
         CHECK_THAT(error.what(), Catch::Contains(std::to_string(endpoint.port)) && Catch::Contains("MASTER_ADDR"));
     }
 }
 
-TEST_CASE("who does not reach the store says so once after a while, and before that nothing", "[store_adapter][unit]") {
+TEST_CASE("a rank that does not reach the store reports that once, after a while", "[store_adapter][unit]") {
     Environment environment;
     environment.rank = 3;
     {

@@ -1,4 +1,4 @@
-// What Checkpointer makes of ranks that do not mean the same, and of groups that have failed: nothing is touched.
+// Checkpointer with ranks that disagree, and with groups that have failed: neither files nor buffers are touched.
 
 #include <array>
 #include <string>
@@ -7,9 +7,9 @@
 #include "ddp/checkpoint.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
-#include "worker_lib/src/reducer/agreement.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
+#include "worker_lib/src/group/agreement.hpp"
 
 using Catch::Contains;
 using namespace ddp;
@@ -146,7 +146,7 @@ TEST_CASE("older checkpoints stay until all ranks know of the new one", "[checkp
     CHECK(directory.names().contains("step-1.ckpt"));
 }
 
-TEST_CASE("the survivors of a shrunk group go on with its checkpoints", "[checkpoint]") {
+TEST_CASE("the survivors of a shrunk group continue with its checkpoints", "[checkpoint]") {
     const TemporaryDirectory directory;
     Gate left(3);
     const auto right = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {

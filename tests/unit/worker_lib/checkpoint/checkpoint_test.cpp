@@ -9,7 +9,7 @@
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
 
 using Catch::Contains;
@@ -109,7 +109,7 @@ TEST_CASE("every rank gets back what rank 0 saved", "[checkpoint]") {
     CHECK(right == std::vector<bool>{true, true, true});
 }
 
-TEST_CASE("a checkpoint tells people what it holds", "[checkpoint]") {
+TEST_CASE("the head of a checkpoint is readable text", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_steps(directory.path(), {7});
     const std::string contents = read_file(directory.path() / "step-7.ckpt");
@@ -143,7 +143,7 @@ TEST_CASE("a save replaces a checkpoint of the same step", "[checkpoint]") {
     CHECK(latest(directory.path()) == 5);
 }
 
-TEST_CASE("a damaged file is passed over", "[checkpoint]") {
+TEST_CASE("a damaged file is skipped", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_steps(directory.path(), {1, 2});
     const std::string whole = read_file(directory.path() / "step-2.ckpt");
@@ -186,7 +186,7 @@ TEST_CASE("one wrong bit in head or tensors is noticed", "[checkpoint]") {
     }
 }
 
-TEST_CASE("what is damaged between finding and loading is refused with the tensor's name", "[checkpoint]") {
+TEST_CASE("a file damaged between finding and loading is refused with the tensor's name", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_steps(directory.path(), {2});
     std::string contents = read_file(directory.path() / "step-2.ckpt");
@@ -329,7 +329,7 @@ TEST_CASE("a directory that vanishes during the run is an error, not a crash", "
     CHECK_THAT(outcome.text(), Contains("step-1.ckpt") && Contains("removed while the job ran"));
 }
 
-TEST_CASE("states that could not be told apart later are refused", "[checkpoint]") {
+TEST_CASE("states with ambiguous names are refused", "[checkpoint]") {
     const TemporaryDirectory directory;
     float value = 1;
     const auto error_of = [&](std::vector<NamedBuffer> state) {

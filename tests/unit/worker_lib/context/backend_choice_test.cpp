@@ -1,12 +1,12 @@
-// Which backend a job uses: one decision for all ranks, whatever each of them finds on its machine.
+// The choice of the backend: one decision for all ranks, from what each of them finds on its machine.
 
 #include <future>
 #include <optional>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/backend_choice.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/context/backend_choice.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -20,7 +20,7 @@ BackendReport report(Backend asked, const std::string& host, const std::string& 
     return {.asked = asked, .host = host, .obstacle = obstacle, .gpu_expected = gpu_expected};
 }
 
-/// The error with which the reports are refused.
+/// Returns the error with which the reports are refused.
 std::optional<Error> refusal(const std::vector<BackendReport>& reports) {
     try {
         (void)decide_backend(reports);
@@ -32,7 +32,7 @@ std::optional<Error> refusal(const std::vector<BackendReport>& reports) {
 
 }  // namespace
 
-TEST_CASE("NCCL is taken where every rank can use it", "[context][unit]") {
+TEST_CASE("NCCL is chosen where every rank can use it", "[context][unit]") {
     for (const Backend asked : {Backend::Auto, Backend::Nccl}) {
         const auto choice = decide_backend({report(asked, "a"), report(asked, "b")});
         CHECK(choice.backend == Backend::Nccl);
@@ -49,7 +49,7 @@ TEST_CASE("one rank without a device keeps all on the CPU, and one line says whi
                                 Catch::Contains("native CPU backend") && Catch::Contains("all ranks"));
 }
 
-TEST_CASE("a job without any GPU says nothing about them, unless somebody expects one", "[context][unit]") {
+TEST_CASE("a job without any GPU prints nothing about them, unless a machine seems to have one", "[context][unit]") {
     const BackendReport plain = report(Backend::Auto, "a", "libnccl.so.2 not found");
     CHECK(decide_backend({plain, plain}).backend == Backend::Native);
     CHECK(decide_backend({plain, plain}).line == "");
@@ -70,7 +70,7 @@ TEST_CASE("NCCL that was asked for is never replaced: all ranks fail, naming tho
                                   Catch::Contains("Backend::Native"));
 }
 
-TEST_CASE("ranks that ask for different backends are told so", "[context][unit]") {
+TEST_CASE("ranks that ask for different backends get an error that names them", "[context][unit]") {
     const auto error = refusal({report(Backend::Auto, "a"), report(Backend::Native, "a"), report(Backend::Auto, "b")});
     REQUIRE(error);
     CHECK(error->code() == ErrorCode::Mismatch);

@@ -4,7 +4,7 @@
 #include "ddp/error.hpp"
 #include "ddp/sampler.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/permutation.hpp"
+#include "worker_lib/src/data/permutation.hpp"
 
 using ddp::DistributedSampler;
 using Indices = std::vector<std::int64_t>;

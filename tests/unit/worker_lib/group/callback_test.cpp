@@ -1,4 +1,4 @@
-// What callbacks of works may not do, and what becomes of what they throw.
+// What callbacks of works may not do, and what their exceptions do.
 
 #include <chrono>
 #include <functional>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -127,7 +127,7 @@ TEST_CASE("what a callback throws aborts the group with its text", "[native][p2p
                           work.then([&](const std::exception_ptr&) {
                               if (what == "a number") throw 7;
                               if (what == "an exception") throw std::runtime_error("the parser gave up");
-                              context.world().recv(buffer(std::span(two)), 1, 9).wait();  // which nobody sends
+                              context.world().recv(buffer(std::span(two)), 1, 9).wait();  // which no rank sends
                           });
                       }
                       if (context.rank() == 0) prepared.arrive_and_wait();
@@ -212,7 +212,7 @@ TEST_CASE("a group may be destroyed inside a callback of its own: it ends when t
         std::promise<Work> told;
         Work work = start(*own, one, kind);
         work.then([&](const std::exception_ptr&) {
-            Work second = own->recv(buffer(std::span(two)), 1, 9);  // which nobody sends
+            Work second = own->recv(buffer(std::span(two)), 1, 9);  // which no rank sends
             own.reset();
             told.set_value(second);
         });

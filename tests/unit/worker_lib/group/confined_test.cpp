@@ -1,4 +1,4 @@
-// Ranks in a container as they often are: a /dev/shm of 64 MiB, and no look into another process's memory.
+// Ranks in a typical container: a /dev/shm of 64 MiB, and no access to the memory of other processes.
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/processes.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/processes.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -30,7 +30,7 @@ constexpr std::size_t kCount = 25'000'000;  // 100 MB
 
 std::string system_text(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
-/// Gives this process a mount namespace with a small /dev/shm. Empty: it has it; else why not.
+/// Gives this process a mount namespace with a small /dev/shm. Returns why that failed; empty: it did not.
 std::string shrink_shared_memory() {
     const auto uid = std::to_string(::geteuid());
     const auto gid = std::to_string(::getegid());
@@ -47,7 +47,7 @@ std::string shrink_shared_memory() {
     return small ? "" : "/dev/shm has not got its size";
 }
 
-/// From here on this process and its children look into no other process. Empty: so it is; else why not.
+/// Forbids this process and its children access to other processes. Returns why that failed; empty: it did not.
 std::string forbid_ptrace() {
     constexpr std::uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM;
     const auto refuse = [](std::uint32_t number) {
@@ -84,7 +84,7 @@ std::string reduce_large(Context& context) {
     return "right";
 }
 
-/// What the ranks said, or why they could not be confined: "refused: …".
+/// Returns the output of the ranks, or why they could not be confined: "refused: …".
 std::string run_confined() {
     std::string words = shrink_shared_memory();
     if (words.empty()) words = forbid_ptrace();

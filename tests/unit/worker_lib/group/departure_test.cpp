@@ -1,6 +1,6 @@
-// Ranks that leave, fail or abort while those who could tell the other nodes are busy elsewhere: everybody who waits in
-// vain hears of it at once, and who it was. In the world {1, 3} only ranks 0 and 1 talk to the other node, and the
-// groups of idle ranks stay alive until the others are through.
+// Ranks that leave, fail or abort while the ranks that could report it to other nodes are busy elsewhere: every rank
+// that waits in vain gets an error at once that names the rank. In the world {1, 3} only ranks 0 and 1 talk to the
+// other node, and the groups of idle ranks stay alive until the others are done.
 
 #include <chrono>
 #include <exception>
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
-#include "worker_lib/src/native/departure.hpp"
-#include "worker_lib/src/native/failure_note.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
+#include "worker_lib/src/group/departure.hpp"
+#include "worker_lib/src/native/protocol/failure_note.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -28,13 +28,13 @@ void reduce_one(Context& context) {
     context.world().all_reduce(buffer(value), ReduceOp::Sum, {}, {.timeout = {}, .tag = "loss"}).wait();
 }
 
-/// What only one rank waits for.
+/// An operation that only one rank waits for.
 struct Lonely {
     std::vector<std::optional<Error>> errors;
     Clock::duration waited{};
 };
 
-/// `failing` runs `fail`, `waiting` reduces, and the others do nothing until both are through.
+/// `failing` runs `fail`, `waiting` reduces, and the others do nothing until both are done.
 template <typename Fail>
 Lonely while_others_idle(const std::vector<int>& shape, int failing, int waiting, Fail fail) {
     const LocalWorld world{.ranks_per_node = shape};
@@ -57,7 +57,7 @@ Lonely while_others_idle(const std::vector<int>& shape, int failing, int waiting
 
 }  // namespace
 
-TEST_CASE("an abort reaches who waits on another node, though both nodes' leaders are idle", "[native][unit]") {
+TEST_CASE("an abort reaches ranks that wait on another node, though both nodes' leaders are idle", "[native][unit]") {
     struct Case {
         std::vector<int> shape;
         int failing;
@@ -122,9 +122,9 @@ TEST_CASE("a cause stands once, however many could not finish something because 
     CHECK(without_reader("group 'w': rank 0 cannot finish #2: group 'v': lost") == "group 'v': lost");
 }
 
-TEST_CASE("a rank that fails and is gone before its leader looks is told of by its failure", "[native][unit]") {
+TEST_CASE("a rank that fails and ends before its leader looks is reported with its failure", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {2, 2}};
-    Gate through(4);  // or the abort would end the barrier of whoever is still in it
+    Gate through(4);  // or the abort would end the barrier of ranks that are still in it
     Gate others(3);
     const auto errors = errors_of(world, [&](Context& context) {
         context.world().barrier().wait();
@@ -141,7 +141,7 @@ TEST_CASE("a rank that fails and is gone before its leader looks is told of by i
     CHECK_THAT(errors[0]->what(), Catch::Contains("aborted by rank 3 (host ") && Catch::Contains("): loss is NaN"));
 }
 
-TEST_CASE("who runs fewer operations than the others is named, with both numbers", "[native][unit]") {
+TEST_CASE("a rank that runs fewer operations than the others is named, with both numbers", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}, {2, 2}, {1, 3}, {3, 1}}));
     const LocalWorld world{.ranks_per_node = shape};
     const int leaver = GENERATE_COPY(0, world.size() - 1);
@@ -166,13 +166,13 @@ TEST_CASE("who runs fewer operations than the others is named, with both numbers
     }
 }
 
-TEST_CASE("of a rank that left with work in flight it is said that it did not wait for it", "[native][unit]") {
+TEST_CASE("a rank that left with work in flight is reported as not having waited for it", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}, {2, 1}}));
     const bool waits = GENERATE(true, false);
     CAPTURE(shape.size(), waits);
     const LocalWorld world{.ranks_per_node = shape};
     Gate left(world.size());
-    Gate over(world.size());  // nobody else leaves before
+    Gate over(world.size());  // no other rank leaves before
     const auto errors = errors_of(world, [&](Context& context) {
         auto group = context.world().split(0, context.rank(), "short");
         std::vector<float> values(100'000, 1);
@@ -206,7 +206,7 @@ TEST_CASE("of a rank that left with work in flight it is said that it did not wa
     }
 }
 
-TEST_CASE("whoever waits for one that left is told even while its neighbours are idle", "[native][unit]") {
+TEST_CASE("a rank that waits for one that left gets an error even while its neighbours are idle", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {1, 3}};
     Gate others(3);
     const auto began = Clock::now();
@@ -223,7 +223,7 @@ TEST_CASE("whoever waits for one that left is told even while its neighbours are
     CHECK_THAT(errors[0]->what(), Catch::Contains("has left the group normally after operation #1"));
 }
 
-TEST_CASE("ranks that leave one after another, having done the same, disturb nobody", "[native][unit]") {
+TEST_CASE("ranks that leave one after another, having done the same, disturb no other", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1}, {2, 2}, {1, 3}, {3, 1, 2}}));
     for (int round = 0; round < 10; ++round) {
         const auto errors = errors_of({.ranks_per_node = shape}, [](Context& context) {

@@ -1,4 +1,4 @@
-// In which words ranks hear of a failure: what differs, who found out, and which rank of the job a group's rank is.
+// The texts of errors: what differs, which rank reported it, and which rank of the job a group's rank is.
 
 #include <algorithm>
 #include <chrono>
@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
-#include "worker_lib/src/fnv.hpp"
-#include "worker_lib/src/native/signature.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
+#include "worker_lib/src/bootstrap/group_spec.hpp"
+#include "worker_lib/src/native/protocol/signature.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -30,7 +31,7 @@ std::size_t count_of(const std::string& words, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a count, type, reduction or root that differs is said to, with both sides", "[native][unit]") {
+TEST_CASE("a different count, type, reduction or root is named, with both sides", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const int what = GENERATE(0, 1, 2, 3, 4, 5, 6);
     Gate gate(2);
@@ -76,7 +77,7 @@ TEST_CASE("a count, type, reduction or root that differs is said to, with both s
     }
 }
 
-TEST_CASE("operations of different steps are said to be, for their counts are the same", "[native][unit]") {
+TEST_CASE("operations of different steps are named as such, because their counts are the same", "[native][unit]") {
     detail::Operation operation;
     operation.kind = detail::OpKind::kAllReduce;
     operation.seq = 7;
@@ -88,8 +89,7 @@ TEST_CASE("operations of different steps are said to be, for their counts are th
                    Contains(" of step 3, rank 1: ") && Contains(" of step 4"));
 }
 
-TEST_CASE("of two lists of counts it is said where they differ, as far as their sums and hashes tell",
-          "[native][unit]") {
+TEST_CASE("an error says where two lists of counts differ, as far as their sums and hashes show", "[native][unit]") {
     const auto with = [](std::vector<std::size_t> counts, std::uint64_t step) {
         detail::Operation operation;
         operation.kind = detail::OpKind::kAllGatherV;
@@ -103,8 +103,8 @@ TEST_CASE("of two lists of counts it is said where they differ, as far as their 
     const auto [theirs, words] = GENERATE(table<std::vector<std::size_t>, std::string>({
         {{1, 2, 7}, "f32[10]; the count of rank 2 is 3 for the first and 7 for the second"},
         {{1, 0, 3}, "f32[4]; the count of rank 1 is 2 for the first and 0 for the second"},
-        {{5, 5, 5}, "f32[15]; the one passes the counts 1, 2, 3, the other 5 for every rank"},
-        {{2, 1, 3}, "f32[6]; the one passes the counts 1, 2, 3, the other a list that is not known here: print it"},
+        {{5, 5, 5}, "f32[15]; the first passes the counts 1, 2, 3, the second 5 for every rank"},
+        {{2, 1, 3}, "f32[6]; the first passes the counts 1, 2, 3, the second a list that is not known here: print it"},
     }));
     const std::uint64_t step = GENERATE(0, 9);
     const Error error =
@@ -119,10 +119,10 @@ TEST_CASE("of two lists of counts it is said where they differ, as far as their 
     CHECK_THAT(
         detail::mismatch("w", "a", with(std::vector<std::size_t>(2000, 1), step), "b", signature_of(with(many, step)))
             .what(),
-        Contains("the counts 1, 1, 1, 1, 1, 1, 1, 1, …, the other a list"));
+        Contains("the counts 1, 1, 1, 1, 1, 1, 1, 1, …, the second a list"));
 }
 
-TEST_CASE("who found out is named once, however many have handed it on", "[native][unit]") {
+TEST_CASE("the reporter of a failure is named once, however many ranks have relayed it", "[native][unit]") {
     const auto what = GENERATE(values<std::string>({"mismatch", "deadline", "abort", "leave"}));
     Gate gate(6);
     const auto errors =
@@ -177,7 +177,8 @@ TEST_CASE("an error is one line without control characters, whatever the program
     }
 }
 
-TEST_CASE("a name that no board, store or reader could take is refused, and the group goes on", "[native][unit]") {
+TEST_CASE("a name that no flight record, store or reader could take is refused, and the group goes on",
+          "[native][unit]") {
     const auto names = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::string text = "accepted";
         try {
@@ -208,7 +209,7 @@ TEST_CASE("what follows the question that a rank left open begins as a sentence"
     CHECK_THAT(errors[0]->what(), Contains("steps and collectives? "));
     for (const char* const doubled : {"?.", "?;", "..", "?,"}) CHECK_THAT(errors[0]->what(), !Contains(doubled));
     if (what == "split") CHECK_THAT(errors[0]->what(), Contains("collectives? Call shrink() to go on"));
-    if (what == "shrink") CHECK_THAT(errors[0]->what(), Contains("collectives? Call it again"));
+    if (what == "shrink") CHECK_THAT(errors[0]->what(), Contains("collectives? Call shrink() again"));
 }
 
 TEST_CASE("ranks of a group that counts otherwise than the job are named with their global rank, too",
@@ -255,7 +256,7 @@ TEST_CASE("a rank's own name has its global rank only where it is another", "[na
     CHECK(detail::name_rank(1, 1, "") == "rank 1");
 }
 
-TEST_CASE("a receive that nothing comes for names what has come of that rank and nobody asks for", "[p2p][unit]") {
+TEST_CASE("a receive without a message names the messages of that rank that no receive takes", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const auto [count, sent] =
         GENERATE(table<std::size_t, std::string>({{10, "f32[10]"}, {1'000'000, "f32[1000000]"}}));
@@ -281,7 +282,7 @@ TEST_CASE("a receive that nothing comes for names what has come of that rank and
     INFO(errors[1]->what());
     CHECK(errors[1]->code() == ErrorCode::Timeout);
     const std::string one = "p2p #1 send " + sent + " to rank 1, tag 5 'halo'";
-    CHECK_THAT(errors[1]->what(),
-               Contains("in p2p #2 recv " + sent + " from rank 0, tag 7") && Contains(named(0)) &&
-                   Contains(") has sent what nobody asks for: " + one + ", " + one + ", " + one + " and 1 more"));
+    CHECK_THAT(errors[1]->what(), Contains("in p2p #2 recv " + sent + " from rank 0, tag 7") && Contains(named(0)) &&
+                                      Contains(") has sent messages that no receive asks for: " + one + ", " + one +
+                                               ", " + one + " and 1 more"));
 }

@@ -13,18 +13,18 @@
 #include <thread>
 #include <utility>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "ddp/process_group.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/group.hpp"
-#include "worker_lib/src/work_state.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
 
 using namespace ddp::detail;
 using std::chrono::milliseconds;
 
 namespace {
 
-/// A backend whose end takes a while; then it says so.
+/// A backend whose end takes a while, and is then written to a pipe.
 class SlowEnd final : public BackendImpl, private ddp::Arena {
 public:
     SlowEnd(milliseconds takes, int said) : takes_(takes), said_(said) {}
@@ -33,8 +33,9 @@ public:
         [[maybe_unused]] const ssize_t written = ::write(said_, "ended", 5);
     }
     ddp::Backend kind() const override { return ddp::Backend::Native; }
-    std::shared_ptr<WorkState> submit(Operation&&) override { return nullptr; }
-    std::shared_ptr<WorkState> transfer(TransferBatch) override { return nullptr; }
+    std::unique_ptr<BackendImpl> make_another(const GroupSpec&) const override { return nullptr; }
+    std::shared_ptr<WorkState> submit(Operation&&, OperationRecord&) override { return nullptr; }
+    std::shared_ptr<WorkState> transfer(TransferBatch&&, TransferRecord&) override { return nullptr; }
     ddp::Arena& arena() override { return *this; }
     void abort(std::string_view) override {}
     bool after_callbacks(std::function<void()> end) const override {

@@ -1,4 +1,5 @@
-// What a group refuses before any rank hears of it, worlds of one, the arena, and calls of groups that have ended.
+// What a group refuses before any other rank learns of it, worlds of one, the arena, and calls of groups that have
+// ended.
 
 #include <atomic>
 #include <chrono>
@@ -14,15 +15,15 @@
 
 #include "ddp/reducer.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
 namespace {
 
-/// What the call threw: "code: text".
+/// Returns what the call throws: "code: text".
 template <typename Call>
 std::string refusal(Call call) {
     try {
@@ -35,7 +36,7 @@ std::string refusal(Call call) {
 
 using std::chrono::milliseconds;
 
-/// Counts how often anybody is waited for.
+/// Counts the waits for other ranks.
 class CountingStore final : public Store {
 public:
     void set(std::string_view key, std::string_view value) override { store_->set(key, value); }
@@ -109,7 +110,7 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     CHECK(floats == std::vector<float>(4, 2));
 }
 
-TEST_CASE("of a tag that is a whole document errors show the beginning", "[group][unit]") {
+TEST_CASE("errors show the beginning of a long tag", "[group][unit]") {
     std::string tag;
     for (int i = 0; i < 1000; ++i) tag += "é";
     const OpOptions options{.tag = tag};
@@ -242,7 +243,7 @@ TEST_CASE("a split that the ranks name differently is refused", "[group][unit]")
     }
 }
 
-TEST_CASE("what all ranks call together does not wait for who is gone", "[group][unit]") {
+TEST_CASE("collective calls do not wait for lost ranks", "[group][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {2, 1}, {1, 1, 1}}));
     const std::string what = GENERATE("'evaluation'", "'reducer'", "local()", "leaders()");
     const auto began = std::chrono::steady_clock::now();
@@ -268,7 +269,7 @@ TEST_CASE("what all ranks call together does not wait for who is gone", "[group]
     }
 }
 
-TEST_CASE("who waits long for a late rank in split asks the store seldom", "[group][unit]") {
+TEST_CASE("a rank that waits long for a late one in split asks the store seldom", "[group][unit]") {
     const LocalWorld world{.ranks_per_node = {2}};
     const auto store = std::make_shared<CountingStore>();
     std::atomic<int> before{0};
@@ -288,7 +289,7 @@ TEST_CASE("who waits long for a late rank in split asks the store seldom", "[gro
 
 TEST_CASE("after an abort nothing is called with success but shrink", "[group][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {1, 1, 1}}));
-    Gate through(3);  // or the abort would end the barrier of whoever is still in it
+    Gate through(3);  // or the abort would end the barrier of ranks that are still in it
     const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         ProcessGroup& group = context.world();
         group.barrier().wait();

@@ -1,4 +1,4 @@
-// monitored_barrier(): who is told what, and that the group works afterwards.
+// monitored_barrier(): which rank gets which error, and that the group works afterwards.
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -23,9 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMostRounds = 50;
+constexpr int kMaxRounds = 50;
 
-/// How far two ranks, threads of the test, have come: without a store, whose answers come too late.
+/// How far two ranks, threads of the test, are; without a store, whose answers would be too late.
 struct Turns {
     std::atomic<int> opened{0};
     std::atomic<int> missed{0};
@@ -52,7 +52,7 @@ TEST_CASE("a monitored barrier that all reach lets all pass, again and again", "
     CHECK(std::count(results.begin(), results.end(), true) == static_cast<std::ptrdiff_t>(results.size()));
 }
 
-TEST_CASE("all who came to a monitored barrier name all who did not, and can go on", "[barrier][unit]") {
+TEST_CASE("all ranks that arrived at a monitored barrier name all that did not, and can go on", "[barrier][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{5}, {3, 2}, {1, 2, 2}}));
     const LocalWorld world{.ranks_per_node = shape};
     Gate came(3);
@@ -87,7 +87,7 @@ TEST_CASE("all who came to a monitored barrier name all who did not, and can go 
         REQUIRE(texts.size() == 3);
         INFO(texts[0]);
         CHECK_THAT(texts[0], Catch::Contains("group 'world': monitored_barrier 'checkpoint': 2 of 5 ranks did "
-                                             "not come within ") &&
+                                             "not arrive within ") &&
                                  Catch::Contains(" s: rank 2 (host ") && Catch::Contains("; rank 4 (host ") &&
                                  Catch::Contains("The group stays usable"));
         CHECK(texts[1] == "both");
@@ -99,7 +99,7 @@ TEST_CASE("all who came to a monitored barrier name all who did not, and can go 
     }
 }
 
-TEST_CASE("a monitored barrier does not wait for who is gone", "[barrier][unit]") {
+TEST_CASE("a monitored barrier does not wait for lost ranks", "[barrier][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {1, 1, 1}}));
     const auto began = Clock::now();
     Gate gate(2);
@@ -123,12 +123,12 @@ TEST_CASE("a monitored barrier does not wait for who is gone", "[barrier][unit]"
 
 namespace {
 
-/// Both ranks sum up. Rank 1 gives its part while rank 0 is slow to notice, and does not wait; rank 0 does, and then
-/// misses it at a monitored barrier: what that says.
+/// Returns the error of a monitored barrier at which rank 1 is missing: both ranks call a sum, rank 1 contributes while
+/// rank 0 is slow to notice, and does not wait for it; rank 0 does.
 std::vector<std::string> miss_who_does_not_wait(Context& context, std::span<float> values, Turns& turns) {
     ProcessGroup& group = context.world();
     std::vector<std::string> texts;
-    for (int round = 1; round <= kMostRounds && !turns.shown; ++round) {
+    for (int round = 1; round <= kMaxRounds && !turns.shown; ++round) {
         std::ranges::fill(values, 1.0F);
         group.barrier().wait();
         if (context.rank() == 1) turns.await(turns.opened, round);
@@ -161,7 +161,7 @@ std::vector<std::string> miss_who_does_not_wait(Context& context, std::span<floa
 
 }  // namespace
 
-TEST_CASE("who has given its part of a sum and does not wait for that is in no operation", "[barrier][unit]") {
+TEST_CASE("a rank that has contributed to a sum and does not wait for it is in no operation", "[barrier][unit]") {
     if (std::thread::hardware_concurrency() < 2) {
         WARN("SKIPPED: ranks that share a core leave their part to be done later");
         return;
@@ -180,7 +180,7 @@ TEST_CASE("who has given its part of a sum and does not wait for that is in no o
     CHECK(turns.shown);  // else rank 0 has noticed at once each time
 }
 
-TEST_CASE("a monitored barrier is passed even if the last to come dies before it says so", "[barrier][unit]") {
+TEST_CASE("a monitored barrier is passed even if the last rank dies before it sets the state", "[barrier][unit]") {
     const auto errors = errors_of({.ranks_per_node = {3}}, [](Context& context) {
         context.world().barrier().wait();
         if (context.rank() != 2) return context.world().monitored_barrier(milliseconds(3'000));

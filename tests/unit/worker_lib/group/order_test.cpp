@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/split_names.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/group/split_names.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -56,7 +56,8 @@ TEST_CASE("an operation gives what those before it have left in its buffer, what
     for (const auto& values : results) CHECK(values == std::vector<float>(count, 10.0f));
 }
 
-TEST_CASE("whoever writes into the input of a small operation in flight gets what its peers get", "[native][unit]") {
+TEST_CASE("a rank that writes into the input of a small operation in flight gets what its peers get",
+          "[native][unit]") {
     std::promise<void> written;
     const auto sums = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         float in = 1;
@@ -167,12 +168,12 @@ TEST_CASE("groups of groups have names of their own", "[native][unit]") {
           "world, reducer of world, reducer (split 2) of world, alone (color 1) of reducer (split 2) of world");
 }
 
-TEST_CASE("the parts of a split are called by what they are for, and told apart where that is not enough", "[unit]") {
-    using detail::SplitWish;
-    const auto named = [&](const SplitWish& own, const std::vector<SplitWish>& all, std::uint64_t split = 1) {
+TEST_CASE("the parts of a split are named by their purpose, and distinguished where that is not enough", "[unit]") {
+    using detail::SplitRequest;
+    const auto named = [&](const SplitRequest& own, const std::vector<SplitRequest>& all, std::uint64_t split = 1) {
         return detail::name_of_part("world", split, own, all);
     };
-    const SplitWish even{0, 0, "even"}, odd{1, 0, "odd"}, nobody{-1, 0, "even"};
+    const SplitRequest even{0, 0, "even"}, odd{1, 0, "odd"}, nobody{-1, 0, "even"};
     CHECK(named(even, {even, odd, nobody}) == "even of world");
     CHECK(named(even, {even, {1, 0, "even"}}) == "even (color 0) of world");
     CHECK(named({0, 0, ""}, {{0, 0, ""}}) == "(split 1) of world");
@@ -180,8 +181,8 @@ TEST_CASE("the parts of a split are called by what they are for, and told apart 
           "a of b (split 1) of world");  // else that of a group b could be called so, too
     CHECK(named(even, {even}, 3) == "even (split 3) of world");
     CHECK(named(even, {even, {1, 0, "even"}}, 3) == "even (split 3, color 0) of world");
-    const SplitWish wish{-1, 7, "two words"};
-    CHECK(detail::parse_wish(to_text(wish)).name == wish.name);
-    CHECK(detail::parse_wish(to_text(wish)).key == wish.key);
-    CHECK(detail::parse_wish(to_text(wish)).color == wish.color);
+    const SplitRequest request{-1, 7, "two words"};
+    CHECK(detail::parse_request(to_text(request)).name == request.name);
+    CHECK(detail::parse_request(to_text(request)).key == request.key);
+    CHECK(detail::parse_request(to_text(request)).color == request.color);
 }

@@ -1,4 +1,4 @@
-// Ranks that are real processes: what is left of one that is killed, and what is left when all is over.
+// Ranks that are real processes: what a killed one leaves behind, and what all of them do.
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -11,18 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "common/process_state.hpp"
+#include "common/system/process_state.hpp"
 #include "ddp/reducer.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/processes.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/processes.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
 namespace {
 
-/// Reduces until something breaks; says when and why.
+/// Reduces until an operation fails; prints when and why.
 std::string reduce_for_ever(Context& context) {
     auto* data = static_cast<float*>(context.world().arena().allocate(1u << 20));
     try {
@@ -64,7 +64,7 @@ TEST_CASE("processes reduce together and leave nothing behind", "[native][unit]"
         CHECK(processes.words(static_cast<std::size_t>(rank)) == (world.size() == 3 ? "3" : "6"));
 }
 
-TEST_CASE("a monitored barrier says of a neighbour that did not come that its process is stopped", "[native][unit]") {
+TEST_CASE("a monitored barrier reports that the process of an absent neighbour is stopped", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {2, 1}};
     Processes processes(world, [](Context& context) -> std::string {
         context.world().barrier().wait();
@@ -111,7 +111,7 @@ TEST_CASE("a killed process is named by all others at once", "[native][unit]") {
     }
 }
 
-TEST_CASE("a killed process is named to who waits on another node, though all in between are idle", "[native][unit]") {
+TEST_CASE("a killed process is named on another node, though all ranks in between are idle", "[native][unit]") {
     struct Case {
         std::vector<int> shape;
         std::size_t killed;
@@ -151,7 +151,7 @@ TEST_CASE("a stopped process is a timeout that names it", "[native][unit]") {
     CHECK_THAT(words, Catch::Contains(" other 1 | ") && Catch::Contains("waited until its deadline for rank 1 (host"));
 }
 
-TEST_CASE("ranks that stood still together do not blame each other for it", "[native][unit]") {
+TEST_CASE("ranks that stood still together do not report each other", "[native][unit]") {
     // Rank 2 does not come. Rank 0 waits for its message, and rank 1 for rank 0, which says that it waits; both are
     // stopped until after their deadline, and rank 1 is the first to go on.
     const LocalWorld world{.ranks_per_node = {2, 1}};

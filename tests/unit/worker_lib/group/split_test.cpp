@@ -1,18 +1,18 @@
-// Splits that not all ranks come to, or not in time: what each of them is told.
+// Splits at which some ranks do not arrive, or late: which error each rank gets.
 
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 using std::chrono::milliseconds;
 
-TEST_CASE("who does not come to a split is named with its place", "[native][unit]") {
+TEST_CASE("a rank that does not call split is named with its host", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {2, 1}, .init_timeout = std::chrono::seconds(2)};
     Gate gate(3);
     const auto errors = errors_of(world, behind(gate, [](Context& context) {
@@ -29,7 +29,7 @@ TEST_CASE("who does not come to a split is named with its place", "[native][unit
     }
 }
 
-TEST_CASE("who comes too late to a split is told at once who has given up, and the next split is another one",
+TEST_CASE("a rank that is too late for a split learns at once which ranks gave up, and the next split is another one",
           "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {2, 1}, .init_timeout = milliseconds(1'000)};
     std::vector<std::string> said(3);

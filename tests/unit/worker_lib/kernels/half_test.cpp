@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/half.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 #include <bit>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/half_reference.hpp"
+#include "tests/unit/worker_lib/support/half_reference.hpp"
 
 using namespace ddp::detail;
 namespace reference = ddp::testing;

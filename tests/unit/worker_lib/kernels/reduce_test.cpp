@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/reduce.hpp"
+#include "worker_lib/src/kernels/reduce.hpp"
 
 #include <fmt/format.h>
 
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/reduction_cases.hpp"
-#include "worker_lib/src/native/partition.hpp"
+#include "tests/unit/worker_lib/support/reduction_cases.hpp"
+#include "worker_lib/src/util/partition.hpp"
 
 using namespace ddp;
 using detail::lookup;
@@ -71,7 +71,7 @@ std::vector<testing::Bytes> hard_inputs(int ranks, DType type, std::size_t count
     return inputs;
 }
 
-/// What reduce_into() makes of them, into two outputs, one of which is the second input.
+/// Returns the result of reduce_into() with two outputs, where one output is the second input.
 testing::Bytes reduced_into(std::vector<testing::Bytes> inputs, const testing::Case& one, std::size_t offset) {
     const Reduction& reduction = lookup(one.type, one.op);
     const double scale = one.op == ReduceOp::Avg ? 1.0 / static_cast<double>(inputs.size()) : 1.0;

@@ -1,9 +1,9 @@
 // The NCCL backend over the fake GPU, when nothing goes wrong.
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/nccl_group.hpp"
-#include "worker_lib/src/nccl/meeting.hpp"
-#include "worker_lib/src/nccl/nccl_types.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
+#include "worker_lib/src/nccl/types.hpp"
+#include "worker_lib/src/nccl/unique_id.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -16,7 +16,7 @@ TEST_CASE("nccl: all ranks get the unique id that rank 0 made", "[nccl]") {
     std::vector<std::string> ids(4);
     require_success(group.run({3, 1, 0, 2}, [&](int rank) {
         ids[static_cast<std::size_t>(rank)] =
-            detail::meet(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 20s).id.internal;
+            detail::exchange_unique_id(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 20s).id.internal;
     }));
     CHECK(ids == std::vector<std::string>(4, "id 1"));
     CHECK(group.gpu.counts().unique_ids == 1);
@@ -242,7 +242,7 @@ TEST_CASE("nccl: a callback's call that stays in NCCL ends at its deadline, by a
     CHECK(group.gpu.counts().aborts == 1);
 }
 
-TEST_CASE("nccl: a call that ended by an exception of the program's side is nobody's deadline", "[nccl]") {
+TEST_CASE("nccl: a call that ended by an exception of the program has no deadline any more", "[nccl]") {
     for (bool in_time = false; !in_time;) {
         FakeGroup group(1);
         auto api = group.gpu.api(22602);

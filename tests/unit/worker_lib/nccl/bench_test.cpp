@@ -1,13 +1,13 @@
 // ddp-bench on NCCL, over the fake GPU: every row, looked at through copies to the host.
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/nccl_group.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
 #include "worker_lib/bench/measure.hpp"
 #include "worker_lib/bench/pattern.hpp"
 #include "worker_lib/bench/report.hpp"
 #include "worker_lib/bench/run.hpp"
-#include "worker_lib/src/native/half.hpp"
-#include "worker_lib/src/nccl/cuda_access.hpp"
+#include "worker_lib/src/kernels/half.hpp"
+#include "worker_lib/src/nccl/device_access.hpp"
 
 using namespace ddp;
 using namespace ddp::bench;

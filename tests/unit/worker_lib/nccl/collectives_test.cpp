@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/moved_bytes.hpp"
-#include "tests/unit/worker_lib/nccl_group.hpp"
-#include "worker_lib/src/native/half.hpp"
-#include "worker_lib/src/nccl/nccl_types.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
+#include "tests/unit/worker_lib/support/moved_bytes.hpp"
+#include "worker_lib/src/kernels/half.hpp"
+#include "worker_lib/src/nccl/types.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -44,7 +44,7 @@ Bytes element(double value, DType type) {
     return {};
 }
 
-/// What rank r gives at place i; products of three fit every type.
+/// Returns element i of rank r's input; products of three fit every type.
 double given(int rank, std::size_t i) { return static_cast<double>((static_cast<std::size_t>(rank) * 3 + i) % 5 + 1); }
 
 double reduced(ReduceOp op, int ranks, std::size_t i) {
@@ -178,7 +178,7 @@ std::string scatter(ProcessGroup& group, const Counts& counts, bool v, const Cas
     return wrong;
 }
 
-/// What rank `source` has for rank `destination`: the same for all pairs, or uneven with many zeros.
+/// Returns the count that rank `source` sends to `destination`: the same for all pairs, or uneven with many zeros.
 std::size_t count_of(int source, int destination, std::size_t scale, bool v) {
     const int pattern = (source * 5 + destination * 3) % 4;
     return !v ? scale : pattern == 0 ? 0 : scale * static_cast<std::size_t>(pattern) + static_cast<std::size_t>(source);

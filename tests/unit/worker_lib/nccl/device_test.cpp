@@ -1,4 +1,4 @@
-// What the NCCL backend does with the program's threads, streams and memory, and with what CUDA remembers of them.
+// How the NCCL backend treats the program's threads, streams and memory, and the state that CUDA keeps of them.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,47 +9,47 @@
 #include <string_view>
 #include <utility>
 
-#include "common/board_layout.hpp"
+#include "common/flight_record_layout.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/nccl_group.hpp"
-#include "worker_lib/src/nccl/cuda_access.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
+#include "worker_lib/src/nccl/device_access.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
 using Catch::Matchers::Contains;
 using ddp::detail::BackendImpl;
 using ddp::detail::OpKind;
-namespace layout = ddprun::board;
+namespace layout = ddprun::flight_record;
 
 namespace {
 
-/// This process has a board, as under ddprun: the library takes it when it makes the first group.
-const layout::Board& own_board() {
-    static layout::Board* const board = [] {
+/// This process has a flight record, as under ddprun: the library takes it when it makes the first group.
+const layout::Memory& own_memory() {
+    static layout::Memory* const recorder = [] {
         const int memory = ::memfd_create("test", MFD_ALLOW_SEALING);
-        const auto empty = std::make_unique<layout::Board>();
+        const auto empty = std::make_unique<layout::Memory>();
         const bool made = memory >= 0 && ::write(memory, empty.get(), sizeof *empty) == sizeof *empty &&
                           ::fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0 &&
                           ::setenv(layout::kDescriptorVariable, std::to_string(memory).c_str(), 1) == 0;
         if (!made) std::abort();
-        return static_cast<layout::Board*>(
+        return static_cast<layout::Memory*>(
             ::mmap(nullptr, sizeof *empty, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
     }();
-    return *board;
+    return *recorder;
 }
-[[maybe_unused]] const layout::Board& made_before_any_group = own_board();
+[[maybe_unused]] const layout::Memory& made_before_any_group = own_memory();
 
-/// How many there are that readers take, and the group's newest number.
+/// Counts the group's operations that readers of the flight record find, and returns its newest number.
 std::pair<int, std::uint64_t> called(const std::string& group) {
     int operations = 0;
     std::uint64_t queued = 0;
     layout::Group found;
-    for (const layout::GroupSlot& slot : own_board().groups) {
+    for (const layout::GroupSlot& slot : own_memory().groups) {
         if (!slot.group.load(found) || found.live == 0 || std::string_view(found.name.data()) != group) continue;
         queued = slot.queued;
-        for (const layout::OperationSlot& place : own_board().operations) {
+        for (const layout::OperationSlot& entry : own_memory().operations) {
             layout::Operation one;
-            if (place.operation.load(one) && one.id == place.id && one.group == found.id) ++operations;
+            if (entry.operation.load(one) && one.id == entry.id && one.group == found.id) ++operations;
         }
     }
     return {operations, queued};
@@ -237,11 +237,12 @@ TEST_CASE("nccl: arguments that only CUDA knows to be wrong are refused, and the
     CHECK_THAT(refused([&] { return world.all_reduce(device_buffer(host), ReduceOp::Sum); }),
                Contains("#1 all_reduce sum f32[3]: the buffer says Device::Cuda, but CUDA knows no memory there"));
     CHECK_THAT(refused([&] { return world.all_gather(buffer, device_buffer(foreign)); }),
-               Contains("the output is memory of CUDA device 5, and this rank's is 0"));
+               Contains("the output is memory of CUDA device 5; this rank uses CUDA device 0"));
     CHECK_THAT(refused([&] { return world.batch().send(buffer, 0).recv(device_buffer(host), 0).start(); }),
                Contains("the buffer from rank 0 says Device::Cuda"));
-    CHECK_THAT(refused([&] { return world.all_reduce(buffer, ReduceOp::Sum, {group.gpu.make_stream(5)}); }),
-               Contains("#1 all_reduce sum f32[3]: its stream is none of CUDA device 0, which this rank uses"));
+    CHECK_THAT(
+        refused([&] { return world.all_reduce(buffer, ReduceOp::Sum, {group.gpu.make_stream(5)}); }),
+        Contains("#1 all_reduce sum f32[3]: the stream belongs to another device; this rank uses CUDA device 0"));
     CHECK(group.gpu.api().cuda.get_last_error() == cudaSuccess);
     world.all_reduce(buffer, ReduceOp::Sum).wait_host();
     CHECK(group.gpu.counts().aborts == 0);

@@ -1,9 +1,9 @@
-// The NCCL backend over the fake GPU, when something goes wrong: every fault ends in an error that names what and who.
+// The NCCL backend over the fake GPU, when something goes wrong: every fault ends in an error with its cause and ranks.
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/nccl_group.hpp"
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/init_rounds.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/bootstrap/init_rounds.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -13,14 +13,15 @@ using detail::OpKind;
 
 TEST_CASE("nccl: a start without all ranks ends at its timeout and names the absent ones", "[nccl]") {
     FakeGroup group(4);
-    group.init_timeout = 1500ms;  // in which those who come have come
+    group.init_timeout = 1500ms;  // long enough for the ranks that arrive
     const bool with_rank_0 = GENERATE(true, false);
     const std::vector<int> present = with_rank_0 ? std::vector{0, 2} : std::vector{1, 2};
     const std::vector<int> absent = with_rank_0 ? std::vector{1, 3} : std::vector{0, 3};
     for (const Outcome& outcome : group.run(present, [&](int rank) { (void)group.backend(rank); })) {
         CHECK(outcome.code == ErrorCode::Timeout);
         CHECK(outcome.culprits == absent);
-        CHECK_THAT(outcome.text, Contains(with_rank_0 ? "ranks 1 and 3 never came" : "ranks 0 and 3 never came"));
+        CHECK_THAT(outcome.text,
+                   Contains(with_rank_0 ? "ranks 1 and 3 did not arrive" : "ranks 0 and 3 did not arrive"));
         CHECK_THAT(outcome.text, Contains("of 4 in group 'world'"));
     }
 }
@@ -257,9 +258,9 @@ TEST_CASE("nccl: an abort that never returns hangs neither the work nor the dest
     CHECK(group.gpu.counts().aborts == 1);
 }
 
-TEST_CASE("nccl: who waits on the host hears of an abort that does not return from the watchdog", "[nccl]") {
+TEST_CASE("nccl: a host wait gets the watchdog's report of an abort that does not return", "[nccl]") {
     FakeGroup group(1);
-    group.limits.abort_patience = 4500ms;  // longer than other backends' waiters have patience
+    group.limits.abort_timeout = 4500ms;  // longer than the grace of other backends' waiters
     group.gpu.abort_blocks = true;
     group.gpu.frozen_ranks = {0};
     const auto backend = group.backend(0);

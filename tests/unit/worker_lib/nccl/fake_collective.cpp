@@ -1,11 +1,11 @@
-#include "tests/unit/worker_lib/fake_collective.hpp"
+#include "tests/unit/worker_lib/nccl/fake_collective.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
-#include "worker_lib/src/native/half.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 namespace ddp::test {
 namespace {
@@ -42,15 +42,15 @@ T* at(const void* memory, std::size_t index) {
     return static_cast<T*>(const_cast<void*>(memory)) + index;
 }
 
-/// Element `index` of the reduction of all ranks' inputs.
+/// Returns element `index` of the reduction of all ranks' inputs.
 template <typename T>
 auto reduced(const FakeCollective& collective, std::size_t index) {
-    auto place = collective.places.begin();
-    auto result = wide(*at<T>(place->second.in, index));
-    while (++place != collective.places.end())
-        result = combine(collective.call.op, result, wide(*at<T>(place->second.in, index)));
+    auto buffers = collective.rank_buffers.begin();
+    auto result = wide(*at<T>(buffers->second.in, index));
+    while (++buffers != collective.rank_buffers.end())
+        result = combine(collective.call.op, result, wide(*at<T>(buffers->second.in, index)));
     using Wide = decltype(result);
-    return collective.call.op == ncclAvg ? static_cast<Wide>(result / static_cast<Wide>(collective.places.size()))
+    return collective.call.op == ncclAvg ? static_cast<Wide>(result / static_cast<Wide>(collective.rank_buffers.size()))
                                          : result;
 }
 
@@ -58,16 +58,16 @@ template <typename T>
 void reduce(const FakeCollective& collective) {
     const auto& [kind, count, type, op, root] = collective.call;
     if (kind == FakeKind::kReduceScatter) {
-        for (const auto& [rank, place] : collective.places) {
+        for (const auto& [rank, buffers] : collective.rank_buffers) {
             for (std::size_t i = 0; i < count; ++i)
-                store(*at<T>(place.out, i), reduced<T>(collective, static_cast<std::size_t>(rank) * count + i));
+                store(*at<T>(buffers.out, i), reduced<T>(collective, static_cast<std::size_t>(rank) * count + i));
         }
         return;
     }
     for (std::size_t i = 0; i < count; ++i) {
         const auto result = reduced<T>(collective, i);
-        for (const auto& [rank, place] : collective.places) {
-            if (kind == FakeKind::kAllReduce || rank == root) store(*at<T>(place.out, i), result);
+        for (const auto& [rank, buffers] : collective.rank_buffers) {
+            if (kind == FakeKind::kAllReduce || rank == root) store(*at<T>(buffers.out, i), result);
         }
     }
 }
@@ -90,12 +90,13 @@ std::size_t width_of(ncclDataType_t type) {
 void FakeCollective::compute() const {
     const std::size_t bytes = call.count * width_of(call.type);
     if (call.kind == FakeKind::kBroadcast) {
-        for (const auto& [rank, place] : places) std::memmove(place.out, places.at(call.root).in, bytes);
+        for (const auto& [rank, buffers] : rank_buffers)
+            std::memmove(buffers.out, rank_buffers.at(call.root).in, bytes);
         return;
     }
     if (call.kind == FakeKind::kAllGather) {
-        for (const auto& [rank, to] : places) {
-            for (const auto& [source, from] : places)
+        for (const auto& [rank, to] : rank_buffers) {
+            for (const auto& [source, from] : rank_buffers)
                 std::memmove(at<std::byte>(to.out, static_cast<std::size_t>(source) * bytes), from.in, bytes);
         }
         return;

@@ -1,6 +1,6 @@
 #pragma once
-// The arithmetic of the fake NCCL: what a collective, or a message, does to the buffers of its ranks once they are
-// there. Calls that do not fit together, of which NCCL says only that they must, never end here.
+// The arithmetic of the fake NCCL: what a collective or a message does to the buffers of its ranks once all have called
+// it. Calls that do not match, which NCCL only forbids, never end here.
 
 #include <nccl.h>
 
@@ -9,12 +9,12 @@
 
 namespace ddp::test {
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 [[nodiscard]] std::size_t width_of(ncclDataType_t type);
 
 enum class FakeKind { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter };
 
-/// What one rank asks for, as nccl.h counts it.
+/// The call of one rank, with nccl.h's counts.
 struct FakeCall {
     FakeKind kind = FakeKind::kAllReduce;
     std::size_t count = 0;
@@ -26,13 +26,13 @@ struct FakeCall {
 
 /// One collective of all ranks of one communicator.
 struct FakeCollective {
-    struct Place {
+    struct RankBuffers {
         const void* in;
         void* out;
     };
     FakeCall call;
-    std::map<int, Place> places = {};  ///< by rank: those whose streams have reached it
-    bool torn = false;                 ///< one rank has called something else
+    std::map<int, RankBuffers> rank_buffers = {};  ///< by rank, of those whose streams have reached it
+    bool torn = false;                             ///< one rank has called something else
     bool done = false;
 
     void compute() const;
@@ -50,7 +50,7 @@ struct FakeMessage {
     Side receiver = {};
     bool done = false;
 
-    /// Carries it, if both sides are here and agree.
+    /// Copies the message if both sides are here and agree.
     void carry();
 };
 

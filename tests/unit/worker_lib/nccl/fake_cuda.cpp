@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/unit/worker_lib/fake_nccl.hpp"
+#include "tests/unit/worker_lib/nccl/fake_nccl.hpp"
 
 namespace ddp::test {
 namespace {
@@ -20,7 +20,7 @@ thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 int current_device() { return context.value_or(0); }
 
-/// As the CUDA runtime does, "not yet" included.
+/// Keeps the thread's last error as the CUDA runtime does, cudaErrorNotReady included.
 cudaError_t remembered(cudaError_t error) {
     if (error != cudaSuccess) last_error = error;
     return error;
@@ -32,7 +32,7 @@ struct FakeCudaCalls {
     using Lock = std::unique_lock<std::mutex>;
     static FakeGpu& fake() { return FakeGpu::current(); }
     static FakeEvent& real(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
-    /// Of a call that costs the program its capture.
+    /// The error of a call that ends the program's capture.
     static cudaError_t broken(cudaError_t error) {
         ++fake().counts_.broken_captures;
         return remembered(error);
@@ -163,7 +163,7 @@ struct FakeCudaCalls {
                                                                                        : 0;  // not managed
         return CUDA_SUCCESS;
     }
-    /// A context is its device's number and 1.
+    /// A context is represented by its device's number plus 1.
     static CUresult get_context(CUcontext* current) {
         *current = context ? reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(*context) + 1) : nullptr;
         return CUDA_SUCCESS;

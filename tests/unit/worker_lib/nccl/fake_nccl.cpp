@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <utility>
 
-#include "tests/unit/worker_lib/fake_nccl.hpp"
+#include "tests/unit/worker_lib/nccl/fake_nccl.hpp"
 
 namespace ddp::test {
 
-/// What a thread has called since its ncclGroupStart.
+/// The calls of a thread since its ncclGroupStart.
 struct FakeGpu::Group {
     int depth = 0;
     ncclResult_t refused = ncclSuccess;
@@ -103,7 +103,7 @@ struct FakeNcclCalls {
     }
 };
 
-/// How a blocking communicator waits: until `over`, or it is aborted.
+/// Waits as a blocking communicator does: until `over`, or until it is aborted.
 ncclResult_t FakeGpu::block(std::unique_lock<std::mutex>& lock, FakeComm& comm, const std::function<bool()>& over) {
     ++blocked_;
     changed_.wait(lock, [&] { return leaving_ || comm.aborted || over(); });
@@ -144,18 +144,19 @@ FakeGpu::Group& FakeGpu::group_of_thread() {
     return group;
 }
 
-ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, const FakeCall& call, FakeCollective::Place place) {
+ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, const FakeCall& call,
+                           FakeCollective::RankBuffers buffers) {
     const std::lock_guard lock(mutex_);
     const bool gets = call.kind != FakeKind::kReduce || comm.rank == call.root;
-    const bool well_formed = place.in != nullptr && (place.out != nullptr || !gets) && call.root >= 0 &&
+    const bool well_formed = buffers.in != nullptr && (buffers.out != nullptr || !gets) && call.root >= 0 &&
                              call.root < comm.size && call.count > 0;
-    return add(comm, stream, well_formed, [this, &comm, call, place] {
-        return [this, &comm, call, place, number = ++comm.collectives] {
+    return add(comm, stream, well_formed, [this, &comm, call, buffers] {
+        return [this, &comm, call, buffers, number = ++comm.collectives] {
             FakeCollective& collective =
                 collectives_.try_emplace({comm.id, number}, FakeCollective{.call = call}).first->second;
-            collective.places.insert({comm.rank, place});
+            collective.rank_buffers.insert({comm.rank, buffers});
             collective.torn = collective.torn || collective.call != call;
-            const bool all_here = static_cast<int>(collective.places.size()) == comm.size;
+            const bool all_here = static_cast<int>(collective.rank_buffers.size()) == comm.size;
             if (collective.done || collective.torn || !all_here) return collective.done;
             if (!loses_data) collective.compute();
             return collective.done = true;
@@ -181,8 +182,8 @@ ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, bool sends, int 
     });
 }
 
-/// One call, of a group of calls or by itself. Count 0 is legal in NCCL; the backend leaves such calls out, on all
-/// ranks alike, and here it is told if it does not.
+/// Adds one call, alone or to a group of calls. Count 0 is legal in NCCL, but the backend skips such calls on all ranks
+/// alike, and the fake refuses them.
 ncclResult_t FakeGpu::add(FakeComm& comm, cudaStream_t stream, bool well_formed, FakeCallToCome call) {
     ncclResult_t refused = well_formed && !comm.accepted ? ncclSuccess : ncclInvalidArgument;
     if (refuse_launch && good_calls-- <= 0) refused = *refuse_launch;
@@ -207,8 +208,8 @@ ncclResult_t FakeGpu::end_group() {
     return launch(std::exchange(group, {}));
 }
 
-/// All of the group's calls, or none. They reach the stream at the next poll of the communicator, so that a caller who
-/// records an event without polling records it too early, and a test sees that.
+/// Launches all of the group's calls, or none. They reach the stream at the next poll of the communicator: a caller
+/// that records an event without polling records it too early, and a test sees that.
 ncclResult_t FakeGpu::launch(const Group& group) {
     if (group.refused != ncclSuccess) return group.refused;
     if (group.own_messages != 0) return ncclInvalidUsage;
@@ -236,12 +237,12 @@ ncclResult_t FakeGpu::launch(const Group& group) {
     return ncclSuccess;
 }
 
-/// Takes the rank's buffers out of all that still runs: their owner may free them now.
+/// Removes the rank's buffers from everything that still runs: their owner may free them now.
 void FakeGpu::leave(FakeComm& comm) {
     comm.aborted = true;
     changed_.notify_all();
     for (auto& [key, collective] : collectives_) {
-        if (key.first == comm.id && !collective.done) collective.places.erase(comm.rank);
+        if (key.first == comm.id && !collective.done) collective.rank_buffers.erase(comm.rank);
     }
     for (auto& [key, message] : messages_) {
         const auto& [id, sender, receiver, number] = key;

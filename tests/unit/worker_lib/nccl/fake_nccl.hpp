@@ -1,11 +1,13 @@
 #pragma once
-// FakeGpu: NCCL and the CUDA runtime over plain host memory, in one process, with threads as ranks. "Device" memory is
-// malloc's; streams and events form a graph of tasks that runs when somebody queries an event, so that nothing happens
-// by itself and a test decides what is late. NCCL's part keeps to what nccl.h says: calls between ncclGroupStart and
-// ncclGroupEnd begin and end together, or not at all if one of them is refused; a send or a receive takes its turn on
-// the stream, and stays until its counterpart has come; what a non-blocking communicator is still at, ncclInProgress,
-// is on no stream, and no other call may come before; it keeps the first error of a call. Faults are scripted before
-// they happen; what was asked is counted. One FakeGpu lives at a time.
+// FakeGpu: NCCL and the CUDA runtime over host memory, in one process, with threads as ranks. "Device" memory comes
+// from malloc. Streams and events form a graph of tasks that runs only when an event is queried, so a test decides what
+// is late. NCCL's part follows nccl.h:
+// - Calls between ncclGroupStart and ncclGroupEnd begin and end together, or not at all if one of them is refused.
+// - A send or a receive takes its turn on the stream and ends only with its counterpart.
+// - A call that is in progress on a non-blocking communicator is on no stream, and further calls are refused meanwhile.
+//   The communicator keeps the first error of a call.
+// Tests script faults before they happen, and check the counts of calls. One FakeGpu exists at a time. It has more than
+// 15 members because each fault that a test can script is one.
 
 #include <atomic>
 #include <condition_variable>
@@ -19,12 +21,12 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/unit/worker_lib/fake_collective.hpp"
-#include "worker_lib/src/nccl/nccl_api.hpp"
+#include "tests/unit/worker_lib/nccl/fake_collective.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::test {
 
-/// One step on a stream. Done once all before it are done and `run`, asked as often as needed, has returned true.
+/// One step on a stream. It is done once all steps before it are done and `run`, which is polled, has returned true.
 struct FakeTask {
     bool done = false;
     std::vector<std::shared_ptr<FakeTask>> before;
@@ -48,22 +50,22 @@ struct FakeComm {
     int size = 0;
     bool blocking = false;
     bool aborted = false;
-    ncclResult_t error = ncclSuccess;  ///< what a non-blocking one has answered once, it answers for ever
+    ncclResult_t error = ncclSuccess;  ///< the first error of a non-blocking one: it returns it from then on
     int launched = 0;                  ///< a group of calls is one
     int collectives = 0;               ///< the n-th meets the n-th of the other ranks
-    std::map<std::pair<int, bool>, int> messages = {};  ///< how many there were, by peer and whether it gets them
-    std::function<void()> accepted = nullptr;  ///< what a later poll puts on its stream, as non-blocking NCCL does
+    std::map<std::pair<int, bool>, int> messages = {};  ///< number of messages, by peer and whether it receives them
+    std::function<void()> accepted = nullptr;           ///< launched by a later poll, as in non-blocking NCCL
 };
 
-/// One call of a group: asked until it returns true, when its rank's stream has come to the group.
+/// One call of a group: polled until it returns true, once its rank's stream has reached the group.
 using FakeStep = std::function<bool()>;
-/// A call whose group has not ended: gets its number among those of its kind when that is launched.
+/// A call whose group has not ended. It gets its number among calls of its kind when the group is launched.
 using FakeCallToCome = std::function<FakeStep()>;
 
 class FakeGpu {
 public:
     FakeGpu();
-    ~FakeGpu();  ///< lets blocked aborts go and waits until they have left
+    ~FakeGpu();  ///< releases blocked aborts and waits until they have returned
     FakeGpu(const FakeGpu&) = delete;
     FakeGpu& operator=(const FakeGpu&) = delete;
 
@@ -80,41 +82,41 @@ public:
         ncclResult_t error;
     };
     std::optional<AsyncError> async_error;      ///< met by `rank` after it has launched that many operations
-    std::optional<ncclResult_t> refuse_launch;  ///< what every collective, send and receive answers
-    int good_calls = 0;                         ///< after so many more of them
-    std::atomic<bool> never_takes_in = false;   ///< calls stay in progress, as a first message whose peer does not come
+    std::optional<ncclResult_t> refuse_launch;  ///< the result of every collective, send and receive
+    int good_calls = 0;                         ///< calls that succeed before refuse_launch takes effect
+    std::atomic<bool> never_takes_in = false;   ///< calls stay in progress, as a first message whose peer is missing
     std::set<int> frozen_ranks;                 ///< their collectives never end, not even by an abort
     std::atomic<bool> loses_data = false;       ///< operations end, and write nothing
-    std::atomic<bool> refuses_events = false;   ///< there are no new ones
+    std::atomic<bool> refuses_events = false;   ///< creating an event fails
     std::atomic<bool> refuses_memory = false;
     std::atomic<bool> capturing = false;  ///< some thread captures, in CUDA's default mode
-    std::set<int> lost_devices;           ///< which cannot be made current
-    /// Memory that is not of the group's device, by whose it is; -1: CUDA does not know it.
+    std::set<int> lost_devices;           ///< these cannot be made current
+    /// Memory that is not on the group's device, with its device; -1: CUDA does not know it.
     std::map<const void*, int> other_memory;
 
-    // What was asked.
+    // Counts of calls.
     struct Counts {
         int unique_ids = 0, aborts = 0, destroys = 0, blocking_inits = 0;
         int streams = 0, events = 0, blocks = 0;  ///< alive, without a test's own streams
-        int open_groups = 0;                      ///< of calls, on all threads
+        int open_groups = 0;                      ///< groups of calls, on all threads
         int launches = 0;                         ///< a group of calls is one
         int frees_elsewhere = 0;                  ///< on a thread whose current device was another one
-        int broken_captures = 0;                  ///< calls that end what another thread captures
-        int queries = 0;                          ///< of events
+        int broken_captures = 0;                  ///< calls that end another thread's capture
+        int queries = 0;                          ///< event queries
     };
     [[nodiscard]] Counts counts();
-    /// Devices on which there is one: once made, for good, as primary contexts are.
+    /// Returns the devices that have a context. A primary context stays once it is made.
     [[nodiscard]] std::set<int> contexts();
 
     // A test's own streams.
     [[nodiscard]] cudaStream_t make_stream(int device = -1, bool blocking = false);
     void capture(cudaStream_t stream, bool captured);
-    /// Nothing after this on the stream happens until the gate is opened.
+    /// Puts a gate on the stream: later steps run only when it has been opened.
     [[nodiscard]] std::shared_ptr<std::atomic<bool>> close_gate(cudaStream_t stream);
-    /// Runs what can run on the stream. True: all of it is done.
+    /// Runs what can run on the stream. Returns whether all of it is done.
     [[nodiscard]] bool advance(cudaStream_t stream);
 
-    /// The one that lives: plain function pointers carry no context.
+    /// Returns the FakeGpu that exists, for plain function pointers, which carry no context.
     [[nodiscard]] static FakeGpu& current();
 
 private:
@@ -125,16 +127,16 @@ private:
     static void fill(detail::NcclApi& nccl);
     static Group& group_of_thread();
 
-    /// As the CUDA runtime from version 12 on: a thread that has none gets that of device 0, which is made.
+    /// Gives a thread without a context that of device 0, and makes it, as the CUDA runtime does from version 12 on.
     void need_context();
-    /// What CUDA does not allow beside a capture, on threads that have not said that they mean it.
+    /// Ends captures for a call that CUDA does not allow beside one, unless the thread has changed its capture mode.
     bool ends_capture();
-    /// What CUDA says of the default stream while a blocking one is captured, and of all others: success.
+    /// Returns CUDA's error for the default stream while a blocking stream is captured; success for all others.
     cudaError_t usable(cudaStream_t stream) const;
     FakeStream& at(cudaStream_t stream);  ///< null: the default stream of the calling thread's current device
     std::shared_ptr<FakeTask> put(cudaStream_t stream, std::function<bool()> run);
     static bool settle(FakeTask& task);
-    ncclResult_t call(FakeComm& comm, cudaStream_t stream, const FakeCall& call, FakeCollective::Place place);
+    ncclResult_t call(FakeComm& comm, cudaStream_t stream, const FakeCall& call, FakeCollective::RankBuffers buffers);
     ncclResult_t call(FakeComm& comm, cudaStream_t stream, bool sends, int peer, const FakeMessage::Side& side);
     ncclResult_t add(FakeComm& comm, cudaStream_t stream, bool well_formed, FakeCallToCome call);
     ncclResult_t end_group();
@@ -150,7 +152,7 @@ private:
     std::map<void*, int> devices_of_blocks_;
     std::set<int> contexts_;
     std::vector<std::unique_ptr<FakeStream>> own_streams_;
-    std::vector<std::unique_ptr<FakeComm>> comms_;                            // for good: tasks hold on to them
+    std::vector<std::unique_ptr<FakeComm>> comms_;                            // never removed: tasks refer to them
     std::map<std::string, std::set<int>> joined_;                             // ranks, by unique id
     std::map<std::pair<std::string, int>, FakeCollective> collectives_;       // by unique id and number
     std::map<std::tuple<std::string, int, int, int>, FakeMessage> messages_;  // by unique id, sender, receiver, number

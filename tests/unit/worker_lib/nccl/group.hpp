@@ -13,16 +13,16 @@
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/fake_nccl.hpp"
-#include "worker_lib/src/group.hpp"
-#include "worker_lib/src/local_store.hpp"
-#include "worker_lib/src/nccl/nccl_backend.hpp"
+#include "tests/unit/worker_lib/nccl/fake_nccl.hpp"
+#include "worker_lib/src/bootstrap/local_store.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/nccl/backend.hpp"
 
 namespace ddp::test {
 
 using namespace std::chrono_literals;
 
-/// What became of one rank: nothing thrown, or the error.
+/// The outcome of one rank: nothing thrown, or the error.
 struct Outcome {
     bool failed = false;
     ErrorCode code{};
@@ -45,7 +45,7 @@ struct FakeGroup {
     int size;
     FakeGpu gpu;
     std::shared_ptr<Store> store = detail::make_local_store();
-    detail::NcclLimits limits{.abort_patience = 200ms, .finish_patience = 5s};
+    detail::NcclLimits limits{.abort_timeout = 200ms, .finish_timeout = 5s};
     ddprun::Duration init_timeout = 20s;
     int nccl_version = 22809;
     int first_device = 0;
@@ -67,7 +67,7 @@ struct FakeGroup {
         return detail::make_nccl_backend(spec(rank), gpu.api(nccl_version), limits);
     }
 
-    /// The same as programs see it.
+    /// The same as a program sees it.
     [[nodiscard]] ProcessGroup world(int rank) {
         return ProcessGroup(std::make_unique<detail::GroupImpl>(spec(rank), backend(rank)));
     }
@@ -95,7 +95,7 @@ struct FakeGroup {
             body(made);
         });
     }
-    /// What `check` finds wrong on each rank, and errors, as one text.
+    /// Returns what `check` finds wrong on each rank, and errors, as one text.
     std::string complaints(const std::function<std::string(ProcessGroup&)>& check) {
         std::vector<std::string> found(static_cast<std::size_t>(size));
         std::string all;
@@ -111,7 +111,7 @@ inline void require_success(const std::vector<Outcome>& outcomes) {
     for (const Outcome& outcome : outcomes) REQUIRE(outcome.text == "");
 }
 
-/// Of what the group took of its device.
+/// Checks that the group has returned everything of its device.
 inline void require_nothing_left(FakeGroup& group) {
     const auto counts = group.gpu.counts();
     CHECK(counts.streams == 0);

@@ -1,9 +1,9 @@
 // What is sends and receives to NCCL, over the fake GPU: transfers, and the failures of collectives that it has no call
 // for.
 
-#include "common/board_layout.hpp"
+#include "common/flight_record_layout.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/nccl_group.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -108,7 +108,7 @@ TEST_CASE("nccl: what it cannot keep apart is refused, and nothing has started",
     both.start().wait_host();
 }
 
-TEST_CASE("nccl: a receive that nobody sends to fails at its deadline, and the group with it", "[nccl]") {
+TEST_CASE("nccl: a receive without a send fails at its deadline, and the group with it", "[nccl]") {
     FakeGroup ranks(2);
     std::promise<void> ended;
     const auto ending = ended.get_future().share();
@@ -159,11 +159,11 @@ TEST_CASE("nccl: one of several messages that NCCL refuses costs all of them, an
     CHECK(ranks.gpu.counts().open_groups == 0);
 }
 
-TEST_CASE("nccl: each message of a batch stands on the board until the batch has ended", "[nccl]") {
+TEST_CASE("nccl: each message of a batch is in the flight record until the batch has ended", "[nccl]") {
     FakeGroup ranks(1);
     const auto backend = ranks.backend(0);
-    const auto memory = std::make_unique<ddprun::board::Board>();
-    detail::Board board(*memory);
+    const auto memory = std::make_unique<ddprun::flight_record::Memory>();
+    detail::FlightRecorder recorder(*memory);
     std::vector<float> a(3), b(3);
     detail::TransferBatch batch;
     batch.transfers.push_back({.sends = true, .buffer = device_buffer(a), .peer = 0});
@@ -173,9 +173,9 @@ TEST_CASE("nccl: each message of a batch stands on the board until the batch has
     const cudaStream_t stream = ranks.gpu.make_stream();
     const auto gate = ranks.gpu.close_gate(stream);
     batch.stream.handle = stream;
-    const auto place = board.add(ranks.spec(0));
-    board.claim(batch, place);
-    detail::Board::queue(batch, place, ddprun::Clock::now());
+    const auto group_index = add_group(recorder, ranks.spec(0));
+    claim_entries(recorder, batch, group_index);
+    record(batch, group_index, ddprun::Clock::now());
     const auto work = backend->transfer(batch);
     const auto ended = [&](std::size_t i) { return memory->operations[i].ended.load() != 0; };
     CHECK((!ended(1) && !ended(2)));
@@ -203,7 +203,7 @@ TEST_CASE("nccl: one of several calls that NCCL refuses ends their group, and no
     CHECK(group.gpu.counts().launches == 0);
 }
 
-TEST_CASE("nccl: calls that NCCL never takes in end at the operation's deadline, or by an abort", "[nccl]") {
+TEST_CASE("nccl: calls that NCCL never launches end at the operation's deadline, or by an abort", "[nccl]") {
     const bool aborts = GENERATE(false, true);
     FakeGroup group(1);
     group.nccl_version = GENERATE(22602, 22809);  // the older one stays in the call

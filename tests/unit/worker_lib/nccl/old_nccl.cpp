@@ -1,4 +1,4 @@
-// A libnccl.so.2 that says it is 2.16.2: all functions that the loader asks for, of which only one is ever called.
+// A libnccl.so.2 that reports version 2.16.2. It has all functions that api.cpp binds; only ncclGetVersion is called.
 
 extern "C" {
 __attribute__((visibility("default"))) int ncclGetVersion(int* version) { return *version = 21602, 0; }

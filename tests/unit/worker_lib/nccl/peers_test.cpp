@@ -1,12 +1,12 @@
-// Who is where in a group on NCCL, and who is gone: names in errors, and what store-based calls learn of a death.
+// Addresses and losses of a group's ranks on NCCL: names in errors, and how store-based calls notice a death.
 
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/nccl_group.hpp"
-#include "worker_lib/src/exchange.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 
 using namespace ddp;
@@ -17,17 +17,17 @@ using std::chrono::milliseconds;
 namespace {
 
 /// A process that does nothing until it is killed.
-class Bystander {
+class FirstVictim {
 public:
-    Bystander() {
+    FirstVictim() {
         char name[] = "sleep", time[] = "1000";
         char* const arguments[] = {name, time, nullptr};
         char* const environment[] = {nullptr};
         if (::posix_spawnp(&pid_, name, nullptr, nullptr, arguments, environment) != 0) pid_ = -1;
     }
-    ~Bystander() { kill(); }
-    Bystander(const Bystander&) = delete;
-    Bystander& operator=(const Bystander&) = delete;
+    ~FirstVictim() { kill(); }
+    FirstVictim(const FirstVictim&) = delete;
+    FirstVictim& operator=(const FirstVictim&) = delete;
 
     [[nodiscard]] pid_t pid() const { return pid_; }
     void kill() {
@@ -53,7 +53,7 @@ class DisguisingStore final : public Store {
 public:
     explicit DisguisingStore(pid_t pid) : pid_(pid) {}
     void set(std::string_view key, std::string_view value) override {
-        store_->set(key, key.ends_with("nccl/place/1") ? with_pid(std::string(value), pid_) : std::string(value));
+        store_->set(key, key.ends_with("nccl/address/1") ? with_pid(std::string(value), pid_) : std::string(value));
     }
     std::string get(std::string_view key, milliseconds timeout) override { return store_->get(key, timeout); }
     std::string set_once(std::string_view key, std::string_view value) override { return store_->set_once(key, value); }
@@ -66,9 +66,9 @@ private:
     const std::shared_ptr<Store> store_ = detail::make_local_store();
 };
 
-/// Two ranks of which the second seems to be `process`; what becomes of the first, that calls `act` when all are
+/// Runs two ranks, the second disguised as `process`. Returns the outcome of the first, which calls `act` when both are
 /// connected. `act` may end the process.
-Outcome beside(Bystander& process, const std::function<void(ProcessGroup&)>& act) {
+Outcome beside(FirstVictim& process, const std::function<void(ProcessGroup&)>& act) {
     FakeGroup ranks(2);
     ranks.store = std::make_shared<DisguisingStore>(process.pid());
     ranks.init_timeout = 10s;
@@ -88,7 +88,7 @@ Outcome beside(Bystander& process, const std::function<void(ProcessGroup&)>& act
 
 TEST_CASE("nccl: errors name host and process, after a split the rank in the job too", "[nccl]") {
     FakeGroup ranks(3);
-    const std::string here = detail::place_here();
+    const std::string here = detail::own_address();
     CHECK_THAT(here, Contains(", pid " + std::to_string(::getpid())));
     const auto outcomes = ranks.run_worlds([&](ProcessGroup& group) {
         if (group.name_of(2) != "rank 2 (" + here + ")") throw Error(ErrorCode::System, group.name_of(2));
@@ -162,8 +162,8 @@ TEST_CASE("nccl: after abort split and monitored_barrier fail at once, with its 
     }
 }
 
-TEST_CASE("nccl: who has ended is named by what waits at the store, and at an operation's deadline", "[nccl]") {
-    Bystander process;
+TEST_CASE("nccl: a rank that has ended is named by waits at the store and at an operation's deadline", "[nccl]") {
+    FirstVictim process;
     REQUIRE(process.pid() > 0);
     const int way = GENERATE(0, 1, 2, 3);  // 3: NCCL is still connecting when the deadline comes
     CAPTURE(way);
@@ -180,8 +180,8 @@ TEST_CASE("nccl: who has ended is named by what waits at the store, and at an op
     CHECK_THAT(outcome.text, Contains("rank 1 (host ") && Contains(") is gone: its process ended"));
 }
 
-TEST_CASE("nccl: who lives is not blamed for a deadline", "[nccl]") {
-    Bystander process;
+TEST_CASE("nccl: a rank that lives is not a culprit of a deadline", "[nccl]") {
+    FirstVictim process;
     const Outcome outcome = beside(process, [&](ProcessGroup& group) {
         std::vector<float> values(3);
         group.all_reduce(device_buffer(values), ReduceOp::Sum, {}, {.timeout = 200ms}).wait_host();
@@ -192,11 +192,11 @@ TEST_CASE("nccl: who lives is not blamed for a deadline", "[nccl]") {
 }
 
 TEST_CASE("nccl: a rank that ends while the group forms is named", "[nccl]") {
-    Bystander process;
+    FirstVictim process;
     detail::GroupSpec spec = FakeGroup(2).spec(0);
     const std::string own = detail::Peers::own_record(spec);
     const std::string other = with_pid(own, process.pid());
-    CHECK_FALSE(detail::Peers(spec, {own, other}).absence().has_value());
+    CHECK_FALSE(detail::Peers(spec, {own, other}).losses().has_value());
     process.kill();
     const Outcome outcome = outcome_of([&] { const detail::Peers peers(spec, {own, other}); });
     CHECK(outcome.code == ErrorCode::PeerLost);
@@ -204,8 +204,8 @@ TEST_CASE("nccl: a rank that ends while the group forms is named", "[nccl]") {
     CHECK_THAT(outcome_of([&] {
                    const detail::Peers peers(spec, {own, "host"});
                }).text,
-               Contains("is no place of a rank"));
-    // Elsewhere the same pid is somebody else's.
+               Contains("which this version cannot read"));
+    // On another machine the same pid is another process.
     const std::string elsewhere = other + "-of-another-boot";
-    CHECK_FALSE(detail::Peers(spec, {own, elsewhere}).absence().has_value());
+    CHECK_FALSE(detail::Peers(spec, {own, elsewhere}).losses().has_value());
 }

@@ -5,8 +5,8 @@
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/nccl/nccl_api.hpp"
+#include "worker_lib/src/nccl/api.hpp"
+#include "worker_lib/src/nccl/nccl.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 // NCCL 2.28 leaves 160 bytes behind when a group of calls ends with an error.
@@ -23,7 +23,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// DDPRUN_NCCL_LIBRARY for the length of a test.
+/// Sets DDPRUN_NCCL_LIBRARY during a test.
 class NcclLibrary {
 public:
     explicit NcclLibrary(const char* path) { ::setenv(kName, path, 1); }
@@ -44,7 +44,7 @@ TEST_CASE("nccl: a library that is not there is named", "[nccl]") {
     CHECK_THAT(found.reason, Contains("DDPRUN_NCCL_LIBRARY=/nonexistent cannot be loaded"));
 }
 
-TEST_CASE("nccl: a library that is not NCCL is told by the function that it lacks", "[nccl]") {
+TEST_CASE("nccl: a library that is not NCCL is recognized by the function that it lacks", "[nccl]") {
     const NcclLibrary library("libc.so.6");
     CHECK_THAT(detail::probe_nccl().reason, Contains("libc.so.6 has no function ncclGetVersion"));
 }

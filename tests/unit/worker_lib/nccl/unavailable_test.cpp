@@ -2,7 +2,7 @@
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/nccl/nccl.hpp"
 
 using namespace ddp;
 

@@ -1,4 +1,4 @@
-// The board is written by many threads and read by another process: whatever is read is of one operation.
+// The flight record is written by many threads and read by another process: each entry that is read is one operation.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/operation/group_recorder.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
 
 using namespace ddp::detail;
 using namespace std::chrono_literals;
-namespace layout = ddprun::board;
+namespace layout = ddprun::flight_record;
 
 namespace {
 
@@ -35,23 +36,23 @@ GroupSpec alone() {
 
 }  // namespace
 
-TEST_CASE("an operation on the board is whole or not there, while others are written over it", "[worker_lib]") {
-    const auto memory = std::make_unique<layout::Board>();
-    Board board(*memory);
+TEST_CASE("an entry of the flight record is complete or absent while others overwrite it", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Memory>();
+    FlightRecorder recorder(*memory);
     std::atomic<bool> stop = false;
     std::vector<std::thread> writers;
     for (int number = 0; number < 2; ++number) {
-        const BoardGroup group = board.add(alone());
-        writers.emplace_back([&board, &stop, group] {
+        const GroupEntry group = add_group(recorder, alone());
+        writers.emplace_back([&recorder, &stop, group] {
             for (std::uint64_t seq = 1; !stop; ++seq) {
                 Operation operation;
                 operation.kind = OpKind::kAllReduce;
                 operation.seq = seq;
                 operation.buffer.count = seq;
                 operation.counts_hash = seq;
-                const BoardTicket ticket = board.queue(operation, board.claim(), group, ddprun::Clock::now());
-                ticket.started();
-                ticket.ended(true);
+                const RecordEntry record_entry = record(operation, recorder.claim(), group, ddprun::Clock::now());
+                record_entry.started();
+                record_entry.ended(true);
             }
         });
     }
@@ -60,7 +61,7 @@ TEST_CASE("an operation on the board is whole or not there, while others are wri
     bool torn = false;
     const auto enough = ddprun::Clock::now() + 20s;  // a sanitizer on a busy machine looks slowly
     for (std::uint64_t looks = 0; whole < kLooks && (looks % 4096 != 0 || ddprun::Clock::now() < enough); ++looks) {
-        // The one that is being written at this moment, or is about to be.
+        // The entry that is being written at this moment, or is about to be.
         const std::uint64_t slot = (memory->last_operation.load(std::memory_order_relaxed) + 1) % layout::kOperations;
         layout::Operation operation;
         if (!memory->operations[slot].operation.load(operation)) continue;
@@ -74,17 +75,16 @@ TEST_CASE("an operation on the board is whole or not there, while others are wri
     CHECK_FALSE(torn);
 }
 
-TEST_CASE(
-    "whoever waits stands on the board, as one who looks or one who is blocked; nothing is written behind the end",
-    "[worker_lib]") {
-    const auto memory = std::make_unique<layout::Board>();
-    Board board(*memory);
-    const BoardGroup group = board.add(alone());
+TEST_CASE("a waiting thread is recorded as blocked or as polling, and nothing is recorded after the operation's end",
+          "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Memory>();
+    FlightRecorder recorder(*memory);
+    const GroupEntry group = add_group(recorder, alone());
     auto submit = [&, seq = std::uint64_t{0}]() mutable {
         Operation operation;
         operation.seq = ++seq;
         const auto now = ddprun::Clock::now();
-        return std::make_shared<SomeWork>(seq, now + 60s, board.queue(operation, board.claim(), group, now));
+        return std::make_shared<SomeWork>(seq, now + 60s, record(operation, recorder.claim(), group, now));
     };
     const auto mark_of = [&](const WorkState& state) { return memory->operations[state.seq()].waited.load(); };
 
@@ -95,7 +95,7 @@ TEST_CASE(
     const std::int64_t looked = mark_of(*state);
     CHECK(looked < 0);
     CHECK_THROWS_AS(work.wait_host(1ms), ddp::Error);
-    CHECK(mark_of(*state) == looked);  // since the first look, and it may do something else now
+    CHECK(mark_of(*state) == looked);  // since the first poll; the thread may do something else now
     std::thread waiter([&work] { work.wait(); });
     while (mark_of(*state) <= 0) std::this_thread::yield();
     CHECK(mark_of(*state) > -looked);
@@ -111,18 +111,18 @@ TEST_CASE(
     CHECK(mark_of(*ended) == 0);
 }
 
-TEST_CASE("an operation that ends late does not take back what the group has done since", "[worker_lib]") {
-    const auto memory = std::make_unique<layout::Board>();
-    Board board(*memory);
-    const BoardGroup group = board.add(alone());
+TEST_CASE("an operation that ends late does not lower the number of the latest one that is done", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Memory>();
+    FlightRecorder recorder(*memory);
+    const GroupEntry group = add_group(recorder, alone());
     const auto queue = [&](std::uint64_t seq) {
         Operation operation;
         operation.seq = seq;
-        return board.queue(operation, board.claim(), group, ddprun::Clock::now());
+        return record(operation, recorder.claim(), group, ddprun::Clock::now());
     };
-    const BoardTicket first = queue(1);
-    const BoardTicket second = queue(2);
-    const BoardTicket third = queue(3);
+    const RecordEntry first = queue(1);
+    const RecordEntry second = queue(2);
+    const RecordEntry third = queue(3);
     second.started();
     first.started();
     CHECK(group.slot->started.load() == 2);
@@ -133,14 +133,14 @@ TEST_CASE("an operation that ends late does not take back what the group has don
     CHECK(group.slot->done.load() == 3);
 }
 
-TEST_CASE("a phase and a group are written over one whose writing has never ended", "[worker_lib]") {
-    const auto memory = std::make_unique<layout::Board>();
-    Board board(*memory);
-    board.set_phase("before");
-    *reinterpret_cast<std::uint64_t*>(&memory->phase) = 7;  // the version: odd while somebody is at it
+TEST_CASE("a phase and a group overwrite one whose store was interrupted", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Memory>();
+    FlightRecorder recorder(*memory);
+    recorder.set_phase("before");
+    *reinterpret_cast<std::uint64_t*>(&memory->phase) = 7;  // the version: odd while a thread stores
     layout::Phase phase;
     REQUIRE_FALSE(memory->phase.load(phase));
-    board.set_phase("after");
+    recorder.set_phase("after");
     REQUIRE(memory->phase.load(phase));
     CHECK(std::string_view(phase.text.data()) == "after");
 }

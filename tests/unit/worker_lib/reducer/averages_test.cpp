@@ -1,4 +1,4 @@
-// Every way to exchange gradients, with every way to bring and to count them, beside averages that are computed here.
+// Checks every way to exchange gradients, with every way to pass and to count them, against averages computed here.
 //
 // Gradients are multiples of 12, small enough for their sums to be exact in all types: so are their averages over one
 // to four ranks, and every combination has to come to the same numbers.
@@ -10,8 +10,8 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/native/half.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 using ddp::Average;
 using ddp::Buffer;
@@ -117,7 +117,7 @@ void set(const Buffer& buffer, std::size_t j, double number) {
     }
 }
 
-/// What rank `rank` finds in its batch number `batch`, from 0.
+/// Returns rank `rank`'s gradient of its batch number `batch`, from 0.
 double gradient(int rank, int batch, std::size_t param, std::size_t j) {
     return 12.0 * static_cast<double>(1 + (param + j + static_cast<std::size_t>(3 * rank + batch)) % 5);
 }
@@ -132,7 +132,7 @@ bool uses(int rank, int ranks, int batch, std::size_t param) {
     return param != kNever && (param != kSometimes || (rank == ranks - 1 && batch / 2 % 2 == 0));
 }
 
-/// The averages that the backward of `batch`, a synchronised one, comes to.
+/// Returns the averages that the synchronised backward of `batch` should give.
 double average(const Case& row, int ranks, int batch, std::size_t param, std::size_t j) {
     double sum = 0;
     int active = 0;
@@ -144,7 +144,7 @@ double average(const Case& row, int ranks, int batch, std::size_t param, std::si
     return sum / (row.uneven == Uneven::kByActive ? active : ranks);
 }
 
-/// One rank's training, and what is wrong with it.
+/// Trains on one rank and returns what is wrong; empty: nothing.
 class Training {
 public:
     Training(Context& context, const Case& row)
@@ -205,7 +205,7 @@ private:
         if (kParams[i].uses == 2 && !row_.leave_out) reducer_.mark_ready(i);
     }
 
-    /// Whether the last rank has used it since the synchronised backward before.
+    /// Returns whether the last rank has used it since the previous synchronised backward.
     [[nodiscard]] bool sometimes(int batch) const {
         const int last = context_.world_size() - 1;
         return uses(last, last + 1, batch, kSometimes);
@@ -243,7 +243,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("every combination of options comes to the same averages", "[reducer]") {
+TEST_CASE("every combination of options gives the same averages", "[reducer]") {
     const auto nodes = GENERATE(std::vector<int>{2}, std::vector<int>{2, 1});
     CAPTURE(nodes);
     const std::vector<Case> cases = table();

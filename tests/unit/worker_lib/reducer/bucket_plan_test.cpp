@@ -70,7 +70,7 @@ TEST_CASE("a bucket holds one type; each type walks the limits by itself", "[pla
     CHECK(plan.buckets[3].dtype == DType::f32);
 }
 
-TEST_CASE("every parameter has exactly one place", "[plan]") {
+TEST_CASE("every parameter has exactly one slot", "[plan]") {
     std::vector<ParamSpec> params;
     for (std::size_t i = 0; i < 200; ++i) params.push_back({"p", (i * 7919) % 3000, i % 3 ? DType::f32 : DType::f64});
     const BucketPlan plan =
@@ -87,7 +87,7 @@ TEST_CASE("every parameter has exactly one place", "[plan]") {
     CHECK(seen.size() == params.size());
 }
 
-TEST_CASE("the hash tells plans apart", "[plan]") {
+TEST_CASE("different plans have different hashes", "[plan]") {
     const std::vector<ParamSpec> params{{"a", 100}, {"b", 100}};
     const std::vector<ParamSpec> other{{"a", 100}, {"b", 300}};
     CHECK(plan_buckets(params, {}).hash() == plan_buckets(params, {}).hash());
@@ -96,7 +96,7 @@ TEST_CASE("the hash tells plans apart", "[plan]") {
     CHECK(plan_buckets({}, {}).buckets.empty());
 }
 
-TEST_CASE("what has no gradient, or no sound alignment, is refused by name", "[plan]") {
+TEST_CASE("a type without gradients and a bad alignment are refused by name", "[plan]") {
     using Catch::Contains;
     const std::vector<ParamSpec> params{{"weight", 3}, {"steps", 1, DType::i64}};
     CHECK_THROWS_WITH(plan_buckets(params, {}), Contains("'steps'") && Contains("i64"));
@@ -162,14 +162,15 @@ TEST_CASE("a plan that does not fit the parameters is refused, with the reason",
                       Contains("'a'") && Contains("twice"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[0].param = 9; }), params), Contains("parameter 9"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.dtype = DType::f64; }), params), Contains("another type"));
-    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 128; }), params), Contains("no place"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 128; }), params),
+                      Contains("overlaps another gradient or the end of its bucket"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 255; }), params), Contains("255 bytes"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = 64; }), params),
-                      Contains("no place"));
+                      Contains("overlaps another gradient or the end of its bucket"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = 132; }), params),
-                      Contains("no place"));
+                      Contains("overlaps another gradient or the end of its bucket"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = ~std::size_t{7}; }), params),
-                      Contains("no place"));
+                      Contains("overlaps another gradient or the end of its bucket"));
 }
 
 TEST_CASE("sizes that no memory can hold, and gaps that would fill it, are refused", "[plan]") {

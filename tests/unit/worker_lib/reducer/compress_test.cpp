@@ -5,9 +5,9 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reducer_world.hpp"
-#include "worker_lib/src/native/half.hpp"
+#include "tests/unit/worker_lib/reducer/reducer_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -24,7 +24,7 @@ float rounded(float value, DType type) {
                               : ddp::detail::to_float(ddp::detail::to_bfloat16(value));
 }
 
-/// Rank r's gradient, by element: nothing that 16 bits hold exactly.
+/// Returns an element of rank r's gradient: a value that 16 bits cannot hold exactly.
 float gradient(int rank, std::size_t element) {
     return 0.1f + 0.37f * static_cast<float>(rank) + 0.0113f * static_cast<float>(element);
 }
@@ -74,7 +74,7 @@ TEST_CASE("the sum of large gradients does not overflow in f16", "[reducer][comp
     CHECK(average == std::vector<float>(4, 60000));
 }
 
-TEST_CASE("error feedback gives later steps what rounding took from earlier ones", "[reducer][compress]") {
+TEST_CASE("error feedback adds to later steps what rounding took from earlier ones", "[reducer][compress]") {
     const bool feedback = GENERATE(false, true);
     CAPTURE(feedback);
     constexpr int kSteps = 256;
@@ -98,7 +98,7 @@ TEST_CASE("error feedback gives later steps what rounding took from earlier ones
     }
 }
 
-TEST_CASE("error feedback survives a plan that is made anew, and forgets what is infinite", "[reducer][compress]") {
+TEST_CASE("error feedback survives a rebuilt plan, and forgets infinite values", "[reducer][compress]") {
     const auto outcomes = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 3}, {"b", 3}},
                                 {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1},
@@ -130,7 +130,8 @@ TEST_CASE("only 16-bit types compress", "[compress]") {
     CHECK_THROWS_WITH(ddp::compress(DType::f32), Contains("f16 or bf16") && Contains("f32"));
 }
 
-TEST_CASE("ranks that round otherwise, or flush subnormals, still end with the same bits", "[reducer][compress]") {
+TEST_CASE("ranks with another rounding mode, or that flush subnormals, still get the same bits",
+          "[reducer][compress]") {
     const auto exchange = GENERATE(0, 1, 2);
     CAPTURE(exchange);
     constexpr std::size_t kCount = 300;
@@ -163,7 +164,7 @@ TEST_CASE("ranks that round otherwise, or flush subnormals, still end with the s
     CHECK(results[2] == results[0]);
 }
 
-TEST_CASE("a hook may serve another reducer when its first one has gone", "[reducer][compress]") {
+TEST_CASE("a hook may serve another reducer after its first one has ended", "[reducer][compress]") {
     std::vector<std::shared_ptr<ddp::CommHook>> hooks;
     for (int rank = 0; rank < 2; ++rank) hooks.push_back(ddp::compress(DType::bf16, {.error_feedback = true}));
     for (const std::size_t count : {3u, 200u}) {  // in another world, whose group has the same name
@@ -183,7 +184,7 @@ TEST_CASE("a hook may serve another reducer when its first one has gone", "[redu
 
 namespace {
 
-/// What a user may write: counts, then leaves the work to another hook.
+/// A hook as a user may write it: counts calls, then passes them on to another hook.
 class CountingHook final : public ddp::CommHook {
 public:
     CountingHook(std::shared_ptr<ddp::CommHook> inner, int& prepared, int& launched, int& completed)

@@ -1,4 +1,4 @@
-// What goes wrong in a reducer on one rank: what that rank is told, and that its peers hear of it soon.
+// Failures of a reducer on one rank: the error of that rank, and how soon its peers get it.
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -6,8 +6,8 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reducer_world.hpp"
+#include "tests/unit/worker_lib/reducer/reducer_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -53,7 +53,7 @@ private:
 [[noreturn]] void raise_runtime_error() { throw std::runtime_error("no such codec"); }
 [[noreturn]] void raise_number() { throw 7; }
 
-/// The text of what `call` throws, numbers included.
+/// Returns the text of what `call` throws, also for exceptions that are numbers.
 template <typename Call>
 std::string thrown_by(Call call) {
     try {
@@ -68,7 +68,7 @@ std::string thrown_by(Call call) {
 
 }  // namespace
 
-TEST_CASE("what a hook or a callback throws ends the reducer, here and on the peers", "[reducer]") {
+TEST_CASE("an exception of a hook or a callback ends the reducer, here and on the peers", "[reducer]") {
     const auto place = GENERATE(Place::kLaunch, Place::kComplete, Place::kCallback);
     const bool number = GENERATE(false, true);
     CAPTURE(static_cast<int>(place), number);
@@ -102,7 +102,7 @@ TEST_CASE("what a hook or a callback throws ends the reducer, here and on the pe
     }
 }
 
-TEST_CASE("peers hear of a failed callback at once, not when the backward ends", "[reducer]") {
+TEST_CASE("peers get the error of a failed callback at once, not when the backward ends", "[reducer]") {
     std::atomic<bool> told = false;
     const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = kNever}, [&](Context& context) {
         const auto fail = [&](const ddp::GradBucket&) {
@@ -129,7 +129,7 @@ TEST_CASE("peers hear of a failed callback at once, not when the backward ends",
     CHECK_THAT(*outcomes[1].value, Contains("the optimiser diverged") && Contains("rank 0"));
 }
 
-TEST_CASE("peers of a rank whose backward an exception ended are told so, and of that rank alone", "[reducer]") {
+TEST_CASE("when an exception ends a rank's backward, its peers get an error that names that rank alone", "[reducer]") {
     const auto outcomes = try_ranks({.ranks_per_node = {3}, .timeout = kNever}, [&](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}}, {.limits = kOneEach});
         reducer.begin_backward();
@@ -147,7 +147,7 @@ TEST_CASE("peers of a rank whose backward an exception ended are told so, and of
     }
 }
 
-TEST_CASE("a reducer that is destroyed in the middle of a backward leaves nobody waiting", "[reducer]") {
+TEST_CASE("when a reducer is destroyed in the middle of a backward, no peer is left waiting", "[reducer]") {
     const auto began = std::chrono::steady_clock::now();
     const bool callback = GENERATE(false, true);
     CAPTURE(callback);
@@ -188,7 +188,7 @@ TEST_CASE("buckets of different backwards are never averaged with each other", "
     }
 }
 
-TEST_CASE("of ranks that disagree, the culprits are those who are outvoted", "[reducer]") {
+TEST_CASE("when ranks disagree, the culprits are the outvoted ones", "[reducer]") {
     const auto& [ranks, expected] = GENERATE(values<std::pair<int, std::vector<int>>>({{2, {}}, {3, {0}}}));
     const auto outcomes = try_ranks({.ranks_per_node = {ranks}}, [](Context& context) {
         GradientReducer(context.world(), {{"a", context.rank() == 0 ? std::size_t{2} : std::size_t{3}}});
@@ -199,7 +199,7 @@ TEST_CASE("of ranks that disagree, the culprits are those who are outvoted", "[r
     }
 }
 
-TEST_CASE("what only one rank has to complain of is told to all, before anybody waits", "[reducer]") {
+TEST_CASE("a problem of one rank alone is reported on all ranks, before any rank waits", "[reducer]") {
     const auto began = std::chrono::steady_clock::now();
     const LocalWorld world{.ranks_per_node = {2}, .timeout = kNever, .init_timeout = kNever};
     SECTION("a parameter") {
@@ -237,7 +237,7 @@ TEST_CASE("what only one rank has to complain of is told to all, before anybody 
     CHECK(std::chrono::steady_clock::now() - began < kSoon);
 }
 
-TEST_CASE("what all ranks do wrong alike is each one's own mistake", "[reducer]") {
+TEST_CASE("a mistake that all ranks make alike is reported as each rank's own", "[reducer]") {
     const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}});
         reducer.verify_parameters({});

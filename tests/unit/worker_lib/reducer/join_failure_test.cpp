@@ -1,13 +1,13 @@
-// What is refused, or told to the others, when a rank does not do as its Join has announced.
+// The errors, here and on the other ranks, when a rank does not do what its Join has announced.
 #include <chrono>
 #include <memory>
 #include <optional>
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reducer_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/reducer/reducer_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -18,7 +18,7 @@ using ddp::testing::run_ranks;
 using ddp::testing::try_ranks;
 using ddp::testing::values;
 
-TEST_CASE("ranks that disagree on synchronising are told before the step", "[join]") {
+TEST_CASE("ranks that disagree on synchronising get an error before the step", "[join]") {
     const auto outcomes = try_ranks({.ranks_per_node = {3}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
         Join join(context.world(), reducer);
@@ -91,7 +91,7 @@ TEST_CASE("a backward that was not announced, or announced otherwise, is refused
     CHECK(texts[7] == "accepted");  // the Join has gone
 }
 
-TEST_CASE("a rank that forgets the first more() is told at once, and the others of what it did", "[join]") {
+TEST_CASE("a rank that forgets the first more() gets an error at once, and the others learn the reason", "[join]") {
     const auto began = std::chrono::steady_clock::now();
     const auto outcomes =
         try_ranks({.ranks_per_node = {2, 1}, .timeout = std::chrono::minutes(5)}, [&](Context& context) {
@@ -110,7 +110,7 @@ TEST_CASE("a rank that forgets the first more() is told at once, and the others 
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(60));
 }
 
-TEST_CASE("a Join that takes another one's place has its backwards announced, too", "[join]") {
+TEST_CASE("backwards of a Join that replaces another one have to be announced, too", "[join]") {
     const bool epoch_ended = GENERATE(false, true);
     const auto texts = run_ranks({}, [&](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
@@ -135,7 +135,7 @@ TEST_CASE("a Join that takes another one's place has its backwards announced, to
     CHECK(texts.front()[1] == "accepted");
 }
 
-TEST_CASE("when a rank leaves out the backward that it announced, the others do not wait for it", "[join]") {
+TEST_CASE("when a rank skips the backward that it announced, the others do not wait for it", "[join]") {
     const bool sync = GENERATE(true, false);  // the others are in their backward, or ask for the next step already
     CAPTURE(sync);
     ddp::testing::Gate gate(3);
@@ -182,7 +182,7 @@ TEST_CASE("an announcement holds until the ranks agree on the step", "[join]") {
         CHECK_THAT(text, Contains("the ranks disagree on the backward") && Contains("; then together"));
 }
 
-TEST_CASE("a rank without batches that may not synchronise says so, and nobody waits for it", "[join]") {
+TEST_CASE("a rank without batches that may not synchronise gets an error, and no rank waits for it", "[join]") {
     const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
         Join join(context.world(), reducer);

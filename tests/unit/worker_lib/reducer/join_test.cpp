@@ -5,9 +5,9 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reducer_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/reducer/reducer_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -60,7 +60,7 @@ TEST_CASE("ranks with fewer batches shadow the others until all have ended", "[j
     }
 }
 
-TEST_CASE("with Early::Throw all ranks stop together and say who has ended", "[join]") {
+TEST_CASE("with Early::Throw all ranks stop together and name the ranks that have ended", "[join]") {
     const auto outcomes = try_ranks({.ranks_per_node = {2, 1}}, [](Context& context) {
         return run_epoch(context, {.early = JoinOptions::Early::Throw});
     });
@@ -71,7 +71,7 @@ TEST_CASE("with Early::Throw all ranks stop together and say who has ended", "[j
     }
 }
 
-TEST_CASE("steps without sync are shadowed without sync, and what a rank had gathered is not lost", "[join]") {
+TEST_CASE("steps without sync are shadowed without sync, and accumulated gradients are not lost", "[join]") {
     // Rank 0 has one batch, rank 1 has two; only every second step synchronises.
     const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
@@ -93,7 +93,7 @@ TEST_CASE("steps without sync are shadowed without sync, and what a rank had gat
     CHECK(averages == std::vector<float>{51, 51});
 }
 
-TEST_CASE("after an epoch the reducer divides by all ranks again, and a new one can begin", "[join]") {
+TEST_CASE("after an epoch the reducer divides by all ranks again, and a new epoch can begin", "[join]") {
     const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
         for (int epoch = 0; epoch < 2; ++epoch) {
@@ -107,7 +107,7 @@ TEST_CASE("after an epoch the reducer divides by all ranks again, and a new one 
     CHECK(averages == std::vector<float>{3, 3});
 }
 
-TEST_CASE("nobody has a batch: the epoch is over at once", "[join]") {
+TEST_CASE("if no rank has a batch the epoch is over at once", "[join]") {
     const auto outcomes = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
         Join join(context.world(), reducer);
@@ -138,7 +138,7 @@ TEST_CASE("a bound gradient of a rank without batches counts as zero, not as the
     CHECK(averages == std::vector<float>{4, 4});  // (4 + 4 + 0) / 2
 }
 
-TEST_CASE("a reducer may be moved while a Join and a guard know it", "[join]") {
+TEST_CASE("a reducer may be moved while a Join and a guard refer to it", "[join]") {
     const auto synchronised = run_ranks({}, [](Context& context) {
                                   std::optional<GradientReducer> after;  // outlives the Join
                                   GradientReducer before(context.world(), {{"a", 1}});
@@ -157,7 +157,7 @@ TEST_CASE("a reducer may be moved while a Join and a guard know it", "[join]") {
     CHECK(synchronised == std::vector<bool>{true, false, true, true});
 }
 
-TEST_CASE("a plan is not made anew by the order of a rank that only shadows", "[join]") {
+TEST_CASE("the ready order of a rank that only shadows does not rebuild the plan", "[join]") {
     const std::vector<std::size_t> order{2, 0, 1};
     const auto plans = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         const std::vector<ddp::ParamSpec> specs{{"a", 1}, {"b", 1}, {"c", 1}};

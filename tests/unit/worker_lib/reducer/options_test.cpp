@@ -5,9 +5,9 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reducer_world.hpp"
-#include "worker_lib/src/native/half.hpp"
+#include "tests/unit/worker_lib/reducer/reducer_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 
 using Catch::Contains;
 using ddp::Average;
@@ -73,7 +73,7 @@ TEST_CASE("a gradient that layers share is complete at its last use", "[reducer]
     }
 }
 
-TEST_CASE("a use that is missing is named like a mark that is missing", "[reducer]") {
+TEST_CASE("a missing use is reported like a missing mark", "[reducer]") {
     const auto outcomes = try_ranks({}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"tied", 2, DType::f32, 3}});
         reducer.begin_backward();
@@ -87,7 +87,7 @@ TEST_CASE("a use that is missing is named like a mark that is missing", "[reduce
     CHECK_THAT(senseless[0].text(), Contains("'tied'") && Contains("uses is 0"));
 }
 
-TEST_CASE("with UnusedPolicy::Zero what nobody marks counts as zero", "[reducer]") {
+TEST_CASE("with UnusedPolicy::Zero gradients that are not marked count as zero", "[reducer]") {
     const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}, {"c", 1, DType::f32, 2}},
                                 {.limits = kOneEach, .unused = UnusedPolicy::Zero});
@@ -105,7 +105,7 @@ TEST_CASE("with UnusedPolicy::Zero what nobody marks counts as zero", "[reducer]
     CHECK(averages == std::vector(2, std::vector<float>{0, 4, 2}));
 }
 
-TEST_CASE("find_unused tells which gradients no rank has used", "[reducer]") {
+TEST_CASE("find_unused reports the gradients that no rank has used", "[reducer]") {
     const std::size_t params = 130;  // more than two words of bits
     const auto steps = run_ranks({.ranks_per_node = {2, 1}}, [&](Context& context) {
         std::vector<ParamSpec> specs(params, ParamSpec{"p", 1});
@@ -196,7 +196,7 @@ TEST_CASE("only memory of the parameter's size and type can be bound, and not in
     CHECK_THAT(texts[4], Contains("in the middle of a backward"));
 }
 
-TEST_CASE("what was gathered without sync is not lost by binding another buffer", "[reducer]") {
+TEST_CASE("gradients accumulated without sync are not lost by binding another buffer", "[reducer]") {
     const auto outcomes = try_ranks({}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"w", 4}});
         std::vector<float> other(4);
@@ -208,7 +208,7 @@ TEST_CASE("what was gathered without sync is not lost by binding another buffer"
     CHECK_THAT(outcomes[0].text(), Contains("'w'") && Contains("without sync"));
 }
 
-TEST_CASE("what a callback takes is not counted as waiting for communication", "[reducer]") {
+TEST_CASE("the time of a callback does not count as waiting for communication", "[reducer]") {
     const auto [exposed, backward, working] =
         run_ranks({}, [](Context& context) {
             std::chrono::nanoseconds taken{};

@@ -1,10 +1,10 @@
-// Plans that change: made anew by ready order, or taken from an earlier run.
+// Plans that change: rebuilt by ready order, or taken from an earlier run.
 #include <algorithm>
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reducer_world.hpp"
+#include "tests/unit/worker_lib/reducer/reducer_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 using Catch::Contains;
 using ddp::BucketPlan;
@@ -50,7 +50,7 @@ TEST_CASE("rebuild follows the order in which rank 0's gradients became ready", 
         CHECK(after == order);
         CHECK(right == std::vector<bool>(12, true));
     }
-    CHECK(std::get<3>(outcomes[0]) == 2);  // of the first step: c and a wait for d. In the new plan nobody waits.
+    CHECK(std::get<3>(outcomes[0]) == 2);  // of the first step: c and a wait for d. In the new plan no bucket waits.
 }
 
 namespace {
@@ -111,7 +111,7 @@ TEST_CASE("a plan is taken from an earlier run, if it fits", "[reducer]") {
     const auto misfit = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         GradientReducer(context.world(), {{"a", 3}, {"b", 400}}, {.plan = saved});
     });
-    CHECK_THAT(misfit[0].text(), Contains("'b'") && Contains("no place of its own"));
+    CHECK_THAT(misfit[0].text(), Contains("'b'") && Contains("overlaps another gradient"));
     const auto different = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         ReducerOptions options;
         if (context.rank() == 1) options.plan = saved;

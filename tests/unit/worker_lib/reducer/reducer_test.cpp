@@ -5,7 +5,7 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -42,7 +42,7 @@ void write_gradients(GradientReducer& reducer, std::size_t param, int rank, int 
     for (std::size_t j = 0; j < view.size(); ++j) view[j] = gradient(param, j, rank, step);
 }
 
-/// How many elements are not the exact mean over all ranks.
+/// Returns how many elements differ from the exact mean over all ranks.
 int wrong_averages(GradientReducer& reducer, std::size_t params, int ranks, int step) {
     int wrong = 0;
     for (std::size_t i = 0; i < params; ++i) {
@@ -119,7 +119,7 @@ TEST_CASE("several threads of a rank may mark gradients", "[reducer]") {
 }
 
 TEST_CASE("a bucket is reduced while backward still computes the rest", "[reducer]") {
-    // Parameter 1 fills the first bucket. It is reduced although nobody has marked parameter 0 or called
+    // Parameter 1 fills the first bucket. It is reduced although parameter 0 is not marked or called
     // finish_backward.
     const LocalWorld world{.ranks_per_node = {2}};
     const auto seen = run_ranks(world, [](Context& context) {
@@ -218,7 +218,7 @@ TEST_CASE("parameters start as root's", "[reducer]") {
     CHECK(same == std::vector<bool>{true, true, true});
 }
 
-TEST_CASE("marking twice, outside a backward or an unknown parameter is refused by name", "[reducer]") {
+TEST_CASE("marking twice, outside a backward, or an unknown parameter is refused by name", "[reducer]") {
     const auto texts =
         run_ranks({}, [](Context& context) {
             GradientReducer reducer(context.world(), {{"fc.weight", 4}, {"fc.bias", 1}});
@@ -281,7 +281,7 @@ TEST_CASE("every forgotten parameter is named, and the peers are not left waitin
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(1));
 }
 
-TEST_CASE("ranks with different models are told which parameter, how, and who", "[reducer]") {
+TEST_CASE("ranks with different models get an error that names parameter, difference and ranks", "[reducer]") {
     const LocalWorld world{.ranks_per_node = {4}};
     const auto outcomes = try_ranks(world, [](Context& context) {
         auto params = ten_params();
@@ -292,7 +292,7 @@ TEST_CASE("ranks with different models are told which parameter, how, and who", 
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.ddp_error());
         CHECK(outcome.ddp_error()->code() == ddp::ErrorCode::Mismatch);
-        CHECK(outcome.ddp_error()->culprits() == std::vector<int>{1, 3});  // who differ among themselves, too
+        CHECK(outcome.ddp_error()->culprits() == std::vector<int>{1, 3});  // which differ from each other, too
         CHECK_THAT(outcome.text(), Contains("rank 0 (host ") &&
                                        Contains(") has parameter 7 'p7' f32[50], but rank 1 (host ") &&
                                        Contains(") has parameter 7 'p7' f32[2]") && Contains("ranks 1 and 3"));

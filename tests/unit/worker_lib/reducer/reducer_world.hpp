@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the reducer share.
+// Helpers that the tests of the reducer share.
 
 #include <algorithm>
 #include <span>
@@ -20,7 +20,8 @@ inline bool all_are(std::span<const float> values, float wanted) {
     return std::ranges::all_of(values, [=](float value) { return value == wanted; });
 }
 
-/// One synchronised backward of gradients that are `mine` all over, marked last parameter first. What came of it.
+/// Makes a synchronised backward whose gradients are all `mine`, marks the last parameter first, and returns its
+/// result.
 inline Step run_step(GradientReducer& reducer, std::size_t params, float mine) {
     reducer.begin_backward();
     for (std::size_t i = params; i-- > 0;) {

@@ -7,8 +7,8 @@
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/reducer_world.hpp"
+#include "tests/unit/worker_lib/reducer/reducer_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 using Catch::Contains;
 using ddp::detail::timeline_file;
@@ -29,7 +29,7 @@ boost::json::array events_of(const std::filesystem::path& file) {
 
 }  // namespace
 
-TEST_CASE("the rank stands before the extension", "[timeline]") {
+TEST_CASE("the file name has the rank before the extension", "[timeline]") {
     CHECK(timeline_file("trace.json", 3) == "trace.rank-3.json");
     CHECK(timeline_file("/tmp/run.1/trace", 12) == "/tmp/run.1/trace.rank-12");
 }
@@ -75,7 +75,7 @@ TEST_CASE("DDP_TIMELINE shows each backward, its wait and its buckets", "[timeli
     }
 }
 
-TEST_CASE("a reducer that comes after another has ended goes on in its file, in a row of its own", "[timeline]") {
+TEST_CASE("a reducer made after another has ended continues its file, in a row of its own", "[timeline]") {
     const TemporaryDirectory directory;
     const TimelineVariable variable((directory.path() / "trace.json").string());
     const auto file = timeline_file(directory.path() / "trace.json", 0);
@@ -93,7 +93,7 @@ TEST_CASE("a reducer that comes after another has ended goes on in its file, in 
     }
     CHECK(waits == std::map<std::int64_t, int>{{0, 1}, {1, 1}});
 
-    std::filesystem::remove(file);  // what somebody has taken away is begun anew
+    std::filesystem::remove(file);  // a file that was removed is created again
     const auto sizes = ddp::testing::run_ranks({}, [&file](ddp::Context& context) {
         ddp::GradientReducer reducer(context.world(), {{"a", 8}});
         ddp::testing::run_step(reducer, 1, 1);
@@ -126,7 +126,7 @@ TEST_CASE("a timeline that cannot be written is refused by name", "[timeline]") 
                                        Contains("No such file") && Contains("unset"));
 }
 
-TEST_CASE("a directory is no timeline", "[timeline]") {
+TEST_CASE("a directory is refused as a timeline", "[timeline]") {
     const TemporaryDirectory directory;
     const TimelineVariable variable(directory.path());
     const auto outcomes = ddp::testing::try_ranks({}, [](ddp::Context& context) {

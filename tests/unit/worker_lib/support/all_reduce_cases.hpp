@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/worker_lib/reduction_cases.hpp"
-#include "tests/unit/worker_lib/settings.hpp"
+#include "tests/unit/worker_lib/support/reduction_cases.hpp"
+#include "tests/unit/worker_lib/support/settings.hpp"
 
 namespace ddp::testing {
 
-/// Runs all cases in one world, each rank at its own pace; what was wrong on any rank, or nothing.
+/// Runs all cases in one world, each rank at its own pace. Returns what was wrong on any rank; empty if nothing was.
 inline std::string run_cases(const Setting& setting, const std::vector<Case>& cases) {
     std::vector<Inputs> inputs;  // by case
     for (const Case& one : cases) inputs.push_back(make_inputs(one, one.count, setting.world.ranks_per_node));

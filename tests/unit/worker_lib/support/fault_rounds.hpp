@@ -1,5 +1,5 @@
 #pragma once
-// How often tests of faults strike: DDP_FAULT_ROUNDS, once without it.
+// Number of rounds of tests that inject faults: DDP_FAULT_ROUNDS, 1 by default.
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 #pragma once
-// f16 and bf16 the slow and obvious way, as what the fast conversions are compared with.
+// The slow and obvious conversions of f16 and bf16, with which the fast ones are compared.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace ddp::testing {
 
-/// The value of a float format with a sign bit, `exponent_bits` and `mantissa_bits`.
+/// Returns the value of a float format with a sign bit, `exponent_bits` and `mantissa_bits`.
 inline double decode(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -26,7 +26,8 @@ inline double decode(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
 inline double decode_f16(std::uint16_t bits) { return decode(bits, 5, 10); }
 inline double decode_bf16(std::uint16_t bits) { return decode(bits, 8, 7); }
 
-/// The bits of the nearest value, ties to the even one; found among the neighbours in the list of all positive values.
+/// Returns the bits of the nearest value, ties to the even one; found among the neighbours in the list of all positive
+/// values.
 inline std::uint16_t encode(double value, int exponent_bits, int mantissa_bits) {
     const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
     const double magnitude = std::fabs(value);

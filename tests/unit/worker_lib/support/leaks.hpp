@@ -1,5 +1,5 @@
 #pragma once
-// What a process holds: to be the same before and after a test.
+// Counts what a process holds, which must be the same before and after a test.
 
 #include <cstddef>
 #include <filesystem>
@@ -14,7 +14,7 @@ inline std::size_t open_descriptors() {
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-/// Of the memory that the ranks of a group share.
+/// Counts the mappings of memory that the ranks of a group share.
 inline std::size_t shared_mappings() {
     std::ifstream maps("/proc/self/maps");
     std::size_t count = 0;

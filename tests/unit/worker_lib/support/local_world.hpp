@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ddp/context.hpp"
-#include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/bootstrap/local_store.hpp"
 
 namespace ddp::testing {
 
@@ -48,7 +48,7 @@ struct LocalWorld {
     }
 };
 
-/// What a rank's thread came to: a value or an exception.
+/// The outcome of a rank's thread: a value or an exception.
 template <typename T>
 struct Outcome {
     using Value = T;
@@ -70,9 +70,9 @@ struct Outcome {
     }
 };
 
-/// Runs `body(Context&)` on every rank; what each returned or threw, by rank. A body that returns nothing gives true.
-/// The bodies begin together: deadlines of some tenths of a second are counted from the same moment, however long some
-/// rank's start took on a busy machine.
+/// Runs `body(Context&)` on every rank. Returns what each returned or threw, by rank; true for a body that returns
+/// void. The bodies begin together: deadlines of some tenths of a second are counted from the same moment, however long
+/// some rank's start took on a busy machine.
 template <typename Body>
 auto try_ranks(const LocalWorld& world, const std::shared_ptr<Store>& store, Body body) {
     using Returned = std::invoke_result_t<Body&, Context&>;
@@ -82,7 +82,7 @@ auto try_ranks(const LocalWorld& world, const std::shared_ptr<Store>& store, Bod
         try {
             return Context(world.environment(rank), store, world.options());
         } catch (...) {
-            all_are_there.count_down();  // or does not come
+            all_are_there.count_down();  // even without a Context
             throw;
         }
     };
@@ -116,7 +116,7 @@ auto try_ranks(const LocalWorld& world, Body body) {
     return try_ranks(world, detail::make_local_store(), std::move(body));
 }
 
-/// The same for what must succeed: the values by rank; rethrows the first error.
+/// Does the same, but returns the values by rank and rethrows the first error.
 template <typename Body>
 auto run_ranks(const LocalWorld& world, const std::shared_ptr<Store>& store, Body body) {
     auto outcomes = try_ranks(world, store, std::move(body));

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of data movement move: elements that say who sent them, to whom, and which one it is.
+// Data for the tests of data movement: elements that identify their source, destination and position.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace ddp::testing {
 
 using Counts = std::vector<std::size_t>;
 
-/// Elements [0, count) of the part that `source` has for `destination` (or for everybody: -1), pseudo-random.
+/// Elements [0, count) of the part that `source` has for `destination` (-1: for all ranks), pseudo-random.
 inline std::vector<std::byte> part_of(int source, int destination, std::size_t count, DType type) {
     std::vector<std::byte> bytes(count * size_of(type));
     std::uint64_t state = 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(1 + source * 1000 + destination + 1);
@@ -30,7 +30,7 @@ inline void append(std::vector<std::byte>& whole, const std::vector<std::byte>& 
     whole.insert(whole.end(), part.begin(), part.end());
 }
 
-/// Nothing, or where memory differs from what is expected.
+/// Returns where memory differs from what is expected; empty if it does not.
 inline std::string difference(const std::byte* memory, const std::vector<std::byte>& expected) {
     if (expected.empty() || std::memcmp(memory, expected.data(), expected.size()) == 0) return {};
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -1,12 +1,12 @@
 #pragma once
-// By which algorithms a world's all-reduces pass between nodes, and over how many sockets.
+// Sets the algorithms of a world's all-reduces between nodes, and the number of sockets.
 
 #include <cstdlib>
 #include <vector>
 
 namespace ddp::testing {
 
-/// A variable for the worlds that are made while this lives.
+/// During its lifetime sets an environment variable for the worlds that are made.
 class Variable {
 public:
     Variable(const char* name, const char* text) : name_(name) { ::setenv(name, text, 1); }

@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of a node in one process, each to be taken through an operation step by step; and what that came to.
+// Ranks: the ranks of a node in one process, each of which a test takes through an operation step by step.
 
 #include <chrono>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/native/node.hpp"
+#include "worker_lib/src/native/shm/node.hpp"
 
 namespace ddp::testing {
 
@@ -28,8 +28,8 @@ public:
     detail::Node& operator[](int rank) { return *nodes_[static_cast<std::size_t>(rank)]; }
     void open(const detail::Operation& operation) {
         for (const auto& node : nodes_) {
-            node->begin(operation);
-            node->open(operation, {});
+            node->progress.begin(operation);
+            node->meetings.open(operation, {});
         }
     }
     [[nodiscard]] detail::Control& control(int rank) const {

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that are real processes of this test: they can be killed and stopped. What a rank has to say it leaves in a
+// Ranks that are real processes of this test, so that they can be killed and stopped. A rank reports through a
 // file; descriptors and mappings that outlive its Context are part of it.
 
 #include <fcntl.h>
@@ -18,10 +18,10 @@
 #include <thread>
 #include <vector>
 
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/worker_lib/leaks.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/leaks.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 namespace ddp::testing {
 
@@ -77,7 +77,7 @@ private:
     std::filesystem::path directory_;
 };
 
-/// One rank per process. `body` gives the child's last words, which the parent reads from a file; its exit code is 0.
+/// One rank per process. `body` returns the child's report, which the parent reads from a file; its exit code is 0.
 class Processes {
 public:
     using Body = std::function<std::string(Context&)>;
@@ -113,7 +113,7 @@ public:
         (void)wait(rank);
         return read_file(words_of(rank));
     }
-    /// Lets the ranks tell the parent and each other how far they are.
+    /// Through which the ranks report to the parent and each other how far they are.
     FileStore store() const { return FileStore(directory_.path()); }
     /// Returns when `rank` has set the key "running/<rank>".
     void wait_until_running(int rank) const {

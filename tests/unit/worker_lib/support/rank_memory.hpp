@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 namespace ddp::testing {
 
@@ -29,7 +29,7 @@ public:
         std::copy(bytes.begin(), bytes.end(), memory);
         return memory;
     }
-    /// What is allocated from now on lies on the other side.
+    /// Later allocations lie on the other side.
     void change_sides() { in_arena_ = !in_arena_; }
 
 private:

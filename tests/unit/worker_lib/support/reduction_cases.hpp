@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/worker_lib/reduction_reference.hpp"
+#include "tests/unit/worker_lib/support/reduction_reference.hpp"
 
 namespace ddp::testing {
 

@@ -1,5 +1,5 @@
 #pragma once
-// All-reduce the slow and obvious way, in the order that the library promises: the ranks of each node in rank order,
+// The slow and obvious all-reduce, in the order that the library promises: the ranks of each node in rank order,
 // then the nodes. Every element by itself; no code of the library but its enums.
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ddp/types.hpp"
-#include "tests/unit/worker_lib/half_reference.hpp"
+#include "tests/unit/worker_lib/support/half_reference.hpp"
 
 namespace ddp::testing {
 
@@ -93,7 +93,7 @@ T fold(const std::vector<int>& ranks_per_node, At at, Combine combine) {
     return total;
 }
 
-/// What every rank must end with.
+/// Returns the result that every rank must get.
 inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::vector<int>& ranks_per_node, DType type,
                                   ReduceOp op) {
     const std::size_t width = size_of(type);
@@ -119,7 +119,7 @@ inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::v
     return result;
 }
 
-/// Index of the first element that differs, or -1. Two NaNs are equal.
+/// Returns the index of the first element that differs, or -1. Two NaNs are equal.
 inline std::ptrdiff_t first_difference(const Bytes& a, const Bytes& b, DType type) {
     if (a.size() != b.size()) return 0;
     if (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0) return -1;

@@ -1,5 +1,5 @@
 #pragma once
-// Repeated: a collective of a rank that goes on and on, until a test breaks something in the middle of it.
+// Repeated: a collective that a rank repeats until a test breaks something in the middle of it.
 
 #include <algorithm>
 #include <string>
@@ -9,7 +9,7 @@
 #include "ddp/batch.hpp"
 #include "ddp/context.hpp"
 #include "ddp/types.hpp"
-#include "tests/unit/worker_lib/moved_bytes.hpp"
+#include "tests/unit/worker_lib/support/moved_bytes.hpp"
 
 namespace ddp::testing {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/rank_memory.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/rank_memory.hpp"
 
 namespace ddp::testing {
 
@@ -48,7 +48,7 @@ inline std::vector<Setting> all_settings() {
     return settings({{1}, {2}, {3}, {4}, {5}, {8}, {9}, {1, 1}, {2, 2}, {3, 1}, {1, 3, 2}, {1, 6}, {3, 3, 3}});
 }
 
-/// For counts so long that they pass in several rounds. Under a sanitizer with mixed memory only: that is every case,
+/// For counts that pass in several rounds. Under a sanitizer with mixed memory only: that is every case,
 /// if not in every combination.
 inline std::vector<Setting> long_settings(const std::vector<Shape>& shapes) {
     std::vector<Setting> all = settings(shapes);
@@ -62,7 +62,7 @@ inline std::vector<std::size_t> awkward_counts(std::size_t ranks, std::size_t od
     return {0, 1, ranks - 1, ranks, ranks + 1, odd};
 }
 
-/// Runs `check(Context&, RankMemory&)` on every rank; what each found wrong, as one text.
+/// Runs `check(Context&, RankMemory&)` on every rank. Returns what each found wrong, as one text.
 template <typename Check>
 std::string complaints(const Setting& setting, Check check) {
     std::string all;

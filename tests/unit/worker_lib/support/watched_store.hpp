@@ -1,5 +1,5 @@
 #pragma once
-// A store in memory that tells of each word, so that a test can hold up whoever writes or reads it.
+// WatchedStore: a store in memory that reports each access, so that a test can delay a rank that reads or writes.
 
 #include <chrono>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "ddp/store.hpp"
-#include "worker_lib/src/local_store.hpp"
+#include "worker_lib/src/bootstrap/local_store.hpp"
 
 namespace ddp::testing {
 
@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 inline constexpr milliseconds kPatience{20'000};
 
-/// Tells a test of each word before, and after, it is written, and before it is read: so it can hold up who does.
+/// Reports each key to the test before and after it is written, and before it is read. The test may delay the caller.
 class WatchedStore final : public Store {
 public:
     using Hook = std::function<void(std::string_view key, std::string_view value)>;

@@ -1,6 +1,6 @@
 #pragma once
-// Worlds in which something goes wrong: what each rank was told, with every rank's group kept alive for as long as the
-// test wants, so that only the failure under test can be seen.
+// Worlds with a failure: the error of each rank, with every rank's group kept alive as long as the test needs it, so
+// that only the failure under test can be seen.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,19 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/environment.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 
 namespace ddp::testing {
 
 using Culprits = std::vector<int>;
 
-/// How errors begin a rank's name; the address may follow.
+/// Returns the beginning of a rank's name in errors; the address may follow.
 inline std::string named(int rank) {
     return fmt::format("rank {} (host {}, pid {}", rank, detail::hostname(), ::getpid());
 }
 
-/// Runs `body(Context&)` on every rank; the ddp::Error that each threw, by rank.
+/// Runs `body(Context&)` on every rank. Returns the ddp::Error that each threw, by rank.
 template <typename Body>
 std::vector<std::optional<Error>> errors_of(const LocalWorld& world, Body body) {
     std::vector<std::optional<Error>> errors;
@@ -31,7 +31,7 @@ std::vector<std::optional<Error>> errors_of(const LocalWorld& world, Body body) 
     return errors;
 }
 
-/// Opens when `count` ranks have come.
+/// Opens when `count` ranks have arrived.
 class Gate {
 public:
     explicit Gate(int count) : count_(count) {}

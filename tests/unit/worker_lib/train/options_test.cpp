@@ -1,4 +1,4 @@
-// What the trainer says about a mistyped command line.
+// The trainer's messages about a wrong command line.
 
 #include <limits>
 #include <string>
@@ -29,19 +29,19 @@ TEST_CASE("an unknown option is named, with the one that it resembles", "[train]
     CHECK(complain_about({"--globalbatch=4"}, known) == "--globalbatch: no such option. Did you mean --global-batch?");
     CHECK(complain_about({"10", "--batch", "4"}, known) == "--batch: no such option");
     CHECK(complain_about({"-x"}, known) == "-x: no such option");
-    CHECK(complain_about({"stray"}, known) == "'stray' belongs to no option");
+    CHECK(complain_about({"stray"}, known) == "unexpected argument 'stray'");
 }
 
 TEST_CASE("a bad value is quoted, with what is expected", "[train]") {
     CHECK(check_whole_number("7", 1, 8) == "");
     CHECK(check_whole_number("18446744073709551615", 0, std::numeric_limits<std::uint64_t>::max()) == "");
     for (const std::string bad : {"", "0", "9", "-3", "1e3", "5x", "1.5", " 2"}) {
-        CHECK(check_whole_number(bad, 1, 8) == "'" + bad + "' is no whole number from 1 to 8");
+        CHECK(check_whole_number(bad, 1, 8) == "'" + bad + "' is not a whole number from 1 to 8");
     }
     CHECK(check_positive("0.5") == "");
     for (const std::string bad : {"0", "-1", "nan", "inf", "x", ""}) {
-        CHECK(check_positive(bad) == "'" + bad + "' is no positive number");
+        CHECK(check_positive(bad) == "'" + bad + "' is not a positive number");
     }
     CHECK(check_one_of("a", Words{"a", "b"}) == "");
-    CHECK(check_one_of("c", Words{"a", "b"}) == "'c' is none of a, b");
+    CHECK(check_one_of("c", Words{"a", "b"}) == "'c' is not one of a, b");
 }

@@ -109,7 +109,7 @@ TEST_CASE("data that cannot be read is named, with the cause and what to do", "[
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     for (const auto& endless : {std::filesystem::path("/dev/zero"), pipe}) {
         CHECK_THROWS_WITH(train::read_text({endless}),
-                          Contains(endless.string()) && Contains("no regular file") && Contains("--data"));
+                          Contains(endless.string()) && Contains("not a regular file") && Contains("--data"));
     }
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("a loss log continues behind the checkpoint and forgets what came afte
                       Contains("No such file") && Contains("--loss-log"));
 }
 
-TEST_CASE("a loss log that is no regular file is written to, never read", "[train]") {
+TEST_CASE("a loss log that is not a regular file is written to, never read", "[train]") {
     for (const char* device : {"/dev/zero", "/dev/null"}) {
         train::LossLog log(device, 7);
         CHECK_NOTHROW(log.write(8, 1.5));
@@ -154,7 +154,7 @@ TEST_CASE("a loss log that is no regular file is written to, never read", "[trai
     const TemporaryDirectory directory;
     const auto path = directory.path() / "pipe";
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-    CHECK_THROWS_WITH(train::LossLog(path, 7), Contains("nobody reads this pipe") && Contains("Start its reader"));
+    CHECK_THROWS_WITH(train::LossLog(path, 7), Contains("this pipe has no reader") && Contains("Start the reader"));
     const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
     REQUIRE(reader >= 0);
     train::LossLog(path, 7).write(8, 1.5);
@@ -163,7 +163,7 @@ TEST_CASE("a loss log that is no regular file is written to, never read", "[trai
     ::close(reader);
 }
 
-TEST_CASE("progress says what a person wants to know", "[train]") {
+TEST_CASE("progress shows step, loss, speed and time left", "[train]") {
     const train::StepReport report{.step = 30,
                                    .last_step = 120,
                                    .steps_done = 20,

@@ -2,7 +2,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 #include "train/batches.hpp"
 #include "train/loss_log.hpp"
 #include "train/text.hpp"
@@ -38,7 +38,7 @@ std::vector<std::uint8_t> targets_of_step(const Text& text, int ranks, std::size
     return all;
 }
 
-/// "" for no error; else the text, or "quiet" where another rank speaks.
+/// Returns, by rank, "" for no error; else the text, or "quiet" if another rank reports it.
 template <typename Body>
 std::vector<std::string> user_errors(const LocalWorld& world, Body body) {
     return run_ranks(world, [&](Context& context) -> std::string {
@@ -113,7 +113,7 @@ TEST_CASE("an epoch shows every window once, with its own bytes", "[train]") {
     CHECK(right);
 }
 
-TEST_CASE("a batch that cannot be shared, or too little text, is said once", "[train]") {
+TEST_CASE("a batch that cannot be shared, or too little text, is reported once", "[train]") {
     const Text text = counting_text(100);
     const auto indivisible =
         user_errors({.ranks_per_node = {3}}, [&](Context& c) { train::Batches(text, 4, 10, 1, c); });
@@ -125,7 +125,7 @@ TEST_CASE("a batch that cannot be shared, or too little text, is said once", "[t
     CHECK(user_errors({}, [&](Context& c) { train::Batches(text, 4, 96, 1, c); })[0].empty());
 }
 
-TEST_CASE("a file that one rank cannot read stops all, and that rank says it", "[train]") {
+TEST_CASE("a file that one rank cannot read stops all, and that rank reports it", "[train]") {
     const TemporaryDirectory directory;
     write_file(directory.path() / "text", "abc");
     const auto errors = user_errors({.ranks_per_node = {3}}, [&](Context& context) {
@@ -225,7 +225,7 @@ TEST_CASE("a checkpoint of a run with another seed or model is not continued", "
     CHECK(of_seed[1] == "quiet");
 }
 
-TEST_CASE("a run that diverges stops instead of saving rubbish", "[train]") {
+TEST_CASE("a run that diverges stops instead of saving its state", "[train]") {
     const TemporaryDirectory directory;
     auto options = tiny_run(directory);
     options.rate = 1e30f;

@@ -1,4 +1,4 @@
-#include "worker_lib/src/light_mutex.hpp"
+#include "worker_lib/src/tuning/light_mutex.hpp"
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ using ddp::detail::LightMutex;
 
 namespace {
 
-/// Of a thread of this process: whether it sleeps.
+/// Returns whether a thread of this process sleeps.
 bool sleeps(pid_t thread) {
     std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
     std::string text;
@@ -26,7 +26,7 @@ bool sleeps(pid_t thread) {
 
 }  // namespace
 
-TEST_CASE("who sleeps until a light mutex is free is woken", "[native][unit]") {
+TEST_CASE("a thread that sleeps until a light mutex is free is woken", "[native][unit]") {
     LightMutex mutex(GENERATE(true, false));  // whether waiters fence
     for (int round = 0; round < 20; ++round) {
         mutex.lock();
@@ -37,7 +37,7 @@ TEST_CASE("who sleeps until a light mutex is free is woken", "[native][unit]") {
         });
         while (waiter == 0 || !sleeps(waiter)) std::this_thread::yield();
         mutex.unlock();
-        thread.join();  // for ever, until ctest ends it, if nobody wakes it
+        thread.join();  // if no thread wakes it, for ever, until ctest ends it
     }
 }
 
@@ -59,7 +59,8 @@ TEST_CASE("one thread at a time holds a light mutex", "[native][unit]") {
     CHECK(plain == kThreads * kRounds);
 }
 
-TEST_CASE("who holds a light mutex fails to lock it once more, and others succeed only after", "[native][unit]") {
+TEST_CASE("the holder of a light mutex fails to lock it once more, and others succeed only after it",
+          "[native][unit]") {
     LightMutex mutex(GENERATE(true, false));  // whether waiters fence
     const auto others_try = [&] {
         bool got = false;

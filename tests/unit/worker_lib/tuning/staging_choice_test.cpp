@@ -1,10 +1,10 @@
-#include "worker_lib/src/native/staging_choice.hpp"
+#include "worker_lib/src/tuning/staging_choice.hpp"
 
 #include <cstring>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/stream_copy.hpp"
+#include "worker_lib/src/kernels/stream_copy.hpp"
 
 using ddp::detail::StagingChoice;
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kBytes = 3 * StagingChoice::kLeast;
 
-/// How many of `operations` streamed, where streaming takes `streamed` seconds and the other way `plain`.
+/// Returns how many of `operations` streamed, where streaming takes `streamed` seconds and the other way `plain`.
 int streamed_of(StagingChoice& choice, int operations, double streamed, double plain, std::size_t bytes = kBytes) {
     int count = 0;
     for (int i = 0; i < operations; ++i) {
@@ -52,7 +52,7 @@ TEST_CASE("a program's beginning, in which one way was disturbed, decides about 
     CHECK(streamed_of(far, 56, 1, 2) >= 40);
 }
 
-TEST_CASE("an operation whose first piece went the other way says nothing of either", "[native][unit]") {
+TEST_CASE("an operation whose first piece was staged the other way is not counted", "[native][unit]") {
     StagingChoice choice;
     int streamed = 0;
     for (int i = 0; i < 320; ++i) {
@@ -65,7 +65,7 @@ TEST_CASE("an operation whose first piece went the other way says nothing of eit
     CHECK(streamed <= 20);
 }
 
-TEST_CASE("what staging costs for one size says nothing about another", "[native][unit]") {
+TEST_CASE("the cost of staging for one size does not count for another", "[native][unit]") {
     StagingChoice choice;
     int large = 0;
     int small = 0;

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/wake_choice.hpp"
+#include "worker_lib/src/tuning/wake_choice.hpp"
 
 #include "tests/catch.hpp"
 
@@ -31,7 +31,7 @@ TEST_CASE("a second operation before the first is taken wakes the progress threa
     CHECK(woken_in_a_row(choice) > 10);
 }
 
-TEST_CASE("whoever leaves operations lying is trusted less each time, and forgiven after some that it took",
+TEST_CASE("a caller that leaves operations lying is trusted less each time, and again after some that it took",
           "[native][unit]") {
     WakeChoice choice;
     choice.unclaimed();
@@ -46,7 +46,7 @@ TEST_CASE("whoever leaves operations lying is trusted less each time, and forgiv
     CHECK(woken_in_a_row(choice) == first);
 }
 
-TEST_CASE("what nobody comes for is seen at the second look, and looking ends when nothing comes any more",
+TEST_CASE("an operation that no thread takes is seen at the second look, and looking ends when none is queued any more",
           "[native][unit]") {
     using Look = WakeChoice::Look;
     WakeChoice choice;

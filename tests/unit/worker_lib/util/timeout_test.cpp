@@ -1,10 +1,10 @@
-// Timeouts as users pass them: for ever, none at all, and by mistake.
+// Timeouts as users pass them: without end, zero, and invalid.
 
 #include <chrono>
 #include <string>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// What starting a world of one with these options threw.
+/// Returns the error of starting a world of one with these options.
 std::string refusal(const InitOptions& options) {
     try {
         const Context context(Environment{}, detail::make_local_store(), options);
@@ -24,7 +24,7 @@ std::string refusal(const InitOptions& options) {
 
 }  // namespace
 
-TEST_CASE("the longest timeout that there is means for ever", "[context][unit]") {
+TEST_CASE("the longest timeout that can be given means no timeout", "[context][unit]") {
     const LocalWorld world{
         .ranks_per_node = {2, 1}, .timeout = milliseconds::max(), .init_timeout = milliseconds::max()};
     const auto outcomes = try_ranks(world, [](Context& context) {
@@ -37,7 +37,7 @@ TEST_CASE("the longest timeout that there is means for ever", "[context][unit]")
     for (const auto& outcome : outcomes) CHECK(outcome.text() == "");
 }
 
-TEST_CASE("timeouts that cannot be meant are refused by name", "[context][unit]") {
+TEST_CASE("invalid timeouts are refused by name", "[context][unit]") {
     CHECK(refusal({.backend = Backend::Native, .timeout = milliseconds(0)}) == "accepted");
     CHECK_THAT(refusal({.backend = Backend::Native, .timeout = milliseconds(-1)}),
                Catch::Contains("InitOptions::timeout is -1 ms") && Catch::Contains("Pass 0 for the default"));
@@ -53,5 +53,6 @@ TEST_CASE("an operation and a wait refuse a negative timeout", "[context][unit]"
     ProcessGroup& world = context.world();
     CHECK_THROWS_WITH(world.barrier({.timeout = milliseconds(-5)}),
                       Catch::Contains("OpOptions::timeout is -5 ms") && Catch::Contains("Pass 0 for the default"));
-    CHECK_THROWS_WITH(world.barrier().wait_host(milliseconds(-5)), Catch::Contains("wait_host"));
+    CHECK_THROWS_WITH(world.barrier().wait_host(milliseconds(-5)),
+                      Catch::StartsWith("wait_host: the timeout is -5 ms, and must not be negative. Pass 0"));
 }

@@ -1,4 +1,4 @@
-#include "worker_lib/src/shrink_agreement.hpp"
+#include "worker_lib/src/group/shrink/agreement.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "worker_lib/src/exchange.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
 
 namespace ddp::detail {
 
@@ -15,24 +15,25 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Between two looks at who has died meanwhile, and at who wants something else.
+/// The interval at which a rank looks for lost survivors and for other requests.
 constexpr milliseconds kSlice{100};
-constexpr milliseconds kPatience{5000};  ///< for what is there already
-/// For a larger side that may be about to exclude us, and for word that somebody is gone, or is not.
+constexpr milliseconds kReadTimeout{5000};  ///< for keys that exist
+/// How long to wait for a larger side that may be about to exclude this one, and for reports that a rank is lost, or is
+/// not.
 constexpr milliseconds kGrace{1000};
 
-constexpr const char* kWishes = "shrink/wish";
+constexpr const char* kRequests = "shrink/request";
 
-std::string in_words(const std::vector<int>& ranks) { return ranks.empty() ? "nobody" : name_ranks(ranks); }
+std::string text_of(const std::vector<int>& ranks) { return ranks.empty() ? "no rank" : name_ranks(ranks); }
 
 }  // namespace
 
-ShrinkAgreement::ShrinkAgreement(const GroupSpec& spec, const BackendImpl& backend, ShrinkHistory& history,
+ShrinkAgreement::ShrinkAgreement(const GroupSpec& spec, const PeerStates& backend, ShrinkHistory& history,
                                  const std::vector<int>& excluded, std::vector<int> others)
     : spec_(spec),
       backend_(backend),
       history_(history),
-      wish_{.serial = ++history.calls, .state = ShrinkWish::State::kStands, .excluded = excluded},
+      request_{.serial = ++history.calls, .state = ShrinkRequest::State::kStands, .excluded = excluded},
       others_(std::move(others)),
       label_(label_of(excluded)),
       began_(ddprun::Clock::now()),
@@ -40,17 +41,17 @@ ShrinkAgreement::ShrinkAgreement(const GroupSpec& spec, const BackendImpl& backe
       unheard_(others_) {}
 
 std::uint64_t ShrinkAgreement::reach() {
-    publish(spec_, kWishes, wish_.text());
+    publish(spec_, kRequests, request_.text());
     try {
         for (;;) {
             catch_up();
             const std::uint64_t round = journal().open_round(label_);
             if (!meet(round)) continue;
-            end_call(ShrinkWish::State::kWithdrawn);
+            end_call(ShrinkRequest::State::kWithdrawn);
             return round;
         }
     } catch (const Error&) {
-        end_call(disagree_ ? ShrinkWish::State::kDisagreed : ShrinkWish::State::kWithdrawn);
+        end_call(disagree_ ? ShrinkRequest::State::kDisagreed : ShrinkRequest::State::kWithdrawn);
         throw;
     }
 }
@@ -60,7 +61,7 @@ void ShrinkAgreement::take_back(std::uint64_t round) {
         const std::string entry = ShrinkJournal::failed(round, label_, spec_.rank);
         while (!journal().has_failed(label_, round, spec_.rank)) try_append(entry);
     } catch (const Error&) {
-        // The store is gone: nobody will read it any more.
+        // The store is lost, so no rank will read the journal.
     }
 }
 
@@ -70,9 +71,9 @@ std::string ShrinkAgreement::count_key(std::uint64_t round) const {
     return key(fmt::format("{}/{}/count", label_, round));
 }
 
-void ShrinkAgreement::end_call(ShrinkWish::State state) {
-    wish_.state = state;
-    publish(spec_, kWishes, wish_.text());
+void ShrinkAgreement::end_call(ShrinkRequest::State state) {
+    request_.state = state;
+    publish(spec_, kRequests, request_.text());
 }
 
 void ShrinkAgreement::catch_up() {
@@ -85,14 +86,14 @@ void ShrinkAgreement::wait_for_entry() {
     if (entry) history_.journal.read(*entry, ddprun::Clock::now());
 }
 
-/// Unless something stands there that we have not read: then that is read instead, and what was to be written has to be
-/// thought over.
+/// Writes the entry, unless there is one that this rank has not read. Then it reads that instead, and the caller
+/// decides again.
 void ShrinkAgreement::try_append(const std::string& entry) {
     const std::string there = spec_.store->set_once(key(fmt::format("journal/{}", journal().next())), entry);
     history_.journal.read(there, ddprun::Clock::now());
 }
 
-/// False: somebody has given up in this round.
+/// Returns false if a rank has given up in this round.
 bool ShrinkAgreement::meet(std::uint64_t round) {
     full_since_.reset();
     unheard_ = others_;
@@ -109,8 +110,8 @@ bool ShrinkAgreement::meet(std::uint64_t round) {
     return obey(round);
 }
 
-/// Once: one that gave up, could not close the round and calls again has been counted. A round in which nobody knows
-/// whether this rank has been is closed.
+/// Counts this rank, once: it may have been counted in an earlier call that gave up and could not close the round.
+/// Closes a round in which it may or may not have been counted.
 void ShrinkAgreement::join(std::uint64_t round) {
     auto& joined = history_.joined[label_];
     if (joined.round == round) {
@@ -128,124 +129,127 @@ bool ShrinkAgreement::obey(std::uint64_t round) const {
     return outcome == ShrinkJournal::Outcome::kMet;
 }
 
-/// Throws if it is in vain to wait on; writes down what is decided if it can be.
+/// Throws if it is useless to wait on; decides the round if that is possible.
 void ShrinkAgreement::look_around(std::uint64_t round) {
     check_alive();
     std::vector<int> ranks = unheard_;
-    for (const int rank : others_) {  // of these, who has called again since it went on without us?
+    for (const int rank : others_) {  // which of them have called again since they went on without this rank?
         const auto* const group = journal().last_group_of(rank);
-        const bool without_us = group != nullptr && !group->holds(spec_.rank);
-        if (without_us && std::ranges::find(unheard_, rank) == unheard_.end()) ranks.push_back(rank);
+        const bool without_this_rank = group != nullptr && !group->holds(spec_.rank);
+        if (without_this_rank && std::ranges::find(unheard_, rank) == unheard_.end()) ranks.push_back(rank);
     }
-    ranks.insert(ranks.end(), wish_.excluded.begin(), wish_.excluded.end());
-    const ShrinkWishes wishes = read_wishes(std::move(ranks));
-    hear(wishes);
-    check_not_left_behind(wishes);
-    tell_who_is_there(wishes);
+    ranks.insert(ranks.end(), request_.excluded.begin(), request_.excluded.end());
+    const ShrinkRequests requests = read_requests(std::move(ranks));
+    compare(requests);
+    check_not_left_behind(requests);
+    report_presence(requests);
     const auto now = ddprun::Clock::now();
     if (!full_since_ && spec_.store->add(count_key(round), 0) >= static_cast<std::int64_t>(others_.size()) + 1)
         full_since_ = now;
-    if (full_since_) return decide(round, wishes);
-    const auto in_the_way = rival(wishes);
+    if (full_since_) return decide(round, requests);
+    const auto in_the_way = rival(requests);
     if (in_the_way && !in_the_way->doubtful && now >= began_ + kGrace)
         throw Error(ErrorCode::Mismatch, complaint(*in_the_way));
     if (now >= deadline_) report_absent();
 }
 
-/// All have met: they go on if no other side does, nor can.
-void ShrinkAgreement::decide(std::uint64_t round, const ShrinkWishes& wishes) {
+/// All have met: they go on if no other side does or can.
+void ShrinkAgreement::decide(std::uint64_t round, const ShrinkRequests& requests) {
     const auto now = ddprun::Clock::now();
-    if (const auto in_the_way = rival(wishes)) {
+    if (const auto in_the_way = rival(requests)) {
         if (!in_the_way->doubtful && now >= began_ + kGrace)
             try_append(ShrinkJournal::refused(round, label_, complaint(*in_the_way)));
         return;
     }
-    const auto is_gone = [&](int rank) { return presence_of(rank, wishes) == Presence::kGone; };
-    const auto ours = side_without(wish_.excluded, static_cast<int>(spec_.members.size()));
-    const bool unrivalled = wish_.excluded.empty() || beats(ours, wish_.excluded);
-    if (unrivalled || now >= *full_since_ + kGrace || std::ranges::all_of(wish_.excluded, is_gone))
-        try_append(ShrinkJournal::met(round, wish_.excluded));
+    const auto is_gone = [&](int rank) { return presence_of(rank, requests) == Presence::kGone; };
+    const auto ours = side_without(request_.excluded, static_cast<int>(spec_.members.size()));
+    const bool unrivalled = request_.excluded.empty() || beats(ours, request_.excluded);
+    if (unrivalled || now >= *full_since_ + kGrace || std::ranges::all_of(request_.excluded, is_gone))
+        try_append(ShrinkJournal::met(round, request_.excluded));
 }
 
-ShrinkWishes ShrinkAgreement::read_wishes(std::vector<int> ranks) const {
-    const auto key_of = [&](int rank) { return group_key(spec_, fmt::format("{}/{}", kWishes, rank)); };
+ShrinkRequests ShrinkAgreement::read_requests(std::vector<int> ranks) const {
+    const auto key_of = [&](int rank) { return group_key(spec_, fmt::format("{}/{}", kRequests, rank)); };
     std::vector<std::string> keys;
     for (const int rank : ranks) keys.push_back(key_of(rank));
     const auto absent = spec_.store->missing(keys);
     const auto is_absent = [&](const std::string& key) { return std::ranges::find(absent, key) != absent.end(); };
     std::erase_if(ranks, [&](int rank) { return is_absent(key_of(rank)); });
     std::erase_if(keys, is_absent);
-    const auto said = spec_.store->get_all(keys, kPatience);
-    ShrinkWishes wishes;
-    for (std::size_t i = 0; i < said.size(); ++i) wishes.emplace(ranks[i], ShrinkWish::parse(said[i]));
-    return wishes;
+    const auto texts = spec_.store->get_all(keys, kReadTimeout);
+    ShrinkRequests requests;
+    for (std::size_t i = 0; i < texts.size(); ++i) requests.emplace(ranks[i], ShrinkRequest::parse(texts[i]));
+    return requests;
 }
 
-/// Compares with those that have said what they exclude.
-void ShrinkAgreement::hear(const ShrinkWishes& wishes) {
+/// Compares this request with the published ones.
+void ShrinkAgreement::compare(const ShrinkRequests& requests) {
     std::erase_if(unheard_, [&](int rank) {
-        const auto said = wishes.find(rank);
-        return said != wishes.end() && agrees(rank, said->second);
+        const auto found = requests.find(rank);
+        return found != requests.end() && agrees(rank, found->second);
     });
 }
 
-/// False: it is between two calls.
-bool ShrinkAgreement::agrees(int rank, const ShrinkWish& theirs) {
-    if (theirs.state == ShrinkWish::State::kWithdrawn || theirs.serial <= history_.refused[rank]) return false;
-    if (theirs.excluded == wish_.excluded) return theirs.stands();
+/// Returns false while the rank is between two calls.
+bool ShrinkAgreement::agrees(int rank, const ShrinkRequest& theirs) {
+    if (theirs.state == ShrinkRequest::State::kWithdrawn || theirs.serial <= history_.refused[rank]) return false;
+    if (theirs.excluded == request_.excluded) return theirs.stands();
     history_.refused[rank] = theirs.serial;
     disagree_ = true;
     std::vector<int> either = excluded_by_either(rank, theirs);
     const std::string advice =
-        either.empty() ? "" : fmt::format(": call it again on every rank that is left, without {}", in_words(either));
+        either.empty() ? "" : fmt::format(": call it again on every rank that is left, without {}", text_of(either));
     throw Error(ErrorCode::Mismatch,
                 fmt::format("shrink of group '{}': the survivors disagree: {} excludes {}, {} excludes {}. All must "
                             "exclude the same ranks{}",
-                            spec_.name, backend_.name_of(spec_.rank), in_words(wish_.excluded), backend_.name_of(rank),
-                            in_words(theirs.excluded), advice),
+                            spec_.name, backend_.name_of(spec_.rank), text_of(request_.excluded),
+                            backend_.name_of(rank), text_of(theirs.excluded), advice),
                 std::move(either));
 }
 
-/// By us or by that rank, and neither of the two.
-std::vector<int> ShrinkAgreement::excluded_by_either(int rank, const ShrinkWish& theirs) const {
+/// Returns the union of the ranks that this rank and `rank` exclude, minus those two.
+std::vector<int> ShrinkAgreement::excluded_by_either(int rank, const ShrinkRequest& theirs) const {
     std::vector<int> all;
-    std::ranges::set_union(wish_.excluded, theirs.excluded, std::back_inserter(all));
+    std::ranges::set_union(request_.excluded, theirs.excluded, std::back_inserter(all));
     std::erase_if(all, [&](int one) { return one == rank || one == spec_.rank; });
     return all;
 }
 
-/// Of those of the excluded who have spoken here: who is gone for all that we know. And that we are not.
-void ShrinkAgreement::tell_who_is_there(const ShrinkWishes& wishes) {
-    for (const int rank : wish_.excluded) {
-        if (!wishes.contains(rank) || !counts_as_gone(rank)) continue;
+/// Reports which of the excluded ranks that have called shrink() are lost, as far as this rank knows; and that this one
+/// is not.
+void ShrinkAgreement::report_presence(const ShrinkRequests& requests) {
+    for (const int rank : request_.excluded) {
+        if (!requests.contains(rank) || !counts_as_lost(rank)) continue;
         while (backend_.state_of(rank).ended && !journal().is_dead(rank)) try_append(ShrinkJournal::death(rank));
-        // What is read in the place of our word may be that it goes on.
-        while (counts_as_gone(rank) && !journal().ever_accused(rank)) try_append(ShrinkJournal::accusation(rank));
+        // The entry that is read instead may say that the rank goes on.
+        while (counts_as_lost(rank) && !journal().ever_accused(rank)) try_append(ShrinkJournal::accusation(rank));
     }
     while (journal().accused_since(spec_.rank)) try_append(ShrinkJournal::presence(spec_.rank));
 }
 
-/// For all that this rank knows itself. Who has left this group and goes on in one that was formed of it is not.
-bool ShrinkAgreement::counts_as_gone(int rank) const {
+/// Returns whether the rank is lost, as far as this rank knows itself. One that has left this group and goes on in a
+/// group that was formed from it is not.
+bool ShrinkAgreement::counts_as_lost(int rank) const {
     const RankState state = backend_.state_of(rank);
     return state.gone && !(state.left && journal().group_of(rank) != nullptr);
 }
 
-/// One that has never spoken here is gone if we know it. Who has might form a group, or has: unless its process is
-/// known to have ended it must have had the time to deny it, for our connection may be what is gone.
-Presence ShrinkAgreement::presence_of(int rank, const ShrinkWishes& wishes) const {
+/// A rank that has never called shrink() is lost if this rank knows it. One that has called it may form a group, or
+/// has: it gets the time to deny that it is lost, unless its process is known to have ended, because only the
+/// connection may be lost.
+Presence ShrinkAgreement::presence_of(int rank, const ShrinkRequests& requests) const {
     if (journal().is_dead(rank) || backend_.state_of(rank).ended) return Presence::kGone;
-    const bool gone_for_us = counts_as_gone(rank);
-    if (!wishes.contains(rank)) return gone_for_us ? Presence::kGone : Presence::kThere;
-    if (!journal().ever_accused(rank)) return gone_for_us ? Presence::kDoubtful : Presence::kThere;
+    const bool lost_here = counts_as_lost(rank);
+    if (!requests.contains(rank)) return lost_here ? Presence::kGone : Presence::kThere;
+    if (!journal().ever_accused(rank)) return lost_here ? Presence::kDoubtful : Presence::kThere;
     const auto accused = journal().accused_since(rank);
     if (!accused) return Presence::kThere;
     return ddprun::Clock::now() - *accused >= kGrace ? Presence::kGone : Presence::kDoubtful;
 }
 
-std::optional<RivalSide> ShrinkAgreement::rival(const ShrinkWishes& wishes) const {
-    return find_rival(wish_.excluded, static_cast<int>(spec_.members.size()), journal(), wishes,
-                      [&](int rank) { return presence_of(rank, wishes); });
+std::optional<RivalSide> ShrinkAgreement::rival(const ShrinkRequests& requests) const {
+    return find_rival(request_.excluded, static_cast<int>(spec_.members.size()), journal(), requests,
+                      [&](int rank) { return presence_of(rank, requests); });
 }
 
 std::string ShrinkAgreement::complaint(const RivalSide& rival) const {
@@ -257,9 +261,9 @@ std::string ShrinkAgreement::complaint(const RivalSide& rival) const {
     }
     return fmt::format(
         "shrink of group '{}': {} exclude{} {}, which excludes {}. Of two sides the larger one goes on, "
-        "of equal ones that with the lowest rank: not this one",
+        "of equal ones the one with the lowest rank: not this one",
         spec_.name, name_ranks(rival.side), rival.side.size() == 1 ? "s" : "", backend_.name_of(spec_.rank),
-        in_words(wish_.excluded));
+        text_of(request_.excluded));
 }
 
 void ShrinkAgreement::check_alive() const {
@@ -267,15 +271,15 @@ void ShrinkAgreement::check_alive() const {
         const auto state = backend_.state_of(rank);
         if (!state.gone) continue;
         throw Error(ErrorCode::PeerLost,
-                    fmt::format("shrink of group '{}': rank {} waits for a survivor that is none: {} Call it again, "
-                                "with that rank excluded too",
-                                spec_.name, spec_.rank, sentence(state.text)),
+                    fmt::format("shrink of group '{}': rank {} cannot wait for rank {}: {} Call shrink() again "
+                                "with that rank excluded, too",
+                                spec_.name, spec_.rank, rank, sentence(state.text)),
                     {rank});
     }
 }
 
-void ShrinkAgreement::check_not_left_behind(const ShrinkWishes& wishes) const {
-    const std::vector<int> gone_on = gone_on_without(spec_.rank, others_, journal(), wishes);
+void ShrinkAgreement::check_not_left_behind(const ShrinkRequests& requests) const {
+    const std::vector<int> gone_on = gone_on_without(spec_.rank, others_, journal(), requests);
     if (gone_on.empty()) return;
     throw Error(ErrorCode::Mismatch,
                 fmt::format("shrink of group '{}': {} {} gone on in a group without {}, which waits for {}. End it, or "
@@ -290,8 +294,8 @@ void ShrinkAgreement::report_absent() const {
     std::vector<std::string> names;
     for (const int rank : ranks) names.push_back(backend_.name_of(rank));
     throw Error(ErrorCode::Timeout,
-                fmt::format("shrink of group '{}': rank {} waited {:g} s for {} to call it, too. Exclude all that "
-                            "are gone",
+                fmt::format("shrink of group '{}': rank {} waited {:g} s for {} to call it, too. Exclude all ranks "
+                            "that are lost",
                             spec_.name, spec_.rank, seconds, list_of(std::move(names))),
                 ranks);
 }

@@ -1,11 +1,11 @@
 #pragma once
-// ShrinkAgreement: one call of shrink() until it is decided. It needs the store and the survivors only, so it works
-// when the group does not any more.
+// ShrinkAgreement: carries out one call of shrink() until it is decided. It needs only the store and the survivors, so
+// it works when the group has failed. GroupImpl::shrink() makes it on its stack.
 //
-// Those who exclude the same ranks meet in a round, with a counter for who has come. Whoever sees that all have, and
-// that no other side is in the way, writes that into the journal; whoever gives up writes that the round is closed.
-// Nobody has to be the one that decides, so nobody waits for one that is held up or dies: what stands in the journal
-// first is what all do (see shrink_journal.hpp, and docs/design/012).
+// The ranks that exclude the same ranks meet in a round, which has a counter of arrivals. A rank that sees that all
+// have arrived, and that no other side prevents it, writes that into the journal. A rank that gives up writes that the
+// round is closed. Any rank may decide, so none waits for one that is delayed or dies; the first entry counts for all
+// (consensus by a compare-and-set log; journal.hpp, docs/design/012-shrink.md).
 
 #include <cstdint>
 #include <map>
@@ -14,37 +14,38 @@
 #include <vector>
 
 #include "common/clock.hpp"
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/shrink_journal.hpp"
-#include "worker_lib/src/shrink_sides.hpp"
+#include "worker_lib/src/bootstrap/peer_states.hpp"
+#include "worker_lib/src/group/shrink/journal.hpp"
+#include "worker_lib/src/group/shrink/sides.hpp"
 
 namespace ddp::detail {
 
-/// What a rank remembers of its calls of shrink().
+/// What a rank remembers of its earlier calls of shrink().
 struct ShrinkHistory {
     std::uint64_t calls = 0;
     ShrinkJournal journal;
-    /// By label: the last round in which this rank has been counted; or may have been, for the store was lost
-    /// meanwhile.
+    /// The last round, by label, in which this rank has been counted; may have been, if the store was lost during the
+    /// add.
     struct Joined {
         std::uint64_t round = 0;
         bool counted = false;
     };
     std::map<std::string, Joined> joined;
-    std::map<int, std::uint64_t> refused;  ///< by rank: the last of its calls that wanted something else
+    std::map<int, std::uint64_t> refused;  ///< by rank: the last of its calls with another request
 };
 
 class ShrinkAgreement {
 public:
-    /// All arguments outlive this. `others`: those who stay, without this rank.
-    ShrinkAgreement(const GroupSpec& spec, const BackendImpl& backend, ShrinkHistory& history,
+    /// All references outlive this.
+    /// others   the ranks that stay, without this one
+    ShrinkAgreement(const GroupSpec& spec, const PeerStates& backend, ShrinkHistory& history,
                     const std::vector<int>& excluded, std::vector<int> others);
 
-    /// The number of the round in which all have met. Throws Mismatch, PeerLost or Timeout, naming the ranks.
+    /// Returns the number of the round in which all have met. Throws Mismatch, PeerLost or Timeout, naming the ranks.
     [[nodiscard]] std::uint64_t reach();
-    /// Throws PeerLost if one of those who stay is known to be gone.
+    /// Throws PeerLost if a rank that stays is known to be lost.
     void check_alive() const;
-    /// After reach(): this rank does not go on in the group on which all have agreed, for it could not be formed.
+    /// Writes that this rank does not go on in the agreed group, which could not be formed. Call it after reach().
     void take_back(std::uint64_t round);
 
 private:
@@ -53,37 +54,37 @@ private:
     [[nodiscard]] bool is_open(std::uint64_t round) const { return journal().outcome(label_, round) == nullptr; }
     [[nodiscard]] const ShrinkJournal& journal() const { return history_.journal; }
 
-    void end_call(ShrinkWish::State state);
+    void end_call(ShrinkRequest::State state);
     void catch_up();
     void wait_for_entry();
     void try_append(const std::string& entry);
     [[nodiscard]] bool meet(std::uint64_t round);
     void join(std::uint64_t round);
     [[nodiscard]] bool obey(std::uint64_t round) const;
-    void tell_who_is_there(const ShrinkWishes& wishes);
+    void report_presence(const ShrinkRequests& requests);
     void look_around(std::uint64_t round);
-    void decide(std::uint64_t round, const ShrinkWishes& wishes);
-    [[nodiscard]] ShrinkWishes read_wishes(std::vector<int> ranks) const;
-    void hear(const ShrinkWishes& wishes);
-    [[nodiscard]] bool agrees(int rank, const ShrinkWish& theirs);
-    [[nodiscard]] std::vector<int> excluded_by_either(int rank, const ShrinkWish& theirs) const;
-    [[nodiscard]] std::optional<RivalSide> rival(const ShrinkWishes& wishes) const;
-    [[nodiscard]] bool counts_as_gone(int rank) const;
-    [[nodiscard]] Presence presence_of(int rank, const ShrinkWishes& wishes) const;
+    void decide(std::uint64_t round, const ShrinkRequests& requests);
+    [[nodiscard]] ShrinkRequests read_requests(std::vector<int> ranks) const;
+    void compare(const ShrinkRequests& requests);
+    [[nodiscard]] bool agrees(int rank, const ShrinkRequest& theirs);
+    [[nodiscard]] std::vector<int> excluded_by_either(int rank, const ShrinkRequest& theirs) const;
+    [[nodiscard]] std::optional<RivalSide> rival(const ShrinkRequests& requests) const;
+    [[nodiscard]] bool counts_as_lost(int rank) const;
+    [[nodiscard]] Presence presence_of(int rank, const ShrinkRequests& requests) const;
     [[nodiscard]] std::string complaint(const RivalSide& rival) const;
-    void check_not_left_behind(const ShrinkWishes& wishes) const;
+    void check_not_left_behind(const ShrinkRequests& requests) const;
     [[noreturn]] void report_absent() const;
 
     const GroupSpec& spec_;
-    const BackendImpl& backend_;
+    const PeerStates& backend_;
     ShrinkHistory& history_;
-    ShrinkWish wish_;
+    ShrinkRequest request_;
     const std::vector<int> others_;
     const std::string label_;
     const ddprun::TimePoint began_;
     const ddprun::TimePoint deadline_;
-    std::vector<int> unheard_;                     ///< of others_: they have not said so far that they want the same
-    std::optional<ddprun::TimePoint> full_since_;  ///< all have come to this round
+    std::vector<int> unheard_;                     ///< those of others_ that have not published the same request so far
+    std::optional<ddprun::TimePoint> full_since_;  ///< all ranks have arrived in this round
     bool disagree_ = false;
 };
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/shrink_journal.hpp"
+#include "worker_lib/src/group/shrink/journal.hpp"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,13 @@
 #include <sstream>
 #include <utility>
 
-#include "worker_lib/src/fnv.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 
 std::string label_of(const std::vector<int>& excluded) {
     constexpr std::size_t kReadable = 24;
-    if (excluded.empty()) return "nobody";
+    if (excluded.empty()) return "none";
     std::string text = fmt::format("{}", fmt::join(excluded, ","));
     if (text.size() <= kReadable) return text;
     Fnv64 hash;

@@ -1,4 +1,4 @@
-#include "worker_lib/src/shrink_sides.hpp"
+#include "worker_lib/src/group/shrink/sides.hpp"
 
 #include <fmt/format.h>
 
@@ -16,26 +16,26 @@ constexpr std::string_view kExcluded = "excluded";
 
 bool holds(const std::vector<int>& ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
 
-bool stands(const ShrinkWishes& wishes, int rank) {
-    const auto found = wishes.find(rank);
-    return found != wishes.end() && found->second.stands();
+bool stands(const ShrinkRequests& requests, int rank) {
+    const auto found = requests.find(rank);
+    return found != requests.end() && found->second.stands();
 }
 
 }  // namespace
 
-std::string ShrinkWish::text() const {
+std::string ShrinkRequest::text() const {
     if (state == State::kWithdrawn) return fmt::format("{} withdrawn", serial);
     return fmt::format("{} {} {}", serial, stands() ? kExcludes : kExcluded, fmt::join(excluded, " "));
 }
 
-ShrinkWish ShrinkWish::parse(const std::string& text) {
+ShrinkRequest ShrinkRequest::parse(const std::string& text) {
     std::istringstream words(text);
-    ShrinkWish wish;
+    ShrinkRequest request;
     std::string word;
-    words >> wish.serial >> word;
-    wish.state = word == kExcludes ? State::kStands : word == kExcluded ? State::kDisagreed : State::kWithdrawn;
-    for (int rank = 0; words >> rank;) wish.excluded.push_back(rank);
-    return wish;
+    words >> request.serial >> word;
+    request.state = word == kExcludes ? State::kStands : word == kExcluded ? State::kDisagreed : State::kWithdrawn;
+    for (int rank = 0; words >> rank;) request.excluded.push_back(rank);
+    return request;
 }
 
 std::vector<int> side_without(const std::vector<int>& excluded, int size) {
@@ -45,7 +45,7 @@ std::vector<int> side_without(const std::vector<int>& excluded, int size) {
     return side;
 }
 
-bool have_nobody_in_common(const std::vector<int>& a, const std::vector<int>& b) {
+bool are_disjoint(const std::vector<int>& a, const std::vector<int>& b) {
     return std::ranges::none_of(a, [&](int rank) { return holds(b, rank); });
 }
 
@@ -54,7 +54,7 @@ bool beats(const std::vector<int>& a, const std::vector<int>& b) {
 }
 
 std::optional<RivalSide> find_rival(const std::vector<int>& excluded, int size, const ShrinkJournal& journal,
-                                    const ShrinkWishes& wishes, const std::function<Presence(int)>& presence) {
+                                    const ShrinkRequests& requests, const std::function<Presence(int)>& presence) {
     const std::vector<int> ours = side_without(excluded, size);
     std::optional<RivalSide> doubtful;
     const auto counts = [&](const RivalSide& rival) {
@@ -65,28 +65,28 @@ std::optional<RivalSide> find_rival(const std::vector<int>& excluded, int size, 
     };
     for (const auto& formed : journal.formed()) {
         const std::vector<int> theirs = side_without(formed.excluded, size);
-        if (!have_nobody_in_common(ours, theirs)) continue;
+        if (!are_disjoint(ours, theirs)) continue;
         for (const int rank : theirs) {
             const RivalSide rival{.rank = rank, .side = theirs, .formed = true};
             if (journal.group_of(rank) == &formed && counts(rival)) return rival;
         }
     }
     for (const int rank : excluded) {
-        if (!stands(wishes, rank)) continue;
-        const RivalSide rival{.rank = rank, .side = side_without(wishes.at(rank).excluded, size)};
-        const bool larger = have_nobody_in_common(ours, rival.side) && beats(rival.side, ours);
+        if (!stands(requests, rank)) continue;
+        const RivalSide rival{.rank = rank, .side = side_without(requests.at(rank).excluded, size)};
+        const bool larger = are_disjoint(ours, rival.side) && beats(rival.side, ours);
         if (larger && counts(rival)) return rival;
     }
     return doubtful;
 }
 
 std::vector<int> gone_on_without(int rank, const std::vector<int>& others, const ShrinkJournal& journal,
-                                 const ShrinkWishes& wishes) {
+                                 const ShrinkRequests& requests) {
     std::vector<int> gone_on;
     for (const int other : others) {
         const auto* const group = journal.last_group_of(other);
         if (group == nullptr || group->holds(rank) || group->failed.contains(other)) continue;
-        if (!stands(wishes, other)) gone_on.push_back(other);
+        if (!stands(requests, other)) gone_on.push_back(other);
     }
     return gone_on;
 }

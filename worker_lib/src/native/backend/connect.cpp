@@ -1,15 +1,13 @@
-// How the members of a group find and reach each other: publish, read, then open connections and share memory.
+#include "worker_lib/src/native/backend/connect.hpp"
 
 #include <fmt/format.h>
 
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/native/handshake.hpp"
-#include "worker_lib/src/native/interfaces.hpp"
-#include "worker_lib/src/native/native_backend.hpp"
-#include "worker_lib/src/native/sockets.hpp"
-#include "worker_lib/src/native/sockets_per_peer.hpp"
-#include "worker_lib/src/process_watch.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/native/net/interfaces.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/native/net/sockets_per_peer.hpp"
+#include "worker_lib/src/util/process_watch.hpp"
 
 namespace ddp::detail {
 
@@ -27,7 +25,7 @@ std::vector<int> without(std::vector<int> ranks, int rank) {
     return ranks;
 }
 
-std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& topology,
+std::vector<LocalRank> share_memory(const HandshakeSpec& place, const Topology& topology,
                                     const std::shared_ptr<Segment>& own, int listener) {
     auto met = meet_over_unix(place, listener, without(topology.local(), place.spec.rank), own->fd());
     std::vector<LocalRank> ranks;
@@ -48,7 +46,7 @@ std::vector<LocalRank> share_memory(const MeetingPlace& place, const Topology& t
     return ranks;
 }
 
-/// What they say after that would not be understood.
+/// Throws Mismatch for different versions, which would not understand each other's messages.
 void compare_versions(const GroupSpec& spec, const std::vector<Member>& members) {
     const auto& own = members[static_cast<std::size_t>(spec.rank)];
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
@@ -58,12 +56,12 @@ void compare_versions(const GroupSpec& spec, const std::vector<Member>& members)
             ErrorCode::Mismatch,
             fmt::format("group '{}': {} is linked with version {} of ddp::ddp, {} with {}. Rebuild the trainers "
                         "of all nodes with one version",
-                        spec.name, name_of(spec.rank, own), version_in_words(own.version),
-                        name_of(static_cast<int>(rank), other), version_in_words(other.version)));
+                        spec.name, name_of(spec.rank, own), version_text(own.version),
+                        name_of(static_cast<int>(rank), other), version_text(other.version)));
     }
 }
 
-/// Ranks that go by different rules would wait for messages, or for connections, that never come.
+/// Throws Mismatch for different settings, with which ranks would wait for messages, or connections, that never come.
 void compare_settings(const GroupSpec& spec, const std::vector<Member>& members) {
     const auto& own = members[static_cast<std::size_t>(spec.rank)];
     const auto compare = [&](const char* variable, std::string Member::*setting) {
@@ -71,7 +69,7 @@ void compare_settings(const GroupSpec& spec, const std::vector<Member>& members)
             const Member& other = members[rank];
             if (other.*setting == own.*setting) continue;
             throw Error(ErrorCode::Mismatch,
-                        fmt::format("group '{}': {} goes by {} {}, {} by {}. Set it alike on all nodes", spec.name,
+                        fmt::format("group '{}': {} uses {} {}, {} uses {}. Set it alike on all nodes", spec.name,
                                     name_of(spec.rank, own), variable, own.*setting,
                                     name_of(static_cast<int>(rank), other), other.*setting));
         }
@@ -85,8 +83,8 @@ std::string own_address(const Store& store) {
     return wanted ? choose_address(wanted, store.local_address(), interface_addresses()) : store.local_address();
 }
 
-/// Connections to `peers`, which are the ranks that stand for the other nodes.
-std::map<int, Link> link(const MeetingPlace& place, int listener, const std::vector<int>& peers, int Member::*port,
+/// Connects to `peers`, the counterparts of this rank on the other nodes.
+std::map<int, Link> link(const HandshakeSpec& place, int listener, const std::vector<int>& peers, int Member::*port,
                          std::size_t sockets = 1) {
     std::map<int, Link> links;
     for (auto& [rank, connections] : meet_over_tcp(place, listener, peers, port, sockets)) {
@@ -119,7 +117,7 @@ Connected connect_members(const GroupSpec& spec) {
         return result;
     }
 
-    // Listening before publishing: whoever reads our record can connect.
+    // Listens before publishing: a rank that reads this record can connect.
     const UniqueFd local_listener = succeed(listen_unix(self.local_name));
     self.address = own_address(*spec.store);
     const UniqueFd listener = succeed(listen_tcp(self.address, self.port));
@@ -135,7 +133,7 @@ Connected connect_members(const GroupSpec& spec) {
     compare_settings(spec, members);
     result.topology = make_topology(members, spec.rank);
     result.members = std::move(members);
-    const MeetingPlace place{
+    const HandshakeSpec place{
         .spec = spec, .members = result.members, .deadline = ddprun::Clock::now() + spec.init_timeout};
     result.local = share_memory(place, result.topology, result.segment, local_listener.get());
     result.hello = make_hello(spec, result.members);

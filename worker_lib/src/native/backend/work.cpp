@@ -1,6 +1,6 @@
-#include "worker_lib/src/native/native_work.hpp"
+#include "worker_lib/src/native/backend/work.hpp"
 
-#include "worker_lib/src/native/native_backend.hpp"
+#include "worker_lib/src/native/backend/backend.hpp"
 
 namespace ddp::detail {
 

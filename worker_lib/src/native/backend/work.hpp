@@ -1,37 +1,36 @@
 #pragma once
-// NativeWork: a Work whose operation the waiting thread runs itself when nobody else does. It outlives its backend:
-// what is left of that is BackendHandle.
+// NativeWork: a Work whose operation the waiting thread runs itself when no other thread does. It may outlive its
+// backend, which it reaches through a BackendHandle.
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
-#include "worker_lib/src/backend.hpp"
-#include "worker_lib/src/forks.hpp"
-#include "worker_lib/src/native/signature.hpp"
-#include "worker_lib/src/work_state.hpp"
+#include "worker_lib/src/native/protocol/signature.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
+#include "worker_lib/src/util/forks.hpp"
 
 namespace ddp::detail {
 
 class NativeBackend;
 
-/// The way from works to their backend, shut when that goes. Counted rather than locked: a callback that runs inside
-/// may drop a work of its own and so come in once more.
+/// BackendHandle: the way from works to their backend, which the backend shuts when it ends. Calls inside are counted
+/// rather than locked: a callback that runs inside may drop a work of its own, and so come in once more.
 class BackendHandle {
 public:
     BackendHandle(NativeBackend& backend, Participant owner) : backend_(backend), owner_(std::move(owner)) {}
 
     [[nodiscard]] const Participant& owner() const { return owner_; }
 
-    /// Calls use(backend) unless it is gone, and keeps it from going until that returns.
+    /// Calls use(backend) unless the backend has shut the handle, and keeps the backend from ending until that returns.
     template <typename Use>
     void with(Use use) {
-        if (home_.is_elsewhere()) return;  // a copy of the queue, and threads that are not here
+        if (home_.is_elsewhere()) return;  // after a fork(): a copy of the queue, without its threads
         const Visit visit(inside_);
         if (visit.admitted) use(backend_);
     }
-    /// Waits for those who are inside.
+    /// Refuses new calls, and waits for those that are inside.
     void shut() {
         inside_.fetch_or(kShut, std::memory_order_acq_rel);
         for (auto now = inside_.load(std::memory_order_acquire); now != kShut;
@@ -65,7 +64,7 @@ private:
 class NativeWork final : public WorkState {
 public:
     NativeWork(const Operation& operation, std::shared_ptr<BackendHandle> backend)
-        : WorkState(operation.seq, operation.deadline, operation.ticket),
+        : WorkState(operation.seq, operation.deadline, operation.record_entry),
           signature_(signature_of(operation)),
           backend_(std::move(backend)) {}
 

@@ -1,37 +1,38 @@
 #pragma once
-// What all_reduce and reduce are inside a node (all_reduce.cpp) and between nodes (all_reduce_network.cpp) alike; and
-// how the latter passes foreign buffers through the staging slots, and knows from where to take elements and whom to
-// give them.
+// AllReduceParts: what an all-reduce or reduce inside a node (all_reduce.cpp) and between nodes
+// (all_reduce_network.cpp) have in common: kernel, sizes, the ranks that get the result; and, between nodes, where
+// elements lie, with foreign buffers in staging slots. One per operation, used by the thread that runs it.
 
 #include <cstddef>
 #include <vector>
 
-#include "worker_lib/src/native/collectives.hpp"
-#include "worker_lib/src/native/partition.hpp"
-#include "worker_lib/src/native/reduce.hpp"
+#include "worker_lib/src/kernels/reduce.hpp"
+#include "worker_lib/src/native/collectives/collectives.hpp"
+#include "worker_lib/src/util/partition.hpp"
 
 namespace ddp::detail {
 
 class AllReduceParts {
 public:
-    AllReduceParts(const Team& team, const Operation& operation, const OwnBuffers& own);
+    AllReduceParts(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
 
-    /// Meets the ranks of the node. `streams`: Places::streams.
+    /// Calls Meetings::meet() for this operation. `streams`: BufferOffsets::streams.
     void meet(bool streams = false) const;
     [[nodiscard]] bool receives() const { return receives_; }
     [[nodiscard]] std::size_t bytes() const { return operation.buffer.bytes(); }
 
-    /// Whether anybody's buffers pass through slots between nodes. After meet().
+    /// Returns whether any rank's buffers pass through slots between nodes. After meet().
     [[nodiscard]] bool any_staged() const;
-    /// The own input to the slot, and the own result from it, if they are foreign. Elements `window` of the buffer.
+    /// Copy elements `window` of the own input to the slot, and of the own result from it, if they are foreign.
     void stage(Range window) const;
     void take(Range window) const;
 
-    /// Everybody's elements from `begin` on, as the list that the kernels take; up to the end of the window.
+    /// Returns the addresses of every local rank's elements from `begin` on, in rank order. Valid up to the end of the
+    /// window.
     [[nodiscard]] std::vector<const void*> sources(std::size_t begin) const;
-    /// Where those of this node who get the result take it, the own rank first.
+    /// Returns the addresses of the results of the local ranks that get them, the own rank first.
     [[nodiscard]] std::vector<void*> outputs(std::size_t begin) const;
-    /// The first of these places, null if there is none; and from there to all the others.
+    /// Returns the first of these addresses, or null. spread() copies from there to all the others.
     [[nodiscard]] std::byte* landing(std::size_t begin) const;
     void spread(Range range) const;
 
@@ -39,7 +40,7 @@ public:
         return operation.kind != OpKind::kReduce || rank == operation.root;
     }
 
-    const Team& team;
+    const CollectiveContext& context;
     const Operation& operation;
     const OwnBuffers& own;
     const Reduction& reduction;
@@ -48,14 +49,14 @@ public:
     const double scale;       ///< of the sum
 
 private:
-    [[nodiscard]] std::byte* place_of(int index, Side side, std::size_t element) const;
+    [[nodiscard]] std::byte* address_of(int index, Side side, std::size_t element) const;
 
     const bool receives_;
-    const bool alone_;            ///< on its node: nothing needs to be staged
-    std::vector<int> receivers_;  ///< between nodes: local indices of those who get the result; the own one comes first
+    const bool alone_;            ///< the only rank of its node, so nothing is staged
+    std::vector<int> receivers_;  ///< between nodes: local indices of the ranks that get the result, the own one first
 };
 
-/// Between nodes: all_reduce() of a team of several.
-void all_reduce_across(const Team& team, const Operation& operation, const OwnBuffers& own);
+/// Executes an all-reduce or reduce of a group with several nodes.
+void all_reduce_across(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/all_reduce_rules.hpp"
+#include "worker_lib/src/native/collectives/all_reduce_rules.hpp"
 
 #include <fmt/format.h>
 
@@ -31,11 +31,11 @@ std::size_t size_of(const std::string& text, std::string_view word) {
     std::size_t bytes = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), bytes);
     if (error != std::errc() || end != word.data() + word.size())
-        refuse(text, fmt::format("'{}' is no number of bytes", word));
+        refuse(text, fmt::format("'{}' is not a number of bytes", word));
     return bytes;
 }
 
-/// What stands before `mark`, which is cut off with it; all of it if there is none.
+/// Removes the text before `mark`, and the mark, from `rest`, and returns that text; all of it without a mark.
 std::string_view cut(std::string_view& rest, char mark) {
     const auto at = rest.find(mark);
     const std::string_view word = rest.substr(0, at);
@@ -66,22 +66,22 @@ AllReduceRules AllReduceRules::parse(const std::optional<std::string>& text) {
         const std::string_view whole = range;
         const NetworkAlgorithm algorithm = algorithm_of(*text, cut(range, ':'));
         const std::size_t least = size_of(*text, cut(range, '-'));
-        const std::size_t most = size_of(*text, range);
+        const std::size_t max = size_of(*text, range);
         if (complete) refuse(*text, fmt::format("'{}' comes after max", whole));
         if (least != next) refuse(*text, fmt::format("'{}' should begin at {}", whole, next));
-        if (most < least) refuse(*text, fmt::format("'{}' ends before it begins", whole));
-        result.rules_.push_back({AllReduceRule::kAny, most, algorithm});
+        if (max < least) refuse(*text, fmt::format("'{}' ends before it begins", whole));
+        result.rules_.push_back({AllReduceRule::kAny, max, algorithm});
         result.text_ += fmt::format("{}{}:{}-{}", result.text_.empty() ? "" : ";", to_string(algorithm), least,
-                                    most == AllReduceRule::kAny ? "max" : std::to_string(most));
-        complete = most == AllReduceRule::kAny;
-        next = most + 1;
+                                    max == AllReduceRule::kAny ? "max" : std::to_string(max));
+        complete = max == AllReduceRule::kAny;
+        next = max + 1;
     }
     if (!complete) refuse(*text, fmt::format("sizes from {} on have no algorithm; the last range ends with max", next));
     return result;
 }
 
 NetworkAlgorithm AllReduceRules::choose(std::size_t bytes, std::size_t nodes) const {
-    const auto fits = [&](const AllReduceRule& rule) { return nodes <= rule.most_nodes && bytes <= rule.most_bytes; };
+    const auto fits = [&](const AllReduceRule& rule) { return nodes <= rule.max_nodes && bytes <= rule.max_bytes; };
     const auto found = std::ranges::find_if(rules_, fits);
     return found == rules_.end() ? NetworkAlgorithm::kScatter : found->algorithm;
 }

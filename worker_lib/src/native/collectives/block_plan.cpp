@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/block_plan.hpp"
+#include "worker_lib/src/native/collectives/block_plan.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -67,7 +67,7 @@ std::vector<Block> BlockPlan::between(std::span<const int> sources, std::span<co
                                                         : std::ranges::find(destinations, root_) != destinations.end();
     switch (pattern_) {
         case Pattern::kAllGather:
-            for (const int source : sources) add(source, Block::kEverybody, static_cast<std::size_t>(source), 0);
+            for (const int source : sources) add(source, Block::kAllRanks, static_cast<std::size_t>(source), 0);
             break;
         case Pattern::kGather:
             for (const int source : sources) {
@@ -91,7 +91,7 @@ std::vector<Block> BlockPlan::between(std::span<const int> sources, std::span<co
     return blocks;
 }
 
-std::size_t BlockPlan::most_between(std::size_t sources, std::size_t destinations) const {
+std::size_t BlockPlan::max_between(std::size_t sources, std::size_t destinations) const {
     switch (pattern_) {
         case Pattern::kAllGather:
         case Pattern::kGather: return sources;

@@ -1,21 +1,21 @@
 #pragma once
-// BlockPlan: which bytes of whose input become which bytes of whose output, for the collectives that only move data.
-// Every rank computes the same plan, so that no message needs to say what is in it. Pure.
+// BlockPlan: which bytes of each rank's input become which bytes of each rank's output, for the collectives that only
+// move data. Every rank computes the same plan, so messages need no directory of their contents. Pure.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/operation/operation.hpp"
 
 namespace ddp::detail {
 
 /// Bytes [from, from + bytes) of the source's input, which become [to, to + bytes) of the destination's output.
 struct Block {
-    static constexpr int kEverybody = -1;
+    static constexpr int kAllRanks = -1;
     int source = 0;
-    int destination = 0;   ///< or kEverybody
+    int destination = 0;   ///< or kAllRanks
     std::size_t slot = 0;  ///< its number among the blocks of its source
     std::size_t from = 0;
     std::size_t to = 0;
@@ -24,18 +24,18 @@ struct Block {
 
 class BlockPlan {
 public:
-    /// Of an operation of any moving kind but kAllToAllV, in a group of `ranks`.
+    /// Makes the plan of an operation of any moving kind but kAllToAllV, in a group of `ranks`.
     BlockPlan(const Operation& operation, int ranks);
-    /// Every rank gives `bytes` bytes to everybody.
+    /// Returns the plan in which every rank gives `bytes` bytes to all ranks.
     [[nodiscard]] static BlockPlan all_gather(std::size_t bytes, int ranks);
-    /// Rank i gives rank j `sends[i * ranks + j]` elements of `width` bytes.
+    /// Returns the plan in which rank i gives rank j `sends[i * ranks + j]` elements of `width` bytes.
     [[nodiscard]] static BlockPlan all_to_all(std::span<const std::uint64_t> sends, int ranks, std::size_t width);
 
-    /// What `sources` give to `destinations`, without empty blocks, ordered by source, then destination.
+    /// Returns the blocks from `sources` to `destinations` that are not empty, ordered by source, then destination.
     [[nodiscard]] std::vector<Block> between(std::span<const int> sources, std::span<const int> destinations) const;
-    /// How many blocks between() so many ranks can give.
-    [[nodiscard]] std::size_t most_between(std::size_t sources, std::size_t destinations) const;
-    /// How many blocks a source can have, and the bytes of the largest block of all.
+    /// Returns the maximum number of blocks that between() returns for so many ranks.
+    [[nodiscard]] std::size_t max_between(std::size_t sources, std::size_t destinations) const;
+    /// Return the maximum number of blocks of a source, and the bytes of the largest block of all.
     [[nodiscard]] std::size_t slots() const;
     [[nodiscard]] std::size_t largest() const;
 
@@ -51,7 +51,7 @@ private:
     Pattern pattern_;
     std::size_t ranks_;
     int root_ = 0;
-    // One entry per rank, whose part lies at the offset in the whole; for all-to-all one per source and destination.
+    // One entry per rank; for all-to-all one per source and destination, at cell().
     std::vector<std::size_t> bytes_;
     std::vector<std::size_t> from_;
     std::vector<std::size_t> to_;

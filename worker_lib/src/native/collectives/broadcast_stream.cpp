@@ -1,47 +1,47 @@
-#include "worker_lib/src/native/broadcast_stream.hpp"
+#include "worker_lib/src/native/collectives/broadcast_stream.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include "worker_lib/src/native/flow.hpp"
+#include "worker_lib/src/native/net/flow.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-constexpr std::size_t kMostPieceBytes = 256u << 10;
-/// Below this what a message costs matters more than its bytes.
-constexpr std::size_t kLeastPieceBytes = 16u << 10;
-/// To so many nodes a small message is sent at once: as many as the opening of an operation sends anyway.
+constexpr std::size_t kMaxPieceBytes = 256u << 10;
+/// Below this size the fixed cost of a message matters more than its bytes.
+constexpr std::size_t kMinPieceBytes = 16u << 10;
+/// Up to this many nodes a small buffer is sent directly: the opening of an operation sends as many messages anyway.
 constexpr std::size_t kFewNodes = 8;
 constexpr std::size_t kPage = 4096;
 
-/// So that every other node has two pieces to hand on at least.
+/// Returns the bytes of a piece, such that every other node has at least two to hand on.
 std::size_t piece_size(std::size_t bytes, std::size_t nodes) {
     const std::size_t even = (bytes / (2 * (nodes - 1)) + kPage - 1) / kPage * kPage;
-    return std::clamp(even, kLeastPieceBytes, kMostPieceBytes);
+    return std::clamp(even, kMinPieceBytes, kMaxPieceBytes);
 }
 
 }  // namespace
 
-BroadcastWay choose_broadcast(std::size_t nodes, std::size_t bytes) {
-    if (nodes <= kFewNodes) return bytes <= kLeastPieceBytes ? BroadcastWay::kDirect : BroadcastWay::kHandOn;
-    // Whoever hands a piece on sends it nodes - 2 times; the root of a tree sends everything log2(nodes) times.
+BroadcastAlgorithm choose_broadcast(std::size_t nodes, std::size_t bytes) {
+    if (nodes <= kFewNodes) return bytes <= kMinPieceBytes ? BroadcastAlgorithm::kDirect : BroadcastAlgorithm::kHandOn;
+    // A node that hands a piece on sends it nodes - 2 times; the root of a tree sends everything log2(nodes) times.
     const auto steps = static_cast<std::size_t>(std::bit_width(nodes - 1));
-    return bytes <= (nodes - 1) * kLeastPieceBytes / steps ? BroadcastWay::kTree : BroadcastWay::kHandOn;
+    return bytes <= (nodes - 1) * kMinPieceBytes / steps ? BroadcastAlgorithm::kTree : BroadcastAlgorithm::kHandOn;
 }
 
-BroadcastStream::BroadcastStream(const Topology& topology, int root_node, BroadcastWay way, const Windows& windows,
-                                 bool opening, Place place, Owner owner)
+BroadcastStream::BroadcastStream(const Topology& topology, int root_node, BroadcastAlgorithm algorithm,
+                                 const Windows& windows, bool opening, Address address, Owner owner)
     : nodes_(topology.nodes.size()),
       own_(static_cast<std::size_t>(topology.own_node)),
       root_(static_cast<std::size_t>(root_node)),
-      hand_on_(way == BroadcastWay::kHandOn && nodes_ > 2),
+      hand_on_(algorithm == BroadcastAlgorithm::kHandOn && nodes_ > 2),
       opening_(opening),
-      place_(std::move(place)),
+      address_(std::move(address)),
       owner_(owner),
-      cut_{windows, hand_on_ ? piece_size(windows.largest_slice(), nodes_) : kMostPieceBytes},
+      cut_{windows, hand_on_ ? piece_size(windows.largest_slice(), nodes_) : kMaxPieceBytes},
       pieces_(cut_.number()),
       ranks_(topology.counterparts()) {
     for (std::size_t node = 0; node < nodes_; ++node) {
@@ -54,8 +54,8 @@ void BroadcastStream::go_on(std::size_t open, std::size_t end) {
     end_ = cut_.before(end);
 }
 
-/// Whoever hands on says first that it is there, for its first piece waits for the root: so the others can tell whom
-/// they wait for.
+/// Returns the messages from one node to another. A node that hands pieces on first sends an empty message, because its
+/// first piece depends on the root: so a late node can be distinguished from one that waits for the root.
 BroadcastStream::Course BroadcastStream::course_of(std::size_t from, std::size_t to) const {
     Course course;
     if (from == root_ || (hand_on_ && to != root_)) {
@@ -70,59 +70,63 @@ BroadcastStream::Course BroadcastStream::course_of(std::size_t from, std::size_t
     return course;
 }
 
-/// Of the piece that a message carries; an opening belongs to the first window.
+/// Returns the number of the piece that a message carries. An opening belongs to the first window.
 std::size_t BroadcastStream::number_of(const Course& course, std::size_t message) {
     return message < course.openings ? 0 : course.first + (message - course.openings) * course.stride;
 }
 
 std::uint32_t BroadcastStream::step_of(const Course& course, std::size_t message) {
-    constexpr std::uint32_t kOpening = MessageHeader::kLastWords - 1;  // which no piece has
+    constexpr std::uint32_t kOpening = MessageHeader::kFinalReport - 1;  // no piece has this number
     return message < course.openings ? kOpening : static_cast<std::uint32_t>(number_of(course, message));
 }
 
 std::span<std::byte> BroadcastStream::piece(const Course& course, std::size_t message) const {
     if (message < course.openings) return {};
     const Range range = cut_.at(number_of(course, message));
-    return {place_(range.begin), range.size()};
+    return {address_(range.begin), range.size()};
 }
 
-/// Whether after `done` messages all are through that are to be done now.
+/// Returns whether `done` messages are all that go_on() is to complete.
 bool BroadcastStream::ends(const Course& course, std::size_t done) const {
     return done == messages(course) || number_of(course, done) >= end_;
 }
 
 bool BroadcastStream::stops() const {
     return std::ranges::all_of(peers_, [this](const Peer& peer) {
-        return ends(course_of(own_, peer.node), peer.sent) && ends(course_of(peer.node, own_), peer.come);
+        return ends(course_of(own_, peer.node), peer.sent) && ends(course_of(peer.node, own_), peer.arrived);
     });
 }
 
 bool BroadcastStream::in_depends(std::size_t peer) const {
     const Peer& from = peers_[peer];
-    return from.node != root_ && from.come >= course_of(from.node, own_).openings;
+    return from.node != root_ && from.arrived >= course_of(from.node, own_).openings;
 }
 
-/// Of a node that is not the root's.
-std::size_t BroadcastStream::come_from_root() const { return peers_[root_ < own_ ? root_ : root_ - 1].come; }
+/// Returns how many messages of the root have arrived. Only on other nodes.
+std::size_t BroadcastStream::arrived_from_root() const { return peers_[root_ < own_ ? root_ : root_ - 1].arrived; }
 
 NextOut BroadcastStream::next_out(std::size_t peer) {
     const Course course = course_of(own_, peers_[peer].node);
     std::size_t& given = peers_[peer].given;
     if (given == messages(course)) return {};
-    // What we hand on comes to us in the same order.
-    const bool has_come = own_ == root_ || given < course.openings || come_from_root() > given - course.openings;
-    if (number_of(course, given) >= open_ || !has_come) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
+    // The pieces to hand on arrive in the same order.
+    const bool has_arrived = own_ == root_ || given < course.openings || arrived_from_root() > given - course.openings;
+    if (number_of(course, given) >= open_ || !has_arrived)
+        return {.readiness = Readiness::kLater, .step = 0, .bytes = {}};
     const std::size_t message = given++;
-    return {.turn = Turn::kNow, .step = step_of(course, message), .bytes = piece(course, message), .owner = owner_};
+    return {.readiness = Readiness::kNow,
+            .step = step_of(course, message),
+            .bytes = piece(course, message),
+            .owner = owner_};
 }
 
 NextIn BroadcastStream::next_in(std::size_t peer) {
     const Course course = course_of(peers_[peer].node, own_);
     std::size_t& expected = peers_[peer].expected;
     if (expected == messages(course)) return {};
-    if (number_of(course, expected) >= open_) return {.turn = Turn::kLater, .step = 0, .bytes = {}};
+    if (number_of(course, expected) >= open_) return {.readiness = Readiness::kLater, .step = 0, .bytes = {}};
     const std::size_t message = expected++;
-    return {.turn = Turn::kNow, .step = step_of(course, message), .bytes = piece(course, message)};
+    return {.readiness = Readiness::kNow, .step = step_of(course, message), .bytes = piece(course, message)};
 }
 
 }  // namespace ddp::detail

@@ -1,9 +1,9 @@
-#include "worker_lib/src/native/one_shot.hpp"
+#include "worker_lib/src/native/collectives/one_shot.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "worker_lib/src/native/reduce.hpp"
+#include "worker_lib/src/kernels/reduce.hpp"
 
 namespace ddp::detail {
 
@@ -15,33 +15,35 @@ void copy(const Buffer& to, std::size_t offset, const std::byte* from, std::size
     if (bytes > 0) std::memcpy(static_cast<std::byte*>(to.data) + offset, from, bytes);
 }
 
-/// In rank order and rounded once, as large ones are: the same bits. Every rank adds up everything.
-void reduce_all(const Team& team, const Operation& operation, OwnData own) {
-    const Node& node = team.node;
+/// Adds up the data of all ranks, on every rank; in rank order and rounded once, so that the bits equal those of large
+/// operations.
+void reduce_all(const CollectiveContext& context, const Operation& operation, OwnData own) {
+    const Node& node = context.node;
     const std::size_t count = operation.buffer.count;
     if (count == 0) return;
     const Reduction& reduction = lookup(operation.buffer.dtype, operation.reduce_op);
-    auto& sources = team.scratch.sources;
+    auto& sources = context.scratch.sources;
     sources.clear();
-    for (int i = 0; i < node.size(); ++i) sources.push_back(node.data(i));
-    if (own == OwnData::kBuffer) sources[static_cast<std::size_t>(node.own_index())] = operation.buffer.data;
-    const double scale = operation.reduce_op == ReduceOp::Avg ? 1.0 / node.size() : 1.0;
+    for (int i = 0; i < node.ranks.size(); ++i) sources.push_back(node.meetings.data(i));
+    if (own == OwnData::kBuffer) sources[static_cast<std::size_t>(node.ranks.own_index())] = operation.buffer.data;
+    const double scale = operation.reduce_op == ReduceOp::Avg ? 1.0 / node.ranks.size() : 1.0;
     void* const result = operation.result().data;
     reduction.reduce_into(sources.data(), sources.size(), count, scale, &result, 1);
 }
 
-void gather_all(const Team& team, const Operation& operation) {
+void gather_all(const CollectiveContext& context, const Operation& operation) {
     const std::size_t bytes = operation.buffer.bytes();
-    for (int i = 0; i < team.node.size(); ++i) {
-        const auto part = static_cast<std::size_t>(team.node.rank_at(i)) * bytes;
-        copy(operation.result(), part, team.node.data(i), bytes);
+    for (int i = 0; i < context.node.ranks.size(); ++i) {
+        const auto part = static_cast<std::size_t>(context.node.ranks.rank_at(i)) * bytes;
+        copy(operation.result(), part, context.node.meetings.data(i), bytes);
     }
 }
 
-void take_root_s(const Team& team, const Operation& operation) {
-    const auto& local = team.topology.local();
+void copy_from_root(const CollectiveContext& context, const Operation& operation) {
+    const auto& local = context.topology.local();
     const auto root = static_cast<int>(std::ranges::find(local, operation.root) - local.begin());
-    if (root != team.node.own_index()) copy(operation.buffer, 0, team.node.data(root), operation.buffer.bytes());
+    if (root != context.node.ranks.own_index())
+        copy(operation.buffer, 0, context.node.meetings.data(root), operation.buffer.bytes());
 }
 
 }  // namespace
@@ -63,15 +65,15 @@ std::span<const std::byte> one_shot_data(const Topology& topology, const Operati
     return {static_cast<const std::byte*>(operation.buffer.data), operation.buffer.bytes()};
 }
 
-void finish_one_shot(const Team& team, const Operation& operation, OwnData own) {
+void finish_one_shot(const CollectiveContext& context, const Operation& operation, OwnData own) {
     switch (operation.kind) {
-        case OpKind::kAllReduce: reduce_all(team, operation, own); break;
+        case OpKind::kAllReduce: reduce_all(context, operation, own); break;
         case OpKind::kReduce:
-            if (operation.root == own_rank(team.topology)) reduce_all(team, operation, own);
+            if (operation.root == own_rank(context.topology)) reduce_all(context, operation, own);
             break;
-        case OpKind::kBroadcast: take_root_s(team, operation); break;
-        case OpKind::kAllGather: gather_all(team, operation); break;
-        default: break;  // a barrier: all have come
+        case OpKind::kBroadcast: copy_from_root(context, operation); break;
+        case OpKind::kAllGather: gather_all(context, operation); break;
+        default: break;  // a barrier: all ranks have arrived
     }
 }
 

@@ -1,40 +1,44 @@
 #pragma once
-// ScatterStream: one rank's slice of a reduce-scatter between nodes, in pieces: each node sends to every other one its
-// sums of what that one is to get, and adds up what it gets itself, in node order. Nothing that is sent waits for
-// anything that comes; of what comes, kDepth pieces may be ahead of the slowest peer.
+// ScatterStream: the messages of one rank's slice in a reduce-scatter between nodes, by pairwise exchange: each node
+// sends to every other the sums for that node, and adds up its own sums with those that it receives, in node order. No
+// message that is sent depends on one that is received. A peer may be kDepth pieces ahead of the slowest.
+//
+// Owned by an operation; Links calls it on the thread that runs the operation.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "worker_lib/src/native/collectives.hpp"
-#include "worker_lib/src/native/partition.hpp"
-#include "worker_lib/src/native/stream.hpp"
+#include "worker_lib/src/native/collectives/collectives.hpp"
+#include "worker_lib/src/native/net/message_stream.hpp"
+#include "worker_lib/src/util/partition.hpp"
 
 namespace ddp::detail {
 
-/// What is added up and where it goes.
+/// Makes the sums of a reduce-scatter and stores the results.
 class ScatterSums {
 public:
     virtual ~ScatterSums() = default;
-    /// Elements of what we reduce for a node.
+    /// Returns how many elements this rank reduces for a node.
     [[nodiscard]] virtual std::size_t size(std::size_t node) const = 0;
-    /// The sums over our own node of elements `range` of that: where they lie already, or made in `memory`.
+    /// Returns the sums over the own node of elements `range` of those: where they lie already, or in `memory`.
     [[nodiscard]] virtual const std::byte* sums(std::size_t node, Range range, std::byte* memory) const = 0;
-    /// Adds up all nodes' sums, by node, of elements `range` of our own node's; `memory` holds as many accumulators.
+    /// Adds up and stores elements `range` for the own node. `sums` by node; `memory` has room for the accumulators.
     virtual void store(Range range, std::span<const void* const> sums, std::byte* memory) const = 0;
 };
 
-class ScatterStream final : public Stream {
+class ScatterStream final : public MessageStream {
 public:
-    /// `width`: bytes of an accumulator. `opening`: everybody sends to everybody, be it nothing, so that the nodes
-    /// compare what was called. `step`: of the first message.
-    ScatterStream(const Team& team, const ScatterSums& sums, std::size_t width, bool opening, std::uint32_t step);
+    /// `width`: bytes of an accumulator. `opening`: every node sends to every other, even an empty message, so that the
+    /// nodes compare what was called. `step`: of the first message.
+    ScatterStream(const CollectiveContext& context, const ScatterSums& sums, std::size_t width, bool opening,
+                  std::uint32_t step);
 
-    /// Ranks of the peers, in the order of their nodes, and the first step after the slice: the same on all nodes.
+    /// Return the ranks of the peers, in the order of their nodes, and the first step after this slice, which is the
+    /// same on all nodes.
     [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
-    [[nodiscard]] std::uint32_t next_step() const { return step_ + static_cast<std::uint32_t>(most_pieces_); }
+    [[nodiscard]] std::uint32_t next_step() const { return step_ + static_cast<std::uint32_t>(max_pieces_); }
 
     [[nodiscard]] NextOut next_out(std::size_t peer) override;
     [[nodiscard]] NextIn next_in(std::size_t peer) override;
@@ -44,15 +48,15 @@ public:
 private:
     struct Peer {
         std::size_t node = 0;
-        std::size_t given = 0;     ///< pieces for it that Links has got
-        std::size_t expected = 0;  ///< from it
-        std::size_t come = 0;
+        std::size_t given = 0;     ///< pieces for it that Links has taken
+        std::size_t expected = 0;  ///< pieces from it that Links has asked for
+        std::size_t arrived = 0;
     };
     [[nodiscard]] Range piece(std::size_t node, std::size_t number) const;
     [[nodiscard]] std::size_t pieces(std::size_t node) const;
     [[nodiscard]] std::size_t messages(std::size_t node) const;
     [[nodiscard]] std::byte* inbox(std::size_t number, std::size_t node) const;
-    void combine_what_is_there();
+    void combine_arrived();
 
     const ScatterSums& sums_;
     const std::size_t width_;
@@ -60,8 +64,8 @@ private:
     const std::uint32_t step_;
     const std::size_t nodes_;
     const std::size_t own_;
-    const std::size_t chunk_;  ///< the most elements of a message
-    std::size_t most_pieces_ = 1;
+    const std::size_t chunk_;  ///< maximum elements of a message
+    std::size_t max_pieces_ = 1;
     std::vector<Peer> peers_;
     std::vector<int> ranks_;
     std::vector<const void*> parts_;

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/flow.hpp"
+#include "worker_lib/src/native/net/flow.hpp"
 
 #include <sys/socket.h>
 
@@ -9,7 +9,7 @@ namespace ddp::detail {
 
 namespace {
 
-/// What comes next on a socket, of a header and its payload.
+/// The bytes of a message that are next on a socket, as the argument of sendmsg and recvmsg.
 class Rest {
 public:
     Rest(void* header, void* payload, Seal& seal, const Progress& progress, std::size_t socket) {
@@ -36,34 +36,34 @@ private:
 }  // namespace
 
 void Flow::send(std::uint32_t step, std::span<const std::byte> bytes, Owner owner) {
-    if (owner == Owner::kNeighbour && bytes.size() <= kMostUnsealed) {
-        own_copy.assign(bytes.begin(), bytes.end());
-        bytes = own_copy;
+    if (owner == Owner::kNeighbour && bytes.size() <= kMaxUnsealed) {
+        out.own_copy.assign(bytes.begin(), bytes.end());
+        bytes = out.own_copy;
         owner = Owner::kSelf;
     }
-    sending = true;
-    unsealed = owner == Owner::kNeighbour;
-    out_seal = Seal::kGood;
-    out_header.step = step;
-    out_header.payload_bytes = bytes.size();
-    out = bytes;
-    sent = {sizeof(MessageHeader),
-            {.payload_bytes = bytes.size(), .sockets = link->sockets()},
-            unsealed ? 0 : seal_bytes(bytes.size())};
+    out.active = true;
+    out.unsealed = owner == Owner::kNeighbour;
+    out.seal = Seal::kGood;
+    out.header.step = step;
+    out.header.payload_bytes = bytes.size();
+    out.bytes = bytes;
+    out.progress = {sizeof(MessageHeader),
+                    {.payload_bytes = bytes.size(), .sockets = link->sockets()},
+                    out.unsealed ? 0 : seal_bytes(bytes.size())};
 }
 
 void Flow::seal(Seal seal) {
-    unsealed = false;
-    out_seal = seal;
-    sent.add_seal(sizeof(Seal));
+    out.unsealed = false;
+    out.seal = seal;
+    out.progress.add_seal(sizeof(Seal));
 }
 
 void Flow::receive(std::uint32_t step, std::span<std::byte> bytes) {
-    receiving = true;
-    in_step = step;
-    in = bytes;
-    in_seal = Seal::kGood;
-    received = {
+    in.active = true;
+    in.step = step;
+    in.bytes = bytes;
+    in.seal = Seal::kGood;
+    in.progress = {
         sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}, seal_bytes(bytes.size())};
 }
 
@@ -72,12 +72,12 @@ void Flow::send_more() {
 }
 
 void Flow::send_more(std::size_t socket) {
-    for (std::size_t given = 0; !sent_all(socket) && !link->sending_broken && given < kTurnBytes;) {
-        Rest rest(&out_header, const_cast<std::byte*>(out.data()), out_seal, sent,
-                  socket);  // sendmsg does not write to it
+    for (std::size_t given = 0; !sent_all(socket) && !link->sending_broken && given < kBytesAtOnce;) {
+        auto* const bytes = const_cast<std::byte*>(out.bytes.data());  // sendmsg does not write to it
+        Rest rest(&out.header, bytes, out.seal, out.progress, socket);
         const ssize_t now = ::sendmsg(link->fd(socket), rest.message(), MSG_NOSIGNAL);
         if (now > 0) {
-            sent.advance(socket, static_cast<std::size_t>(now));
+            out.progress.advance(socket, static_cast<std::size_t>(now));
             given += static_cast<std::size_t>(now);
         } else if (errno == EAGAIN) {
             return;
@@ -88,12 +88,12 @@ void Flow::send_more(std::size_t socket) {
 }
 
 ssize_t Flow::receive_more(std::size_t socket) {
-    Rest rest(&in_header, in.data(), in_seal, received, socket);
+    Rest rest(&in.header, in.bytes.data(), in.seal, in.progress, socket);
     ssize_t now = 0;
     do {
         now = ::recvmsg(link->fd(socket), rest.message(), 0);
     } while (now < 0 && errno == EINTR);
-    if (now > 0) received.advance(socket, static_cast<std::size_t>(now));
+    if (now > 0) in.progress.advance(socket, static_cast<std::size_t>(now));
     return now;
 }
 

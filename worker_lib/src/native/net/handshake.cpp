@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/handshake.hpp"
+#include "worker_lib/src/native/net/handshake.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,9 +11,9 @@
 #include <functional>
 #include <span>
 
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/fnv.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/util/fnv.hpp"
+#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 
@@ -22,8 +22,8 @@ namespace {
 using ddprun::Result;
 using ddprun::UniqueFd;
 
-/// Strangers (port scanners, workers of another job) may connect and stay silent. More than this many at a time are
-/// closed.
+/// Maximum number of connections that have not proven anything yet. Strangers (port scanners, workers of another job)
+/// may connect and stay silent.
 constexpr std::size_t kMaxUnproven = 256;
 
 ucred credentials(int socket) {
@@ -43,10 +43,10 @@ int family_of(int socket) {
 
 constexpr const char* kForeign = "its process belongs to another user";
 
-/// Whether a process of another user is, or listens, at the other end; between nodes nobody can tell.
+/// Returns whether the process at the other end of a Unix socket belongs to another user.
 bool is_foreign(int socket) { return family_of(socket) == AF_UNIX && credentials(socket).uid != ::geteuid(); }
 
-/// Nothing said yet, or not all of it.
+/// A connection whose Hello has not been received in whole.
 struct Unproven {
     UniqueFd socket;
     UniqueFd passed;
@@ -54,9 +54,10 @@ struct Unproven {
     std::size_t received = 0;
 };
 
-class Meeting {
+/// One handshake with a set of peers. Lives as long as the call.
+class Handshake {
 public:
-    Meeting(const MeetingPlace& place, std::size_t sockets, int descriptor)
+    Handshake(const HandshakeSpec& place, std::size_t sockets, int descriptor)
         : place_(place), sockets_(sockets), descriptor_(descriptor), own_(make_hello(place.spec, place.members)) {}
 
     using Connect = std::function<Result<UniqueFd>(const Member&)>;
@@ -69,11 +70,10 @@ public:
             for (std::size_t i = 0; i < sockets_; ++i)
                 (peer < own_.rank ? earlier : later).push_back({peer, static_cast<std::uint32_t>(i)});
         }
-        // Nobody answers before it has connected to all that it must connect to, and connecting needs no answer: no
-        // deadlock.
+        // No deadlock: connecting and greeting need no answer, and a rank answers after it has connected to all.
         for (const Seat& seat : earlier) {
             connection(seat).socket = succeed(connect(member(seat.rank)), seat.rank);
-            // Whoever hears the greeting gets our memory with it. A name is anybody's whose process listens first.
+            // The greeting passes this rank's memory, and any process could listen under that name first.
             if (is_foreign(connection(seat).socket.get())) lost(seat.rank, {ddprun::Errc::kMismatch, kForeign});
             greet(seat);
         }
@@ -123,12 +123,12 @@ private:
         const std::string stranger = complaint(met.socket.get(), hello, met.passed);
         if (!stranger.empty() || Seat{hello.rank, hello.socket} != seat) {
             lost(seat.rank,
-                 {ddprun::Errc::kMismatch, "somebody else answered" + (stranger.empty() ? "" : ": " + stranger)});
+                 {ddprun::Errc::kMismatch, "another process answered" + (stranger.empty() ? "" : ": " + stranger)});
         }
         finish(met);
     }
 
-    /// Why the other side cannot be one of us, or nothing.
+    /// Returns why the other side is no member of the group; empty if it is one.
     std::string complaint(int socket, const Hello& hello, const UniqueFd& passed) const {
         if (!belongs(hello, own_)) return "it belongs to another group, generation or job";
         if (is_foreign(socket)) return kForeign;
@@ -143,7 +143,7 @@ private:
         }
     }
 
-    /// Until all of `expected` have come and proven themselves.
+    /// Returns when all of `expected` have connected and proven themselves.
     void accept_all(int listener, std::vector<Seat> expected) {
         std::vector<Unproven> unproven;
         while (!expected.empty()) {
@@ -154,7 +154,7 @@ private:
             if (ddprun::Clock::now() >= place_.deadline) report_absent(expected);
             if (ready <= 0) continue;
             for (std::size_t i = unproven.size(); i-- > 0;) {
-                if (waiting[i + 1].revents != 0 && listen_to(unproven[i], expected)) {
+                if (waiting[i + 1].revents != 0 && receive_from(unproven[i], expected)) {
                     unproven.erase(unproven.begin() + static_cast<std::ptrdiff_t>(i));
                 }
             }
@@ -165,22 +165,22 @@ private:
     static void accept_one(int listener, std::vector<Unproven>& unproven) {
         UniqueFd socket =
             accept_stranger(listener, unproven.size(), kMaxUnproven, [&unproven] { unproven.erase(unproven.begin()); });
-        if (!socket) return;  // gone again
+        if (!socket) return;  // it has disconnected already
         unproven.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .received = 0});
     }
 
-    /// True when `one` is settled: taken over, or closed as a stranger.
-    bool listen_to(Unproven& one, std::vector<Seat>& expected) {
+    /// Reads from a connection. Returns whether it is decided: taken over, or to be closed as a stranger.
+    bool receive_from(Unproven& one, std::vector<Seat>& expected) {
         const auto bytes = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
         const ssize_t received = receive_some(one.socket.get(), bytes, one.passed);
         if (received < 0 && errno == EAGAIN) return false;
         if (received <= 0) return true;
         one.received += static_cast<std::size_t>(received);
         if (one.received < sizeof(Hello)) return false;
-        const auto place = std::ranges::find(expected, Seat{one.hello.rank, one.hello.socket});
-        if (place == expected.end() || !complaint(one.socket.get(), one.hello, one.passed).empty()) return true;
-        const Seat seat = *place;
-        expected.erase(place);
+        const auto found = std::ranges::find(expected, Seat{one.hello.rank, one.hello.socket});
+        if (found == expected.end() || !complaint(one.socket.get(), one.hello, one.passed).empty()) return true;
+        const Seat seat = *found;
+        expected.erase(found);
         Connection& met = connection(seat);
         met.socket = std::move(one.socket);
         met.passed = std::move(one.passed);
@@ -191,23 +191,23 @@ private:
 
     [[noreturn]] void report_absent(const std::vector<Seat>& seats) const {
         std::vector<int> absent;
-        std::string who;
+        std::string names;
         for (const Seat& seat : seats) {
             if (std::ranges::find(absent, seat.rank) != absent.end()) continue;
             absent.push_back(seat.rank);
-            who += (who.empty() ? "" : ", ") + name(seat.rank);
+            names += (names.empty() ? "" : ", ") + name(seat.rank);
         }
         throw Error(
             ErrorCode::Timeout,
-            fmt::format("group '{}': {} at {} waited until its deadline for {} to connect: {}. They have joined: "
-                        "can they reach that address?",
-                        place_.spec.name, name_self(place_.spec), member(own_.rank).address, name_ranks(absent), who),
+            fmt::format("group '{}': {} at {} waited until its deadline for {} to connect: {}. They have joined the "
+                        "group: can they reach that address?",
+                        place_.spec.name, name_self(place_.spec), member(own_.rank).address, name_ranks(absent), names),
             absent);
     }
 
     std::string name(int rank) const { return name_with_address(rank, place_.members); }
 
-    const MeetingPlace& place_;
+    const HandshakeSpec& place_;
     const std::size_t sockets_;  ///< to each peer
     const int descriptor_;
     const Hello own_;
@@ -233,17 +233,17 @@ bool belongs(const Hello& theirs, const Hello& own) {
            theirs.group == own.group && theirs.token == own.token;
 }
 
-std::map<int, std::vector<Connection>> meet_over_tcp(const MeetingPlace& place, int listener,
+std::map<int, std::vector<Connection>> meet_over_tcp(const HandshakeSpec& place, int listener,
                                                      const std::vector<int>& peers, int Member::*port,
                                                      std::size_t sockets) {
-    return Meeting(place, sockets, -1).hold(listener, peers, [&](const Member& member) {
+    return Handshake(place, sockets, -1).hold(listener, peers, [&](const Member& member) {
         return connect_tcp(member.address, member.*port, place.deadline);
     });
 }
 
-std::map<int, Connection> meet_over_unix(const MeetingPlace& place, int listener, const std::vector<int>& peers,
+std::map<int, Connection> meet_over_unix(const HandshakeSpec& place, int listener, const std::vector<int>& peers,
                                          int descriptor) {
-    auto met = Meeting(place, 1, descriptor).hold(listener, peers, [&](const Member& member) {
+    auto met = Handshake(place, 1, descriptor).hold(listener, peers, [&](const Member& member) {
         return connect_unix(member.local_name, place.deadline);
     });
     std::map<int, Connection> connections;

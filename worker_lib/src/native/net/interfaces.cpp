@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/interfaces.hpp"
+#include "worker_lib/src/native/net/interfaces.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -12,13 +12,13 @@
 #include <string_view>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/util/error.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// Empty for what is no address of another host's concern.
+/// Returns the numeric form; empty for families other than IP, and for link-local addresses.
 std::string numeric(const sockaddr* address) {
     std::array<char, INET6_ADDRSTRLEN> text{};
     if (address->sa_family == AF_INET) {

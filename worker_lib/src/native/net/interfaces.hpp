@@ -1,6 +1,6 @@
 #pragma once
-// Which of this host's addresses the other nodes are told: that of the interface that reached the store, or what
-// DDPRUN_SOCKET_IFNAME says.
+// The address that this host publishes to other nodes: that of the interface that reached the store, or of one that
+// DDPRUN_SOCKET_IFNAME names.
 
 #include <optional>
 #include <string>
@@ -14,12 +14,12 @@ struct InterfaceAddress {
     std::string address;  ///< numeric
 };
 
-/// Of this host, in the order of the kernel.
+/// Returns the addresses of this host, in the order of the kernel.
 [[nodiscard]] std::vector<InterfaceAddress> interface_addresses();
 
-/// The first of `addresses` on an interface that `wanted` names: "eth,ib" by how a name begins, "=eth1,ib0" by the
-/// whole name; those named first come first. If an interface has both, an address of the family of `usual`, which is
-/// the answer if nothing is wanted. Throws Error{Environment} that lists what there is. Pure.
+/// Returns the first of `addresses` on an interface that `wanted` names, in the order of the names: "eth,ib" matches
+/// the beginning of a name, "=eth1,ib0" the whole name. If an interface has both families, prefers that of `usual`.
+/// Without `wanted` returns `usual`. Throws Error{Environment} that lists the interfaces. Pure.
 [[nodiscard]] std::string choose_address(const std::optional<std::string>& wanted, const std::string& usual,
                                          const std::vector<InterfaceAddress>& addresses);
 

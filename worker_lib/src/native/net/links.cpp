@@ -1,8 +1,9 @@
-#include "worker_lib/src/native/links.hpp"
+#include "worker_lib/src/native/net/links.hpp"
 
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <fmt/format.h>
 
@@ -11,27 +12,27 @@
 #include <chrono>
 #include <utility>
 
-#include "worker_lib/src/native/deadlines.hpp"
-#include "worker_lib/src/native/sockets.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
+#include "worker_lib/src/util/error.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// Before it sleeps a rank looks again for about as long as it takes to fall asleep and be woken.
+/// A rank looks this long before it sleeps: about the time that it takes to fall asleep and be woken.
 constexpr auto kSpinning = std::chrono::microseconds(50);
-/// So often an exchange looks after the node and its deadline while messages come and go.
+/// Interval at which an exchange checks the node and its deadline while messages move.
 constexpr auto kLooking = std::chrono::milliseconds(10);
 
 }  // namespace
 
 Links::Links(std::string group, std::int64_t generation, std::map<int, Link> links, Node& node)
-    : group_(std::move(group)),
-      generation_(generation),
+    : generation_(generation),
       links_(std::move(links)),
       node_(node),
-      spinning_(node.crowded() ? ddprun::Duration::zero() : kSpinning),
+      errors_(std::move(group), generation, node),
+      spinning_(node.ranks.oversubscribed() ? ddprun::Duration::zero() : kSpinning),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!interrupt_) throw_errno("cannot create an eventfd", errno);
 }
@@ -44,7 +45,7 @@ Links::~Links() {
     let_go(std::move(sockets), ddprun::Clock::now() + kFarewell);
 }
 
-/// An operation may have many exchanges.
+/// Begins an exchange. An operation may have many.
 void Links::begin(const Operation& operation) {
     flows_.clear();
     if (std::exchange(seq_, operation.seq) == operation.seq) return;
@@ -59,8 +60,8 @@ Flow Links::make_flow(const Operation& operation, int rank) {
     Flow flow;
     flow.rank = rank;
     flow.link = &links_.at(rank);
-    flow.out_header.generation = generation_;
-    flow.out_header.signature = signature_of(operation);
+    flow.out.header.generation = generation_;
+    flow.out.header.signature = signature_of(operation);
     return flow;
 }
 
@@ -74,12 +75,12 @@ void Links::exchange(const Operation& operation, std::uint32_t step, std::span<c
     for (const OutMessage& message : out) {
         Flow& flow = flow_of(message.rank);
         give(operation, flow, step, message.bytes, message.owner);
-        flow.out_depends = message.depends;
+        flow.out.depends = message.depends;
     }
     for (const InMessage& message : in) {
         Flow& flow = flow_of(message.rank);
         flow.receive(step, message.bytes);
-        flow.in_depends = message.depends;
+        flow.in.depends = message.depends;
     }
     run(operation, nullptr);
     flows_.clear();
@@ -90,17 +91,17 @@ void Links::begin(const Operation& operation, std::span<const int> peers) {
     for (const int peer : peers) flows_.push_back(make_flow(operation, peer));
 }
 
-void Links::go_on(const Operation& operation, Stream& stream) {
+void Links::go_on(const Operation& operation, MessageStream& stream) {
     run(operation, &stream);
     if (!stream.stops()) flows_.clear();
 }
 
-void Links::run(const Operation& operation, Stream* stream) {
+void Links::run(const Operation& operation, MessageStream* stream) {
     bool looked_again = stream == nullptr;
     auto enough = ddprun::TimePoint::max();  // of looking without sleeping
     auto look = ddprun::Clock::now() + kLooking;
     for (;;) {
-        node_.say_listening();
+        node_.progress.signal_listening();
         bool moved = false;
         bool waits = false;
         for (std::size_t i = 0; i < flows_.size(); ++i) {
@@ -111,17 +112,17 @@ void Links::run(const Operation& operation, Stream* stream) {
         if (stream != nullptr && stream->stops()) return;
         if (const auto now = ddprun::Clock::now(); waits && now >= look) {
             look = now + kLooking;
-            node_.check_poison(operation);
-            check_late(operation, last_moment(), stream);
+            node_.failure.check(operation);
+            errors_.check_late(operation, flows_, last_moment(), stream);
         }
-        // A message that is done, or what the stream has computed for one peer, may make others possible.
+        // A message that is done, or a result that the stream has computed for one peer, may make others possible.
         if (moved || !looked_again) {
             looked_again = !moved || stream == nullptr;
             enough = ddprun::TimePoint::max();
             continue;
         }
         if (!waits) return;
-        node_.check_poison(operation);
+        node_.failure.check(operation);
         const auto now = ddprun::Clock::now();
         if (enough == ddprun::TimePoint::max()) enough = now + spinning_;
         if (now < enough) {
@@ -129,73 +130,74 @@ void Links::run(const Operation& operation, Stream* stream) {
             continue;
         }
         wait(operation, stream);
-        // Whoever has not read all of a message cannot be ahead of us: what it sent last is its reason.
+        // A peer that has not read all of a message cannot be ahead of this rank: what it sent last is its reason.
         for (Flow& flow : flows_) {
-            if (flow.link->sending_broken && !flow.sent_all()) peer_lost(operation, flow, "it closed the connection");
+            if (flow.link->sending_broken && !flow.sent_all())
+                errors_.peer_lost(operation, flow, "it closed the connection");
         }
     }
 }
 
-/// What is small has been read by now.
+/// Gives a message to a flow. A small one has been read from its owner's memory when this returns.
 void Links::give(const Operation& operation, Flow& flow, std::uint32_t step, std::span<const std::byte> bytes,
                  Owner owner) const {
     flow.send(step, bytes, owner);
-    if (owner == Owner::kNeighbour) node_.check_read(operation);
+    if (owner == Owner::kNeighbour) node_.wait.check_read(operation);
 }
 
-/// Whether a message was finished.
-bool Links::send_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const {
-    if (!flow.sending && stream != nullptr) {
+/// Sends what the sockets take. Returns whether a message was finished.
+bool Links::send_some(const Operation& operation, Flow& flow, std::size_t peer, MessageStream* stream) const {
+    if (!flow.out.active && stream != nullptr) {
         const NextOut next = stream->next_out(peer);
-        if (next.turn == Turn::kNow) give(operation, flow, next.step, next.bytes, next.owner);
+        if (next.readiness == Readiness::kNow) give(operation, flow, next.step, next.bytes, next.owner);
     }
     if (flow.sent_all()) return false;
     flow.send_more();
-    if (flow.unsealed && flow.sent.finished()) {
-        node_.check_read(operation);
+    if (flow.out.unsealed && flow.out.progress.finished()) {
+        node_.wait.check_read(operation);
         flow.seal(Seal::kGood);
         flow.send_more(0);
     }
     if (!flow.sent_all()) return false;
     if (stream != nullptr) {
-        flow.sending = false;
+        flow.out.active = false;
         stream->sent(peer);
     }
     return true;
 }
 
-/// The same.
-bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t peer, Stream* stream) const {
-    if (!flow.receiving && stream != nullptr) {
+/// Receives what the sockets have. Returns whether a message was finished.
+bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t peer, MessageStream* stream) const {
+    if (!flow.in.active && stream != nullptr) {
         const NextIn next = stream->next_in(peer);
-        if (next.turn == Turn::kNow) flow.receive(next.step, next.bytes);
+        if (next.readiness == Readiness::kNow) flow.receive(next.step, next.bytes);
     }
     if (flow.received_all()) return false;
     for (std::size_t socket = 0; socket < flow.link->sockets(); ++socket) receive_on(operation, flow, socket);
     if (!flow.received_all()) return false;
-    if (flow.in_seal != Seal::kGood) not_vouched_for(operation, flow);
-    ++flow.messages_in;
+    if (flow.in.seal != Seal::kGood) errors_.invalid_payload(operation, flow);
+    ++flow.in.completed;
     if (stream != nullptr) {
-        flow.receiving = false;
+        flow.in.active = false;
         stream->received(peer);
     }
     return true;
 }
 
-/// What is there to read of the message in hand.
+/// Reads what a socket has of the current message.
 void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socket) const {
     const auto lost = [&](const std::string& cause) {
         const std::size_t sockets = flow.link->sockets();
-        peer_lost(operation, flow,
-                  sockets == 1 ? cause : fmt::format("{} (connection {} of {})", cause, socket + 1, sockets));
+        errors_.peer_lost(operation, flow,
+                          sockets == 1 ? cause : fmt::format("{} (connection {} of {})", cause, socket + 1, sockets));
     };
-    for (std::size_t taken = 0; flow.expects(socket) && taken < kTurnBytes;) {
-        const bool had_header = flow.received.has_header();
+    for (std::size_t taken = 0; flow.expects(socket) && taken < kBytesAtOnce;) {
+        const bool had_header = flow.in.progress.has_header();
         const ssize_t now = flow.receive_more(socket);
         if (now > 0) {
             taken += static_cast<std::size_t>(now);
-            if (!had_header && flow.received.has_header()) {
-                check_header(operation, flow);
+            if (!had_header && flow.in.progress.has_header()) {
+                errors_.check_header(operation, flow);
                 if (!std::exchange(flow.link->heard, true)) flow.link->lag = ddprun::Clock::now() - began_;
             }
         } else if (now == 0) {
@@ -208,13 +210,14 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
     }
 }
 
-/// What is there to read may be a peer's reason: that comes first, unless data trickles on and on.
-ddprun::TimePoint Links::last_moment() const { return last_network_deadline(node_.deadline()); }
+/// Returns the deadline while there is something to read, which may be a peer's final report; without end that must not
+/// go on.
+ddprun::TimePoint Links::last_moment() const { return last_network_deadline(node_.progress.deadline()); }
 
-/// Until a socket is ready, somebody interrupts, or it is time to look at the node again.
-void Links::wait(const Operation& operation, const Stream* stream) const {
+/// Returns when a socket is ready, interrupt() is called, or it is time to look at the node again.
+void Links::wait(const Operation& operation, const MessageStream* stream) const {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
-    std::vector<Link*> links{nullptr};  // whose they are
+    std::vector<Link*> links{nullptr};  // by index in `waiting`
     for (const Flow& flow : flows_) {
         for (std::size_t socket = 0; socket < flow.link->sockets(); ++socket) {
             short events = 0;
@@ -226,7 +229,7 @@ void Links::wait(const Operation& operation, const Stream* stream) const {
         }
     }
     const auto now = ddprun::Clock::now();
-    const auto deadline = network_deadline(node_.deadline());
+    const auto deadline = network_deadline(node_.progress.deadline());
     const auto until = now < deadline ? std::min<ddprun::TimePoint>(deadline, now + Waiter::kNap) : now + kLooking;
     const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(until));
     if (ready < 0 && errno != EINTR) throw_errno("poll failed", errno);
@@ -237,9 +240,46 @@ void Links::wait(const Operation& operation, const Stream* stream) const {
     for (std::size_t i = 1; i < waiting.size(); ++i) {
         if ((waiting[i].revents & POLLRDHUP) != 0) links[i]->sending_broken = true;
     }
-    check_late(operation, ready > 0 ? last_moment() : deadline, stream);
+    errors_.check_late(operation, flows_, ready > 0 ? last_moment() : deadline, stream);
 }
 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already
+
+void Links::finish_messages() {
+    const auto deadline = ddprun::Clock::now() + kFarewell;
+    for (Flow& flow : std::exchange(flows_, {})) {
+        if (flow.out.unsealed) flow.seal(Seal::kBroken);
+        while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
+            flow.send_more(0);
+        if (flow.cut_off()) flow.link->sending_broken = true;
+    }
+}
+
+void Links::say_goodbye(const Error& failure) {
+    const auto reported = node_.failure.found_by_others();
+    const FailureNote note = reported ? make_note(*reported, Wording::kComplete) : make_note(failure);
+    send_final_report(note, ddprun::Clock::now() + kFarewell);
+}
+
+void Links::say_goodbye(const Absence& departure) {
+    send_final_report(make_note(departure.error, Wording::kComplete), ddprun::Clock::now());
+}
+
+void Links::send_final_report(const FailureNote& note, ddprun::TimePoint deadline) {
+    struct {
+        MessageHeader header;
+        FailureNote note;
+    } message{{}, note};
+    message.header.step = MessageHeader::kFinalReport;
+    message.header.generation = generation_;
+    message.header.payload_bytes = sizeof(FailureNote);
+    for (auto& [rank, link] : links_) {
+        // If it is not delivered, the peer sees the connection end and reports that.
+        if (!link.sending_broken)
+            (void)send_all(link.socket.get(), std::as_bytes(std::span(&message, 1)), -1, deadline);
+        link.sending_broken = true;
+        for (std::size_t socket = 0; socket < link.sockets(); ++socket) ::shutdown(link.fd(socket), SHUT_WR);
+    }
+}
 
 }  // namespace ddp::detail

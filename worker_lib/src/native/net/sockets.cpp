@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/sockets.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
@@ -18,7 +18,7 @@
 #include <cstring>
 #include <thread>
 
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/util/error.hpp"
 
 namespace ddp::detail {
 
@@ -82,7 +82,7 @@ Result<UniqueFd> listen_on(const Address& address, const std::string& text) {
 }
 
 void set_option(int socket, int level, int name, int value) {
-    // A refused option costs speed or patience, never correctness.
+    // A refused option costs speed, or a later notice of a lost host, but never correctness.
     (void)::setsockopt(socket, level, name, &value, sizeof(value));
 }
 
@@ -98,7 +98,7 @@ Result<UniqueFd> listen_tcp(const std::string& host, int& port) {
     if (::getsockname(fd->get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0) {
         return system_error("cannot ask for the port of a socket", errno);
     }
-    // The port lies at the same place in both families.
+    // The port lies at the same offset in both families.
     port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
     return fd;
 }
@@ -107,16 +107,16 @@ Result<UniqueFd> listen_unix(const std::string& name) {
     return listen_on(unix_address(name), "an abstract Unix socket");
 }
 
-UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t most,
+UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t max_waiting,
                          const std::function<void()>& drop_oldest) {
     for (;;) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         const int error = socket ? 0 : errno;
         const bool no_descriptor = error == EMFILE || error == ENFILE;
-        // Without a descriptor this is the answer also when nobody is at the door.
+        // Without a free descriptor accept() fails in this way even if no connection waits.
         if (no_descriptor && !wait_for(listener, POLLIN, TimePoint{})) return UniqueFd();
         if (no_descriptor && waiting == 0) throw_errno("cannot accept a peer's connection (ulimit -n?)", error);
-        if (no_descriptor || (socket && waiting >= most)) {
+        if (no_descriptor || (socket && waiting >= max_waiting)) {
             drop_oldest();
             --waiting;
         }
@@ -150,10 +150,10 @@ Result<UniqueFd> connect_tcp(const std::string& host, int port, TimePoint deadli
     return fd;
 }
 
-/// A full queue is told at once, where TCP would go on by itself: kernels before 5.4 let 128 wait, and on a wide node
-/// more come in the same moment to a rank that is not yet listening to anybody.
+/// Unlike TCP, a Unix socket fails at once if the listener's queue is full. Kernels before 5.4 queue only 128, and on a
+/// large node more ranks may connect before the listener accepts any.
 Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline) {
-    constexpr std::chrono::milliseconds kLook{2};  // nobody tells when there is room
+    constexpr std::chrono::milliseconds kRetryInterval{2};  // the kernel does not signal when there is room
     const Address address = unix_address(name);
     auto fd = open_socket(AF_UNIX);
     if (!fd) return fd;
@@ -163,9 +163,9 @@ Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline) {
             return system_error("cannot connect to its Unix socket (in another network namespace?)", errno);
         }
         if (ddprun::Clock::now() >= deadline) {
-            return Error{Errc::kTimeout, "it accepts no connection on its Unix socket, where others wait already"};
+            return Error{Errc::kTimeout, "it accepts no connection on its Unix socket, whose queue is full"};
         }
-        std::this_thread::sleep_for(kLook);
+        std::this_thread::sleep_for(kRetryInterval);
     }
     return fd;
 }
@@ -176,8 +176,8 @@ void prepare_tcp(int socket) {
     set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 10);
     set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
     set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
-    // No TCP_USER_TIMEOUT: it also ends connections to a peer that lives but does not read for a while, as a rank does
-    // that evaluates or loads data while the others wait for it in a collective.
+    // No TCP_USER_TIMEOUT: it also ends connections to a live peer that does not read for a while, like a rank that
+    // evaluates or loads data while the others wait for it in a collective.
 }
 
 bool acknowledges(int socket) {
@@ -189,7 +189,7 @@ bool acknowledges(int socket) {
 
 namespace {
 
-/// Whether nothing of it is worth waiting for any more.
+/// Discards input. Returns whether everything sent is acknowledged, or the connection has ended.
 bool is_through(int socket) {
     std::array<std::byte, 16384> unwanted;
     ssize_t got = 0;
@@ -203,13 +203,13 @@ bool is_through(int socket) {
 }  // namespace
 
 void let_go(std::vector<int> sockets, ddprun::TimePoint deadline) {
-    constexpr std::chrono::milliseconds kLook{2};  // nobody tells when something has been acknowledged
+    constexpr std::chrono::milliseconds kLookInterval{2};  // the kernel does not signal acknowledgements
     for (;;) {
         std::erase_if(sockets, is_through);
         if (sockets.empty() || ddprun::Clock::now() >= deadline) return;
         std::vector<pollfd> waiting;
         for (const int socket : sockets) waiting.push_back({.fd = socket, .events = POLLIN, .revents = 0});
-        (void)::poll(waiting.data(), waiting.size(), static_cast<int>(kLook.count()));
+        (void)::poll(waiting.data(), waiting.size(), static_cast<int>(kLookInterval.count()));
     }
 }
 
@@ -241,14 +241,14 @@ ssize_t receive_some(int socket, std::span<std::byte> bytes, UniqueFd& passed) {
     } while (received < 0 && errno == EINTR);
     const cmsghdr* extra = received > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (extra != nullptr && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) {
-        // There is room for more than one, for the kernel counts the padding: all but the last are closed.
+        // Because of padding there is room for more than one descriptor: all but the last are closed.
         for (std::size_t i = 0; i < (extra->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
             int descriptor = -1;
             std::memcpy(&descriptor, CMSG_DATA(extra) + i * sizeof(int), sizeof(descriptor));
             passed.reset(descriptor);
         }
     } else if (received > 0 && (message.msg_flags & MSG_CTRUNC) != 0) {
-        errno = EMFILE;  // the only reason why one that was sent does not come
+        errno = EMFILE;  // the only reason why a passed descriptor is missing
         return -1;
     }
     return received;
@@ -272,8 +272,8 @@ Result<void> receive_all(int socket, std::span<std::byte> bytes, UniqueFd& passe
 
 Result<void> send_all(int socket, std::span<const std::byte> bytes, int descriptor, TimePoint deadline) {
     while (!bytes.empty()) {
-        iovec part{.iov_base = const_cast<std::byte*>(bytes.data()),
-                   .iov_len = bytes.size()};  // sendmsg does not write to it
+        // sendmsg does not write to it
+        iovec part{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
         alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
         msghdr message{};
         message.msg_iov = &part;

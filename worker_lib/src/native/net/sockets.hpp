@@ -1,6 +1,6 @@
 #pragma once
-// The few socket calls of the native backend: listening, connecting and moving bytes with a deadline, passing a
-// descriptor. All sockets are non-blocking and closed on exec.
+// Socket calls of the native backend: listening, connecting and moving bytes with a deadline, passing a descriptor. All
+// sockets are non-blocking and closed on exec. Any thread.
 
 #include <sys/socket.h>
 
@@ -13,53 +13,55 @@
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
-#include "common/unique_fd.hpp"
+#include "common/system/unique_fd.hpp"
 
 namespace ddp::detail {
 
-/// A listener on the numeric `address`; `port` 0 is replaced by the kernel's choice.
+/// Returns a listener on the numeric `address`. Replaces a `port` of 0 by the kernel's choice.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_tcp(const std::string& address, int& port);
-/// A listener in the abstract namespace: it has no file and ends with its socket.
+/// Returns a listener in the abstract namespace, which has no file and ends with its socket.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_unix(const std::string& name);
 
-/// The next connection that waits at `listener`; none: there is no other. Strangers may come and stay silent: when
-/// `waiting` of them are `most`, or no descriptor is left, `drop_oldest` closes one. Throws Error{System} when there is
-/// neither a descriptor nor one to be closed.
-[[nodiscard]] ddprun::UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t most,
+/// Accepts the next connection at `listener`; returns none if there is no other. Strangers may connect and stay silent:
+/// if `waiting` of them reach `max_waiting`, or no descriptor is left, calls `drop_oldest`, which closes one. Throws
+/// Error{System} if there is neither a descriptor nor a connection to close.
+[[nodiscard]] ddprun::UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t max_waiting,
                                                const std::function<void()>& drop_oldest);
 
+/// Connects to a numeric address before `deadline`.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port,
                                                            ddprun::TimePoint deadline);
-/// The same without waiting: the socket becomes writable when it is decided whether there is a connection.
+/// Begins to connect without waiting. The socket becomes writable when finish_connect() can say whether that worked.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> begin_connect_tcp(const std::string& address, int port);
 [[nodiscard]] ddprun::Result<void> finish_connect(int socket, const std::string& what);
-/// Of a listener on this machine. One whose queue is full is tried again until the deadline.
+/// Connects to a listener on this machine. If its queue is full, tries again until the deadline.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_unix(const std::string& name, ddprun::TimePoint deadline);
 
-/// For connections between nodes: small messages leave at once, and a host that vanished is noticed within half a
-/// minute.
+/// Sets the options of connections between nodes: small messages leave at once (TCP_NODELAY), and a vanished host is
+/// noticed within half a minute (keep-alive).
 void prepare_tcp(int socket);
 
-/// False if something that we sent again more than once waits to be acknowledged: the peer's host is down, or cut off.
-/// A peer that is only stopped has a kernel that acknowledges; a packet that got lost is no reason yet.
+/// Returns false if data that was retransmitted at least twice is unacknowledged: the peer's host is down, or cut off.
+/// The kernel of a stopped process still acknowledges, and one lost packet is no evidence.
 [[nodiscard]] bool acknowledges(int socket);
 
-/// What has been sent is there, at the latest by `deadline`; what comes meanwhile is thrown away. For sockets that are
-/// shut for sending and about to be closed: the kernel drops what is still to go when it closes one with unread input.
+/// Waits until everything sent is acknowledged, at most until `deadline`, and discards input. For sockets that are shut
+/// for sending and about to be closed: closing one with unread input would drop what is still to be sent.
 void let_go(std::vector<int> sockets, ddprun::TimePoint deadline);
 
-/// Milliseconds for poll(2): rounded up, at least 0.
+/// Returns the milliseconds until `deadline` for poll(2), rounded up, at least 0.
 [[nodiscard]] int poll_timeout(ddprun::TimePoint deadline);
-/// Waits for `events` (or an error) on `fd`; false when the deadline passes first.
+/// Waits for `events` or an error on `fd`. Returns false if the deadline passes first.
 [[nodiscard]] bool wait_for(int fd, short events, ddprun::TimePoint deadline);
 
-/// One recvmsg. 0: end of the stream; -1: errno says why, EMFILE also when there was no room for a descriptor that came
-/// along. Else that goes to `passed`.
+/// Calls recvmsg once. Returns 0 at the end of the stream, and -1 with errno, which is EMFILE also if there was no room
+/// for a descriptor in the message. A descriptor goes to `passed`.
 [[nodiscard]] ssize_t receive_some(int socket, std::span<std::byte> bytes, ddprun::UniqueFd& passed);
 
+/// Fills `bytes` before `deadline`.
 [[nodiscard]] ddprun::Result<void> receive_all(int socket, std::span<std::byte> bytes, ddprun::UniqueFd& passed,
                                                ddprun::TimePoint deadline);
-/// `descriptor` (if not -1) travels with the first byte.
+/// Sends `bytes` before `deadline`. `descriptor`, if not -1, travels with the first byte.
 [[nodiscard]] ddprun::Result<void> send_all(int socket, std::span<const std::byte> bytes, int descriptor,
                                             ddprun::TimePoint deadline);
 

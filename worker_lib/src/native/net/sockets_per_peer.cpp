@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/sockets_per_peer.hpp"
+#include "worker_lib/src/native/net/sockets_per_peer.hpp"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,13 @@
 #include <charconv>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/native/stripes.hpp"
+#include "worker_lib/src/native/net/stripes.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// So many connections that are busy at once are to leave a node. More of them only help where one flow is slow.
+/// Default number of connections that leave a node at once. More of them only help where one flow is slow.
 constexpr std::size_t kUsefulPerNode = 2;
 
 }  // namespace
@@ -23,10 +23,10 @@ SocketsPerPeer SocketsPerPeer::parse(const std::optional<std::string>& text) {
     std::size_t number = 0;
     const char* const end = text->data() + text->size();
     const auto [parsed, error] = std::from_chars(text->data(), end, number);
-    if (error != std::errc() || parsed != end || number < 1 || number > kMostSocketsPerPeer) {
+    if (error != std::errc() || parsed != end || number < 1 || number > kMaxSocketsPerPeer) {
         throw Error(ErrorCode::Environment, fmt::format("DDPRUN_SOCKETS_PER_PEER is '{}', expected a whole number from "
                                                         "1 to {}; without it a useful number is chosen",
-                                                        *text, kMostSocketsPerPeer));
+                                                        *text, kMaxSocketsPerPeer));
     }
     result.chosen_ = number;
     return result;

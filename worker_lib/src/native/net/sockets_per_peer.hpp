@@ -1,6 +1,6 @@
 #pragma once
-// SocketsPerPeer: over how many connections a rank exchanges large messages with its counterpart on another node.
-// DDPRUN_SOCKETS_PER_PEER, or as many as seem useful. Pure.
+// SocketsPerPeer: the number of connections over which a rank exchanges large messages with its counterpart on another
+// node: DDPRUN_SOCKETS_PER_PEER, or a default that depends on the topology. Pure.
 
 #include <cstddef>
 #include <optional>
@@ -10,13 +10,13 @@ namespace ddp::detail {
 
 class SocketsPerPeer {
 public:
-    /// A number from 1 to kMostSocketsPerPeer. Nothing: the usual ones. Throws Error{Environment} that says what is
-    /// wrong.
+    /// Parses a number from 1 to kMaxSocketsPerPeer; without text the default applies. Throws Error{Environment} that
+    /// says what is wrong.
     [[nodiscard]] static SocketsPerPeer parse(const std::optional<std::string>& text);
 
-    /// In a group over `nodes` nodes, of each of which `carriers` ranks talk to the others.
+    /// Returns the number for a group over `nodes` nodes, where `carriers` ranks of each talk to the others.
     [[nodiscard]] std::size_t choose(std::size_t nodes, std::size_t carriers) const;
-    /// One word, the same for the same setting: "usual", or the number.
+    /// Returns one word that identifies the setting: "usual", or the number.
     [[nodiscard]] std::string text() const { return chosen_ ? std::to_string(*chosen_) : "usual"; }
 
 private:

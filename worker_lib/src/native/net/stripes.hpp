@@ -1,17 +1,17 @@
 #pragma once
-// Stripes: how the payload of a message is spread over the sockets to a peer, as both ends know: in stripes that are
-// dealt out in turn, the first one to the first socket, where the header goes. So small messages pass there alone, and
-// large ones fill a network that a single connection cannot fill. Pure.
+// Stripes: how the payload of a message is spread over the sockets to a peer: round-robin, in stripes of fixed size,
+// the first one on the first socket, where the header goes. Small messages use that socket alone; large ones fill a
+// network that a single connection cannot fill. Pure.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 
-#include "worker_lib/src/native/partition.hpp"
+#include "worker_lib/src/util/partition.hpp"
 
 namespace ddp::detail {
 
-inline constexpr std::size_t kMostSocketsPerPeer = 8;
+inline constexpr std::size_t kMaxSocketsPerPeer = 8;
 
 struct Stripes {
     static constexpr std::size_t kBytes = 64u << 10;
@@ -19,16 +19,16 @@ struct Stripes {
     std::size_t payload_bytes = 0;
     std::size_t sockets = 1;
 
-    /// Bytes of the payload that pass over socket number `socket`.
+    /// Returns how many bytes of the payload pass over socket number `socket`.
     [[nodiscard]] std::size_t share(std::size_t socket) const {
         if (sockets == 1) return payload_bytes;
-        const std::size_t turn = sockets * kBytes;
+        const std::size_t round = sockets * kBytes;
         const std::size_t begin = socket * kBytes;
-        const std::size_t of_last_turn = std::clamp(payload_bytes % turn, begin, begin + kBytes) - begin;
-        return payload_bytes / turn * kBytes + of_last_turn;
+        const std::size_t of_last_round = std::clamp(payload_bytes % round, begin, begin + kBytes) - begin;
+        return payload_bytes / round * kBytes + of_last_round;
     }
 
-    /// The bytes of the payload that come next on a socket over which `done` bytes of it have passed: up to the end of
+    /// Returns the bytes of the payload that are next on a socket over which `done` bytes have passed, up to the end of
     /// a stripe.
     [[nodiscard]] Range next(std::size_t socket, std::size_t done) const {
         if (sockets == 1) return {done, payload_bytes};
@@ -37,11 +37,11 @@ struct Stripes {
     }
 };
 
-/// How far one direction of a message is: what has passed over each socket.
+/// Progress: how many bytes of a message have passed over each socket, in one direction.
 class Progress {
 public:
     Progress() = default;
-    /// `header_bytes` go before the payload, over the first socket, and `seal_bytes` behind its share of it.
+    /// The first socket carries `header_bytes` before its share of the payload, and `seal_bytes` after it.
     Progress(std::size_t header_bytes, const Stripes& stripes, std::size_t seal_bytes)
         : header_(header_bytes),
           seal_(seal_bytes),
@@ -55,7 +55,7 @@ public:
     [[nodiscard]] std::size_t done(std::size_t socket) const { return done_[socket]; }
     [[nodiscard]] bool has_header() const { return done_[0] >= header_; }
 
-    /// What comes next on a socket: of the header, after it of the payload, and then the seal.
+    /// Return what is next on a socket: of the header, then of the payload, then of the seal.
     [[nodiscard]] Range header_part(std::size_t socket) const {
         return socket == 0 && !has_header() ? Range{done_[0], header_} : Range{};
     }
@@ -69,7 +69,7 @@ public:
         const std::size_t before = done_[0] + header_part(0).size() + payload_part(0).size();
         return before == header_ + stripes_.share(0) ? Range{0, seal_} : Range{};
     }
-    /// Where the message had none so far.
+    /// Adds a seal to a message that had none so far.
     void add_seal(std::size_t bytes) {
         seal_ += bytes;
         left_ += bytes;
@@ -85,7 +85,7 @@ private:
     std::size_t seal_ = 0;
     Stripes stripes_;
     std::size_t left_ = 0;
-    std::array<std::size_t, kMostSocketsPerPeer> done_{};
+    std::array<std::size_t, kMaxSocketsPerPeer> done_{};
 };
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/watch.hpp"
+#include "worker_lib/src/native/net/watch.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -10,9 +10,9 @@
 #include <span>
 #include <utility>
 
-#include "worker_lib/src/native/quiet_thread.hpp"
-#include "worker_lib/src/native/sockets.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/util/error.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp::detail {
 
@@ -20,18 +20,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kOneAlarm{250};  ///< to one peer: it fits into the socket's buffer
+constexpr milliseconds kSendTimeout{250};  ///< for one alarm, which fits into the socket's buffer
 
-/// A leader that died without a word may have done the operation that is under way here, in which case that ends by
-/// itself within this time.
-constexpr milliseconds kBenefitOfDoubt{300};
+/// A leader that died without a report may have completed the operation that is under way here. Then that operation
+/// completes by itself within this time.
+constexpr milliseconds kGracePeriod{300};
 
 }  // namespace
 
 Watch::Watch(Node& node, std::int64_t generation, std::map<int, Link> peers)
     : node_(node),
       generation_(generation),
-      local_gone_(static_cast<std::size_t>(node.size())),
+      local_missing_(static_cast<std::size_t>(node.ranks.size())),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!interrupt_) throw_errno("cannot create an eventfd", errno);
     for (auto& [rank, link] : peers) {
@@ -39,7 +39,7 @@ Watch::Watch(Node& node, std::int64_t generation, std::map<int, Link> peers)
         peer.rank = rank;
         peer.link = std::move(link);
     }
-    thread_ = start_quiet_thread("ddp-watch", [this] { run(); });
+    thread_ = start_signal_masked_thread("ddp-watch", [this] { run(); });
 }
 
 Watch::~Watch() { stop(); }
@@ -51,40 +51,42 @@ void Watch::stop() {
 }
 
 void Watch::say_goodbye(const std::optional<Error>& failure, const Absence& departure) {
-    if (failure && node_.spoiled_after() < told_after_) tell_failure(*failure, node_.spoiled_after());
-    tell_departure(departure);
+    if (failure && node_.failure.valid_through() < reported_after_)
+        report_failure(*failure, node_.failure.valid_through());
+    report_departure(departure);
     std::vector<int> sockets;
     for (const Peer& peer : peers_) {
         if (!peer.link.socket) continue;
         ::shutdown(peer.link.socket.get(), SHUT_WR);
         sockets.push_back(peer.link.socket.get());
     }
-    let_go(std::move(sockets), ddprun::Clock::now() + kOneAlarm);
+    let_go(std::move(sockets), ddprun::Clock::now() + kSendTimeout);
 }
 
 void Watch::run() {
     while (wait()) {
-        for (Peer& peer : peers_) listen_to(peer);
+        for (Peer& peer : peers_) receive_from(peer);
         look_at_own_node();
-        end_hopeless_waits();
-        pass_on_failure();
+        end_waits_for_missing();
+        report_own_failure();
     }
 }
 
-/// Until a peer speaks, a neighbour ends or it is time to look at the node again. False: stop.
+/// Returns when a peer sends, a neighbour ends, or it is time to look at the node again. False: stop.
 bool Watch::wait() {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
     for (const Peer& peer : peers_) waiting.push_back({.fd = peer.link.socket.get(), .events = POLLIN, .revents = 0});
-    for (int i = 0; i < node_.size(); ++i) {
-        if (local_gone_[static_cast<std::size_t>(i)]) continue;
-        waiting.push_back({.fd = node_.local(i).process.get(), .events = POLLIN, .revents = 0});  // the own one: none
+    for (int i = 0; i < node_.ranks.size(); ++i) {
+        if (local_missing_[static_cast<std::size_t>(i)]) continue;
+        waiting.push_back(
+            {.fd = node_.ranks.local(i).process.get(), .events = POLLIN, .revents = 0});  // none for the own rank
     }
-    const int patience = static_cast<int>(std::chrono::duration_cast<milliseconds>(Waiter::kNap).count());
-    (void)::poll(waiting.data(), waiting.size(), patience);  // interrupted or out of memory: a nap cut short
+    const int timeout = static_cast<int>(std::chrono::duration_cast<milliseconds>(Waiter::kNap).count());
+    (void)::poll(waiting.data(), waiting.size(), timeout);  // interrupted or out of memory: it looks earlier
     return !stopping_;
 }
 
-void Watch::listen_to(Peer& peer) {
+void Watch::receive_from(Peer& peer) {
     ddprun::UniqueFd none;
     while (peer.link.socket) {
         const auto bytes = std::as_writable_bytes(std::span(&peer.incoming, 1)).subspan(peer.received);
@@ -101,80 +103,82 @@ void Watch::take(Peer& peer) {
     peer.received = 0;
     if (alarm.magic != Alarm::kMagic || alarm.generation != generation_) return lose(peer);
     const Error why = read_note(alarm.note);
-    if (alarm.kind == Alarm::Kind::kFailed) return node_.relay(why, alarm.after);
-    miss({alarm.after, why, alarm.how});
+    if (alarm.kind == Alarm::Kind::kFailed) return node_.failure.relay(why, alarm.after);
+    add_missing({alarm.after, why, alarm.how});
     if (why.culprits() == std::vector<int>{peer.rank}) peer.departed = true;
 }
 
-void Watch::miss(const Absence& absence) {
+void Watch::add_missing(const Absence& absence) {
     missing_.push_back({absence, ddprun::Clock::now()});
-    const std::lock_guard lock(gone_mutex_);
-    for (const int rank : absence.error.culprits()) gone_.emplace(rank, absence);
+    const std::lock_guard lock(absences_mutex_);
+    for (const int rank : absence.error.culprits()) absences_.emplace(rank, absence);
 }
 
 std::optional<Absence> Watch::departure_of(int rank) const {
-    const std::lock_guard lock(gone_mutex_);
-    const auto found = gone_.find(rank);
-    return found == gone_.end() ? std::nullopt : std::optional(found->second);
+    const std::lock_guard lock(absences_mutex_);
+    const auto found = absences_.find(rank);
+    return found == absences_.end() ? std::nullopt : std::optional(found->second);
 }
 
-/// Its connection has ended. Without a departure it is lost, nobody knows after which operation.
+/// Handles the end of a peer's connection. Without a reported departure the peer is lost, after an unknown operation.
 void Watch::lose(Peer& peer) {
     peer.link.socket.reset();
     if (peer.departed) return;
     const Error why = departure_error(peer.rank, peer.link.name, Departure::kLost, std::nullopt);
-    miss({std::nullopt, why, Departure::kLost});
+    add_missing({std::nullopt, why, Departure::kLost});
 }
 
 void Watch::look_at_own_node() {
-    for (int i = 0; i < node_.size(); ++i) {
-        if (i == node_.own_index() || local_gone_[static_cast<std::size_t>(i)]) continue;
-        const auto absence = node_.absence(i);
+    for (int i = 0; i < node_.ranks.size(); ++i) {
+        if (i == node_.ranks.own_index() || local_missing_[static_cast<std::size_t>(i)]) continue;
+        const auto absence = node_.progress.absence(i);
         if (!absence) continue;
-        // Whoever leaves because of a failure has told the node of it before: then that is the news. Unless it ended
-        // before it had said which operations that spoils.
-        if (node_.spoiled_after() < told_after_) return;
-        local_gone_[static_cast<std::size_t>(i)] = true;
-        tell_departure(*absence);
-        miss(*absence);
+        // A rank that leaves because of a failure has poisoned the node before: then that is the news, unless the rank
+        // ended before it had published which operations the failure ends.
+        if (node_.failure.valid_through() < reported_after_) return;
+        local_missing_[static_cast<std::size_t>(i)] = true;
+        report_departure(*absence);
+        add_missing(*absence);
     }
 }
 
-/// Also when the group has failed: a rank may wait in an operation that this has left alone.
-void Watch::end_hopeless_waits() {
+/// Poisons the node for operations that a missing rank will not join; even if the group has failed already, because a
+/// rank may wait in an operation that the failure leaves alone.
+void Watch::end_waits_for_missing() {
     for (const Missing& missing : missing_) {
         const auto& after = missing.absence.after;
-        if (after.value_or(0) >= node_.spoiled_after()) continue;
-        const bool hopeless = after ? node_.any_beyond(*after)
-                                    : node_.any_busy() && ddprun::Clock::now() - missing.since > kBenefitOfDoubt;
-        if (hopeless) node_.relay(missing.absence.error, after.value_or(0));
+        if (after.value_or(0) >= node_.failure.valid_through()) continue;
+        const bool unreachable = after
+                                     ? node_.progress.any_beyond(*after)
+                                     : node_.progress.any_busy() && ddprun::Clock::now() - missing.since > kGracePeriod;
+        if (unreachable) node_.failure.relay(missing.absence.error, after.value_or(0));
     }
 }
 
-void Watch::pass_on_failure() {
-    const auto failure = node_.failure_for_others();
-    const std::uint64_t after = node_.spoiled_after();
-    if (!failure || after >= told_after_) return;
-    tell_failure(*failure, after);
-    told_after_ = after;
+void Watch::report_own_failure() {
+    const auto failure = node_.failure.for_other_nodes();
+    const std::uint64_t after = node_.failure.valid_through();
+    if (!failure || after >= reported_after_) return;
+    report_failure(*failure, after);
+    reported_after_ = after;
 }
 
-void Watch::tell_failure(const Error& failure, std::uint64_t after) {
-    tell({.kind = Alarm::Kind::kFailed, .after = after}, failure);
+void Watch::report_failure(const Error& failure, std::uint64_t after) {
+    report({.kind = Alarm::Kind::kFailed, .after = after}, failure);
 }
 
-void Watch::tell_departure(const Absence& absence) {
-    tell({.kind = Alarm::Kind::kDeparted, .after = absence.after.value_or(0), .how = absence.how}, absence.error);
+void Watch::report_departure(const Absence& absence) {
+    report({.kind = Alarm::Kind::kDeparted, .after = absence.after.value_or(0), .how = absence.how}, absence.error);
 }
 
-void Watch::tell(Alarm alarm, const Error& why) {
+void Watch::report(Alarm alarm, const Error& why) {
     alarm.generation = generation_;
     alarm.note = make_note(why, Wording::kComplete);
     for (Peer& peer : peers_) {
         if (!peer.link.socket) continue;
         const auto bytes = std::as_bytes(std::span(&alarm, 1));
-        // Not delivered: that peer's node learns it from our connection's end, or by its own deadline.
-        if (!send_all(peer.link.socket.get(), bytes, -1, ddprun::Clock::now() + kOneAlarm)) peer.link.socket.reset();
+        // If it is not delivered, that peer's node learns it when this connection ends, or by its own deadline.
+        if (!send_all(peer.link.socket.get(), bytes, -1, ddprun::Clock::now() + kSendTimeout)) peer.link.socket.reset();
     }
 }
 

@@ -1,11 +1,12 @@
 #pragma once
-// Watch: how a node hears of failures elsewhere while its ranks have nothing to do with each other. The leader of every
-// node (its first rank) has one, with a thread and a connection to every other leader that carries nothing else. It
-// tells the others what happens on its node: that the group has failed, or that a rank has left or died, after which
-// operation. It ends the waits of its own node when one of them is for a rank that will not come.
+// Watch: reports failures between nodes, even while no rank talks to another node. The leader of every node (its first
+// rank) has one, with a thread and a connection to every other leader that carries nothing else. It reports to the
+// other leaders that the group has failed on its node, or that a rank has left or died, and after which operation. It
+// ends waits on its own node for ranks that will not arrive.
 //
-// The thread looks at the memory of its node 20 times a second, and as soon as a process ends. It goes on when the
-// group has failed: survivors still ask who is there. Groups on one node have no watch: their waits see all.
+// The thread looks at the memory of its node 20 times a second, and as soon as a process ends. It continues after the
+// group has failed, because survivors still ask which ranks are present. Groups on one node have no watch: their waits
+// see everything.
 
 #include <array>
 #include <atomic>
@@ -19,14 +20,14 @@
 #include <vector>
 
 #include "common/clock.hpp"
-#include "common/unique_fd.hpp"
-#include "worker_lib/src/native/failure_note.hpp"
-#include "worker_lib/src/native/links.hpp"
-#include "worker_lib/src/native/node.hpp"
+#include "common/system/unique_fd.hpp"
+#include "worker_lib/src/native/net/links.hpp"
+#include "worker_lib/src/native/protocol/failure_note.hpp"
+#include "worker_lib/src/native/shm/node.hpp"
 
 namespace ddp::detail {
 
-/// What one leader tells another.
+/// A message from one leader to another.
 struct Alarm {
     static constexpr std::uint32_t kMagic = 0x64647061;  // "ddpa"
     enum class Kind : std::uint32_t { kFailed, kDeparted };
@@ -34,8 +35,8 @@ struct Alarm {
     std::uint32_t magic = kMagic;
     Kind kind = Kind::kFailed;
     std::int64_t generation = 0;
-    std::uint64_t after = 0;           ///< the last operation that the rank has done, or that the failure leaves alone
-    Departure how = Departure::kLeft;  ///< of kDeparted
+    std::uint64_t after = 0;           ///< last operation that the rank has completed, or that the failure leaves alone
+    Departure how = Departure::kLeft;  ///< kDeparted only
     FailureNote note;                  ///< why; kDeparted: its first culprit is the rank
 };
 
@@ -47,11 +48,11 @@ public:
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    /// From now on only say_goodbye() tells anybody anything.
+    /// Ends the thread. Only say_goodbye() reports anything after that.
     void stop();
-    /// Whether a rank is known to be gone, and how. Any thread.
+    /// Returns how a rank left, if it is known to be gone. Any thread.
     [[nodiscard]] std::optional<Absence> departure_of(int rank) const;
-    /// The last words of this rank, after stop(): the failure, or else that it leaves.
+    /// Reports the failure, if there is one, and that this rank leaves. After stop().
     void say_goodbye(const std::optional<Error>& failure, const Absence& departure);
 
 private:
@@ -60,9 +61,9 @@ private:
         Link link;
         Alarm incoming;
         std::size_t received = 0;
-        bool departed = false;  ///< it said so: its connection may end
+        bool departed = false;  ///< it has reported that, so its connection may end
     };
-    /// A rank that will come to no later operation.
+    /// A rank that takes part in no later operation.
     struct Missing {
         Absence absence;
         ddprun::TimePoint since;
@@ -70,26 +71,26 @@ private:
 
     void run();
     [[nodiscard]] bool wait();
-    void listen_to(Peer& peer);
+    void receive_from(Peer& peer);
     void take(Peer& peer);
     void look_at_own_node();
-    void end_hopeless_waits();
-    void pass_on_failure();
+    void end_waits_for_missing();
+    void report_own_failure();
     void lose(Peer& peer);
-    void miss(const Absence& absence);
-    void tell_failure(const Error& failure, std::uint64_t after);
-    void tell_departure(const Absence& absence);
-    void tell(Alarm alarm, const Error& why);
+    void add_missing(const Absence& absence);
+    void report_failure(const Error& failure, std::uint64_t after);
+    void report_departure(const Absence& absence);
+    void report(Alarm alarm, const Error& why);
 
     Node& node_;
     const std::int64_t generation_;
     std::vector<Peer> peers_;
-    std::vector<bool> local_gone_;  ///< by local index: known to be gone
+    std::vector<bool> local_missing_;  ///< by local index: reported already
     std::vector<Missing> missing_;
-    mutable std::mutex gone_mutex_;
-    std::map<int, Absence> gone_;             ///< those of `missing_`, by rank
-    std::uint64_t told_after_ = kNotSpoiled;  ///< of failures: only departures, and lower numbers, are news
-    ddprun::UniqueFd interrupt_;              ///< eventfd
+    mutable std::mutex absences_mutex_;
+    std::map<int, Absence> absences_;           ///< those of `missing_`, by rank
+    std::uint64_t reported_after_ = kAllValid;  ///< of the last failure reported; only a lower number is news
+    ddprun::UniqueFd interrupt_;                ///< eventfd
     std::atomic<bool> stopping_{false};
     std::thread thread_;  ///< last: it uses all of the above
 };

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/p2p_network.hpp"
+#include "worker_lib/src/native/p2p/network.hpp"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -11,19 +11,19 @@
 
 #include "common/error.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/native/sockets.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/util/error.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// Strangers may connect and stay silent. When there are more than this many beside all ranks, the oldest is closed.
-constexpr std::size_t kMostStrangers = 64;
-/// Of a peer that closes the connection before it has said who it is: it may have been out of descriptors.
+/// Connections beyond one for each rank that may be silent: if there are more, the oldest one is closed.
+constexpr std::size_t kMaxStrangers = 64;
+/// Attempts to connect to a peer that closes the connection before it has authenticated: it may be out of descriptors.
 constexpr int kTries = 5;
 
-/// We have none left: that says nothing about the peer.
+/// Returns whether this process is out of descriptors, memory or ports, which says nothing about the peer.
 bool is_lack(const ddprun::Error& error) {
     if (error.code.category() != boost::system::system_category()) return false;
     const int number = error.code.value();
@@ -50,7 +50,7 @@ void ReadySet::change(int fd, std::uint32_t events) const {
 
 void ReadySet::remove(int fd) const { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-SocketOutlet::SocketOutlet(const ReadySet& ready, const Hello& own, int peer, const Member& member)
+SocketSink::SocketSink(const ReadySet& ready, const Hello& own, int peer, const Member& member)
     : ready_(ready),
       own_(own),
       peer_(peer),
@@ -60,7 +60,7 @@ SocketOutlet::SocketOutlet(const ReadySet& ready, const Hello& own, int peer, co
     advance();
 }
 
-void SocketOutlet::begin() {
+void SocketSink::begin() {
     state_ = State::kConnecting;
     done_ = 0;
     auto begun = begin_connect_tcp(member_.address, member_.p2p_port);
@@ -74,30 +74,30 @@ void SocketOutlet::begin() {
     ready_.add(socket_.get(), wanted_);
 }
 
-SocketOutlet::~SocketOutlet() {
+SocketSink::~SocketSink() {
     if (socket_) ready_.remove(socket_.get());
 }
 
-void SocketOutlet::give_up(const std::string& why) {
+void SocketSink::give_up(const std::string& why) {
     if (broken_) return;
     broken_ = why;
     ready_.remove(socket_.get());
     socket_.reset();
 }
 
-void SocketOutlet::try_again(const std::string& why) {
+void SocketSink::try_again(const std::string& why) {
     if (++tries_ > kTries) return give_up(why);
     ready_.remove(socket_.get());
     socket_.reset();
     begin();
 }
 
-void SocketOutlet::want(std::uint32_t events) {
+void SocketSink::want(std::uint32_t events) {
     if (broken_ || std::exchange(wanted_, events) == events) return;
     ready_.change(socket_.get(), events);
 }
 
-void SocketOutlet::advance() {
+void SocketSink::advance() {
     if (broken_) return;
     if (state_ == State::kConnecting) {
         if (!wait_for(socket_.get(), POLLOUT, ddprun::TimePoint{})) return;
@@ -123,22 +123,22 @@ void SocketOutlet::advance() {
         if (got <= 0) return try_again(got == 0 ? "it closed the connection" : text_of(errno));
         done_ += static_cast<std::size_t>(got);
         if (done_ < sizeof(Hello)) return;
-        if (!belongs(theirs_, own_) || theirs_.rank != peer_) return give_up("somebody else answered at its address");
+        if (!belongs(theirs_, own_) || theirs_.rank != peer_) return give_up("another process answered at its address");
         state_ = State::kOpen;
         want(EPOLLRDHUP);
     }
 }
 
-void SocketOutlet::look() {
+void SocketSink::look() {
     if (broken_) return;
     if (state_ != State::kOpen) return advance();
-    std::byte nothing{};  // the peer sends nothing here: there is an end to read, or nothing
+    std::byte nothing{};  // the peer sends nothing here: there is only an end to read
     const ssize_t got = ::recv(socket_.get(), &nothing, 1, 0);
     if (got == 0) return give_up("it closed the connection");
     if (got < 0 && errno != EAGAIN && errno != EINTR) give_up(text_of(errno));
 }
 
-std::size_t SocketOutlet::push(std::span<const std::byte> head, std::span<const std::byte> body) {
+std::size_t SocketSink::push(std::span<const std::byte> head, std::span<const std::byte> body) {
     if (!broken_ && state_ != State::kOpen) advance();
     if (broken_ || state_ != State::kOpen) return 0;
     const std::size_t size = head.size() + body.size();
@@ -157,24 +157,24 @@ std::size_t SocketOutlet::push(std::span<const std::byte> head, std::span<const 
     return total;
 }
 
-SocketInlet::~SocketInlet() {
+SocketSource::~SocketSource() {
     if (socket_) ready_.remove(socket_.get());
 }
 
-void SocketInlet::attach(ddprun::UniqueFd socket) {
-    if (attached()) return;  // a second one is none of ours: it is closed
+void SocketSource::attach(ddprun::UniqueFd socket) {
+    if (attached()) return;  // a second one is not used, and closed here
     socket_ = std::move(socket);
-    prepare_tcp(socket_.get());  // the end of its host must show here, too
+    prepare_tcp(socket_.get());  // so that a crash of its host is noticed, too
     ready_.add(socket_.get(), EPOLLIN);
 }
 
-void SocketInlet::end(const std::string& why) {
+void SocketSource::end(const std::string& why) {
     ended_ = why;
     ready_.remove(socket_.get());
     socket_.reset();
 }
 
-std::size_t SocketInlet::pull(std::span<std::byte> bytes) {
+std::size_t SocketSource::pull(std::span<std::byte> bytes) {
     if (!socket_ || bytes.empty()) return 0;
     const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
     if (got > 0) {
@@ -186,21 +186,21 @@ std::size_t SocketInlet::pull(std::span<std::byte> bytes) {
     return 0;
 }
 
-SocketDoor::SocketDoor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener)
-    : ready_(ready), own_(own), listener_(std::move(listener)), most_unproven_(ranks + kMostStrangers) {
+SocketAcceptor::SocketAcceptor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener)
+    : ready_(ready), own_(own), listener_(std::move(listener)), max_unproven_(ranks + kMaxStrangers) {
     ready_.add(listener_.get(), EPOLLIN);
 }
 
-SocketDoor::~SocketDoor() { ready_.remove(listener_.get()); }
+SocketAcceptor::~SocketAcceptor() { ready_.remove(listener_.get()); }
 
-void SocketDoor::look(const std::function<void(int rank, ddprun::UniqueFd)>& enter) {
+void SocketAcceptor::look(const std::function<void(int rank, ddprun::UniqueFd)>& enter) {
     std::erase_if(unproven_, [&](Unproven& one) { return is_decided(one, enter); });
     accept_all(enter);
 }
 
-void SocketDoor::accept_all(const Enter& enter) {
+void SocketAcceptor::accept_all(const Enter& enter) {
     for (;;) {
-        ddprun::UniqueFd socket = accept_stranger(listener_.get(), unproven_.size(), most_unproven_, [this] {
+        ddprun::UniqueFd socket = accept_stranger(listener_.get(), unproven_.size(), max_unproven_, [this] {
             ready_.remove(unproven_.front().socket.get());
             unproven_.erase(unproven_.begin());
         });
@@ -211,8 +211,8 @@ void SocketDoor::accept_all(const Enter& enter) {
     }
 }
 
-/// True when `one` is taken in, or turned away.
-bool SocketDoor::is_decided(Unproven& one, const Enter& enter) const {
+/// Returns true when `one` has been accepted or refused.
+bool SocketAcceptor::is_decided(Unproven& one, const Enter& enter) const {
     const auto rest = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
     const ssize_t got = ::recv(one.socket.get(), rest.data(), rest.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -223,8 +223,8 @@ bool SocketDoor::is_decided(Unproven& one, const Enter& enter) const {
     return true;
 }
 
-/// It fits into the empty buffer of a new connection.
-bool SocketDoor::answer(int socket) const {
+/// Sends our greeting, which fits into the empty buffer of a new connection.
+bool SocketAcceptor::answer(int socket) const {
     const auto bytes = std::as_bytes(std::span(&own_, 1));
     return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
 }

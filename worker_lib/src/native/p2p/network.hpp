@@ -1,8 +1,8 @@
 #pragma once
-// The connections for sends and receives to ranks of other nodes. Each rank makes one to every peer that it
-// sends to or receives from, and writes to that one only; the peer reads it, and writes to one of its own. So a rank
-// that waits for a message hears at once when the process that owes it ends, and whoever closes has read all there was.
-// Nothing here waits. Who holds P2p's lock for running owns it.
+// The connections for sends and receives to ranks of other nodes. Each rank makes one to every peer that it exchanges
+// messages with, and only writes to it; the peer reads it, and writes to one of its own. So a rank that waits for a
+// message notices at once when the sender's process ends, and a rank that closes a connection has read all of it.
+// Nothing here waits. Peers owns these objects; all calls but ReadySet::fd() are made under P2p's lock.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "common/unique_fd.hpp"
-#include "worker_lib/src/native/handshake.hpp"
-#include "worker_lib/src/native/p2p_channel.hpp"
+#include "common/system/unique_fd.hpp"
+#include "worker_lib/src/native/net/handshake.hpp"
+#include "worker_lib/src/native/protocol/channel.hpp"
 
 namespace ddp::detail {
 
-/// The descriptors whose readiness means that there is something to do, as one that poll(2) understands. Several
-/// threads may poll it while another one changes it.
+/// A set of descriptors that are ready when there is something to do, as one descriptor for poll(2): an epoll instance.
+/// Several threads may poll it while another one changes it.
 class ReadySet {
 public:
     ReadySet();
@@ -32,17 +32,17 @@ private:
     ddprun::UniqueFd epoll_;
 };
 
-/// The own connection to a peer: first both prove who they are, then frames follow.
-class SocketOutlet final : public Outlet {
+/// Our connection to a peer: first both authenticate, then frames follow.
+class SocketSink final : public ByteSink {
 public:
-    /// Throws Error{System} when there are no descriptors or ports, as push() and look() do.
-    SocketOutlet(const ReadySet& ready, const Hello& own, int peer, const Member& member);
-    ~SocketOutlet() override;
+    /// Begins to connect. Throws Error{System} when descriptors or ports are used up, as push() and look() do.
+    SocketSink(const ReadySet& ready, const Hello& own, int peer, const Member& member);
+    ~SocketSink() override;
 
     [[nodiscard]] std::size_t push(std::span<const std::byte> head, std::span<const std::byte> body) override;
-    /// Goes on connecting, and notices an end.
+    /// Goes on with connecting, and notices the end of the connection.
     void look();
-    /// Why nothing can be sent any more.
+    /// Returns why nothing can be sent any more, if so.
     [[nodiscard]] const std::optional<std::string>& broken() const { return broken_; }
 
 private:
@@ -61,25 +61,25 @@ private:
     int tries_ = 1;
     const std::string what_;  ///< "cannot connect to …"
     State state_ = State::kConnecting;
-    std::size_t done_ = 0;  ///< bytes of the greeting in hand
+    std::size_t done_ = 0;  ///< bytes of the greeting that is being sent or received
     Hello theirs_;
     std::uint32_t wanted_ = 0;
     ddprun::UniqueFd socket_;
     std::optional<std::string> broken_;
 };
 
-/// The peer's connection to us, once it has come.
-class SocketInlet final : public Inlet {
+/// The peer's connection to us, once it has been accepted.
+class SocketSource final : public ByteSource {
 public:
-    explicit SocketInlet(const ReadySet& ready) : ready_(ready) {}
-    ~SocketInlet() override;
+    explicit SocketSource(const ReadySet& ready) : ready_(ready) {}
+    ~SocketSource() override;
 
     void attach(ddprun::UniqueFd socket);
     [[nodiscard]] bool attached() const { return socket_ || ended_; }
-    /// Bytes so far.
+    /// Returns how many bytes have arrived so far.
     [[nodiscard]] std::uint64_t arrived() const { return arrived_; }
     [[nodiscard]] std::size_t pull(std::span<std::byte> bytes) override;
-    /// Why nothing more will come; all that came has been pulled.
+    /// Returns why nothing more will arrive, if so; all that arrived has been pulled.
     [[nodiscard]] const std::optional<std::string>& ended() const { return ended_; }
 
 private:
@@ -91,15 +91,15 @@ private:
     std::optional<std::string> ended_;
 };
 
-/// Lets peers in. Strangers are closed.
-class SocketDoor {
+/// Accepts connections of peers, and closes all others.
+class SocketAcceptor {
 public:
-    /// `ranks` of the group may come at once.
-    SocketDoor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener);
-    ~SocketDoor();
+    /// `ranks` of the group may connect at once.
+    SocketAcceptor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener);
+    ~SocketAcceptor();
 
-    /// Takes in whoever has come and proven to be a rank of the group. Throws Error{System} when there are no
-    /// descriptors.
+    /// Calls `enter` for each connection whose peer has authenticated as a rank of the group. Throws Error{System} when
+    /// descriptors are used up.
     void look(const std::function<void(int rank, ddprun::UniqueFd)>& enter);
 
 private:
@@ -116,7 +116,7 @@ private:
     const ReadySet& ready_;
     const Hello own_;
     const ddprun::UniqueFd listener_;
-    const std::size_t most_unproven_;
+    const std::size_t max_unproven_;
     std::vector<Unproven> unproven_;
 };
 

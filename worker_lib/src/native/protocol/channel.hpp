@@ -1,6 +1,7 @@
 #pragma once
-// The two ends of a one-way stream of bytes between two ranks: through shared memory (p2p_lane.hpp) or a connection
-// (p2p_network.hpp). And what travels in it: frames, each followed by `bytes` of payload.
+// ByteSink, ByteSource: the two ends of a one-way stream of bytes between two ranks, through shared memory
+// (shm/message_ring.hpp) or a connection (p2p/network.hpp). Frame: the header of what travels in it, followed by
+// `bytes` of payload. Each end has one user at a time, and never waits.
 
 #include <array>
 #include <cstddef>
@@ -12,30 +13,31 @@
 
 namespace ddp::detail {
 
-class Outlet {
+class ByteSink {
 public:
-    virtual ~Outlet() = default;
-    /// Takes as much of `head`, then of `body`, as there is room for now; how many bytes that was.
+    virtual ~ByteSink() = default;
+    /// Takes as much of `head`, then of `body`, as there is room for now. Returns how many bytes that is.
     [[nodiscard]] virtual std::size_t push(std::span<const std::byte> head, std::span<const std::byte> body) = 0;
-    /// Whether push() would take so many bytes now. False also where that is not known.
+    /// Returns whether push() would take `bytes` bytes now; false if that is not known.
     [[nodiscard]] virtual bool has_room(std::size_t /*bytes*/) { return false; }
 };
 
-class Inlet {
+class ByteSource {
 public:
-    virtual ~Inlet() = default;
-    /// Fills as much of `bytes` as has come; how many that was.
+    virtual ~ByteSource() = default;
+    /// Fills as much of `bytes` as has arrived. Returns how many bytes that is.
     [[nodiscard]] virtual std::size_t pull(std::span<std::byte> bytes) = 0;
-    /// The first of what has come, left where it is, fills `bytes`; how much has come. 0: less, or that is not known.
+    /// Fills `bytes` with what is next without taking it. Returns how much has arrived; 0 if that is less than `bytes`,
+    /// or not known.
     [[nodiscard]] virtual std::size_t look(std::span<std::byte> /*bytes*/) { return 0; }
-    /// Takes `skipped` bytes and those that fill `bytes`. They have come: look() has said so.
+    /// Takes `skipped` bytes, and then `bytes`. Only if look() has returned as much.
     virtual void take(std::size_t /*skipped*/, std::span<std::byte> /*bytes*/) {}
-    /// Whether the sender was out of room and has some now: it may sleep, and must be told. True once.
+    /// Returns whether the sender was out of room and has some now: it may sleep, and must be woken. True once.
     [[nodiscard]] virtual bool has_made_room() { return false; }
 };
 
-/// A message is sent at once (kMessage), or offered; the receiver of an offer copies it itself (kTaken), or accepts it:
-/// then the sender writes it to a place in the receiver's memory (kPlaced), or sends it (kData).
+/// A message is sent eagerly (kMessage), or offered (rendezvous protocol). The receiver of an offer copies the data
+/// itself (kTaken), or accepts: then the sender writes it to the receiver's heap (kPlaced), or sends it (kData).
 enum class FrameKind : std::uint8_t {
     kMessage,  ///< sender: payload, id
     kOffer,    ///< sender: id; place: in its heap, or kNowhere
@@ -44,8 +46,8 @@ enum class FrameKind : std::uint8_t {
     kPlaced,   ///< sender: id
     kData,     ///< sender: payload, id
     kCredit,   ///< receiver: it has taken `count` of the bytes that the sender counts against its window
-    kAsk,      ///< between nodes: does the peer wait itself? Inside one its memory says so
-    kAnswer,   ///< count: how often it has said so, see PostPage::listening
+    kAsk,      ///< between nodes: asks whether the peer waits itself; inside a node its memory shows that
+    kAnswer,   ///< count: value of PostPage::listening
     kGoodbye,  ///< payload: a FailureNote, why nothing follows; count: 1 if the group has failed, 0 if the sender
                ///< leaves
 };

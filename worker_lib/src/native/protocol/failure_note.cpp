@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/failure_note.hpp"
+#include "worker_lib/src/native/protocol/failure_note.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker_lib/src/native/departure.hpp"
+#include "worker_lib/src/group/departure.hpp"
 
 namespace ddp::detail {
 
@@ -29,7 +29,7 @@ Error reported_by(std::string_view name, const Error& failure) {
 }
 
 Error read_note(const FailureNote& note) {
-    // It may come over the network: nothing in it is taken for granted.
+    // It may come over the network, so nothing in it is trusted.
     const auto count = std::clamp<std::int32_t>(note.culprit_count, 0, static_cast<std::int32_t>(note.culprits.size()));
     const bool known = note.code >= 0 && note.code <= static_cast<std::int32_t>(ErrorCode::System);
     return {known ? static_cast<ErrorCode>(note.code) : ErrorCode::System,

@@ -1,38 +1,23 @@
-#include "worker_lib/src/native/member.hpp"
+#include "worker_lib/src/native/protocol/member.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <sstream>
 
 #include "common/ids.hpp"
-#include "worker_lib/src/environment.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 
 namespace ddp::detail {
 
-namespace {
-
-/// A random number that the kernel draws at boot: it tells machines apart even where host names repeat.
-std::string boot_id() {
-    constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
-    std::ifstream file(kPath);
-    std::string id;
-    if (!(file >> id)) throw_errno(fmt::format("cannot read {}", kPath), errno);
-    return id;
-}
-
-}  // namespace
-
 std::string own_version() { return fmt::format("ddp/{}/{}", DDPRUN_VERSION, kProtocolVersion); }
 
-std::string version_in_words(std::string_view version) {
+std::string version_text(std::string_view version) {
     constexpr std::string_view kHead = "ddp/";
     const auto protocol = version.rfind('/');
-    if (!version.starts_with(kHead) || protocol < kHead.size()) return "an older one, which does not say its number";
+    if (!version.starts_with(kHead) || protocol < kHead.size())
+        return "an older one, which does not publish its number";
     return fmt::format("{} (protocol {})", version.substr(kHead.size(), protocol - kHead.size()),
                        version.substr(protocol + 1));
 }
@@ -55,16 +40,16 @@ Member decode_member(std::string_view text) {
     return member;
 }
 
-std::string place_of(const Member& member) { return fmt::format("host {}, pid {}", member.hostname, member.pid); }
+std::string location_text(const Member& member) { return fmt::format("host {}, pid {}", member.hostname, member.pid); }
 
-std::string name_of(int rank, const Member& member) { return name_rank(rank, member.global_rank, place_of(member)); }
+std::string name_of(int rank, const Member& member) {
+    return name_rank(rank, member.global_rank, location_text(member));
+}
 
 std::string name_with_address(int rank, const std::vector<Member>& members) {
     const Member& member = members[static_cast<std::size_t>(rank)];
-    return name_rank(rank, member.global_rank, fmt::format("{}, {}", place_of(member), member.address));
+    return name_rank(rank, member.global_rank, fmt::format("{}, {}", location_text(member), member.address));
 }
-
-std::string machine_of(const GroupSpec& spec) { return fmt::format("{}/{}", boot_id(), spec.node_rank); }
 
 Member describe_self(const GroupSpec& spec) {
     Member member;

@@ -1,62 +1,60 @@
 #pragma once
-// Member: what each rank publishes through the store so that its peers find it; Topology: which of them share a node.
-// Pure, but for describe_self().
+// Member: the record that each rank publishes through the store so that its peers find it. Topology: which ranks share
+// a node. Pure, but for describe_self().
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/bootstrap/group_spec.hpp"
 
 namespace ddp::detail {
 
-/// Ranks of different versions do not meet. To be counted up with every change to what ranks read from each other: the
-/// records of members, the leaders' alarms, the layout of Control and of what lies in staging slots, the sizes of
-/// pieces, the order and steps of messages.
-inline constexpr std::uint32_t kProtocolVersion = 15;
-/// "ddp/0.1.0/15": the library's version and the protocol's.
+/// Ranks of different versions refuse each other. Increment it with every change to what ranks read from each other:
+/// the records of members, the leaders' alarms, the layout of Control and of staging slots, the sizes of pieces, the
+/// order and steps of messages.
+inline constexpr std::uint32_t kProtocolVersion = 16;
+/// "ddp/0.1.0/16": the library's version and the protocol's.
 [[nodiscard]] std::string own_version();
-/// Of what a member has published: "0.1.0 (protocol 15)".
-[[nodiscard]] std::string version_in_words(std::string_view version);
+/// Returns a member's version for errors: "0.1.0 (protocol 16)".
+[[nodiscard]] std::string version_text(std::string_view version);
 
 struct Member {
     std::string version = own_version();
     std::string node;        ///< equal for ranks of one node: boot id and node rank
     std::string hostname;    ///< for errors
     int pid = 0;             ///< for errors; in its own namespace
-    int global_rank = -1;    ///< for errors; not published: all know it; -1: unknown
+    int global_rank = -1;    ///< for errors; not published, as all ranks know it; -1: unknown
     std::string token;       ///< random; rank 0's is the group's password
     std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
     std::string address;     ///< numeric
     int port = 0;
-    int alarm_port = 0;  ///< for the watch of another node's leader
+    int alarm_port = 0;  ///< for the Watch of another node's leader
     int p2p_port = 0;    ///< for sends and receives
-    // All must go by the same.
+    // The same on all ranks, which compare them:
     std::string all_reduce = "usual";        ///< AllReduceRules::text()
     std::string sockets_per_peer = "usual";  ///< SocketsPerPeer::text()
 };
 
-/// Begins with version, hostname and pid in every version of the library.
+/// Returns the record as text, which begins with version, hostname and pid in every version of the library.
 [[nodiscard]] std::string encode(const Member& member);
-/// Of a member of another version only these. Throws Error{System} for text that encode() did not write.
+/// Returns the member; only those three fields if its version is another. Throws Error{System} for text that encode()
+/// did not write.
 [[nodiscard]] Member decode_member(std::string_view text);
 
-/// "host a, pid 71".
-[[nodiscard]] std::string place_of(const Member& member);
-/// For errors, as name_rank().
+/// Returns "host a, pid 71".
+[[nodiscard]] std::string location_text(const Member& member);
+/// Returns the rank's name for errors, as name_rank().
 [[nodiscard]] std::string name_of(int rank, const Member& member);
 [[nodiscard]] inline std::string name_of(int rank, const std::vector<Member>& members) {
     return name_of(rank, members[static_cast<std::size_t>(rank)]);
 }
 
-/// For errors about the way to it: "rank 3 (host a, pid 71, 10.0.0.7)".
+/// Returns its name for errors about connections: "rank 3 (host a, pid 71, 10.0.0.7)".
 [[nodiscard]] std::string name_with_address(int rank, const std::vector<Member>& members);
 
-/// The machine of this process, or the node that it emulates: boot id and node rank.
-[[nodiscard]] std::string machine_of(const GroupSpec& spec);
-
-/// node, hostname, pid, global_rank, token and local_name of this process.
+/// Returns a record with node, hostname, pid, global_rank, token and local_name of this process.
 [[nodiscard]] Member describe_self(const GroupSpec& spec);
 
 /// The ranks of a group by node. Nodes are ordered by their lowest rank, the ranks of a node by rank: this is the order
@@ -65,19 +63,19 @@ struct Topology {
     std::vector<std::vector<int>> nodes;
     int own_node = 0;
     int own_index = 0;  ///< within the own node
-    int carriers = 0;   ///< ranks per node that talk to other nodes: the size of the smallest node
+    int carriers = 0;   ///< ranks of each node that talk to other nodes: the size of the smallest node
 
     [[nodiscard]] const std::vector<int>& local() const { return nodes[static_cast<std::size_t>(own_node)]; }
     [[nodiscard]] bool own_carries() const { return nodes.size() > 1 && own_index < carriers; }
-    /// The rank that stands for node `node` towards the own rank: the one of the same local index.
+    /// Returns the rank of node `node` with the same local index as this rank, which talks to it.
     [[nodiscard]] int counterpart(int node) const {
         return nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(own_index)];
     }
-    /// Those of all other nodes. Only if own_carries().
+    /// Returns the counterparts on all other nodes. Only if own_carries().
     [[nodiscard]] std::vector<int> counterparts() const;
     [[nodiscard]] int node_of(int rank) const;
     [[nodiscard]] int ranks() const;  ///< of all nodes
-    /// Every node is a single rank, so that nothing passes through staging slots anywhere.
+    /// Returns whether every node has a single rank, so that nothing passes through staging slots anywhere.
     [[nodiscard]] bool has_one_rank_each() const { return static_cast<std::size_t>(ranks()) == nodes.size(); }
 };
 [[nodiscard]] Topology make_topology(const std::vector<Member>& members, int own_rank);

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/signature.hpp"
+#include "worker_lib/src/native/protocol/signature.hpp"
 
 #include <fmt/format.h>
 
@@ -9,16 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "common/cut.hpp"
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/fnv.hpp"
+#include "common/text/cut.hpp"
+#include "worker_lib/src/util/fnv.hpp"
+#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
-/// What tells two identities apart, in words that follow "the ranks called". `same_lists`: of counts, where both have
-/// one.
+/// Returns how two identities differ, as text that follows "the ranks called". same_lists: both have the same counts.
 std::string difference(const Identity& one, const Identity& other, bool same_lists) {
     if (one.kind != other.kind || one.seq != other.seq) return "different operations";
     const std::string_view name = to_string(one.kind);
@@ -71,9 +70,9 @@ std::string describe(const Signature& signature) {
 
 namespace {
 
-constexpr std::size_t kMostSearched = 1024;  // of which each is tried in turn
-constexpr std::size_t kMostListed = 8;
-constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 32;  // fewer than any two hashes are likely to differ by
+constexpr std::size_t kMaxSearched = 1024;  // counts that are tried one by one
+constexpr std::size_t kMaxListed = 8;
+constexpr std::uint64_t kMaxSteps = std::uint64_t{1} << 32;  // the hashes of two lists are likely to differ by more
 
 std::uint64_t hash_of(const std::vector<std::size_t>& counts) {
     Fnv64 hash;
@@ -82,26 +81,26 @@ std::uint64_t hash_of(const std::vector<std::size_t>& counts) {
 }
 
 std::string listed(const std::vector<std::size_t>& counts) {
-    const auto shown = std::span(counts).first(std::min(counts.size(), kMostListed));
+    const auto shown = std::span(counts).first(std::min(counts.size(), kMaxListed));
     return fmt::format("{}{}", fmt::join(shown, ", "), shown.size() < counts.size() ? ", …" : "");
 }
 
-/// In which step they called it with our list of counts; nothing: with another list.
-std::optional<std::uint64_t> step_of_our_list(const Operation& own, const Identity& theirs) {
+/// Returns the step in which the other rank called it with the same list of counts; nothing if its list is another.
+std::optional<std::uint64_t> step_of_same_list(const Operation& own, const Identity& theirs) {
     const std::uint64_t step = theirs.counts_hash - hash_of(own.counts);
-    return theirs.count == own.compared_count() && step < kMostSteps ? std::optional(step) : std::nullopt;
+    return theirs.count == own.compared_count() && step < kMaxSteps ? std::optional(step) : std::nullopt;
 }
 
 std::string name_of_step(std::uint64_t step) { return step == 0 ? "no step" : fmt::format("step {}", step); }
 
-/// What lists of counts differ in. Theirs is not known, but its sum and hash are: those of a list that differs from
-/// ours in one place, or that is the same number for all ranks, can be found again.
+/// Returns how two lists of counts differ. Of the other list only sum and hash are known, which is enough to find a
+/// list that differs in one count, or that has the same count for all ranks.
 std::string difference_of_counts(const Operation& own, const Identity& theirs) {
     std::vector<std::size_t> counts = own.counts;
     const std::uint64_t step = own.counts_hash - hash_of(counts);
     const std::uint64_t wanted = theirs.counts_hash - step;
     const std::size_t more = theirs.count - own.compared_count();  // modulo 2^64, as the sum below
-    for (std::size_t i = 0; more != 0 && i < std::min(counts.size(), kMostSearched); ++i) {
+    for (std::size_t i = 0; more != 0 && i < std::min(counts.size(), kMaxSearched); ++i) {
         counts[i] += more;
         if (hash_of(counts) == wanted)
             return fmt::format("the count of rank {} is {} for the first and {} for the second", i, own.counts[i],
@@ -111,11 +110,11 @@ std::string difference_of_counts(const Operation& own, const Identity& theirs) {
     if (!counts.empty() && theirs.count % counts.size() == 0) {
         std::ranges::fill(counts, theirs.count / counts.size());
         if (hash_of(counts) == wanted)
-            return fmt::format("the one passes the counts {}, the other {} for every rank", listed(own.counts),
+            return fmt::format("the first passes the counts {}, the second {} for every rank", listed(own.counts),
                                counts[0]);
     }
     return fmt::format(
-        "the one passes the counts {}, the other a list that is not known here: print it before the call",
+        "the first passes the counts {}, the second a list that is not known here: print it before the call",
         listed(own.counts));
 }
 
@@ -127,7 +126,7 @@ Error mismatch(std::string_view group, std::string_view own_name, const Operatio
     const bool of_counts = shares_counts(operation.kind) && own.identity.kind == theirs.identity.kind &&
                            own.identity.seq == theirs.identity.seq &&
                            own.identity.counts_hash != theirs.identity.counts_hash;
-    const auto their_step = of_counts ? step_of_our_list(operation, theirs.identity) : std::nullopt;
+    const auto their_step = of_counts ? step_of_same_list(operation, theirs.identity) : std::nullopt;
     std::string text = fmt::format("group '{}': the ranks called {}: {}: {}, {}: {}", group,
                                    difference(own.identity, theirs.identity, their_step.has_value()), own_name,
                                    describe(own), their_name, describe(theirs));

@@ -1,6 +1,6 @@
 #pragma once
-// Signature: what the ranks compare before they touch each other's data. Travels through shared memory and in every
-// message between nodes, so it is trivially copyable and all its bytes are defined.
+// Signature: what ranks compare before they touch each other's data. It travels through shared memory and in every
+// message between nodes, so it is trivially copyable and all its bytes are defined. Pure.
 
 #include <array>
 #include <cstdint>
@@ -9,15 +9,15 @@
 #include <type_traits>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/backend.hpp"
+#include "worker_lib/src/operation/operation.hpp"
 
 namespace ddp::detail {
 
-/// What was called.
+/// Which operation was called.
 struct Identity {
     std::uint64_t seq = 0;
     std::uint64_t count = 0;
-    std::uint64_t counts_hash = 0;  ///< of what each rank gives or gets, where that differs between ranks
+    std::uint64_t counts_hash = 0;  ///< of the list of counts, where they differ between ranks
     std::int32_t root = 0;
     OpKind kind = OpKind::kBarrier;
     DType dtype = DType::u8;
@@ -26,7 +26,7 @@ struct Identity {
     [[nodiscard]] bool operator==(const Identity&) const = default;
 };
 
-/// Cut; shown, never compared.
+/// The caller's tag, cut. Shown in errors, never compared.
 using Tag = std::array<char, 24>;
 
 struct Signature {
@@ -41,12 +41,12 @@ static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Identity) == 32 
     return {identity_of(operation), tag_of(operation)};
 }
 
-/// As describe(Operation).
+/// Returns the text of describe(Operation).
 [[nodiscard]] std::string describe(const Signature& signature);
 
-/// Error{Mismatch} for two ranks whose identities differ: "group 'world': the ranks called all_reduce with different
-/// counts: rank 0 (host a, pid 7): #2 all_reduce sum f32[10], rank 3 (host b, pid 9): #2 all_reduce sum f32[11]". Of
-/// lists of counts, of which ranks compare sum and hash only, how they differ if that can be found out.
+/// Returns Error{Mismatch} for two ranks whose identities differ: "group 'world': the ranks called all_reduce with
+/// different counts: rank 0 (host a, pid 7): #2 all_reduce sum f32[10], rank 3 (host b, pid 9): #2 all_reduce sum
+/// f32[11]". Lists of counts are compared by sum and hash only, so it says how they differ only if that can be found.
 [[nodiscard]] Error mismatch(std::string_view group, std::string_view own_name, const Operation& own,
                              std::string_view their_name, const Signature& theirs);
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/arena.hpp"
+#include "worker_lib/src/native/shm/arena.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// HeapArena: the heap of a rank's own segment, handed out from front to back. Any thread.
+// HeapArena: allocates from the heap of the own segment, from front to back, and never frees. Any thread.
 
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "ddp/process_group.hpp"
-#include "worker_lib/src/native/segment.hpp"
+#include "worker_lib/src/native/shm/segment.hpp"
 
 namespace ddp::detail {
 
@@ -17,7 +17,7 @@ public:
 
     [[nodiscard]] void* allocate(std::size_t bytes) override;
 
-    /// Where in the heap [data, data + bytes) lies, if it does.
+    /// Returns the offset of [data, data + bytes) in the heap, or nothing if it lies outside.
     [[nodiscard]] std::optional<std::uint64_t> offset_of(const void* data, std::size_t bytes) const;
 
 private:

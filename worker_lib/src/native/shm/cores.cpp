@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/cores.hpp"
+#include "worker_lib/src/native/shm/cores.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ void add(CoreSet& cores, int core) {
     cores[static_cast<std::size_t>(core / kBits)] |= std::uint64_t{1} << (core % kBits);
 }
 
-/// Removes the first core of `wanted` that is still free.
+/// Removes the first core of `wanted` from `free`. Returns false if there is none.
 bool take_one(CoreSet& free, const CoreSet& wanted) {
     for (std::size_t i = 0; i < free.size(); ++i) {
         const std::uint64_t both = free[i] & wanted[i];
@@ -31,14 +31,14 @@ bool take_one(CoreSet& free, const CoreSet& wanted) {
 }  // namespace
 
 CoreSet usable_cores() {
-    constexpr int kMost = static_cast<int>(CoreSet().size()) * kBits;
+    constexpr int kMax = static_cast<int>(CoreSet().size()) * kBits;
     CoreSet cores{};
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
     const bool known = ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
-    // Not known: the machine has more cores than the set has bits.
+    // Unknown if the machine has more cores than the set has bits.
     const int online =
-        known ? std::min(kMost, CPU_SETSIZE) : static_cast<int>(std::min<long>(kMost, ::sysconf(_SC_NPROCESSORS_ONLN)));
+        known ? std::min(kMax, CPU_SETSIZE) : static_cast<int>(std::min<long>(kMax, ::sysconf(_SC_NPROCESSORS_ONLN)));
     for (int core = 0; core < online; ++core) {
         if (!known || CPU_ISSET(core, &allowed)) add(cores, core);
     }
@@ -51,7 +51,7 @@ int count(const CoreSet& cores) {
     return sum;
 }
 
-/// Whoever has the fewest to choose from chooses first.
+/// Assigns cores greedily: ranks with the smallest sets choose first.
 bool share_cores(std::vector<CoreSet> ranks) {
     std::ranges::stable_sort(ranks, {}, count);
     CoreSet free;

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/heap_limit.hpp"
+#include "worker_lib/src/native/shm/heap_limit.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLargestHeap = std::size_t{64} << 30;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// The number in a file of a cgroup; nothing for "max", or where there is no such file.
+/// Returns the number in a file of a cgroup; nothing for "max", or if there is no such file.
 std::optional<std::size_t> read_limit(const std::filesystem::path& file) {
     std::ifstream stream(file);
     std::size_t bytes = 0;
@@ -26,7 +26,8 @@ std::optional<std::size_t> read_limit(const std::filesystem::path& file) {
     return std::nullopt;
 }
 
-/// cgroup v2: a limit holds for all groups below the one that has it. v1, for containers, which see their own as root.
+/// Returns the lowest memory limit. cgroup v2: of the own group and all its ancestors. v1: of the root, which inside a
+/// container is the container's group.
 std::optional<std::size_t> cgroup_limit() {
     const std::filesystem::path root = "/sys/fs/cgroup";
     std::optional<std::size_t> least = read_limit(root / "memory/memory.limit_in_bytes");
@@ -64,11 +65,11 @@ HeapLimit heap_limit_here(std::size_t reserved_bytes) {
     consider(machine_memory(), "the memory of this machine");
     consider(cgroup_limit(), "the memory limit of this container or batch job (cgroup)");
     if (const auto file_bytes = file_size_limit()) {
-        // Passing this limit is not an error but a signal that ends the process: it must be known beforehand.
+        // Exceeding this limit raises SIGXFSZ, which ends the process: it must be known beforehand.
         if (*file_bytes < reserved_bytes + kHugePage) {
             throw Error(ErrorCode::System,
-                        fmt::format("the limit on file sizes (ulimit -f) is {} bytes. It holds for shared memory too, "
-                                    "of which a group needs at least {}. Raise it: ulimit -f unlimited",
+                        fmt::format("the limit on file sizes (ulimit -f) is {} bytes. It applies to shared memory too, "
+                                    "and a group needs at least {} bytes of that. Raise it: ulimit -f unlimited",
                                     *file_bytes, reserved_bytes + kHugePage));
         }
         consider(*file_bytes - reserved_bytes, "the limit on file sizes (ulimit -f)");

@@ -1,5 +1,5 @@
 #pragma once
-// How large the arena of a rank can be here, and what decides it.
+// HeapLimit: the maximum size of a rank's arena on this machine, and what decides it.
 
 #include <cstddef>
 #include <string>
@@ -11,9 +11,9 @@ struct HeapLimit {
     std::string reason;  ///< for errors: "the memory of this machine"
 };
 
-/// The least of: 64 GiB, this machine's memory, the memory limits of the cgroups that this process is in (container,
+/// Returns the minimum of: 64 GiB, this machine's memory, the memory limits of the cgroups of this process (container,
 /// batch job), and the limit on file sizes, which the kernel applies to shared memory too.
-/// reserved_bytes   what the segment holds besides its heap. Throws Error{System} when not even that is allowed.
+/// reserved_bytes   size of the segment without its heap. Throws Error{System} if not even that is allowed.
 [[nodiscard]] HeapLimit heap_limit_here(std::size_t reserved_bytes);
 
 }  // namespace ddp::detail

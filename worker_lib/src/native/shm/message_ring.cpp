@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/p2p_lane.hpp"
+#include "worker_lib/src/native/shm/message_ring.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,23 +8,23 @@ namespace ddp::detail {
 
 namespace {
 
-/// Both ends of a large message work at once: the receiver starts on what is there. With less than this in one go they
-/// would only pass cache lines to and fro.
+/// How much of a large message is published at once, so that both ends copy at the same time. With less than this they
+/// would mostly exchange cache lines.
 constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
-/// More than this would leave the second-level cache.
-constexpr std::size_t kMostCapacity = std::size_t{512} << 10;
+/// A larger ring would not stay in the second-level cache.
+constexpr std::size_t kMaxCapacity = std::size_t{512} << 10;
 
 }  // namespace
 
-LaneMemory lane_at(std::byte* area, std::size_t area_bytes, int ranks, int to) {
+RingMemory ring_at(std::byte* area, std::size_t area_bytes, int ranks, int to) {
     const std::size_t share = (area_bytes - sizeof(PostPage)) / static_cast<std::size_t>(ranks);
-    const std::size_t capacity = std::min(kMostCapacity, std::bit_floor(share - sizeof(LaneControl)));
-    std::byte* const begin = area + sizeof(PostPage) + static_cast<std::size_t>(to) * (sizeof(LaneControl) + capacity);
-    return {reinterpret_cast<LaneControl*>(begin), begin + sizeof(LaneControl), capacity};
+    const std::size_t capacity = std::min(kMaxCapacity, std::bit_floor(share - sizeof(RingControl)));
+    std::byte* const begin = area + sizeof(PostPage) + static_cast<std::size_t>(to) * (sizeof(RingControl) + capacity);
+    return {reinterpret_cast<RingControl*>(begin), begin + sizeof(RingControl), capacity};
 }
 
-/// How many of `wanted` bytes fit now. When not one does, the receiver is asked to tell.
-std::size_t LaneOutlet::room(std::size_t wanted) {
+/// Returns how many of `wanted` bytes fit now. If none does, the receiver will wake us when there is room.
+std::size_t RingSink::room(std::size_t wanted) {
     const auto free = [this] { return memory_.capacity - static_cast<std::size_t>(written_ - read_); };
     if (free() < wanted) read_ = memory_.control->read.load(std::memory_order_acquire);
     if (free() == 0) {
@@ -34,14 +34,14 @@ std::size_t LaneOutlet::room(std::size_t wanted) {
     return std::min(wanted, free());
 }
 
-void LaneOutlet::store(std::uint64_t position, std::span<const std::byte> bytes) const {
+void RingSink::store(std::uint64_t position, std::span<const std::byte> bytes) const {
     const auto begin = static_cast<std::size_t>(position) & (memory_.capacity - 1);
     const std::size_t first = std::min(bytes.size(), memory_.capacity - begin);
     if (first > 0) std::memcpy(memory_.bytes + begin, bytes.data(), first);
     if (first < bytes.size()) std::memcpy(memory_.bytes, bytes.data() + first, bytes.size() - first);
 }
 
-std::size_t LaneOutlet::push(std::span<const std::byte> head, std::span<const std::byte> body) {
+std::size_t RingSink::push(std::span<const std::byte> head, std::span<const std::byte> body) {
     std::size_t taken = 0;
     while (taken < head.size() + body.size()) {
         const std::size_t some = room(std::min(head.size() + body.size() - taken, kPieceBytes));
@@ -57,12 +57,12 @@ std::size_t LaneOutlet::push(std::span<const std::byte> head, std::span<const st
     return taken;
 }
 
-bool LaneOutlet::has_room(std::size_t bytes) {
+bool RingSink::has_room(std::size_t bytes) {
     if (memory_.capacity - (written_ - read_) < bytes) read_ = memory_.control->read.load(std::memory_order_acquire);
     return memory_.capacity - (written_ - read_) >= bytes;
 }
 
-std::size_t LaneInlet::pull(std::span<std::byte> bytes) {
+std::size_t RingSource::pull(std::span<std::byte> bytes) {
     std::size_t got = 0;
     while (got < bytes.size()) {
         if (written_ == read_) written_ = memory_.control->written.load(std::memory_order_acquire);
@@ -79,14 +79,14 @@ std::size_t LaneInlet::pull(std::span<std::byte> bytes) {
     return got;
 }
 
-void LaneInlet::load(std::uint64_t position, std::span<std::byte> bytes) const {
+void RingSource::load(std::uint64_t position, std::span<std::byte> bytes) const {
     const auto begin = static_cast<std::size_t>(position) & (memory_.capacity - 1);
     const std::size_t first = std::min(bytes.size(), memory_.capacity - begin);
     if (first > 0) std::memcpy(bytes.data(), memory_.bytes + begin, first);
     if (first < bytes.size()) std::memcpy(bytes.data() + first, memory_.bytes, bytes.size() - first);
 }
 
-std::size_t LaneInlet::look(std::span<std::byte> bytes) {
+std::size_t RingSource::look(std::span<std::byte> bytes) {
     written_ = memory_.control->written.load(std::memory_order_acquire);
     const auto there = static_cast<std::size_t>(written_ - read_);
     if (there < bytes.size()) return 0;
@@ -94,14 +94,14 @@ std::size_t LaneInlet::look(std::span<std::byte> bytes) {
     return there;
 }
 
-void LaneInlet::take(std::size_t skipped, std::span<std::byte> bytes) {
+void RingSource::take(std::size_t skipped, std::span<std::byte> bytes) {
     load(read_ + skipped, bytes);
     read_ += skipped + bytes.size();
     memory_.control->read.store(read_, std::memory_order_release);
     pulled_ = true;
 }
 
-bool LaneInlet::has_made_room() {
+bool RingSource::has_made_room() {
     if (!pulled_) return false;
     pulled_ = false;
     fence_before_wake(fence_);

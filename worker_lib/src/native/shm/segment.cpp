@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/segment.hpp"
+#include "worker_lib/src/native/shm/segment.hpp"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "common/clock.hpp"
-#include "worker_lib/src/native/heap_limit.hpp"
-#include "worker_lib/src/native/system_error.hpp"
+#include "worker_lib/src/native/shm/heap_limit.hpp"
+#include "worker_lib/src/util/error.hpp"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25  // Linux 6.1; older ones refuse it. The C library of Debian 12 does not know it
@@ -46,14 +46,15 @@ struct stat status_of(int fd) {
     return status;
 }
 
-constexpr std::size_t kHugePage = 2u << 20;  // elsewhere they are larger: then the wishes below have no effect
-/// Where memory is fragmented the kernel may take milliseconds for each. Nobody is to wait long for a wish.
+constexpr std::size_t kHugePage = 2u << 20;  // on machines with larger ones the requests below have no effect
+/// Requests are limited in time, because with fragmented memory the kernel may take milliseconds for each huge page.
 constexpr std::size_t kBatchBytes = 8 * kHugePage;
-constexpr std::chrono::milliseconds kPatience{50};
+constexpr std::chrono::milliseconds kRequestTimeout{50};
 
 std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// Huge pages want addresses that agree with their place in the file, which the kernel does not see to by itself.
+/// Maps the file at a multiple of the huge page size. Huge pages need addresses that match their offset in the file,
+/// which the kernel does not ensure by itself.
 void* map_aligned(int fd, std::size_t bytes) {
     const std::size_t room = bytes + kHugePage;
     void* const found = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -85,23 +86,22 @@ std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
                     errno);
     }
     std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(base), bytes));
-    ::madvise(segment->staging(), bytes - kStagingOffset,
-              MADV_HUGEPAGE);  // a wish: refused where the kernel has none for memfd
-    // A core would have every page of it, also those that nobody has touched: as much memory as the machine has, for
-    // each rank of the node.
+    // Only a hint: refused where the kernel has no huge pages for memfd.
+    ::madvise(segment->staging(), bytes - kStagingOffset, MADV_HUGEPAGE);
+    // A core dump would contain every page, even untouched ones: as much as the machine's memory for each rank.
     ::madvise(base, bytes, MADV_DONTDUMP);
     return segment;
 }
 
-/// Where huge pages are not given by themselves, those of [offset, offset + bytes) of the segment that it covers as a
-/// whole are asked for: the kernel makes one of a page that exists, and of nothing around it. All of it is a wish.
-void Segment::wish_for_huge_pages(std::size_t offset, std::size_t bytes) const {
+/// Requests huge pages for those parts of [offset, offset + bytes) of the segment that cover whole ones, where the
+/// kernel does not use them by itself. MADV_COLLAPSE needs one existing small page in each. Any refusal is ignored.
+void Segment::request_huge_pages(std::size_t offset, std::size_t bytes) const {
 #ifdef MADV_POPULATE_WRITE
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t first = round_up(offset, kHugePage);
     const std::size_t end = (offset + bytes) / kHugePage * kHugePage;
     if (end <= first) return;
-    const auto enough = ddprun::Clock::now() + kPatience;
+    const auto enough = ddprun::Clock::now() + kRequestTimeout;
     for (std::size_t at = first; at < end && ddprun::Clock::now() < enough; at += kBatchBytes) {
         const std::size_t batch = std::min(kBatchBytes, end - at);
         for (std::size_t huge = at; huge < at + batch; huge += kHugePage) {
@@ -115,7 +115,7 @@ void Segment::wish_for_huge_pages(std::size_t offset, std::size_t bytes) const {
 #endif
 }
 
-void Segment::prepare_staging(std::size_t bytes) const { wish_for_huge_pages(kStagingOffset, bytes); }
+void Segment::prepare_staging(std::size_t bytes) const { request_huge_pages(kStagingOffset, bytes); }
 
 std::shared_ptr<Segment> Segment::create() {
     ddprun::UniqueFd fd(::memfd_create("ddp", MFD_CLOEXEC));
@@ -125,7 +125,7 @@ std::shared_ptr<Segment> Segment::create() {
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
         throw_errno(fmt::format("cannot size shared memory to {} MiB", bytes >> 20), errno);
     }
-    // Without this a lack of memory would show as SIGBUS below.
+    // Without this a lack of memory would be a SIGBUS below.
     if (::fallocate(fd.get(), 0, 0, kControlBytes) != 0) {
         throw_errno("no room for a group's shared memory (is the memory of this machine or container used up?)", errno);
     }
@@ -156,8 +156,8 @@ std::shared_ptr<Segment> Segment::attach(const ddprun::UniqueFd& fd) {
 }
 
 Segment::~Segment() {
-    // A creator that never got as far as Node::leave() has failed while its group was forming: peers that already have
-    // this memory must not wait for it.
+    // Without NodeProgress::leave() the creator failed while its group was forming: peers that have mapped this memory
+    // already must not wait for it.
     Departure present = Departure::kPresent;
     if (fd_) control().left.compare_exchange_strong(present, Departure::kLeftByException, std::memory_order_seq_cst);
     ::munmap(base_, bytes_);
@@ -167,11 +167,11 @@ void Segment::populate_heap(std::size_t offset, std::size_t bytes) const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t first = offset / page * page;
     const std::size_t end = round_up(offset + bytes, page);
-    wish_for_huge_pages(kHeapOffset + first, end - first);
+    request_huge_pages(kHeapOffset + first, end - first);
 #ifdef MADV_POPULATE_WRITE
     if (::madvise(heap() + first, end - first, MADV_POPULATE_WRITE) == 0) return;
 #endif
-    // Kernels before 5.14: the pages exist afterwards, though not yet in our page table.
+    // Kernels before 5.14: afterwards the pages exist, though not yet in this process's page table.
     const auto begin = static_cast<off_t>(kHeapOffset + first);
     if (::fallocate(fd_.get(), 0, begin, static_cast<off_t>(end - first)) == 0) return;
     throw_errno(

@@ -1,31 +1,32 @@
 #pragma once
-// Segment: the memory that a rank shares with the ranks of its node: control page, staging slot, heap of its arena. One
-// memfd, sparse: it costs what is touched, has no name in any file system, and is gone with the last process that maps
-// it.
+// Segment: the memory that a rank shares with the ranks of its node: control page, area for sends and receives, staging
+// slot, heap of its arena. It is one sparse memfd, which costs what is touched, has no name in any file system, and
+// ends with the last process that maps it.
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
-#include "common/unique_fd.hpp"
-#include "worker_lib/src/native/control.hpp"
+#include "common/system/unique_fd.hpp"
+#include "worker_lib/src/native/shm/control.hpp"
 
 namespace ddp::detail {
 
 struct PostPage;
 
-/// Bytes of the area for sends and receives: a PostPage, and lanes to the other ranks of the node, which at up to 500
-/// ranks have room for a small message.
+/// Bytes of the area for sends and receives: a PostPage, and rings to the other ranks of the node. With up to 500 ranks
+/// each ring has room for a small message.
 inline constexpr std::size_t kPostBytes = (16u << 20) - (64u << 10);
-/// Bytes of a staging slot, through which buffers outside the heap pass piece by piece.
+/// Bytes of a staging slot, through which buffers outside the heap are copied piece by piece.
 inline constexpr std::size_t kStagingBytes = 4u << 20;
 
+/// Owns one mapping. Any thread may use it.
 class Segment {
 public:
-    /// A new one, zeroed. The heap is as large as heap_limit_here() allows. Throws Error{System}.
+    /// Creates a zeroed segment whose heap is as large as heap_limit_here() allows. Throws Error{System}.
     [[nodiscard]] static std::shared_ptr<Segment> create();
-    /// A peer's, from its descriptor. Within one process all users of a segment share one mapping of it: that way
-    /// ThreadSanitizer sees ranks that are threads meet at the same addresses. Throws Error{System}.
+    /// Maps a peer's segment from its descriptor. All users of a segment in one process share one mapping, so that
+    /// ThreadSanitizer sees ranks that are threads use the same addresses. Throws Error{System}.
     [[nodiscard]] static std::shared_ptr<Segment> attach(const ddprun::UniqueFd& fd);
     ~Segment();
     Segment(const Segment&) = delete;
@@ -33,19 +34,20 @@ public:
 
     [[nodiscard]] Control& control() const { return *reinterpret_cast<Control*>(base_); }
     [[nodiscard]] std::byte* staging() const { return base_ + kStagingOffset; }
-    /// For sends and receives between neighbours.
+    /// Returns the area for sends and receives between neighbours.
     [[nodiscard]] std::byte* post_area() const { return base_ + kPostOffset; }
     [[nodiscard]] PostPage& post_page() const { return *reinterpret_cast<PostPage*>(post_area()); }
     [[nodiscard]] std::byte* heap() const { return base_ + kHeapOffset; }
     [[nodiscard]] std::size_t heap_bytes() const { return bytes_ - kHeapOffset; }
-    /// Valid in the segment's creator only, as the next one: what decided the size of the heap, for errors.
-    [[nodiscard]] int fd() const { return fd_.get(); }
+    [[nodiscard]] int fd() const { return fd_.get(); }  ///< only in the creator
+    /// Returns what decided the size of the heap, for errors. Only in the creator.
     [[nodiscard]] const std::string& heap_limit() const { return heap_limit_; }
 
-    /// Makes the pages of [offset, offset + bytes) of the heap present, or throws Error{System}: without this, a lack
-    /// of memory would show as SIGBUS at the first touch.
+    /// Allocates the pages of [offset, offset + bytes) of the heap, or throws Error{System}. Without this a lack of
+    /// memory would be a SIGBUS at the first access.
     void populate_heap(std::size_t offset, std::size_t bytes) const;
-    /// Before much passes through the first `bytes` of the staging slot: the first time it is worth a millisecond.
+    /// Requests huge pages for the first `bytes` of the staging slot. Takes up to a millisecond, so call it once,
+    /// before large operations.
     void prepare_staging(std::size_t bytes) const;
 
 private:
@@ -57,7 +59,7 @@ private:
 
     Segment(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
     static std::shared_ptr<Segment> map(int fd, std::size_t bytes);
-    void wish_for_huge_pages(std::size_t offset, std::size_t bytes) const;
+    void request_huge_pages(std::size_t offset, std::size_t bytes) const;
 
     std::byte* base_;
     std::size_t bytes_;

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/waiter.hpp"
+#include "worker_lib/src/native/shm/waiter.hpp"
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -30,7 +30,8 @@ bool allow_remote_fences() {
     return allowed;
 }
 
-Waiter::Waiter(Control& own, bool crowded, WakerFence fence) : own_(own), crowded_(crowded), fence_(fence) {}
+Waiter::Waiter(Control& own, bool oversubscribed, WakerFence fence)
+    : own_(own), oversubscribed_(oversubscribed), fence_(fence) {}
 
 void Waiter::pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -42,13 +43,14 @@ void Waiter::pause() {
 
 void Waiter::yield() { ::sched_yield(); }
 
-/// In all threads, of all processes that allow it, that run at this moment; one that does not run has had its fence.
+/// Executes a fence in all running threads of all processes that allow it. A thread that does not run has passed a
+/// fence when it was descheduled.
 bool Waiter::fence_everywhere() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0; }
 
 void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest) {
     const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest.count())};
-    futex(word, FUTEX_WAIT, expected,
-          &timeout);  // woken, late, interrupted or no longer equal: the caller looks in any case
+    // The result does not matter: woken, timed out, interrupted or not equal, the caller looks again.
+    futex(word, FUTEX_WAIT, expected, &timeout);
 }
 
 void Waiter::wake_sleeper(Control& peer) {

@@ -1,29 +1,30 @@
 #pragma once
-// Waiter: how a rank waits for memory that a peer writes, and how it wakes peers that wait. Spin, then yield, then
-// sleep on a futex. Where ranks share cores it yields at once to a peer that needs this core, and only to such: a
-// switch to one that waits, too, and back again takes longer than what it waits for.
+// Waiter: waits for memory that a peer writes, and wakes peers that wait. It spins, then yields, then sleeps on a
+// futex. Where ranks share cores it yields at once to a peer that needs this core, and only then: a switch to a process
+// that waits as well takes longer than the wait.
 //
 // A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
-// Between its two steps each has a fence, so at least one of the two sees the other. Sleep is rare and wakers are in a
-// hurry: where the kernel can (membarrier), the sleeper has the fence of the wakers carried out, too, and theirs costs
-// nothing. A fence of their own has to wait until the change has reached the peer's core, as long as a small operation.
+// Each has a fence between its two steps, so at least one of them sees the other (Dekker). Sleep is rare and waking is
+// not, so the fence is asymmetric where the kernel can do that (membarrier): the sleeper executes it for all wakers
+// too. A waker's own fence would wait until its change has reached the peer's core, which takes as long as a small
+// operation.
 
 #include <chrono>
 #include <cstdint>
 #include <vector>
 
 #include "common/clock.hpp"
-#include "worker_lib/src/native/control.hpp"
+#include "worker_lib/src/native/shm/control.hpp"
 
 namespace ddp::detail {
 
-/// Asks the kernel to let other processes carry out fences in this one. False: it cannot.
+/// Registers this process for fences that other processes execute. Returns false if the kernel cannot do that.
 [[nodiscard]] bool allow_remote_fences();
 
-/// Who carries out a waker's fence.
+/// Which side executes a waker's fence.
 enum class WakerFence : std::uint8_t { kItself, kSleeper };
 
-/// Between a change for which a peer may wait, and the look at whether it sleeps.
+/// Orders a change for which a peer may wait before the look at whether that peer sleeps.
 inline void fence_before_wake(WakerFence by) {
     if (by == WakerFence::kSleeper) {
         std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -32,24 +33,26 @@ inline void fence_before_wake(WakerFence by) {
     }
 }
 
+/// Waits for one rank, whose Control page it holds. The thread that runs the group's operations waits; any thread may
+/// wake.
 class Waiter {
 public:
-    /// The longest sleep: so often a waiter looks after deadlines and the dead.
+    /// Maximum sleep: a waiter looks this often for deadlines and for processes that ended.
     static constexpr auto kNap = std::chrono::milliseconds(50);
 
-    /// crowded: ranks of the node share cores. kSleeper: only where all of them allow it.
-    Waiter(Control& own, bool crowded, WakerFence fence);
+    /// oversubscribed: ranks of the node share cores. kSleeper only if all of them allow remote fences.
+    Waiter(Control& own, bool oversubscribed, WakerFence fence);
 
-    [[nodiscard]] bool crowded() const { return crowded_; }
+    [[nodiscard]] bool oversubscribed() const { return oversubscribed_; }
 
-    /// Returns when ready() says so. Calls check() after every nap; it ends the wait by throwing. ready() may look at
-    /// what peers have stored before they called fence() and wake(). needed(): whether a peer that we wait for needs
-    /// our core; asked only if it is crowded.
+    /// Returns when ready() is true. ready() may look at what peers store before they call fence() and wake(). check()
+    /// is called after every sleep, and may end the wait by throwing. needed() returns whether a peer that this rank
+    /// waits for needs its core; it is called only if oversubscribed().
     template <typename Ready, typename Needed, typename Check>
     void wait(Ready ready, Needed needed, Check check) const {
         auto enough = ddprun::TimePoint::max();
         for (int i = 0; i < kYields; ++i) {
-            if (!crowded_ || !needed()) {
+            if (!oversubscribed_ || !needed()) {
                 for (int j = 0; j < kPauses; ++j) {
                     if (ready()) return;
                     pause();
@@ -69,13 +72,13 @@ public:
         }
     }
 
-    /// Whether ready() says so within a moment, as it does where peers come at the same time: a microsecond or two, and
-    /// where peers need this core, until each has had a short turn.
+    /// Returns whether ready() becomes true within a moment, as it does if peers arrive at the same time: a microsecond
+    /// or two, or, where peers need this core, until each has run for a short time.
     template <typename Ready, typename Needed>
     [[nodiscard]] bool glance(Ready ready, Needed needed) const {
-        if (!crowded_) return spin(ready);
+        if (!oversubscribed_) return spin(ready);
         if (ready()) return true;
-        const auto enough = ddprun::Clock::now() + kTurns;
+        const auto enough = ddprun::Clock::now() + kGlancing;
         do {
             if (!needed()) {
                 if (spin(ready)) return true;
@@ -87,12 +90,13 @@ public:
         return false;
     }
 
-    /// Between a change for which peers may wait, and wake().
+    /// Call it between a change for which peers may wait, and wake().
     void fence() const { fence_before_wake(fence_); }
     [[nodiscard]] WakerFence waker_fence() const { return fence_; }
-    /// A fence in all threads that may wake us, for who sleeps elsewhere than here. False: they are not fenced.
+    /// Executes a fence in all threads that may wake this rank, for code that sleeps on something else. Returns false
+    /// if that is not possible.
     [[nodiscard]] bool fence_wakers() const { return fence_ == WakerFence::kSleeper && fence_everywhere(); }
-    /// Call after the change for which `peer` may wait, and fence().
+    /// Wakes `peer` if it sleeps. Call it after the change for which it may wait, and after fence().
     static void wake(Control& peer) {
         if (peer.asleep.load(std::memory_order_seq_cst) != 0) wake_sleeper(peer);
     }
@@ -102,15 +106,15 @@ public:
 
 private:
     static constexpr int kYields = 200;
-    /// Looks of spin(): what is on its way comes between two pauses.
+    /// The first looks of spin() have no pause between them: what is on its way arrives within the time of one.
     static constexpr int kWithoutPause = 8;
-    /// Several switches between ranks that wait, too; less than the time slice of one that computes.
-    static constexpr auto kTurns = std::chrono::microseconds(20);
-    /// On a busy machine each yield lasts for the others' time slices: 200 took seconds, past deadlines.
+    /// Time for several switches between ranks that wait as well; less than the time slice of one that computes.
+    static constexpr auto kGlancing = std::chrono::microseconds(20);
+    /// Limits the yields in time: on a busy machine each lasts for the time slices of others.
     static constexpr auto kYielding = std::chrono::milliseconds(10);
 
-    /// From before the first nap of a wait until it is over: one fence is enough for all of them. It interrupts all
-    /// cores that run ranks.
+    /// Announces that this rank sleeps, from before its first sleep until the wait is over. One fence is enough for all
+    /// its sleeps; it interrupts every core that runs a rank.
     class Asleep {
     public:
         explicit Asleep(const Waiter& waiter) : own_(waiter.own_) {
@@ -123,7 +127,7 @@ private:
         [[nodiscard]] std::chrono::nanoseconds nap() const { return nap_; }
 
     private:
-        /// Where a waker may have overlooked us.
+        /// Maximum sleep if the fence failed, so that a waker may have missed `asleep`.
         static constexpr auto kUnfencedNap = std::chrono::milliseconds(1);
         Control& own_;
         std::chrono::nanoseconds nap_ = kNap;
@@ -140,20 +144,20 @@ private:
 
     template <typename Ready>
     void nap(Ready ready, std::chrono::nanoseconds longest) const {
-        const std::uint32_t ticket = own_.wake.load(std::memory_order_seq_cst);
-        if (!ready()) sleep(own_.wake, ticket, longest);
+        const std::uint32_t seen = own_.wake.load(std::memory_order_seq_cst);
+        if (!ready()) sleep(own_.wake, seen, longest);
     }
 
     [[nodiscard]] static bool fence_everywhere();
     static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest);
     static void wake_sleeper(Control& peer);
 
-    /// Between two yields: 1 to 3 µs, depending on what a pause takes. Measured with 2 ranks on 2 cores, whose
-    /// trainers' threads take turns with ours: 2,000 in one go made 8 bytes take 120 µs.
+    /// Between two yields: 1 to 3 µs, depending on the processor. Few, because a trainer's thread and the progress
+    /// thread of a rank may share its core.
     static constexpr int kPauses = 40;
 
     Control& own_;
-    const bool crowded_;
+    const bool oversubscribed_;
     const WakerFence fence_;
 };
 

@@ -1,4 +1,4 @@
-// What the daemon asks when a worker has failed or was killed, and whom it takes for the cause.
+// Inquiries about workers that failed or were killed.
 #include <chrono>
 #include <set>
 #include <string>
@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/inquiries_fixture.hpp"
+#include "tests/unit/rendezvous/diagnosis/inquiry/inquiries_fixture.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
+using namespace ddprun::diagnosis;
 using namespace ddprun::coordinator;
 using namespace ddprun::daemon;
 using namespace std::chrono_literals;
@@ -18,24 +20,24 @@ namespace {
 
 constexpr std::chrono::milliseconds kNot{-1};
 
-/// All but rank 3 failed of a barrier of the world, and of one of their other group, so long ago; those in `absent`
-/// have not come, either.
+/// Ranks 0-2 failed in a barrier of the world, and in one of their other group, by the given times ago. Rank 3, and the
+/// ranks in `absent`, have not arrived.
 std::string answer_timeouts(Inquiries& inquiries, const InquiryActions& asked, TimePoint now,
                             std::chrono::milliseconds world_ago, std::chrono::milliseconds other_ago,
                             const State& state = running(), const std::set<int>& absent = {}) {
-    const auto question = to_agents<ShowBoards>(asked);
+    const auto question = to_agents<RequestRecords>(asked);
     REQUIRE(question.size() == 2);
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {
         const bool late = rank == 3 || absent.contains(rank);
-        ShownBoard one = shown(question[0].second.request, rank, !late, rank % 2 == 1);
-        BoardView& view = one.board.view;
+        RecordReply one = shown(question[0].second.request, rank, !late, rank % 2 == 1);
+        FlightRecord& view = one.record.view;
         view.groups.push_back(view.groups[0]);
         view.groups[1].name = "other";
-        const std::vector<BoardOperation> barrier = std::exchange(view.operations, {});
+        const std::vector<RecordedOperation> barrier = std::exchange(view.operations, {});
         for (const auto& [group, ago] : {std::pair(0, world_ago), std::pair(1, other_ago)}) {
             if (late || ago == kNot) continue;
-            BoardOperation& operation = view.operations.emplace_back(barrier[0]);
+            RecordedOperation& operation = view.operations.emplace_back(barrier[0]);
             operation.id = static_cast<std::uint64_t>(group) + 1;
             operation.group = group;
             operation.started_ago = operation.waited_ago = operation.queued_ago = ago + 30s;
@@ -46,8 +48,8 @@ std::string answer_timeouts(Inquiries& inquiries, const InquiryActions& asked, T
     }
     REQUIRE_FALSE(end.empty());
     if (state.phase == Phase::kRunning)
-        CHECK(to_agents<Notice>(end).empty() == std::get<JudgedFailure>(end[0]).text.empty());
-    return std::get<JudgedFailure>(end[0]).text;
+        CHECK(to_agents<Notice>(end).empty() == std::get<DiagnosisFinished>(end[0]).text.empty());
+    return std::get<DiagnosisFinished>(end[0]).text;
 }
 
 Stalled over() {
@@ -58,7 +60,7 @@ Stalled over() {
 
 }  // namespace
 
-TEST_CASE("a failure by a deadline is judged at once and once, whatever else is asked about", "[daemon]") {
+TEST_CASE("a failure by a deadline is diagnosed at once and once, whatever else is open", "[daemon]") {
     Inquiries inquiries;
     State state = running();
     (void)inquiries.stalled(state, "a", stall(), kStart);
@@ -66,20 +68,20 @@ TEST_CASE("a failure by a deadline is judged at once and once, whatever else is 
     over.timed_out = true;
     const InquiryActions asked = inquiries.stalled(state, "a", over, kStart);
     REQUIRE_FALSE(asked.empty());
-    CHECK(std::get<JudgingFailure>(asked[0]).generation == Generation{5});
+    CHECK(std::get<DiagnosisStarted>(asked[0]).generation == Generation{5});
     CHECK(inquiries.stalled(state, "b", over, kStart).empty());  // a peer that failed with it
     const bool goes_on = GENERATE(true, false);
     if (!goes_on) state.phase = Phase::kStopping;
-    const auto question = to_agents<ShowBoards>(asked);
+    const auto question = to_agents<RequestRecords>(asked);
     REQUIRE(question.size() == 2);
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {
-        ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
-        if (rank == 3) {  // looked at before its agent has told it to end
-            one.board.pid = 71;
-            one.board.process = "stopped";
+        RecordReply one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
+        if (rank == 3) {  // read before its agent has signaled it to end
+            one.record.pid = 71;
+            one.record.process = "stopped";
         } else {
-            BoardOperation& operation = one.board.view.operations[0];
+            RecordedOperation& operation = one.record.view.operations[0];
             operation.queued_ago = 31s;
             operation.ended_ago = 1s;
             operation.failed = operation.timed_out = true;
@@ -88,17 +90,17 @@ TEST_CASE("a failure by a deadline is judged at once and once, whatever else is 
     }
     REQUIRE_FALSE(end.empty());
     const std::string process = "; its process 71 ";
-    CHECK_THAT(std::get<JudgedFailure>(end[0]).text,  // read when all are ended
+    CHECK_THAT(std::get<DiagnosisFinished>(end[0]).text,  // read when all are ended
                Catch::StartsWith("LAGGING rank 3 (node b)") &&
                    Catch::EndsWith(process + "was stopped (a signal, a debugger)"));
     const auto notices = to_agents<Notice>(end);
-    REQUIRE(notices.size() == (goes_on ? 2 : 0));  // else it stands in the verdict
+    REQUIRE(notices.size() == (goes_on ? 2 : 0));  // else it is in the verdict
     if (goes_on)
         CHECK_THAT(notices[0].second.text,
                    Catch::EndsWith(process + "is stopped (a signal, a debugger): kill -CONT 71"));
 }
 
-TEST_CASE("a deadline that passes soon after another is told, too, and once", "[daemon]") {
+TEST_CASE("a deadline that passes soon after another is reported, too, and once", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
     const auto first = inquiries.stalled(state, "a", over(), kStart);
@@ -110,17 +112,17 @@ TEST_CASE("a deadline that passes soon after another is told, too, and once", "[
     const auto [world_ago, other_ago] = GENERATE(table<std::chrono::milliseconds, std::chrono::milliseconds>({
         {4s, kNot},     // a peer that began later
         {7s, 4s},       // another operation …
-        {5s, 4s},       // … after a peer that began later has failed of the first
-        {kNot, 6500ms}  // … just after the boards were read
+        {5s, 4s},       // … after a peer that began later has failed in the first
+        {kNot, 6500ms}  // … just after the flight records were read
     }));
     CAPTURE(world_ago.count(), other_ago.count());
-    const std::string told = answer_timeouts(inquiries, second, kStart + 6s, world_ago, other_ago);
-    if (other_ago == kNot) CHECK(told.empty());
-    if (other_ago != kNot) CHECK_THAT(told, Catch::StartsWith("LAGGING rank 3") && Contains("group 'other'"));
+    const std::string reported = answer_timeouts(inquiries, second, kStart + 6s, world_ago, other_ago);
+    if (other_ago == kNot) CHECK(reported.empty());
+    if (other_ago != kNot) CHECK_THAT(reported, Catch::StartsWith("LAGGING rank 3") && Contains("group 'other'"));
     CHECK(inquiries.tick(state, kStart + 30s).empty());
 }
 
-TEST_CASE("however many deadlines pass, none is told twice", "[daemon]") {
+TEST_CASE("however many deadlines pass, none is reported twice", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
     const auto first = inquiries.stalled(state, "a", over(), kStart);
@@ -133,16 +135,16 @@ TEST_CASE("however many deadlines pass, none is told twice", "[daemon]") {
     CHECK_THAT(answer_timeouts(inquiries, again, kStart + 5min, 1s, kNot), Contains("group 'world'"));
 }
 
-TEST_CASE("of one operation people hear once, though fewer are late when the next rank fails of it", "[daemon]") {
+TEST_CASE("an operation is reported once, although fewer ranks are late when the next rank fails in it", "[daemon]") {
     Inquiries inquiries;
     const auto first = inquiries.stalled(running(), "a", over(), kStart);
     CHECK_THAT(answer_timeouts(inquiries, first, kStart, 1s, kNot, running(), {2}),
                Catch::StartsWith("LAGGING ranks 2-3"));
     const auto second = inquiries.stalled(running(), "b", over(), kStart + 8s);
-    CHECK(answer_timeouts(inquiries, second, kStart + 8s, 100ms, kNot).empty());  // what failed first is forgotten
+    CHECK(answer_timeouts(inquiries, second, kStart + 8s, 100ms, kNot).empty());  // the first failure is overwritten
 }
 
-TEST_CASE("a job that ends has the line on the newest deadline, also one that passed while boards were read",
+TEST_CASE("a job that ends has the line on the newest deadline, also one that passed while flight records were read",
           "[daemon]") {
     Inquiries inquiries;
     State state = running();
@@ -150,64 +152,65 @@ TEST_CASE("a job that ends has the line on the newest deadline, also one that pa
     CHECK_THAT(answer_timeouts(inquiries, first, kStart, 1s, kNot), Contains("group 'world'"));
     const auto second = inquiries.stalled(state, "a", over(), kStart + 5s);
     state.phase = Phase::kStopping;
-    const auto [world_ago, other_ago, group] =
-        GENERATE(table<std::chrono::milliseconds, std::chrono::milliseconds, std::string>({
-            {kNot, 5400ms, "other"},  // the boards were read up to a second after they were asked for, both times
-            {5900ms, 5400ms, "other"},
-            {5500ms, kNot, "world"},  // people know that, but it may be what the job ends of
-        }));
+    const auto [world_ago, other_ago,
+                group] = GENERATE(table<std::chrono::milliseconds, std::chrono::milliseconds, std::string>({
+        {kNot, 5400ms, "other"},  // the flight records were read up to a second after they were asked for, both times
+        {5900ms, 5400ms, "other"},
+        {5500ms, kNot, "world"},  // reported already, but it may be the cause
+    }));
     CAPTURE(world_ago.count(), other_ago.count());
     CHECK_THAT(answer_timeouts(inquiries, second, kStart + 6s, world_ago, other_ago, state),
                Catch::StartsWith("LAGGING rank 3") && Contains("group '" + group + "'"));
 }
 
-TEST_CASE("who does not show its boards does not keep a failure by a deadline from being concluded", "[daemon]") {
+TEST_CASE("a node without an answer does not delay the conclusion of a failure by a deadline", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
     (void)inquiries.stalled(state, "a", over(), kStart);
     CHECK(inquiries.tick(state, kStart + 900ms).empty());
     const InquiryActions end = inquiries.tick(state, kStart + 1s);
     REQUIRE(end.size() == 1);
-    CHECK(std::get<JudgedFailure>(end[0]).text == "");
+    CHECK(std::get<DiagnosisFinished>(end[0]).text == "");
 }
 
-TEST_CASE("of a worker that was killed is asked what it was in, once, and who waited for it", "[daemon]") {
+TEST_CASE("the end of a killed worker leads to one inquiry: its operation, and the ranks that waited for it",
+          "[daemon]") {
     Inquiries inquiries;
     State state = running();
-    CHECK(inquiries.failed(state, kStart).empty());  // nobody has
+    CHECK(inquiries.failed(state, kStart).empty());  // no worker has
     state.phase = Phase::kStopping;
     FailureReport& failure = state.cause.failure.emplace();
     failure.rank = Rank{3};
     failure.host = "b";
     failure.pid = 71;
     failure.status = {ExitStatus::Kind::kSignaled, 9, false};
-    CHECK(inquiries.failed(state, kStart).empty());  // it writes no board
+    CHECK(inquiries.failed(state, kStart).empty());  // it writes no flight record
     failure.activity = "had done no collective";
     const InquiryActions asked = inquiries.failed(state, kStart);
     REQUIRE_FALSE(asked.empty());
-    CHECK(std::get<JudgingFailure>(asked[0]).generation == Generation{5});
+    CHECK(std::get<DiagnosisStarted>(asked[0]).generation == Generation{5});
     CHECK(inquiries.failed(state, kStart).empty());  // a peer's failure that changes nothing
-    const auto question = to_agents<ShowBoards>(asked);
+    const auto question = to_agents<RequestRecords>(asked);
     REQUIRE(question.size() == 2);
     const bool another = GENERATE(false, true);
-    if (another) failure.rank = Rank{2};             // what the first one failed of, heard of later
+    if (another) failure.rank = Rank{2};             // the cause of the first failure, reported later
     CHECK(inquiries.failed(state, kStart).empty());  // one at a time
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank)
         end = show(inquiries, state, rank < 2 ? "a" : "b",
                    shown(question[0].second.request, rank, rank < 2, rank % 2 == 1));
     REQUIRE(end.size() == 1);
-    const auto& judged = std::get<JudgedFailure>(end[0]);
+    const auto& diagnosis = std::get<DiagnosisFinished>(end[0]);
     const std::string detail =
         "had done no collective; ranks 0-1 (node a) waited for it in #1 barrier of group 'world'";
-    CHECK(judged.dead == failure.rank);
-    CHECK(judged.detail == detail);
-    CHECK(judged.text ==
+    CHECK(diagnosis.dead == failure.rank);
+    CHECK(diagnosis.detail == detail);
+    CHECK(diagnosis.text ==
           (another ? "DEAD rank 2 (node b, killed by SIGKILL): " : "DEAD rank 3 (node b, killed by SIGKILL): ") +
               detail);
     CHECK(inquiries.failed(state, kStart).empty());
     failure.rank = Rank{0};
-    CHECK_FALSE(inquiries.failed(state, kStart).empty());  // but now another one is taken for the cause
+    CHECK_FALSE(inquiries.failed(state, kStart).empty());  // but now another rank is taken for the cause
 }
 
 TEST_CASE("the line of an error is that of the worker that is taken for the cause, and of no other", "[daemon]") {
@@ -220,28 +223,29 @@ TEST_CASE("the line of an error is that of the worker that is taken for the caus
     failure.pid = 71;
     failure.status = {ExitStatus::Kind::kExited, 1, false};
     failure.activity = "had done no collective";
-    const auto question = to_agents<ShowBoards>(inquiries.failed(state, kStart));
+    const auto question = to_agents<RequestRecords>(inquiries.failed(state, kStart));
     REQUIRE(question.size() == 2);
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {
-        ShownBoard one = shown(question[0].second.request, rank, rank < 2, rank % 2 == 1);
+        RecordReply one = shown(question[0].second.request, rank, rank < 2, rank % 2 == 1);
         if (rank == 3) {
-            one.board.view.groups[0].aborted_ago = 80ms;
-            one.board.view.groups[0].abort_reason = "loss is NaN";
+            one.record.view.groups[0].aborted_ago = 80ms;
+            one.record.view.groups[0].abort_reason = "loss is NaN";
         }
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(end.size() == 1);
-    const auto& judged = std::get<JudgedFailure>(end[0]);
-    CHECK_THAT(judged.text, Catch::StartsWith("ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'"));
-    CHECK(judged.dead == Rank{3});
-    CHECK(judged.detail == judged.text);
+    const auto& diagnosis = std::get<DiagnosisFinished>(end[0]);
+    CHECK_THAT(diagnosis.text, Catch::StartsWith("ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'"));
+    CHECK(diagnosis.dead == Rank{3});
+    CHECK(diagnosis.detail == diagnosis.text);
 }
 
-TEST_CASE("ranks that wait for each other are told though the one that failed first is only known by its peer's end",
-          "[daemon]") {
-    // Rank 0 has failed by its deadline; rank 1 lost it of that and was quicker to end. So rank 1 is the cause, and
-    // rank 0, told to end before its own end was seen, is never reported.
+TEST_CASE(
+    "ranks that wait for each other are reported although the one that failed first is only known by its peer's end",
+    "[daemon]") {
+    // Rank 0 has failed by its deadline; rank 1 lost it because of that and ended first. So rank 1 is the cause, and
+    // rank 0, signaled to end before its own end was seen, is never reported.
     Inquiries inquiries;
     State state = running();
     state.phase = Phase::kStopping;
@@ -253,19 +257,19 @@ TEST_CASE("ranks that wait for each other are told though the one that failed fi
     failure.activity = "failed in #1 barrier of group 'second'";
     failure.last_lines = {"rank 1 (host a, pid 71) lost rank 0 (host a, pid 70): its process ended"};
     const InquiryActions asked = inquiries.failed(state, kStart);
-    const auto question = to_agents<ShowBoards>(asked);
+    const auto question = to_agents<RequestRecords>(asked);
     REQUIRE(question.size() == 2);
-    CHECK(std::holds_alternative<JudgingFailure>(asked[0]));
+    CHECK(std::holds_alternative<DiagnosisStarted>(asked[0]));
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {
-        ShownBoard one = shown(question[0].second.request, rank, rank < 2, rank % 2 == 1);
-        BoardView& view = one.board.view;
+        RecordReply one = shown(question[0].second.request, rank, rank < 2, rank % 2 == 1);
+        FlightRecord& view = one.record.view;
         if (rank < 2) {
             view.groups = {{"first", rank, 2, {{0, 2, 1}}, true, 0, 0, 0},
                            {"second", rank, 2, {{0, 2, 1}}, true, 0, 0, 0}};
-            BoardGroup& group = view.groups[static_cast<std::size_t>(rank)];
+            RecordedGroup& group = view.groups[static_cast<std::size_t>(rank)];
             group.queued = group.started = 1;
-            BoardOperation& operation = view.operations[0];
+            RecordedOperation& operation = view.operations[0];
             operation.group = rank;
             operation.queued_ago = operation.started_ago.emplace(3s);
             operation.waited_ago = 3s;
@@ -276,7 +280,7 @@ TEST_CASE("ranks that wait for each other are told though the one that failed fi
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(end.size() == 1);
-    CHECK_THAT(std::get<JudgedFailure>(end[0]).text,
+    CHECK_THAT(std::get<DiagnosisFinished>(end[0]).text,
                Catch::StartsWith("A CIRCLE: rank 0 (node a) waits in #1 barrier of group 'first' for ") &&
                    Contains("rank 1 (node a), which waits in #1 barrier of group 'second'"));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A running job and what its nodes show of it, for tests of inquiries.
+// A running job and the flight records of its nodes, for tests of inquiries.
 
 #include <chrono>
 #include <cstdint>
@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/daemon/inquiries.hpp"
+#include "rendezvous/diagnosis/inquiry/inquiries.hpp"
 #include "tests/catch.hpp"
 
 namespace ddprun::daemon {
 
+using namespace protocol;
+using namespace diagnosis;
 using namespace coordinator;
 
 inline const TimePoint kStart{std::chrono::hours(1)};
@@ -27,7 +29,7 @@ inline State running() {
         Node& node = state.nodes[name];
         node.join.host = name;
         node.join.slots = 2;
-        node.join.boards = true;
+        node.join.records = true;
         Member& member = state.group.members[name];
         member.assignment.generation = Generation{5};
         member.assignment.rank_base = base;
@@ -37,21 +39,21 @@ inline State running() {
     return state;
 }
 
-inline RankBoard board(int rank, bool waits) {
-    RankBoard board;
-    board.rank = Rank{rank};
-    board.host = rank < 2 ? "a" : "b";
-    board.process = "running";
-    board.view.written = true;
-    board.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, waits ? 1u : 0u, waits ? 1u : 0u, 0});
+inline RankRecord record(int rank, bool waits) {
+    RankRecord record;
+    record.rank = Rank{rank};
+    record.host = rank < 2 ? "a" : "b";
+    record.process = "running";
+    record.view.written = true;
+    record.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, waits ? 1u : 0u, waits ? 1u : 0u, 0});
     if (waits) {
-        BoardOperation& operation = board.view.operations.emplace_back();
+        RecordedOperation& operation = record.view.operations.emplace_back();
         operation.id = operation.seq = 1;
         operation.group = 0;
         operation.op = "barrier";
         operation.started_ago = operation.waited_ago = std::chrono::seconds(31);
     }
-    return board;
+    return record;
 }
 
 inline Stalled stall(std::uint64_t seq = 1) {
@@ -79,19 +81,47 @@ inline const Inspected* inspected(const InquiryActions& actions) {
     return nullptr;
 }
 
-inline ShownBoard shown(std::uint64_t request, int rank, bool waits, bool last) {
-    return {Generation{5}, request, last, board(rank, waits)};
+inline RecordReply shown(std::uint64_t request, int rank, bool waits, bool last) {
+    return {Generation{5}, request, last, record(rank, waits)};
 }
 
-inline InquiryActions show(Inquiries& inquiries, const State& state, const NodeId& from, const ShownBoard& board,
+/// Keeps the state of the inquiries between steps: each function is one event.
+class Inquiries {
+public:
+    InquiryActions stalled(const State& job, const NodeId& from, const Stalled& report, TimePoint now) {
+        return handle(job, StallReported{from, report, now});
+    }
+    InquiryActions failed(const State& job, TimePoint now) { return handle(job, FailureReported{now}); }
+    InquiryActions shown(const State& job, const NodeId& from, const RecordReply& record, TimePoint now) {
+        return handle(job, RecordReceived{from, record, now});
+    }
+    InquiryActions inspect(const State& job, InspectorId inspector, const Inspect& request, TimePoint now) {
+        return handle(job, InspectionRequested{inspector, request, now});
+    }
+    InquiryActions leave(const State& job, InspectorId inspector) {
+        return handle(job, InspectorLeft{inspector, kStart});
+    }
+    InquiryActions tick(const State& job, TimePoint now) { return handle(job, InquiryTick{now}); }
+    [[nodiscard]] bool is_open(InspectorId inspector) const { return diagnosis::is_open(state_, inspector); }
+
+private:
+    InquiryActions handle(const State& job, InquiryEvent event) {
+        InquiryStep result = step(std::move(state_), job, std::move(event));
+        state_ = std::move(result.next);
+        return std::move(result.actions);
+    }
+    InquiryState state_;
+};
+
+inline InquiryActions show(Inquiries& inquiries, const State& state, const NodeId& from, const RecordReply& record,
                            TimePoint now = kStart) {
-    return inquiries.shown(state, from, board, now);
+    return inquiries.shown(state, from, record, now);
 }
 
-/// All four ranks answer; rank 3 has not come.
+/// All four ranks answer; rank `late` has not arrived.
 inline InquiryActions answer(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
                              int late = 3) {
-    const auto asked = to_agents<ShowBoards>(question);
+    const auto asked = to_agents<RequestRecords>(question);
     REQUIRE(asked.size() == 2);
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {

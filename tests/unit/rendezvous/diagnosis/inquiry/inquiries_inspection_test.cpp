@@ -1,22 +1,24 @@
-// What a ddpctl that looks is told.
+// Inquiries of inspectors: what ddpctl gets.
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/inquiries_fixture.hpp"
+#include "tests/unit/rendezvous/diagnosis/inquiry/inquiries_fixture.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
+using namespace ddprun::diagnosis;
 using namespace ddprun::coordinator;
 using namespace ddprun::daemon;
 using namespace std::chrono_literals;
 using Catch::Contains;
 
-TEST_CASE("ddpctl gets few operations of each when it asks for all, and an answer when the workers start again",
+TEST_CASE("ddpctl gets few operations of each rank when it asks for all, and an answer when the workers are restarted",
           "[daemon]") {
     Inquiries inquiries;
     State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 2'000}, kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.inspect(state, kInspector, {1, {}, 2'000}, kStart));
     REQUIRE(asked.size() == 2);
     CHECK(asked[0].second.operations == 16);
     CHECK(inquiries.is_open(kInspector));
@@ -28,15 +30,14 @@ TEST_CASE("ddpctl gets few operations of each when it asks for all, and an answe
     CHECK_FALSE(inquiries.is_open(kInspector));
 }
 
-TEST_CASE("a node that does not answer in time, is gone or is an older ddprun does not hold the answer up",
-          "[daemon]") {
+TEST_CASE("a node that does not answer in time, is lost or is an older ddprun does not delay the answer", "[daemon]") {
     Inquiries inquiries;
     State state = running();
     const auto how = GENERATE(as<std::string>(), "late", "gone", "older");
     CAPTURE(how);
-    if (how == "older") state.nodes.at("b").join.boards = false;
+    if (how == "older") state.nodes.at("b").join.records = false;
     const InquiryActions asked = inquiries.inspect(state, kInspector, {1, {}, 16}, kStart);
-    const auto questions = to_agents<ShowBoards>(asked);
+    const auto questions = to_agents<RequestRecords>(asked);
     REQUIRE(questions.size() == (how == "older" ? 1 : 2));
     const std::uint64_t request = questions[0].second.request;
     (void)show(inquiries, state, "a", shown(request, 0, true, false));
@@ -51,45 +52,44 @@ TEST_CASE("a node that does not answer in time, is gone or is an older ddprun do
     REQUIRE(answer != nullptr);
     CHECK(answer->silent == std::vector<std::string>{"b"});
     CHECK(answer->world_size == 4);
-    CHECK_THAT(answer->verdict, Contains("WAITING for ranks 2-3 (node b), which have shown no board"));
+    CHECK_THAT(answer->verdict, Contains("WAITING for ranks 2-3 (node b), which have shown no flight record"));
     CHECK(inquiries.tick(state, kStart + 10s).empty());
     CHECK(show(inquiries, state, "b", shown(request, 2, true, true)).empty());  // too late
 }
 
-TEST_CASE("ddpctl is passed every board, of one rank alone if it asks for that, and told when no workers run",
-          "[daemon]") {
+TEST_CASE("ddpctl gets every flight record, or that of one rank, and the reason when no workers run", "[daemon]") {
     Inquiries inquiries;
     State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, Rank{2}, 2'000}, kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.inspect(state, kInspector, {1, Rank{2}, 2'000}, kStart));
     REQUIRE(asked.size() == 1);
     CHECK(asked[0].first == "b");
     CHECK(asked[0].second.rank == Rank{2});
     CHECK(asked[0].second.operations == 2'000);
-    // What a node shows of another node's rank is not believed.
+    // A node's record of another node's rank is ignored.
     CHECK(show(inquiries, state, "b", shown(asked[0].second.request, 0, true, false)).empty());
     const InquiryActions end = show(inquiries, state, "b", shown(asked[0].second.request, 2, true, true));
     REQUIRE(end.size() == 2);
-    CHECK(std::get<ShownBoard>(std::get<ToInspector>(end[0]).message).board.rank == Rank{2});
+    CHECK(std::get<RecordReply>(std::get<ToInspector>(end[0]).message).record.rank == Rank{2});
     CHECK(inspected(end)->verdict == "");
     CHECK(inspected(end)->silent.empty());
 
-    CHECK(inspected(inquiries.inspect(state, kInspector, {1, Rank{9}, 1}, kStart)) != nullptr);  // there is none
-    const auto again = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
-    inquiries.forget(kInspector);
+    CHECK(inspected(inquiries.inspect(state, kInspector, {1, Rank{9}, 1}, kStart)) != nullptr);  // no such rank
+    const auto again = to_agents<RequestRecords>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    CHECK(inquiries.leave(state, kInspector).empty());
     CHECK(show(inquiries, state, "b", shown(again[0].second.request, 2, true, true)).empty());
 
     state.phase = Phase::kGathering;
-    state.told.reason = "1 of 2 nodes are here";
+    state.explanation.message.reason = "1 of 2 nodes are here";
     const InquiryActions none = inquiries.inspect(state, kInspector, {1, {}, 16}, kStart);
     REQUIRE(inspected(none) != nullptr);
     CHECK(inspected(none)->world_size == 0);
     CHECK(inspected(none)->verdict == "no workers run: 1 of 2 nodes are here");
 }
 
-TEST_CASE("a job that goes on is said to", "[daemon]") {
+TEST_CASE("a job that makes progress is reported as such", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
     const std::uint64_t request = asked[0].second.request;
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank)
@@ -98,35 +98,36 @@ TEST_CASE("a job that goes on is said to", "[daemon]") {
     CHECK(inspected(end)->verdict == "GOING ON: no rank has waited in one operation for 5 s");
 }
 
-TEST_CASE("of programs that write no board nothing is said to go on", "[daemon]") {
+TEST_CASE("programs that write no flight record are not reported as making progress", "[daemon]") {
     const bool answers = GENERATE(true, false);
     Inquiries inquiries;
     const State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {
-        ShownBoard one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
-        one.board.view = {};
-        one.board.process = answers ? "running" : "";
+        RecordReply one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
+        one.record.view = {};
+        one.record.process = answers ? "running" : "";
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(inspected(end) != nullptr);
-    CHECK_THAT(inspected(end)->verdict, Catch::StartsWith(answers ? "NOTHING IS KNOWN: no rank has a board"
+    CHECK_THAT(inspected(end)->verdict, Catch::StartsWith(answers ? "NOTHING IS KNOWN: no rank has a flight record"
                                                                   : "NOTHING IS KNOWN: no node has answered"));
 }
 
-TEST_CASE("a job is not said to go on when a rank is stopped or deadlines pass, however short these are", "[daemon]") {
+TEST_CASE("a job is not reported as making progress when a rank is stopped or deadlines pass, however short these are",
+          "[daemon]") {
     Inquiries inquiries;
     const State state = running();
     const auto [failed, stopped] = GENERATE(table<bool, bool>({{true, false}, {false, true}, {true, true}}));
     CAPTURE(failed, stopped);
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {
-        ShownBoard one = shown(asked[0].second.request, rank, failed && rank != 3, rank % 2 == 1);
-        one.board.pid = 70 + rank;
-        if (rank == 3 && stopped) one.board.process = "stopped";
-        for (BoardOperation& operation : one.board.view.operations) {
+        RecordReply one = shown(asked[0].second.request, rank, failed && rank != 3, rank % 2 == 1);
+        one.record.pid = 70 + rank;
+        if (rank == 3 && stopped) one.record.process = "stopped";
+        for (RecordedOperation& operation : one.record.view.operations) {
             operation.queued_ago = 3s;
             operation.started_ago = operation.waited_ago = 3s;
             operation.ended_ago = 1s;
@@ -146,15 +147,15 @@ TEST_CASE("a job is not said to go on when a rank is stopped or deadlines pass, 
               "waited in one operation for 5 s");
 }
 
-TEST_CASE("of stopped processes on several nodes ddpctl says which is where", "[daemon]") {
+TEST_CASE("the line on stopped processes of several nodes says which is where", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.inspect(state, kInspector, {1, {}, 16}, kStart));
     InquiryActions end;
     for (int rank = 0; rank < 4; ++rank) {
-        ShownBoard one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
-        one.board.pid = 70 + rank;
-        if (rank != 0) one.board.process = "stopped";
+        RecordReply one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
+        one.record.pid = 70 + rank;
+        if (rank != 0) one.record.process = "stopped";
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(inspected(end) != nullptr);

@@ -1,14 +1,16 @@
-// What is told of a job whose workers have ended well but some that are stopped.
+// Inquiries about the last ranks of a job whose other workers have ended well.
 #include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/coordinator/stall_now.hpp"
+#include "rendezvous/diagnosis/snapshot.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/inquiries_fixture.hpp"
+#include "tests/unit/rendezvous/diagnosis/inquiry/inquiries_fixture.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
+using namespace ddprun::diagnosis;
 using namespace ddprun::coordinator;
 using namespace ddprun::daemon;
 using namespace std::chrono_literals;
@@ -24,24 +26,24 @@ State with_one_left() {
     return state;
 }
 
-ShownBoard ended(std::uint64_t request, int rank, bool last) {
-    ShownBoard one = shown(request, rank, false, last);
-    one.board.process = "exited with code 0, 5 s ago";
-    one.board.ended = true;
+RecordReply ended(std::uint64_t request, int rank, bool last) {
+    RecordReply one = shown(request, rank, false, last);
+    one.record.process = "exited with code 0, 5 s ago";
+    one.record.ended = true;
     return one;
 }
 
-ShownBoard left(std::uint64_t request, int rank, const std::string& process, bool last) {
-    ShownBoard one = shown(request, rank, false, last);
-    one.board.process = process;
-    one.board.pid = 70 + rank;
-    if (process == "stopped") one.board.stopped_for = 42s;
+RecordReply left(std::uint64_t request, int rank, const std::string& process, bool last) {
+    RecordReply one = shown(request, rank, false, last);
+    one.record.process = process;
+    one.record.pid = 70 + rank;
+    if (process == "stopped") one.record.stopped_for = 42s;
     return one;
 }
 
-/// What is told when rank 3 is found in that state; "-": nobody asks.
-std::string told(Inquiries& inquiries, const State& state, const std::string& process, TimePoint now) {
-    const auto asked = to_agents<ShowBoards>(inquiries.tick(state, now));
+/// Returns the notice when the process of rank 3 is in that state; "-": nothing is requested.
+std::string reported(Inquiries& inquiries, const State& state, const std::string& process, TimePoint now) {
+    const auto asked = to_agents<RequestRecords>(inquiries.tick(state, now));
     if (asked.empty()) return "-";
     REQUIRE(asked.size() == 1);
     CHECK(asked[0].first == "b");
@@ -49,57 +51,57 @@ std::string told(Inquiries& inquiries, const State& state, const std::string& pr
     CHECK(show(inquiries, state, "b", ended(request, 2, false), now).empty());
     const auto end = show(inquiries, state, "b", left(request, 3, process, true), now);
     const auto notices = to_agents<Notice>(end);
-    CHECK((notices.empty() || notices.size() == 2));  // who has ended well hears it, too
+    CHECK((notices.empty() || notices.size() == 2));  // also to nodes that have ended well
     return notices.empty() ? "" : notices[0].second.text;
 }
 
 }  // namespace
 
-TEST_CASE("that all have ended well but one that is stopped is told, and again rarely", "[daemon]") {
+TEST_CASE("a last rank that is stopped is reported, and again rarely", "[daemon]") {
     Inquiries inquiries;
     State state = with_one_left();
-    CHECK(told(inquiries, state, "stopped", kStart + 4s) == "-");
+    CHECK(reported(inquiries, state, "stopped", kStart + 4s) == "-");
     CHECK(
-        told(inquiries, state, "stopped", kStart + 5s) ==
+        reported(inquiries, state, "stopped", kStart + 5s) ==
         "LEFT BEHIND rank 3 (node b): all other ranks have ended well, and the job waits for this one: its process "
         "73 is stopped (a signal, a debugger), for 42.0 s or longer: let it go on with kill -CONT 73, or end the job");
-    CHECK(told(inquiries, state, "stopped", kStart + 64s) == "-");
-    CHECK_THAT(told(inquiries, state, "stopped", kStart + 65s), Catch::StartsWith("LEFT BEHIND"));
-    CHECK(told(inquiries, state, "stopped", kStart + 184s) == "-");  // then after twice as long
-    CHECK_THAT(told(inquiries, state, "stopped", kStart + 185s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK(reported(inquiries, state, "stopped", kStart + 64s) == "-");
+    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 65s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK(reported(inquiries, state, "stopped", kStart + 184s) == "-");  // then after twice as long
+    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 185s), Catch::StartsWith("LEFT BEHIND"));
 }
 
-TEST_CASE("nothing is told of a rank that merely goes on when all others have ended well", "[daemon]") {
+TEST_CASE("a last rank that is not stopped is not reported", "[daemon]") {
     Inquiries inquiries;
     const State state = with_one_left();
     for (const char* process : {"running", "in the kernel", "unknown"}) {
         CAPTURE(process);
         Inquiries fresh;
-        CHECK(told(fresh, state, process, kStart + 5s) == "");
+        CHECK(reported(fresh, state, process, kStart + 5s) == "");
     }
-    CHECK(told(inquiries, state, "running", kStart + 5s) == "");
-    CHECK(told(inquiries, state, "stopped", kStart + 14s) == "-");  // nobody is asked all the time …
-    CHECK(told(inquiries, state, "running", kStart + 15s) == "");
-    CHECK(told(inquiries, state, "stopped", kStart + 34s) == "-");  // … and less and less often
-    CHECK_THAT(told(inquiries, state, "stopped", kStart + 35s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK(reported(inquiries, state, "running", kStart + 5s) == "");
+    CHECK(reported(inquiries, state, "stopped", kStart + 14s) == "-");  // not requested all the time …
+    CHECK(reported(inquiries, state, "running", kStart + 15s) == "");
+    CHECK(reported(inquiries, state, "stopped", kStart + 34s) == "-");  // … and less and less often
+    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 35s), Catch::StartsWith("LEFT BEHIND"));
 }
 
-TEST_CASE("who is stopped for a moment, as by who looks at it, is not left behind", "[daemon]") {
-    RankBoard one = left(1, 3, "stopped", true).board;
+TEST_CASE("a rank that is stopped for a moment, as by a debugger, is not left behind", "[daemon]") {
+    RankRecord one = left(1, 3, "stopped", true).record;
     one.stopped_for = 2900ms;
-    CHECK(judge_left_behind({one}).empty());
+    CHECK(diagnose_left_behind({one}).empty());
     one.stopped_for = 3s;
-    CHECK_THAT(judge_left_behind({one}), Catch::StartsWith("LEFT BEHIND rank 3 (node "));
-    one.stopped_for.reset();  // an agent that does not look
-    CHECK_FALSE(judge_left_behind({one}).empty());
+    CHECK_THAT(diagnose_left_behind({one}), Catch::StartsWith("LEFT BEHIND rank 3 (node "));
+    one.stopped_for.reset();  // an agent that does not report it
+    CHECK_FALSE(diagnose_left_behind({one}).empty());
 }
 
-TEST_CASE("who is stopped is not left behind while another rank goes on, or is not known", "[daemon]") {
+TEST_CASE("a stopped rank is not left behind while another rank goes on, or is not known", "[daemon]") {
     Inquiries inquiries;
     State state = running();
-    CHECK(inquiries.tick(state, kStart + 1h).empty());  // nobody has ended
+    CHECK(inquiries.tick(state, kStart + 1h).empty());  // no worker has ended
     state.group.finished[Rank{2}] = kStart;
-    const auto asked = to_agents<ShowBoards>(inquiries.tick(state, kStart + 5s));
+    const auto asked = to_agents<RequestRecords>(inquiries.tick(state, kStart + 5s));
     REQUIRE(asked.size() == 2);
     const std::uint64_t request = asked[0].second.request;
     CHECK(show(inquiries, state, "b", ended(request, 2, false)).empty());
@@ -122,10 +124,10 @@ TEST_CASE("who is stopped is not left behind while another rank goes on, or is n
     }
 }
 
-TEST_CASE("what was told of one generation holds back nothing about the next", "[daemon]") {
+TEST_CASE("a report about one generation does not suppress one about the next", "[daemon]") {
     Inquiries inquiries;
     State state = with_one_left();
-    CHECK_THAT(told(inquiries, state, "stopped", kStart + 5s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 5s), Catch::StartsWith("LEFT BEHIND"));
     state.group.generation = Generation{6};
-    CHECK(to_agents<ShowBoards>(inquiries.tick(state, kStart + 6s)).size() == 1);
+    CHECK(to_agents<RequestRecords>(inquiries.tick(state, kStart + 6s)).size() == 1);
 }

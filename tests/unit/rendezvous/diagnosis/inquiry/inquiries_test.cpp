@@ -1,21 +1,23 @@
-// What the daemon asks when a worker is stuck, and what it tells of that; failures: inquiries_failure_test.cpp.
+// Inquiries about stalls; those about failures are in inquiries_failure_test.cpp.
 #include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/rendezvous/inquiries_fixture.hpp"
+#include "tests/unit/rendezvous/diagnosis/inquiry/inquiries_fixture.hpp"
 
 using namespace ddprun;
+using namespace ddprun::protocol;
+using namespace ddprun::diagnosis;
 using namespace ddprun::coordinator;
 using namespace ddprun::daemon;
 using namespace std::chrono_literals;
 
-TEST_CASE("a stall is asked about once, of every node, and the verdict goes to all of them", "[daemon]") {
+TEST_CASE("a stall leads to one request to every node, and the verdict goes to all of them", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
-    const auto asked = to_agents<ShowBoards>(inquiries.stalled(state, "a", stall(), kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.stalled(state, "a", stall(), kStart));
     REQUIRE(asked.size() == 2);
     CHECK_FALSE(asked[0].second.rank);
     CHECK(inquiries.stalled(state, "b", stall(), kStart).empty());  // the same operation, seen by another node
@@ -31,11 +33,11 @@ TEST_CASE("a stall is asked about once, of every node, and the verdict goes to a
     CHECK(notices[0].second.generation == Generation{5});
     CHECK(std::get<Conclusion>(end.back()).text == notices[1].second.text);
 
-    // A rank that has come further waits for the same one: asked about, but not told again.
+    // A rank in a later operation waits for the same one: requested, but not reported again.
     CHECK(inquiries.stalled(state, "a", stall(2), kStart).empty());
     CHECK(inquiries.tick(state, kStart + 4s).empty());
     CHECK(answer(inquiries, state, inquiries.tick(state, kStart + 5s), kStart + 5s).empty());
-    CHECK(inquiries.tick(state, kStart + 1h).empty());  // that it stands still was said
+    CHECK(inquiries.tick(state, kStart + 1h).empty());  // it was reported
 }
 
 TEST_CASE("a burst of stalls is one inquiry, and one more when that is over", "[daemon]") {
@@ -46,35 +48,35 @@ TEST_CASE("a burst of stalls is one inquiry, and one more when that is over", "[
     CHECK_FALSE(answer(inquiries, state, asked, kStart).empty());
     for (std::uint64_t seq = 2; seq < 1'000; ++seq) CHECK(inquiries.stalled(state, "b", stall(seq), kStart).empty());
     const InquiryActions again = inquiries.tick(state, kStart + 5s);
-    CHECK(to_agents<ShowBoards>(again).size() == 2);
+    CHECK(to_agents<RequestRecords>(again).size() == 2);
     CHECK(answer(inquiries, state, again, kStart + 5s).empty());
     CHECK(inquiries.tick(state, kStart + 6s).empty());
 }
 
-TEST_CASE("however often ranks are late, a later stall is told; that of the same ranks after a while", "[daemon]") {
+TEST_CASE("however often ranks are late, a later stall is reported; that of the same ranks after a while", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
     TimePoint now = kStart;
-    int told = 0;
+    int reported = 0;
     for (std::uint64_t seq = 1; seq <= 2'000; ++seq, now += 40s) {  // each in another operation
         const InquiryActions asked = inquiries.stalled(state, "a", stall(seq), now);
-        const auto question = to_agents<ShowBoards>(asked);
+        const auto question = to_agents<RequestRecords>(asked);
         REQUIRE(question.size() == 2);
         InquiryActions end;
         for (int rank = 0; rank < 4; ++rank) {
-            ShownBoard one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
-            one.board.view.groups[0].queued = seq - (rank == 3 ? 1 : 0);
-            if (rank != 3) one.board.view.operations[0].seq = seq;
+            RecordReply one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
+            one.record.view.groups[0].queued = seq - (rank == 3 ? 1 : 0);
+            if (rank != 3) one.record.view.operations[0].seq = seq;
             end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
         }
-        told += end.empty() ? 0 : 1;
+        reported += end.empty() ? 0 : 1;
     }
-    CHECK(told > 5);
-    CHECK(told < 40);
+    CHECK(reported > 5);
+    CHECK(reported < 40);
     const InquiryActions other = answer(inquiries, state, inquiries.stalled(state, "a", stall(5'000), now), now, 2);
     CHECK_THAT(to_agents<Notice>(other).at(0).second.text, Catch::StartsWith("LAGGING rank 2"));
 
-    // The same ranks again, but now for good: held back, and told when the time has come.
+    // The same ranks again, but now without end: held back, and reported when the time has come.
     const InquiryActions held =
         answer(inquiries, state, inquiries.stalled(state, "a", stall(), now + 1min), now + 1min);
     CHECK(held.empty());
@@ -82,25 +84,25 @@ TEST_CASE("however often ranks are late, a later stall is told; that of the same
     CHECK_FALSE(answer(inquiries, state, later, now + 2h).empty());
 }
 
-TEST_CASE("in a group that only sends and receives a later stall of the same ranks is told, too", "[daemon]") {
+TEST_CASE("in a group that only sends and receives a later stall of the same ranks is reported, too", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
     const auto stalls = [&](std::uint64_t transfer, TimePoint now, bool asked_already = false) {
         const InquiryActions asked =
             asked_already ? inquiries.tick(state, now)
                           : inquiries.stalled(state, "a", {Generation{5}, Rank{0}, "world", 0, transfer, 31s}, now);
-        const auto question = to_agents<ShowBoards>(asked);
+        const auto question = to_agents<RequestRecords>(asked);
         REQUIRE(question.size() == 2);
         InquiryActions end;
         for (int rank = 0; rank < 4; ++rank) {
-            ShownBoard one = shown(question[0].second.request, rank, rank == 0, rank % 2 == 1);
+            RecordReply one = shown(question[0].second.request, rank, rank == 0, rank % 2 == 1);
             if (rank == 0) {
-                BoardOperation& operation = one.board.view.operations[0];
+                RecordedOperation& operation = one.record.view.operations[0];
                 operation.op = "recv";
                 operation.seq = 0;  // there has never been a collective
                 operation.p2p_seq = transfer;
                 operation.peer = 3;
-                one.board.view.groups[0].queued = one.board.view.groups[0].started = 0;
+                one.record.view.groups[0].queued = one.record.view.groups[0].started = 0;
             }
             end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
         }
@@ -110,18 +112,19 @@ TEST_CASE("in a group that only sends and receives a later stall of the same ran
     CHECK_FALSE(stalls(1, kStart + 10s));         // the same
     CHECK(stalls(2, kStart + 5min));              // another, when those before are long over
     CHECK_FALSE(stalls(3, kStart + 5min + 40s));  // soon after: held back …
-    CHECK(stalls(3, kStart + 1h, true));          // … and told if it does not end
+    CHECK(stalls(3, kStart + 1h, true));          // … and reported if it does not end
 }
 
-TEST_CASE("a stall that is over when the boards have come is not told, and one of another generation not asked about",
-          "[daemon]") {
+TEST_CASE(
+    "a stall that is over when the flight records arrive is not reported, one of another generation not asked about",
+    "[daemon]") {
     Inquiries inquiries;
     State state = running();
     Stalled old = stall();
     old.generation = Generation{4};
     CHECK(inquiries.stalled(state, "a", old, kStart).empty());
     CHECK(inquiries.stalled(state, "stranger", stall(), kStart).empty());
-    const auto asked = to_agents<ShowBoards>(inquiries.stalled(state, "a", stall(), kStart));
+    const auto asked = to_agents<RequestRecords>(inquiries.stalled(state, "a", stall(), kStart));
     for (const int rank : {0, 1})
         (void)show(inquiries, state, rank < 2 ? "a" : "b", shown(asked[0].second.request, rank, false, rank == 1));
     CHECK(show(inquiries, state, "b", shown(asked[0].second.request, 2, false, true)).empty());

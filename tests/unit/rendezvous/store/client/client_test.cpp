@@ -1,5 +1,5 @@
 // The client, against our server.
-#include "rendezvous/store/client.hpp"
+#include "rendezvous/store/client/client.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -8,9 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/store/prefix_store.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/store/server_thread.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -115,23 +114,6 @@ TEST_CASE("client: a batch whose answers are more than the server holds back com
     const auto answers = client.run(batch).value();
     CHECK(answers[4'999].bytes.size() == 10'000);
     CHECK(answers.back().number == 1);
-}
-
-TEST_CASE("client: prefixes nest as PyTorch's PrefixStore does") {
-    ServerThread server;
-    Client client = connected(server.endpoint());
-    const PrefixStore torch(client, "");
-    const PrefixStore outer(torch, "p");
-    const PrefixStore inner(outer, "q");
-    CHECK(inner.set("k", "v").has_value());
-    CHECK(client.get("/p/q/k", soon()).value() == "v");
-    CHECK(torch.get("p/q/k", soon()).value() == "v");
-    CHECK(outer.add("n", 2).value() == 2);
-    const std::vector<std::string> names{"q/k", "n"};
-    CHECK(outer.check(names).value());
-    CHECK(outer.multi_get(names, soon()).value() == std::vector<std::string>{"v", "2"});
-    CHECK(outer.delete_key("n").value());
-    CHECK_THAT(inner.get("none", Clock::now()).error().message, Catch::Contains("'/p/q/none'"));
 }
 
 TEST_CASE("client: over IPv6") {

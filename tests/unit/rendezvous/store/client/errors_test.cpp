@@ -1,22 +1,18 @@
-// The client when it does not get what it asked for: late keys, stores that misbehave, and what is no store.
+// The client's errors: late keys, stores that misbehave, and servers that are not stores.
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <future>
-#include <memory>
 #include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "rendezvous/store/client.hpp"
-#include "rendezvous/store/client_resolve.hpp"
-#include "rendezvous/store/client_stream.hpp"
+#include "rendezvous/store/client/client.hpp"
+#include "rendezvous/store/client/stream.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/store/rig.hpp"
-#include "tests/unit/store/scripted_store.hpp"
-#include "tests/unit/store/server_thread.hpp"
+#include "tests/unit/rendezvous/store/client/scripted_store.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -50,13 +46,13 @@ TEST_CASE("client: a wait that times out says for what, how long and where, and 
     CHECK(client.num_keys().value() == 1);
 }
 
-TEST_CASE("client: W5, a key that comes while the client gives up counts as come") {
+TEST_CASE("client: W5, a key that arrives while the client cancels its wait counts as arrived") {
     // WAIT for "x" is 18 bytes, CANCEL_WAIT is one, CHECK is 18 again.
     ScriptedStore store({{18, ""}, {1, std::string("\0\1", 2)}, {18, std::string("\1", 1)}});
     Client client = connected(store.endpoint());
     const std::vector<std::string> keys{"x"};
     CHECK(client.wait(keys, Clock::now() + 50ms).has_value());
-    CHECK_FALSE(client.check(keys).value());  // and the stream is in step
+    CHECK_FALSE(client.check(keys).value());  // and the position in the stream is right
 }
 
 TEST_CASE("client: a store that ends the connection, or answers nonsense, makes the client give up for good") {
@@ -84,7 +80,7 @@ TEST_CASE("client: the end of the server is an error of the operation under way"
                Catch::StartsWith("cannot wait for key 'x' at " + to_string(server.endpoint()) + ": "));
 }
 
-TEST_CASE("client: a reply that announces more than comes is an error, not a reservation") {
+TEST_CASE("client: a reply that announces more than arrives is an error, not a reservation") {
     std::string reply;
     wire::append_number(reply, ~std::uint64_t{0});
     ScriptedStore store({{18, std::string(1, '\0')}, {10, reply + "few"}});
@@ -94,10 +90,10 @@ TEST_CASE("client: a reply that announces more than comes is an error, not a res
     CHECK(value.error().code == Errc::kClosed);
 }
 
-TEST_CASE("client: nobody listens there: kUnreachable with the number of tries and the cause") {
-    Endpoint nobody;
-    { nobody = Listening().endpoint(); }
-    const auto client = Client::connect(nobody, Clock::now() + 500ms);
+TEST_CASE("client: a port on which nothing listens is kUnreachable, with the number of tries and the cause") {
+    Endpoint unused;
+    { unused = Listening().endpoint(); }
+    const auto client = Client::connect(unused, Clock::now() + 500ms);
     REQUIRE_FALSE(client.has_value());
     CHECK(client.error().code == Errc::kUnreachable);
     CHECK_THAT(client.error().message, Catch::Matches("cannot reach the store at 127\\.0\\.0\\.1:\\d+: connect: "
@@ -105,14 +101,14 @@ TEST_CASE("client: nobody listens there: kUnreachable with the number of tries a
 }
 
 TEST_CASE("client: all of the time until the deadline is used") {
-    Endpoint nobody;
-    { nobody = Listening().endpoint(); }
+    Endpoint unused;
+    { unused = Listening().endpoint(); }
     const TimePoint begun = Clock::now();
-    REQUIRE_FALSE(Client::connect(nobody, begun + 1s).has_value());
+    REQUIRE_FALSE(Client::connect(unused, begun + 1s).has_value());
     CHECK(Clock::now() - begun > 950ms);
 }
 
-TEST_CASE("client: a large value that goes out slowly, but goes, is no lost store") {
+TEST_CASE("client: a large value that goes out slowly, but goes, does not time out") {
     const Listening listening;
     ClientStream stream(connect_socket(listening.endpoint(), soon()).value());
     const UniqueFd slow = listening.accept();
@@ -125,10 +121,10 @@ TEST_CASE("client: a large value that goes out slowly, but goes, is no lost stor
         }
     });
     const TimePoint begun = Clock::now();
-    // Less than what the reader rests, and more than a busy machine keeps it waiting for its turn.
-    constexpr auto kPatience = 1500ms;
-    CHECK(stream.send(value, kPatience).has_value());
-    CHECK(Clock::now() - begun > kPatience);
+    // Less than the sum of the reader's pauses, and more than a busy machine delays one of them.
+    constexpr auto kTimeout = 1500ms;
+    CHECK(stream.send(value, kTimeout).has_value());
+    CHECK(Clock::now() - begun > kTimeout);
     stream.close();
     reads.join();
 }
@@ -141,33 +137,7 @@ TEST_CASE("client: an unknown host is unreachable") {
                Catch::Contains("host 'host name with blanks' is unknown") && Catch::Contains("1 try in "));
 }
 
-TEST_CASE("client: a name server that does not answer is given up at the deadline, and may answer afterwards") {
-    std::promise<void> hangs;
-    auto held = std::make_shared<int>();  // by the question, which its thread lets go at its end
-    const std::weak_ptr<int> asked = held;
-    LookUp hanging = [wait = hangs.get_future().share(), held = std::move(held)](const Endpoint&) {
-        wait.wait();
-        return Result<Addresses>(Addresses{});
-    };
-    const TimePoint begun = Clock::now();
-    const auto addresses = resolve(Endpoint{"store.example", 1}, begun + 300ms, std::move(hanging));
-    REQUIRE_FALSE(addresses.has_value());
-    CHECK(addresses.error().code == Errc::kNotFound);
-    CHECK(addresses.error().message == "no name server has answered for 'store.example'");
-    CHECK(Clock::now() - begun < 10s);
-    hangs.set_value();  // the answer that nobody waits for harms nobody
-    while (!asked.expired() && Clock::now() - begun < 20s) std::this_thread::yield();
-    CHECK(asked.expired());
-}
-
-TEST_CASE("client: numeric addresses ask nobody, names have a moment even when the deadline has passed") {
-    const LookUp never = [](const Endpoint&) -> Result<Addresses> { std::abort(); };
-    CHECK(resolve(Endpoint{"127.0.0.1", 1}, Clock::now(), never).value().size() == 1);
-    CHECK(resolve(Endpoint{"::1", 1}, Clock::now(), never).value().front().bytes.ss_family == AF_INET6);
-    CHECK_FALSE(resolve(Endpoint{"localhost", 1}, Clock::now()).value().empty());
-}
-
-TEST_CASE("client: what listens but never answers is a timeout") {
+TEST_CASE("client: a server that accepts and never answers is a timeout") {
     const Listening listening;
     const auto client = Client::connect(listening.endpoint(), Clock::now() + 100ms);
     REQUIRE_FALSE(client.has_value());
@@ -176,28 +146,27 @@ TEST_CASE("client: what listens but never answers is a timeout") {
                Catch::Contains("something listens there and does not answer") && Catch::Contains("Is the port right?"));
 }
 
-TEST_CASE(
-    "client: who waits for its store is told once why it takes so long, also where a try would take all the time") {
+TEST_CASE("client: a slow connect is reported once with its cause, also where one try would take all the time") {
     const Listening silent;
-    Endpoint nobody;
-    { nobody = Listening().endpoint(); }
-    for (const Endpoint& endpoint : {silent.endpoint(), nobody}) {
-        std::vector<std::string> told;
-        // Less than half a second is left then, which is not none.
-        const Impatience impatience{.after = 450ms, .tell = [&](const std::string& text) { told.push_back(text); }};
-        REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 900ms, "rank 3", impatience).has_value());
-        REQUIRE(told.size() == 1);
-        const std::string cause = endpoint.port == nobody.port ? "connect: Connection refused, \\d+ tries"
+    Endpoint unused;
+    { unused = Listening().endpoint(); }
+    for (const Endpoint& endpoint : {silent.endpoint(), unused}) {
+        std::vector<std::string> reports;
+        // Less than half a second is left then; the report rounds that up to a second.
+        const SlowNotice notice{.after = 450ms, .report = [&](const std::string& text) { reports.push_back(text); }};
+        REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 900ms, "rank 3", notice).has_value());
+        REQUIRE(reports.size() == 1);
+        const std::string cause = endpoint.port == unused.port ? "connect: Connection refused, \\d+ tries"
                                                                : "something listens there and does not answer, 1 try";
-        CHECK_THAT(told[0], Catch::Matches("rank 3 cannot reach the store at 127\\.0\\.0\\.1:\\d+ so far: " + cause +
-                                           " in 0\\.\\d s; going on for up to 1 s\\. .*\\?.*"));
-        told.clear();
-        REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 100ms, "rank 3", impatience).has_value());
-        CHECK(told.empty());
+        CHECK_THAT(reports[0], Catch::Matches("rank 3 cannot reach the store at 127\\.0\\.0\\.1:\\d+ so far: " + cause +
+                                              " in 0\\.\\d s; going on for up to 1 s\\. .*\\?.*"));
+        reports.clear();
+        REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 100ms, "rank 3", notice).has_value());
+        CHECK(reports.empty());
     }
 }
 
-TEST_CASE("client: what listens but is no store is said so") {
+TEST_CASE("client: a server that is not a store is named in the error") {
     const Listening listening;
     std::thread answers([&] {
         while (const UniqueFd peer = listening.accept())
@@ -212,7 +181,7 @@ TEST_CASE("client: what listens but is no store is said so") {
                                            Catch::Contains("Is the port right?"));
 }
 
-TEST_CASE("client: what accepts connections and ends them is said so, and tried again") {
+TEST_CASE("client: a server that accepts connections and ends them is named in the error, and tried again") {
     const Listening listening;
     std::atomic<int> accepted = 0;
     std::thread ends([&] {
@@ -249,7 +218,7 @@ TEST_CASE("client: a server that does not know PING, as PyTorch 2.2 to 2.4, is g
     serves.join();
 }
 
-TEST_CASE("client: who waited in vain learns who waited, what is missing and what is there instead") {
+TEST_CASE("client: a wait that timed out names the waiter, the missing keys and the keys that are there instead") {
     ServerThread server;
     Client client = Client::connect(server.endpoint(), soon(), "rank 3").value();
     const std::string at = " at " + to_string(server.endpoint()) + ": ";
@@ -281,10 +250,10 @@ TEST_CASE("client: a batch that the server refuses says how many were answered")
                Catch::StartsWith("cannot run 4 requests, of which 2 were answered, at 127.0.0.1:"));
 }
 
-TEST_CASE("client: it goes on trying until the server is there") {
+TEST_CASE("client: it tries again until the server is there") {
     Endpoint endpoint;
     { endpoint = Listening().endpoint(); }
-    REQUIRE_FALSE(Client::connect(endpoint, Clock::now()).has_value());  // nobody there yet
+    REQUIRE_FALSE(Client::connect(endpoint, Clock::now()).has_value());  // nothing listens there yet
     std::atomic<bool> connected = false;
     std::thread early([&] { connected = Client::connect(endpoint, soon()).has_value(); });
     std::this_thread::sleep_for(50ms);  // time for some tries that fail; whether they do changes nothing

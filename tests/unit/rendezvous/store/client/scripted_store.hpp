@@ -1,5 +1,5 @@
 #pragma once
-// Stores that the tests of the client answer for themselves.
+// Stores whose answers the client's tests choose.
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "common/endpoint.hpp"
-#include "common/unique_fd.hpp"
-#include "rendezvous/store/client_socket.hpp"
+#include "common/system/unique_fd.hpp"
+#include "rendezvous/store/client/socket.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/store/server_thread.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
 
-/// A listening socket on loopback that the test itself answers on.
+/// A listening socket on loopback; the test answers.
 class Listening {
 public:
     Listening() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,5 +1,5 @@
 // The decoder alone: dialects, pieces, memory and bad input.
-#include "rendezvous/store/codec.hpp"
+#include "rendezvous/store/codec/codec.hpp"
 
 #include <malloc.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/store/rig.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -22,7 +22,7 @@ Options with_older(OlderDialect older) {
     return options;
 }
 
-/// What the first request of a connection that sends `bytes` is taken for; the error's code if it is refused.
+/// Returns the first request of a connection that sends `bytes`; the error's code if it is refused.
 struct First {
     std::optional<Request> request;
     boost::system::error_code error;
@@ -67,7 +67,7 @@ TEST_CASE("R4: a 0 that the magic number does not follow is an old SET") {
     CHECK(first.request->value == "hello");
 }
 
-TEST_CASE("R4: without an older dialect, what does not begin with VALIDATE is refused") {
+TEST_CASE("R4: without an older dialect, a connection that does not begin with VALIDATE is refused") {
     const Options modern_only = with_older(OlderDialect::kNone);
     CHECK(error_of(request(3, "init/", std::int64_t{1}), modern_only) == Errc::kMalformed);
     CHECK(error_of(request(0, "/a", "hello"), modern_only) == Errc::kMalformed);
@@ -75,7 +75,7 @@ TEST_CASE("R4: without an older dialect, what does not begin with VALIDATE is re
     CHECK(error_of(validate(), modern_only) == boost::system::error_code{});
 }
 
-TEST_CASE("R4: code 8 of an older dialect is what the setting says") {
+TEST_CASE("R4: the setting decides what code 8 of an older dialect means") {
     const Options v1_13 = with_older(OlderDialect::kV1_13);
     Decoder old(v1_13);
     CHECK(first_of(old, request(8, "/a")).request->kind == kDeleteKey);
@@ -100,7 +100,7 @@ TEST_CASE("R3: an announced length reserves no memory") {
     CHECK(held() < before + (1u << 20));
 }
 
-TEST_CASE("lengths and counts above the limits are refused before their bytes come") {
+TEST_CASE("lengths and counts above the limits are refused before their bytes arrive") {
     const auto announce = [](int code, std::uint64_t size) {
         std::string out = validate() + request(code);
         wire::append_number(out, size);
@@ -119,7 +119,7 @@ TEST_CASE("lengths and counts above the limits are refused before their bytes co
     CHECK(error_of(announce(0, absurd).substr(5), with_older(OlderDialect::kV1_13)) == Errc::kLimit);
 }
 
-TEST_CASE("R15: what is exactly at a limit passes, one byte or key more does not") {
+TEST_CASE("R15: a request exactly at a limit passes, one byte or key more does not") {
     Options options;
     options.limits.key_bytes = 8;
     options.limits.value_bytes = 16;
@@ -169,7 +169,7 @@ TEST_CASE("a code that no request has is refused, in each dialect, and stays ref
     CHECK(first_of(decoder, request(3, "init/", std::int64_t{1})).error == Errc::kMalformed);
 }
 
-TEST_CASE("a MULTI_GET of many keys comes in parts, and stays where it is between them") {
+TEST_CASE("a MULTI_GET of many keys is returned in parts, and is not copied between them") {
     Options options;
     options.keys_at_once = 2;
     const std::string all = validate() + request(kMultiGet, Keys{"/a", "/b", "/c", "/d", "/e"}) +
@@ -193,7 +193,7 @@ TEST_CASE("a MULTI_GET of many keys comes in parts, and stays where it is betwee
     CHECK_FALSE(decoder.inside_request());
 }
 
-TEST_CASE("the memory that a large request needed goes with it") {
+TEST_CASE("the memory that a large request needed is freed after it") {
     const Pairs pairs(20'000, {"/key", "value"});
     const std::string all = validate() + request(kMultiSet, pairs) + request(kGet, "/a");
     Decoder decoder(kDefaults);
@@ -207,7 +207,7 @@ TEST_CASE("the memory that a large request needed goes with it") {
     CHECK(decoder.held_bytes() < 1024);
 }
 
-TEST_CASE("a truncated request is no request") {
+TEST_CASE("a truncated request is not returned") {
     const std::string whole = validate() + request(kMultiSet, Pairs{{"/a", "1"}, {"/b", ""}});
     for (std::size_t size = 0; size < whole.size(); ++size) {
         CAPTURE(size);

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "tests/catch.hpp"
-#include "tests/unit/store/rig.hpp"
-#include "tests/unit/store/vectors.hpp"
+#include "tests/unit/rendezvous/store/codec/vectors.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -57,7 +57,7 @@ TEST_CASE("old vectors: request by request") { check_request_by_request(kOldVect
 TEST_CASE("old vectors: R1, one byte per segment") { check_byte_by_byte(kOldVectors); }
 TEST_CASE("old vectors: R1, all in one segment, and cut in two at every byte") { check_in_two_pieces(kOldVectors); }
 
-TEST_CASE("old dialect: WATCH_KEY closes the connection, what came before it is answered") {
+TEST_CASE("old dialect: WATCH_KEY closes the connection, the requests before it are answered") {
     Rig rig;
     CHECK(rig.ask('A', hex("06") + hex("0702000000000000002f77")) == number(0));
     CHECK(rig.closed('A'));

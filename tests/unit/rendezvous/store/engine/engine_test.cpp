@@ -1,12 +1,12 @@
-// What the requests mean: values, counters, queues, limits. Waiting is in waits_test.cpp.
-#include "rendezvous/store/engine.hpp"
+// Effects of the requests: values, counters, queues, limits. Waiting is in waits_test.cpp.
+#include "rendezvous/store/engine/engine.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <string>
 
 #include "tests/catch.hpp"
-#include "tests/unit/store/rig.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -23,7 +23,7 @@ Options small_store(std::size_t store_bytes) {
     return options;
 }
 
-TEST_CASE("R1: a half sent request holds up no other connection") {
+TEST_CASE("R1: a half sent request does not delay other connections") {
     Modern rig("AB");
     const std::string half = request(kSet, std::string(100, 'k'), "v").substr(0, 1 + 8 + 4);
     CHECK(rig.ask('A', half).empty());
@@ -84,7 +84,7 @@ TEST_CASE("ADD reads numbers as strtoll does") {
     CHECK(rig.ask('A', request(kGet, "/v")) == bytes(std::to_string(sum)));
 }
 
-TEST_CASE("ADD and BARRIER on what is no number close the connection and leave the value") {
+TEST_CASE("ADD and BARRIER on a value that is not a number close the connection and leave the value") {
     const auto text = GENERATE(as<std::string>{}, "", "abc", " ", "+", "-", "+-1", "--1", "9223372036854775808",
                                "-9223372036854775809", "99999999999999999999999");
     const auto bad = GENERATE(request(kAdd, "/v", std::int64_t{1}), request(kBarrier, "/v", std::int64_t{2}));
@@ -144,7 +144,7 @@ TEST_CASE("LIST_KEYS names every key once") {
     CHECK((listed == number(2) + bytes("init/") + bytes("/a") || listed == number(2) + bytes("/a") + bytes("init/")));
 }
 
-TEST_CASE("R15: a full store closes whoever wants more, and serves the others") {
+TEST_CASE("R15: a full store closes a connection that stores more, and serves the others") {
     Modern rig("ABCDE", small_store(2000));
     rig.send('A', request(kSet, "/a", std::string(1500, 'v')));
     CHECK_FALSE(rig.closed('A'));
@@ -159,7 +159,7 @@ TEST_CASE("R15: a full store closes whoever wants more, and serves the others") 
     CHECK(rig.ask('A', request(kGetNumKeys)) == number(1));
 }
 
-TEST_CASE("R15: what is deleted, popped, overwritten, waited for and forgotten is room again") {
+TEST_CASE("R15: deleted, popped and overwritten values and ended waits free their room") {
     Modern rig("AB", small_store(4000));
     for (int round = 0; round < 100; ++round) {
         rig.send('A', request(kSet, "/a", std::string(1000, 'v')));

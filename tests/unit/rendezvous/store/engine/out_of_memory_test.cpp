@@ -1,5 +1,5 @@
-// The engine when memory runs out: at each allocation of each request in turn. Whoever is to be told is told, and the
-// account of what is held stays right. A program of its own, for it replaces the allocator.
+// The engine when memory runs out: at each allocation of each request in turn. Every released connection is notified,
+// and the counts of stored bytes stay right. A program of its own, for it replaces the allocator.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/store/engine.hpp"
+#include "rendezvous/store/engine/engine.hpp"
 #include "tests/catch.hpp"
 
 namespace {
@@ -72,7 +72,7 @@ struct Store {
     Reply reply;
 };
 
-/// How many are told. `failed`: memory ran out.
+/// Returns how many connections are released. `failed`: memory ran out.
 std::size_t told(Engine& engine, const Request& request, Reply& reply, bool& failed) {
     bool served = false;
     try {
@@ -86,7 +86,7 @@ std::size_t told(Engine& engine, const Request& request, Reply& reply, bool& fai
 }
 
 TEST_CASE(
-    "out of memory: at any allocation of any request, nobody waits for a key that is there, and nothing is "
+    "out of memory: at any allocation of any request, no connection waits for a key that is there, and nothing is "
     "miscounted") {
     const auto [kind, key, value] = GENERATE(table<RequestKind, std::string, std::string>({
         {RequestKind::kSet, "/x", kSmall},
@@ -126,7 +126,7 @@ TEST_CASE(
         const std::vector<std::string_view> x{"/x"};
         REQUIRE(store.engine.apply(kCaller, {.kind = RequestKind::kCheck, .keys = x}, there).has_value());
         const bool present = there.text()[0] == 0;
-        const bool one = kind == RequestKind::kQueuePush;  // wakes one only
+        const bool one = kind == RequestKind::kQueuePush;  // releases one only
         CHECK(released == (!present ? 0 : one ? 1 : kWaiting));
         CHECK(store.engine.waiter_count() == kWaiting - released);
 

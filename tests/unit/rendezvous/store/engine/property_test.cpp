@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/store/rig.hpp"
-#include "tests/unit/store/scenario.hpp"
+#include "tests/unit/rendezvous/store/engine/scenario.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -61,15 +61,13 @@ void run_seeds(OlderDialect older) {
     }
 }
 
-TEST_CASE("property: the store does what the protocol asks for, with modern clients") {
-    run_seeds(OlderDialect::kNone);
-}
+TEST_CASE("property: the store behaves as the reference does, with modern clients") { run_seeds(OlderDialect::kNone); }
 
-TEST_CASE("property: the store does what the protocol asks for, with clients of 1.13 among them") {
+TEST_CASE("property: the store behaves as the reference does, with clients of 1.13 among them") {
     run_seeds(OlderDialect::kV1_13);
 }
 
-TEST_CASE("property: the store does what the protocol asks for, with clients of 2.1 among them") {
+TEST_CASE("property: the store behaves as the reference does, with clients of 2.1 among them") {
     run_seeds(OlderDialect::kV2_1);
 }
 

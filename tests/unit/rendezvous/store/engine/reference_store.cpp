@@ -1,4 +1,4 @@
-#include "tests/unit/store/reference_store.hpp"
+#include "tests/unit/rendezvous/store/engine/reference_store.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ std::string little_endian(std::uint64_t number, std::size_t size) {
 std::string i64(std::int64_t number) { return little_endian(static_cast<std::uint64_t>(number), 8); }
 std::string bytes(const std::string& text) { return little_endian(text.size(), 8) + text; }
 
-/// The number that a value holds, as ADD reads it.
+/// Returns the number that a value holds, as ADD reads it.
 std::optional<std::int64_t> counter(const std::string& value) {
     char* end = nullptr;
     errno = 0;
@@ -91,9 +91,9 @@ void ReferenceStore::receive(std::uint64_t connection, std::string_view bytes) {
     if (!peer.closed) peer.input += bytes;
 }
 
-void ReferenceStore::serve(std::uint64_t connection, std::size_t most_requests) {
+void ReferenceStore::serve(std::uint64_t connection, std::size_t max_requests) {
     Peer& peer = peers_[connection];
-    for (; most_requests > 0 && !peer.closed; --most_requests) {
+    for (; max_requests > 0 && !peer.closed; --max_requests) {
         const Outcome outcome = serve_one(peer);
         if (outcome == Outcome::kRefused) close(connection);
         if (outcome != Outcome::kServed) return;
@@ -227,7 +227,7 @@ ReferenceStore::Outcome ReferenceStore::serve_number(int code, Peer& peer, Field
         peer.sent += '\0';
         written(key);
     } else {
-        begin_wait(peer, {key});  // and nobody is woken
+        begin_wait(peer, {key});  // and no wait is released
     }
     return Outcome::kServed;
 }

@@ -1,7 +1,6 @@
 #pragma once
-// ReferenceStore: what the store's protocol asks for, written down as plainly as possible, to be compared with the
-// store that is fast. It shares the limits with it and no code. Connections are numbers, without sockets; each opens at
-// its first use.
+// ReferenceStore: the store's protocol, written as plainly as possible, to be compared with the fast store. It shares
+// the limits with it and no code. Connections are numbers, without sockets; each opens at its first use.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/store/limits.hpp"
+#include "rendezvous/store/codec/limits.hpp"
 
 namespace ddprun::store::test {
 
@@ -22,24 +21,24 @@ class ReferenceStore {
 public:
     explicit ReferenceStore(const Options& options) : options_(options) {}
 
-    /// Bytes come; nothing is served yet.
+    /// Takes bytes that arrive; serves nothing yet.
     void receive(std::uint64_t connection, std::string_view bytes);
     /// Serves complete requests of the connection, at most so many.
-    void serve(std::uint64_t connection, std::size_t most_requests);
+    void serve(std::uint64_t connection, std::size_t max_requests);
     void close(std::uint64_t connection);
 
     [[nodiscard]] bool is_closed(std::uint64_t connection) { return peers_[connection].closed; }
     [[nodiscard]] bool is_waiting(std::uint64_t connection) { return !peers_[connection].awaited.empty(); }
-    /// How much it was sent since take_sent().
+    /// Returns how much was sent to it since take_sent().
     [[nodiscard]] std::size_t sent_bytes(std::uint64_t connection) { return peers_[connection].sent.size(); }
-    /// Whether `actual` is what it was sent since the last call, with the keys of answers to LIST_KEYS in any order.
+    /// Returns whether `actual` was sent to it since the last call, with the keys of answers to LIST_KEYS in any order.
     [[nodiscard]] bool take_sent(std::uint64_t connection, std::string actual);
     /// Forgets a closed one.
     void remove(std::uint64_t connection) { peers_.erase(connection); }
 
     [[nodiscard]] const std::map<std::string, std::string>& keys() const { return keys_; }
     [[nodiscard]] const std::map<std::string, std::deque<std::string>>& queues() const { return queues_; }
-    /// The names that are waited for, once for each connection.
+    /// Returns the number of awaited names, counted once for each connection.
     [[nodiscard]] std::vector<std::string> awaited() const;
 
 private:

@@ -1,9 +1,9 @@
-#include "tests/unit/store/scenario.hpp"
+#include "tests/unit/rendezvous/store/engine/scenario.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -64,7 +64,7 @@ void Scenario::leave(Client& client) {
 
 Scenario::Client& Scenario::somebody() {
     Client* client = nullptr;
-    // Who waits mostly goes on waiting.
+    // A client that waits mostly continues to wait.
     for (int tries = 0; tries < 4; ++tries) {
         client = &clients_[choices_.below(static_cast<std::uint32_t>(clients_.size()))];
         if (!reference_.is_waiting(client->connection)) break;
@@ -161,7 +161,7 @@ std::string Scenario::list(bool with_values) {
     return out;
 }
 
-/// What no client sends: an unknown code, lengths at a limit and over it, any bytes.
+/// Returns bytes that no client sends: an unknown code, lengths at a limit and over it, any bytes.
 std::string Scenario::nonsense(const Client& client) {
     const Limits& limits = options_.limits;
     const bool modern = client.older == OlderDialect::kNone;
@@ -186,13 +186,13 @@ std::string Scenario::nonsense(const Client& client) {
 }
 
 void Scenario::arrive(Client& client) {
-    const std::size_t most_requests = choices_.one_in(8) ? choices_.below(3) : kAll;
+    const std::size_t max_requests = choices_.one_in(8) ? choices_.below(3) : kAll;
     switch (choices_.below(8)) {
         case 0:
         case 1:
-        case 2: return arrive(client, client.pending.size(), most_requests);
+        case 2: return arrive(client, client.pending.size(), max_requests);
         case 3:
-            // Byte by byte: large values only begin so.
+            // Byte by byte: only the first part of a large value.
             for (int i = 0; i < 50 && !client.pending.empty(); ++i) arrive(client, 1, kAll);
             return arrive_all(client);
         case 4:
@@ -204,39 +204,39 @@ void Scenario::arrive(Client& client) {
         default: break;
     }
     const std::size_t bytes = choices_.below(static_cast<std::uint32_t>(client.pending.size() + 1));
-    arrive(client, bytes, most_requests);
+    arrive(client, bytes, max_requests);
 }
 
-void Scenario::arrive(Client& client, std::size_t bytes, std::size_t most_requests) {
+void Scenario::arrive(Client& client, std::size_t bytes, std::size_t max_requests) {
     const std::uint64_t connection = client.connection;
     if (server_.is_closed(connection)) return client.pending.clear();
     if (server_.more(connection)) {
-        server_.serve(connection, most_requests);
-        reference_.serve(connection, most_requests);
+        server_.serve(connection, max_requests);
+        reference_.serve(connection, max_requests);
         return;
     }
     bytes = std::min(bytes, client.pending.size());
     std::string arrived = client.pending.substr(0, bytes);
-    std::size_t taken = choices_.one_in(2) ? server_.receive_in_place(connection, arrived, most_requests) : 0;
+    std::size_t taken = choices_.one_in(2) ? server_.receive_in_place(connection, arrived, max_requests) : 0;
     if (taken == 0) {
-        server_.receive(connection, arrived, most_requests);
+        server_.receive(connection, arrived, max_requests);
         taken = arrived.size();
     }
     arrived.resize(taken);
     client.pending.erase(0, taken);
     reference_.receive(connection, arrived);
-    reference_.serve(connection, most_requests);
+    reference_.serve(connection, max_requests);
 }
 
 void Scenario::arrive_all(Client& client) {
     while (!client.pending.empty() || server_.more(client.connection)) arrive(client, client.pending.size(), kAll);
 }
 
-void Scenario::take_replies(Client& client, std::size_t most_bytes) {
+void Scenario::take_replies(Client& client, std::size_t max_bytes) {
     const std::uint64_t connection = client.connection;
     expect(client.received.size() + server_.unsent_bytes(connection) == reference_.sent_bytes(connection),
            "more or less is replied than the protocol asks for");
-    client.received += server_.send(connection, most_bytes);
+    client.received += server_.send(connection, max_bytes);
     if (server_.unsent_bytes(connection) > 0) return;
     expect(reference_.take_sent(connection, client.received), "the reply is another one than the protocol asks for");
     client.received.clear();
@@ -285,11 +285,11 @@ void Scenario::finish() {
         compare();
         leave(client);
     }
-    expect(server_.engine().block_bytes() == server_.block_memory(), "memory of large values is nobody's");
+    expect(server_.engine().block_bytes() == server_.block_memory(), "memory of large values has no owner");
     delete_everything();
     for (Client& client : clients_) leave(client);
     expect(server_.engine().key_count() == 0, "a key is left");
-    expect(server_.engine().waiter_count() == 0, "somebody still waits");
+    expect(server_.engine().waiter_count() == 0, "a connection still waits");
     expect(server_.engine().bytes() == 0, "bytes are left in an empty store");
     expect(server_.engine().block_bytes() == 0, "bytes of large values are left in an empty store");
     expect(server_.block_memory() == 0, "memory of large values is left in an empty store");

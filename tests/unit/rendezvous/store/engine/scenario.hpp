@@ -1,6 +1,6 @@
 #pragma once
-// Scenario: up to eight clients of one store, which do what a source of choices tells them to: any request, in any
-// pieces, several at once, whether they wait or not; some leave. The store is compared with the reference after every
+// Scenario: up to eight clients of one store, whose actions a source of choices selects: any request, in any pieces,
+// several at once, whether they wait or not; some disconnect. The store is compared with the reference after every
 // step. The property test chooses at random, the fuzzer by its input.
 
 #include <array>
@@ -9,16 +9,16 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/store/limits.hpp"
-#include "tests/unit/store/reference_store.hpp"
-#include "tests/unit/store/socketless_server.hpp"
+#include "rendezvous/store/codec/limits.hpp"
+#include "tests/unit/rendezvous/store/engine/reference_store.hpp"
+#include "tests/unit/rendezvous/store/engine/socketless_server.hpp"
 
 namespace ddprun::store::test {
 
 class Choices {
 public:
     virtual ~Choices() = default;
-    /// Below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     [[nodiscard]] virtual std::uint32_t below(std::uint32_t bound) = 0;
     [[nodiscard]] bool one_in(std::uint32_t bound) { return below(bound) == 0; }
 };
@@ -27,11 +27,11 @@ class Scenario {
 public:
     Scenario(Choices& choices, const Options& options);
 
-    /// One client sends one more request, and some of what clients have sent arrives.
+    /// Lets one client send one more request, and some of the bytes that clients have sent arrive.
     void step();
-    /// Everything is sent, received and deleted, and everybody leaves. Then nothing may be left of it.
+    /// Sends, receives and deletes everything, and ends all connections. Then the store must hold nothing.
     void finish();
-    /// What is wrong; empty when all is well.
+    /// Returns what is wrong; empty if nothing is.
     [[nodiscard]] const std::string& broken() const { return broken_; }
 
     /// Limits that requests of a scenario reach now and then.
@@ -57,9 +57,9 @@ private:
     [[nodiscard]] std::string list(bool with_values);
 
     void arrive(Client& client);
-    void arrive(Client& client, std::size_t bytes, std::size_t most_requests);
+    void arrive(Client& client, std::size_t bytes, std::size_t max_requests);
     void arrive_all(Client& client);
-    void take_replies(Client& client, std::size_t most_bytes);
+    void take_replies(Client& client, std::size_t max_bytes);
     void compare();
     void delete_everything();
     void expect(bool holds, std::string_view otherwise);

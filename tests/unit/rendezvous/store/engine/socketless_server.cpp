@@ -1,4 +1,4 @@
-#include "tests/unit/store/socketless_server.hpp"
+#include "tests/unit/rendezvous/store/engine/socketless_server.hpp"
 
 #include <sys/uio.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "rendezvous/store/wire.hpp"
+#include "rendezvous/store/codec/wire.hpp"
 
 namespace ddprun::store::test {
 
@@ -17,18 +17,18 @@ SocketlessServer::Peer& SocketlessServer::peer(std::uint64_t connection) {
     return peers_.emplace(connection, Peer{Decoder(options_, &block_memory_), {}, false, false}).first->second;
 }
 
-void SocketlessServer::receive(std::uint64_t connection, std::string_view bytes, std::size_t most_requests) {
+void SocketlessServer::receive(std::uint64_t connection, std::string_view bytes, std::size_t max_requests) {
     Peer& from = peer(connection);
     if (from.closed) return;
     if (from.more) broken_ = "received while requests were left";
     const std::unique_ptr<char[]> copy(new char[bytes.size()]);
     std::memcpy(copy.get(), bytes.data(), bytes.size());
     from.decoder.feed({copy.get(), bytes.size()});
-    serve(connection, most_requests);
+    serve(connection, max_requests);
 }
 
 std::size_t SocketlessServer::receive_in_place(std::uint64_t connection, std::string_view bytes,
-                                               std::size_t most_requests) {
+                                               std::size_t max_requests) {
     Peer& from = peer(connection);
     if (from.closed || from.more) return 0;
     const std::span<char> room = from.decoder.room();
@@ -36,14 +36,14 @@ std::size_t SocketlessServer::receive_in_place(std::uint64_t connection, std::st
     const std::size_t size = std::min(room.size(), bytes.size());
     std::memcpy(room.data(), bytes.data(), size);
     from.decoder.received(size);
-    serve(connection, most_requests);
+    serve(connection, max_requests);
     return size;
 }
 
-void SocketlessServer::serve(std::uint64_t connection, std::size_t most_requests) {
+void SocketlessServer::serve(std::uint64_t connection, std::size_t max_requests) {
     Peer& from = peer(connection);
     from.more = false;
-    for (; most_requests > 0; --most_requests) {
+    for (; max_requests > 0; --max_requests) {
         if (from.closed || !serve_one(connection, from)) return;
     }
     from.decoder.keep();
@@ -53,7 +53,7 @@ void SocketlessServer::serve(std::uint64_t connection, std::size_t most_requests
 bool SocketlessServer::serve_one(std::uint64_t connection, Peer& from) {
     bool more = true;
     for (bool first = true; more; first = false) {
-        if (!first) from.decoder.keep();  // between the parts of a request others have their turn
+        if (!first) from.decoder.keep();  // between the parts of a request other connections are served
         const auto request = from.decoder.next();
         if (request && !*request) return false;
         const auto applied =
@@ -85,12 +85,12 @@ void SocketlessServer::close(std::uint64_t connection) {
     gone.decoder = Decoder(options_, &block_memory_);
 }
 
-std::string SocketlessServer::send(std::uint64_t connection, std::size_t most_bytes) {
+std::string SocketlessServer::send(std::uint64_t connection, std::size_t max_bytes) {
     Reply& output = peer(connection).output;
     std::string sent;
-    while (!output.empty() && sent.size() < most_bytes) {
+    while (!output.empty() && sent.size() < max_bytes) {
         std::array<iovec, 4> pieces{};
-        const std::size_t budget = most_bytes - sent.size();
+        const std::size_t budget = max_bytes - sent.size();
         std::size_t taken = 0;
         for (const iovec& piece : output.next(pieces, budget)) {
             sent.append(static_cast<const char*>(piece.iov_base), piece.iov_len);

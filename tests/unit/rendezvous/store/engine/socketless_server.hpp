@@ -1,7 +1,7 @@
 #pragma once
-// SocketlessServer: what the server does between its system calls, without sockets. Connections are numbers, each opens
-// at its first use; a test says what comes in which pieces and how much is sent when. Nothing of what it feeds stays
-// where it was, so that AddressSanitizer sees whoever looks at it too late.
+// SocketlessServer: the work of the server between its system calls, without sockets. Connections are numbers, each
+// opens at its first use; a test chooses the pieces that arrive and how much is sent when. The bytes that it feeds are
+// freed afterwards, so that AddressSanitizer reports an access that is too late.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/store/codec.hpp"
-#include "rendezvous/store/engine.hpp"
-#include "rendezvous/store/reply.hpp"
+#include "rendezvous/store/codec/codec.hpp"
+#include "rendezvous/store/codec/reply.hpp"
+#include "rendezvous/store/engine/engine.hpp"
 
 namespace ddprun::store::test {
 
@@ -21,28 +21,29 @@ public:
         : options_(options), engine_(options_.limits, options_.hash_seed, &block_memory_) {}
     SocketlessServer(SocketlessServer&&) = delete;  // the decoders point to its options
 
-    /// Bytes come, in one piece, and at most so many requests are served. Not while more() says that some are left.
-    void receive(std::uint64_t connection, std::string_view bytes, std::size_t most_requests);
-    /// The same for the rest of a large value, or a part of it, which is written where it stays. How many of `bytes` it
-    /// took: none when no such value has begun.
+    /// Takes bytes that arrive in one piece and serves at most so many requests. Not while more() says that some are
+    /// left.
+    void receive(std::uint64_t connection, std::string_view bytes, std::size_t max_requests);
+    /// The same for the rest of a large value, or a part of it, which is written to its final memory. Returns how many
+    /// of `bytes` it took: none when no such value has begun.
     [[nodiscard]] std::size_t receive_in_place(std::uint64_t connection, std::string_view bytes,
-                                               std::size_t most_requests);
-    /// Serves further requests that have come already.
-    void serve(std::uint64_t connection, std::size_t most_requests);
+                                               std::size_t max_requests);
+    /// Serves further requests that have arrived already.
+    void serve(std::uint64_t connection, std::size_t max_requests);
     [[nodiscard]] bool more(std::uint64_t connection) { return peer(connection).more; }
     void close(std::uint64_t connection);
     [[nodiscard]] bool is_closed(std::uint64_t connection) { return peer(connection).closed; }
 
     [[nodiscard]] std::size_t unsent_bytes(std::uint64_t connection) { return peer(connection).output.size(); }
     /// Sends about so many bytes, in pieces as writev() would take them.
-    [[nodiscard]] std::string send(std::uint64_t connection, std::size_t most_bytes);
+    [[nodiscard]] std::string send(std::uint64_t connection, std::size_t max_bytes);
     /// Forgets a closed one.
     void remove(std::uint64_t connection) { peers_.erase(connection); }
 
-    /// What is wrong; empty when all is well.
+    /// Returns what is wrong; empty if nothing is.
     [[nodiscard]] const std::string& broken() const { return broken_; }
     [[nodiscard]] const Engine& engine() const { return engine_; }
-    /// The memory of all blocks, and of what decoders and replies hold beside them.
+    /// Return the memory of all blocks, and that of decoders and replies beside them.
     [[nodiscard]] std::size_t block_memory() const { return block_memory_.bytes; }
     [[nodiscard]] std::size_t buffer_memory() const;
 
@@ -54,7 +55,7 @@ private:
         bool closed = false;
     };
     Peer& peer(std::uint64_t connection);
-    /// Whether there was a request.
+    /// Returns whether there was a request.
     bool serve_one(std::uint64_t connection, Peer& peer);
 
     Options options_;

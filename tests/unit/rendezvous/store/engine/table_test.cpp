@@ -1,5 +1,5 @@
 // The memory of the store: hash, table, blocks, replies.
-#include "rendezvous/store/table.hpp"
+#include "rendezvous/store/engine/table.hpp"
 
 #include <array>
 #include <map>
@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/store/reply.hpp"
+#include "rendezvous/store/codec/reply.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/store/rig.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -53,20 +53,20 @@ TEST_CASE("table: any sequence of changes leaves what a map would hold") {
         // It grows to thousands of keys and shrinks to a few, several times.
         const bool growing = step / 5000 % 2 == 0;
         const std::string key = "/key " + std::to_string(random() % 4000);
-        const auto place = table.locate(key);
-        REQUIRE((place.entry() != nullptr) == model.contains(key));
+        const auto slot = table.locate(key);
+        REQUIRE((slot.entry() != nullptr) == model.contains(key));
         if (random() % 100 < (growing ? 80u : 10u)) {
             std::string value(random() % 100 == 0 ? kLargeBytes + random() % 1000 : random() % 200, 'v');
             if (value.size() < kLargeBytes) {
-                table.assign(place, key, value);
+                table.assign(slot, key, value);
             } else {
                 Block block(0, nullptr);
                 block.append(value);
-                table.assign(place, key, std::move(block));
+                table.assign(slot, key, std::move(block));
             }
             model[key] = std::move(value);
-        } else if (place.entry()) {
-            table.erase(place);
+        } else if (slot.entry()) {
+            table.erase(slot);
             model.erase(key);
         }
         REQUIRE(table.size() == model.size());
@@ -114,17 +114,17 @@ Block grown(BlockMemory& memory, std::size_t size, char with) {
     return block;
 }
 
-TEST_CASE("block: the pages of a large one that went become the next one, if that is about as large") {
+TEST_CASE("block: the pages of a freed large one are reused for the next one of about its size") {
     constexpr std::size_t kMiB = std::size_t{1} << 20;
     BlockMemory memory;
     Block first = grown(memory, 8 * kMiB, 'a');
-    const char* const place = first.view().data();
+    const char* const slot = first.view().data();
     first = {};
     CHECK(memory.bytes == 0);
     REQUIRE_FALSE(memory.spare.empty());
-    CHECK(grown(memory, 3 * kMiB, 'b').view().data() != place);
+    CHECK(grown(memory, 3 * kMiB, 'b').view().data() != slot);
     CHECK(grown(memory, 9 * kMiB, 'c').view() == std::string(9 * kMiB, 'c'));
-    CHECK(memory.spare.fitting(8 * kMiB) > 9 * kMiB);  // the larger one took its place
+    CHECK(memory.spare.fitting(8 * kMiB) > 9 * kMiB);  // the larger one has replaced it
     {
         Block next = grown(memory, 6 * kMiB, 'd');
         CHECK(memory.spare.empty());
@@ -140,7 +140,7 @@ TEST_CASE("block: the pages of a large one that went become the next one, if tha
     CHECK(memory.spare.empty());  // too small, too large
 }
 
-TEST_CASE("reply: its bytes come in order, however they are sent") {
+TEST_CASE("reply: its bytes are sent in order, whatever the pieces") {
     Block block(0, nullptr);
     block.append(kLarge);
     Reply reply;
@@ -198,7 +198,7 @@ struct Store {
     }
 };
 
-TEST_CASE("large values: received where they stay, sent from there, never copied") {
+TEST_CASE("large values: received into their final memory, sent from there, never copied") {
     Store store;
     const std::string set = validate() + request(kSet, "/a", std::string(1 << 20, 'v'));
     const auto first = std::string_view(set).substr(0, 100);
@@ -224,7 +224,7 @@ TEST_CASE("large values: received where they stay, sent from there, never copied
     CHECK(one.held_bytes() < 1000);
 }
 
-TEST_CASE("large values: R3, room follows what has come, not what was announced") {
+TEST_CASE("large values: R3, room grows with the bytes that have arrived, not with the announced length") {
     Store store;
     const std::string set = validate() + request(kSet, "/a", std::string(60u << 20, 'v'));
     for (std::size_t size = 64; size < 1u << 20; size *= 2) {
@@ -256,7 +256,7 @@ TEST_CASE("large values: cut anywhere, with requests before and behind them") {
     }
 }
 
-TEST_CASE("large values: a reply under way keeps the value that it was asked for") {
+TEST_CASE("large values: a reply in progress keeps the value of its request") {
     Store store;
     store.ask(validate() + request(kSet, "/a", kLarge));
     Reply before = store.ask(request(kGet, "/a"));
@@ -271,7 +271,7 @@ TEST_CASE("large values: a reply under way keeps the value that it was asked for
     CHECK(store.counted < 3 * kLarge.size());
 }
 
-TEST_CASE("large values: what a request brought and the store did not keep goes with the request") {
+TEST_CASE("large values: a block that the store did not keep is freed with its request") {
     const std::string unwanted = request(kCompareSet, "/a", "other", kLarge);
     const std::string next = GENERATE(std::string(), request(kGet, "/a").substr(0, 5));
     Store store;
@@ -289,9 +289,9 @@ TEST_CASE("large values: an unshared one grows in place when it is appended to")
     Store store;
     store.ask(validate() + request(kSet, "/a", kLarge));
     for (int i = 0; i < 100; ++i) store.ask(request(kAppend, "/a", std::string(100, 'x')));
-    const char* const place = large_piece(store.ask(request(kGet, "/a"))).data();
+    const char* const slot = large_piece(store.ask(request(kGet, "/a"))).data();
     store.ask(request(kAppend, "/a", "y"));
-    CHECK(large_piece(store.ask(request(kGet, "/a"))).data() == place);
+    CHECK(large_piece(store.ask(request(kGet, "/a"))).data() == slot);
     CHECK(store.engine.block_bytes() == store.counted);  // with the room that it has to grow
     CHECK(store.engine.bytes() == 2 + kLarge.size() + 100 * 100 + 1 + kEntryBytes);
     store.ask(request(kDeleteKey, "/a"));

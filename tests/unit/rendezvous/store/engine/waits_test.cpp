@@ -2,7 +2,7 @@
 #include <string>
 
 #include "tests/catch.hpp"
-#include "tests/unit/store/rig.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -17,7 +17,7 @@ struct Store : Rig {
     Store() { connect_modern("ABC"); }
 };
 
-TEST_CASE("W1: WAIT is answered at once when all keys are there, else when the last has come") {
+TEST_CASE("W1: WAIT is answered at once when all keys are there, else when the last one is set") {
     Store store;
     store.send('B', request(kSet, "/x", "1"));
     CHECK(store.ask('A', request(kWait, Keys{"/x"})) == kStop);
@@ -28,7 +28,7 @@ TEST_CASE("W1: WAIT is answered at once when all keys are there, else when the l
     CHECK(store.received('A') == kStop);
 }
 
-TEST_CASE("W2: every request that writes a key wakes its waiters, each once") {
+TEST_CASE("W2: every request that writes a key releases its waiters, each once") {
     const auto write =
         GENERATE(request(kSet, "/x", ""), request(kAdd, "/x", std::int64_t{0}), request(kAppend, "/x", ""),
                  request(kMultiSet, Pairs{{"/other", "1"}, {"/x", ""}}), request(kCompareSet, "/x", "", ""));
@@ -43,7 +43,7 @@ TEST_CASE("W2: every request that writes a key wakes its waiters, each once") {
     CHECK(store.received('A').empty());
 }
 
-TEST_CASE("W2: an ADD that leaves the value as it is wakes as well") {
+TEST_CASE("W2: an ADD that does not change the value releases them, too") {
     Store store;
     store.send('B', request(kAdd, "/x", std::int64_t{1}) + request(kDeleteKey, "/x"));
     store.send('A', request(kWait, Keys{"/x"}));
@@ -51,7 +51,7 @@ TEST_CASE("W2: an ADD that leaves the value as it is wakes as well") {
     CHECK(store.received('A') == kStop);
 }
 
-TEST_CASE("R8: COMPARE_SET wakes when it creates the key and does not when it stores nothing") {
+TEST_CASE("R8: COMPARE_SET releases waiters when it creates the key and does not when it stores nothing") {
     Store store;
     store.send('A', request(kWait, Keys{"/x"}));
     store.send('B', request(kCompareSet, "/x", "e", "v"));
@@ -60,7 +60,7 @@ TEST_CASE("R8: COMPARE_SET wakes when it creates the key and does not when it st
     CHECK(store.received('A') == kStop);
 }
 
-TEST_CASE("W3: a pushed element wakes only the connection that has waited longest") {
+TEST_CASE("W3: a pushed element releases only the connection that has waited longest") {
     Store store;
     store.send('A', request(kWait, Keys{"/q"}));
     store.send('C', request(kWait, Keys{"/q"}));
@@ -72,7 +72,7 @@ TEST_CASE("W3: a pushed element wakes only the connection that has waited longes
     CHECK(store.received('C') == kStop);
 }
 
-TEST_CASE("W3: who waits anew has waited shortest") {
+TEST_CASE("W3: a connection that waits again has waited shortest") {
     Store store;
     store.send('A', request(kWait, Keys{"/q"}));
     store.send('C', request(kWait, Keys{"/q"}));
@@ -83,7 +83,7 @@ TEST_CASE("W3: who waits anew has waited shortest") {
     CHECK(store.received('C') == kStop);
 }
 
-TEST_CASE("W4: a key that came stays come, even when it is deleted before the others come") {
+TEST_CASE("W4: a key that was set counts, even when it is deleted before the others are set") {
     Store store;
     store.send('A', request(kWait, Keys{"/x", "/y"}));
     store.send('B', request(kSet, "/x", "1") + request(kDeleteKey, "/x") + request(kSet, "/y", "1"));
@@ -99,7 +99,7 @@ TEST_CASE("W5, R10: CANCEL_WAIT is answered at once, and the wait is over") {
     CHECK(store.ask('A', request(kCheck, Keys{"/x"})) == kStop);
 }
 
-TEST_CASE("W5: when the key came first, both answers are sent, in order") {
+TEST_CASE("W5: when the key was set first, both answers are sent, in order") {
     Store store;
     store.send('A', request(kWait, Keys{"/x"}));
     store.send('B', request(kSet, "/x", "1"));
@@ -137,7 +137,7 @@ TEST_CASE("W6: a connection that sets the key it waits for gets no answer to the
     CHECK(store.ask('A', request(kGet, "/x")) == bytes("1"));
 }
 
-TEST_CASE("W6: a 1.13 client that gave up waiting goes on in order") {
+TEST_CASE("W6: a 1.13 client that gave up waiting is still served in order") {
     Rig rig;
     rig.send('A', request(5, Keys{"/x"}));
     CHECK(rig.ask('A', request(6)) == number(0));
@@ -161,7 +161,7 @@ TEST_CASE("WAIT counts a queue that holds something as there") {
     CHECK(store.ask('A', request(kWait, Keys{"/q"})) == kStop);
 }
 
-TEST_CASE("BARRIER releases everybody when the last arrives, and counts on") {
+TEST_CASE("BARRIER releases all when the last one arrives, and counts on") {
     Store store;
     const std::string arrive = request(kBarrier, "/b", std::int64_t{3});
     CHECK(store.ask('A', arrive).empty());
@@ -173,7 +173,7 @@ TEST_CASE("BARRIER releases everybody when the last arrives, and counts on") {
     CHECK(store.ask('A', arrive) == kStop);
 }
 
-TEST_CASE("BARRIER: whom the last arrival releases need no room, and neither does it") {
+TEST_CASE("BARRIER: neither the last arrival nor the connections that it releases need room") {
     Options options;
     options.limits.waiters = 2;
     Rig rig(options);
@@ -184,14 +184,14 @@ TEST_CASE("BARRIER: whom the last arrival releases need no room, and neither doe
     CHECK(rig.ask('C', arrive) == kStop);
     CHECK(rig.received('A') == kStop);
     CHECK(rig.received('B') == kStop);
-    // Who would have to wait and finds no room is closed before it counts.
+    // A connection that would have to wait and finds no room is closed before it counts.
     rig.send('A', request(kWait, Keys{"/x", "/y"}));
     CHECK(rig.ask('D', request(kBarrier, "/other", std::int64_t{2})).empty());
     CHECK(rig.closed('D'));
     CHECK(rig.ask('B', request(kGet, "/other")) == bytes(""));
 }
 
-TEST_CASE("BARRIER: who cancels stays counted") {
+TEST_CASE("BARRIER: a connection that cancels stays counted") {
     Store store;
     const std::string arrive = request(kBarrier, "/b", std::int64_t{2});
     CHECK(store.ask('A', arrive).empty());
@@ -200,7 +200,7 @@ TEST_CASE("BARRIER: who cancels stays counted") {
     CHECK(store.received('A').empty());
 }
 
-TEST_CASE("BARRIER: the first arrival creates the key without waking who waits for it already") {
+TEST_CASE("BARRIER: the first arrival creates the key without releasing connections that wait for it already") {
     Store store;
     store.send('C', request(kWait, Keys{"/b"}));
     store.send('A', request(kBarrier, "/b", std::int64_t{2}));

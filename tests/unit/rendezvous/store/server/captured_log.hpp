@@ -1,5 +1,5 @@
 #pragma once
-// For the socket tests: what the server logs.
+// For the socket tests: the server's log.
 
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
@@ -10,11 +10,11 @@
 #include <string>
 #include <thread>
 
-#include "tests/unit/store/server_thread.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
 
-/// Takes what is logged while it lives.
+/// Captures the log while it lives.
 class CapturedLog {
 public:
     CapturedLog() : before_(spdlog::default_logger()) {

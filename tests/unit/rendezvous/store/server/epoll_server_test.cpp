@@ -1,5 +1,5 @@
 // The server on the test's own thread and clock, step by step, over real sockets.
-#include "rendezvous/store/epoll_server.hpp"
+#include "rendezvous/store/server/epoll_server.hpp"
 
 #include <malloc.h>
 #include <netinet/tcp.h>
@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/store/client_socket.hpp"
+#include "rendezvous/store/client/socket.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/store/captured_log.hpp"
-#include "tests/unit/store/rig.hpp"
-#include "tests/unit/store/stepped_server.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
+#include "tests/unit/rendezvous/store/server/captured_log.hpp"
+#include "tests/unit/rendezvous/store/server/stepped_server.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -69,7 +69,7 @@ TEST_CASE("server: R6, R13, neither silent nor idle nor waiting connections are 
     CHECK(silent.receive(8) == number(1));
 }
 
-TEST_CASE("server: a client that does not take its replies is no stalled request") {
+TEST_CASE("server: a client that does not receive its replies is not a stalled request") {
     Server server;
     RawPeer slow = server.connect();
     slow.send(request(kSet, "/v", std::string(1 << 20, 'v')));
@@ -124,11 +124,12 @@ TEST_CASE("server: connections of one address above the limit are closed, and th
     CHECK(server.server->statistics().connections == 1);
     CHECK(server.server->statistics().refused == 100);
     const auto lines = [&] { return std::ranges::count(log.text(), '\n'); };
-    CHECK(lines() == LogLimit::kLines);
-    server.now += LogLimit::kWindow;
+    CHECK(lines() == LineLimit::kLines);
+    server.now += LineLimit::kWindow;
     CHECK(server.connect().is_closed());
-    CHECK(lines() == LogLimit::kLines + 2);
-    CHECK(log.text().find("80 lines like the next one were left out") != std::string::npos);
+    CHECK(lines() == LineLimit::kLines + 2);
+    CHECK(log.text().find("80 lines of this log were left out before this one (at most 20 in 10 s)") !=
+          std::string::npos);
 }
 
 TEST_CASE("server: half received requests and unsent replies of all clients together are limited") {
@@ -194,7 +195,7 @@ TEST_CASE("server: idle connections need little memory, whatever they did before
 
 // A sanitizer needs address space of its own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("server: the pages of a large value that went are given back a second later") {
+TEST_CASE("server: the pages of a deleted large value are given back a second later") {
     Server server;
     RawPeer peer = server.connect();
     const std::string set = request(kSet, "/large", std::string(5 << 20, 'v'));
@@ -243,7 +244,7 @@ TEST_CASE("server: without memory for a value its connection is closed, and the 
 
 volatile std::sig_atomic_t signal_came = 0;
 
-TEST_CASE("server: a signal is handled although somebody is to be served all the time") {
+TEST_CASE("server: a signal is handled although a connection is always ready") {
     Server server;
     struct sigaction before {};
     struct sigaction note {};
@@ -251,7 +252,7 @@ TEST_CASE("server: a signal is handled although somebody is to be served all the
     REQUIRE(::sigaction(SIGUSR1, &note, &before) == 0);
     signal_came = 0;
 
-    // Two streams of requests that nobody waits for: there is always more than the server has taken.
+    // Two streams of requests without replies: more requests than the server has received are always under way.
     std::string sets;
     while (sets.size() < 4u << 20) sets += request(kSet, "/key", "v");
     std::atomic<int> sent = 0;

@@ -1,12 +1,12 @@
-// Whose turn it is: nobody keeps the others waiting, and nobody sees half of anything.
+// Scheduling of connections: none delays the others, and none sees half of a change.
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/store/captured_log.hpp"
-#include "tests/unit/store/rig.hpp"
-#include "tests/unit/store/stepped_server.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
+#include "tests/unit/rendezvous/store/server/captured_log.hpp"
+#include "tests/unit/rendezvous/store/server/stepped_server.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using enum RequestKind;
 using namespace std::chrono_literals;
 
-TEST_CASE("server: a stream of large values and a flood of requests leave every other request its turn") {
+TEST_CASE("server: a stream of large values and a flood of requests do not delay other requests") {
     Server server;
     RawPeer streaming = server.connect();
     RawPeer flooding = server.connect();
@@ -25,7 +25,7 @@ TEST_CASE("server: a stream of large values and a flood of requests leave every 
     std::size_t set_bytes = 0;
     std::size_t get_bytes = 0;
     for (int round = 0; round < 100; ++round) {
-        // As much as the sockets take, so that both have more than a turn's worth all the time.
+        // As much as the sockets take, so that both always have more than a slice's worth.
         set_bytes += streaming.send_some(std::string_view(set).substr(set_bytes % set.size()));
         get_bytes += flooding.send_some(std::string_view(gets).substr(get_bytes % gets.size()));
         other.send(request(kGetNumKeys));
@@ -43,7 +43,7 @@ void send_large(Server& server, RawPeer& peer, std::string_view bytes) {
     }
 }
 
-TEST_CASE("server: a MULTI_GET of very many keys leaves every other request its turn") {
+TEST_CASE("server: a MULTI_GET of very many keys does not delay other requests") {
     constexpr std::size_t kKeys = 50'000;
     Server server;
     RawPeer reader = server.connect();
@@ -63,7 +63,7 @@ TEST_CASE("server: a MULTI_GET of very many keys leaves every other request its 
     CHECK(reader.receive(kKeys * 8) == std::string(kKeys * 8, '\0'));
 }
 
-TEST_CASE("server: R9, a MULTI_GET that is under way sees all of a MULTI_SET or nothing") {
+TEST_CASE("server: R9, a MULTI_GET in progress sees all of a MULTI_SET or nothing") {
     constexpr std::size_t kKeys = 10'000;
     const std::size_t value_bytes = GENERATE(1, 2000);  // its replies are taken at once; they are not
     const auto value = [&](char c) { return std::string(value_bytes, c); };
@@ -97,7 +97,7 @@ TEST_CASE("server: R9, a MULTI_GET that is under way sees all of a MULTI_SET or 
     CHECK(server.server->statistics().buffer_bytes < 10'000);
 }
 
-TEST_CASE("server: R9, who reads more than a reply may hold does not hold up a MULTI_SET, nor fill the memory") {
+TEST_CASE("server: R9, a MULTI_GET of more than a reply may hold does not delay a MULTI_SET, nor fill the memory") {
     const CapturedLog log;
     Limits limits;
     limits.reply_bytes = 4u << 20;
@@ -116,7 +116,7 @@ TEST_CASE("server: R9, who reads more than a reply may hold does not hold up a M
     CHECK(log.text().find("MULTI_GET of more than 4194304 bytes") != std::string::npos);
 }
 
-TEST_CASE("server: requests behind a full output are served in order once it is taken, without another byte") {
+TEST_CASE("server: requests behind a full output are served in order once it is received, without another byte") {
     Limits limits;
     limits.output_bytes = 1000;
     Server server(limits);

@@ -1,5 +1,5 @@
-// The server over real sockets, spoken to in raw bytes.
-#include "rendezvous/store/server.hpp"
+// The server over real sockets, with clients that send raw bytes.
+#include "rendezvous/store/server/server.hpp"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/store/client_socket.hpp"
+#include "rendezvous/store/client/socket.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/store/captured_log.hpp"
-#include "tests/unit/store/rig.hpp"
-#include "tests/unit/store/server_thread.hpp"
-#include "tests/unit/store/vectors.hpp"
+#include "tests/unit/rendezvous/store/codec/vectors.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
+#include "tests/unit/rendezvous/store/server/captured_log.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
 namespace {
@@ -38,7 +38,7 @@ struct Modern : RawPeer {
 Result<std::unique_ptr<StoreServer>> try_to_listen(const std::string& address, std::uint16_t port) {
     boost::asio::io_context io;
     auto server = StoreServer::listen(io.get_executor(), boost::asio::ip::make_address(address), port);
-    if (server) server->reset();  // before its io_context goes
+    if (server) server->reset();  // before its io_context is destroyed
     return server;
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("socket: both dialects share one store, and WATCH_KEY ends only its ow
     CHECK(modern.ask(request(kGetNumKeys), 8) == number(1));
 }
 
-TEST_CASE("socket: R1, a half sent request holds up nobody else") {
+TEST_CASE("socket: R1, a half sent request does not delay other clients") {
     ServerThread server;
     Modern slow(server.endpoint());
     const std::string whole = request(kSet, std::string(100, 'k'), "v");
@@ -88,7 +88,7 @@ TEST_CASE("socket: R2, a reply arrives in one piece") {
     CHECK(peer.receive_once() == bytes("hello"));
 }
 
-TEST_CASE("socket: R6, R13, a connection that says nothing stays open and can speak later") {
+TEST_CASE("socket: R6, R13, a silent connection stays open and can send later") {
     ServerThread server;
     RawPeer silent(server.endpoint());
     for (int i = 0; i < 100; ++i) Modern(server.endpoint()).send(request(kSet, "/" + std::to_string(i), "v"));
@@ -127,28 +127,28 @@ TEST_CASE("socket: bad input ends its own connection and no other") {
     CHECK(other.ask(request(kGet, "/x"), 11) == bytes("abc"));
 }
 
-TEST_CASE("socket: a client that takes no replies is held up, not buffered for; others are served") {
+TEST_CASE("socket: a client that receives no replies is not read from; others are served") {
     ServerThread server;
     Modern greedy(server.endpoint());
     greedy.send(request(kSet, "/big", std::string(1 << 20, 'v')));
     std::string many;
     for (int i = 0; i < 4096; ++i) many += request(kGet, "/big");
     // 64 MiB of requests would be over 4 TB of replies.
-    CHECK(greedy.is_held_up_sending(many, (64u << 20) / many.size(), std::chrono::milliseconds(300)));
+    CHECK(greedy.stops_receiving(many, (64u << 20) / many.size(), std::chrono::milliseconds(300)));
     Modern other(server.endpoint());
     CHECK(other.ask(request(kGetNumKeys), 8) == number(1));
 }
 
-TEST_CASE("socket: requests that come while a timer is handled are served to the last") {
+TEST_CASE("socket: requests that arrive while a timer is handled are all served") {
     boost::asio::io_context io;
     Options options;
-    options.limits.output_bytes = 1000;  // few replies in a turn
+    options.limits.output_bytes = 1000;  // few replies in a slice
     options.limits.stalled_request_seconds = 1;
     const auto server =
         StoreServer::listen(io.get_executor(), boost::asio::ip::make_address("127.0.0.1"), 0, options).value();
     const Endpoint endpoint{"127.0.0.1", server->port()};
     RawPeer half(endpoint);
-    half.send(validate() + request(kSet, "/a", "value").substr(0, 7));  // the server sets a timer to look after it
+    half.send(validate() + request(kSet, "/a", "value").substr(0, 7));  // the server sets a timer for it
     RawPeer busy(endpoint);
     busy.send(kGreeting + request(kSet, "/v", std::string(300, 'v')));
     const TimePoint late = soon();
@@ -172,7 +172,7 @@ TEST_CASE("socket: requests that come while a timer is handled are served to the
     CHECK(received == kGets * 308);
 }
 
-TEST_CASE("socket: the end of a wait comes after the replies that the kernel would not take yet") {
+TEST_CASE("socket: the end of a wait is sent after the replies that the kernel did not take yet") {
     ServerThread server;
     Modern slow(server.endpoint());
     const std::string value(std::size_t{100} << 10, 'v');
@@ -213,7 +213,7 @@ TEST_CASE("socket: R11, the port of a store that had connections can be used aga
     Modern peer(second.endpoint());
 }
 
-TEST_CASE("socket: R18, the server listens on the address it was told and no other") {
+TEST_CASE("socket: R18, the server listens on the given address and no other") {
     ServerThread server("127.0.0.1");
     const auto elsewhere = connect_socket(Endpoint{"127.0.0.2", server.endpoint().port}, soon());
     REQUIRE_FALSE(elsewhere.has_value());
@@ -262,7 +262,7 @@ private:
     rlimit before_{};
 };
 
-TEST_CASE("socket: without a free descriptor a new connection waits for one; the others are served on") {
+TEST_CASE("socket: without a free descriptor a new connection waits for one; the others are still served") {
     const CapturedLog log;
     ServerThread server;
     Modern present(server.endpoint());

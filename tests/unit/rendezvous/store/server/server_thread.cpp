@@ -1,4 +1,4 @@
-#include "tests/unit/store/server_thread.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "rendezvous/store/client_socket.hpp"
+#include "rendezvous/store/client/socket.hpp"
 
 namespace ddprun::store::test {
 
@@ -66,9 +66,9 @@ std::string RawPeer::receive_once() {
     return received > 0 ? std::string(bytes.data(), static_cast<std::size_t>(received)) : std::string{};
 }
 
-bool RawPeer::is_held_up_sending(std::string_view bytes, std::size_t times, std::chrono::milliseconds patience) {
+bool RawPeer::stops_receiving(std::string_view bytes, std::size_t times, std::chrono::milliseconds timeout) {
     while (times-- > 0) {
-        const auto sent = send_all(socket_.get(), bytes, Clock::now() + patience);
+        const auto sent = send_all(socket_.get(), bytes, Clock::now() + timeout);
         if (!sent) return sent.error().code == Errc::kTimeout;
     }
     return false;

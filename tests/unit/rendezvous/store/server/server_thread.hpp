@@ -1,5 +1,5 @@
 #pragma once
-// For the socket tests: a store server on a thread of its own, and a peer that speaks raw bytes to it.
+// For the socket tests: a store server on a thread of its own, and a peer that sends raw bytes to it.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -13,15 +13,15 @@
 
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
-#include "common/unique_fd.hpp"
-#include "rendezvous/store/server.hpp"
+#include "common/system/unique_fd.hpp"
+#include "rendezvous/store/server/server.hpp"
 
 namespace ddprun::store::test {
 
-/// Far more than anything here takes; a test that reaches it fails.
+/// Far longer than anything here takes; a test that reaches it fails.
 inline TimePoint soon() { return Clock::now() + std::chrono::seconds(20); }
 
-/// Its destructor closes the server and waits until nothing of it is left to do.
+/// Its destructor closes the server and waits until its io_context has no more work.
 class ServerThread {
 public:
     explicit ServerThread(const std::string& address = "127.0.0.1", std::uint16_t port = 0,
@@ -46,21 +46,20 @@ public:
     explicit RawPeer(const Endpoint& endpoint);
 
     void send(std::string_view bytes);
-    /// As much as the socket takes now; how much that was.
+    /// Sends as much as the socket takes now. Returns how much that was.
     std::size_t send_some(std::string_view bytes);
-    /// What has come already.
+    /// Returns the bytes that have arrived already.
     [[nodiscard]] std::string receive_now();
-    /// Exactly so many bytes; fewer when the connection ended, or at soon().
+    /// Receives exactly so many bytes; fewer when the connection ended, or at soon().
     [[nodiscard]] std::string receive(std::size_t size);
     [[nodiscard]] std::string ask(std::string_view bytes, std::size_t reply_size);
-    /// Waits until something has come and takes it with one system call.
+    /// Waits until bytes have arrived and receives them with one system call.
     [[nodiscard]] std::string receive_once();
-    /// Sends `bytes` over and over. True: there came a point where nobody took more for `patience`.
-    [[nodiscard]] bool is_held_up_sending(std::string_view bytes, std::size_t times,
-                                          std::chrono::milliseconds patience);
-    /// Whether the other side ends the connection.
+    /// Sends `bytes` over and over. Returns whether the server stopped receiving for `timeout`.
+    [[nodiscard]] bool stops_receiving(std::string_view bytes, std::size_t times, std::chrono::milliseconds timeout);
+    /// Returns whether the other side ends the connection.
     [[nodiscard]] bool is_closed();
-    /// Whether nothing has come so far.
+    /// Returns whether no byte has arrived so far.
     [[nodiscard]] bool is_silent();
 
 private:

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <memory>
 
-#include "rendezvous/store/epoll_server.hpp"
-#include "tests/unit/store/rig.hpp"
-#include "tests/unit/store/server_thread.hpp"
+#include "rendezvous/store/server/epoll_server.hpp"
+#include "tests/unit/rendezvous/store/rig.hpp"
+#include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
 
@@ -17,11 +17,11 @@ struct Server {
         server = EpollServer::listen("127.0.0.1", 0, options, [this] { return now; }).value();
         endpoint = {"127.0.0.1", server->port()};
     }
-    /// Serves until there is nothing to do. So many turns it took.
+    /// Serves until no connection is ready. Returns the number of rounds.
     int settle() {
-        int turns = 0;
-        while (server->serve(std::chrono::milliseconds(1)) > 0 || server->more()) ++turns;
-        return turns;
+        int rounds = 0;
+        while (server->serve(std::chrono::milliseconds(1)) > 0 || server->has_ready()) ++rounds;
+        return rounds;
     }
     RawPeer connect() {
         RawPeer peer(endpoint);

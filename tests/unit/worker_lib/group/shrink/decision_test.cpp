@@ -1,4 +1,4 @@
-// What is decided about a shrink() is decided once, however long who decides is held up, or loses the store.
+// A shrink() is decided once, however long the deciding rank is delayed, and also if it loses the store.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,17 +13,17 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/shrink_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/group/shrink/shrink_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
 namespace {
 
-/// Keeps the first who wants to write a word `what` into the journal from it until another has written one. Counts in
-/// `deciders` who wants to.
+/// Delays the first rank that is about to write an entry `what` until another has written one. Counts in `deciders` the
+/// ranks that are about to.
 void hold_up_first(WatchedStore& store, const std::string& what, std::atomic<int>& deciders) {
     store.before = [&store, &deciders, what](std::string_view key, std::string_view value) {
         if (is_decision(key, value, what) && ++deciders == 1) (void)store.get("decided", kPatience);
@@ -35,7 +35,7 @@ void hold_up_first(WatchedStore& store, const std::string& what, std::atomic<int
 
 }  // namespace
 
-TEST_CASE("of several who decide about a shrink one counts, and all do as it says", "[shrink][unit]") {
+TEST_CASE("if several ranks decide about a shrink, one decision counts, and all ranks follow it", "[shrink][unit]") {
     // Rank 2 has gone on alone, so ranks 0 and 1 must not: each of them finds that out, and puts it into other words.
     // The first is held up before it can write it down, until the other has.
     const auto store = std::make_shared<WatchedStore>();
@@ -57,7 +57,7 @@ TEST_CASE("of several who decide about a shrink one counts, and all do as it say
     CHECK(texts[0] == texts[1]);
 }
 
-TEST_CASE("who decides about a shrink may be held up: the others decide, and all go on", "[shrink][unit]") {
+TEST_CASE("if the rank that decides about a shrink is delayed, the others decide, and all go on", "[shrink][unit]") {
     const auto store = std::make_shared<WatchedStore>();
     std::atomic<int> decisions{0};
     hold_up_first(*store, "met", decisions);
@@ -66,7 +66,7 @@ TEST_CASE("who decides about a shrink may be held up: the others decide, and all
     CHECK(sizes == std::vector<int>{3, 3, 3});
 }
 
-TEST_CASE("who gives up when all have met goes on with the others", "[shrink][unit]") {
+TEST_CASE("a rank that gives up when all have met goes on with the others", "[shrink][unit]") {
     // Rank 0 has waited long enough, but is held up before it says so until rank 1 has come and decided.
     const auto store = std::make_shared<WatchedStore>();
     store->before = [&](std::string_view key, std::string_view value) {
@@ -86,7 +86,7 @@ TEST_CASE("who gives up when all have met goes on with the others", "[shrink][un
     CHECK(sizes == std::vector<int>{2, 2});
 }
 
-TEST_CASE("who loses the store while it comes to a shrink closes the round, and all meet when it calls again",
+TEST_CASE("a rank that loses the store while it joins a shrink closes the round, and all meet when it calls again",
           "[shrink][unit]") {
     const bool counted = GENERATE(false, true);
     const bool for_longer = GENERATE(false, true);  // it can close the round only when it calls again
@@ -127,16 +127,16 @@ TEST_CASE("who loses the store while it comes to a shrink closes the round, and 
 
 TEST_CASE("what a rank wanted in an earlier call is no consent to a later one", "[shrink][unit]") {
     const auto store = std::make_shared<WatchedStore>();
-    const std::string wish = "ddp/0/of-3/world/shrink/wish/";
+    const std::string request = "ddp/0/of-3/world/shrink/request/";
     // Rank 2 hears what the others want while they want it: first that it is out, for they never hear of it then.
     store->after = [&](std::string_view key, std::string_view value) {
-        if (key == wish + "0" && value == "1 excludes 2") (void)store->get("disagreed", kPatience);
+        if (key == request + "0" && value == "1 excludes 2") (void)store->get("disagreed", kPatience);
     };
     std::mutex mutex;
-    std::set<std::thread::id> looked;  // of those who call for the second time, when they have read what all said
+    std::set<std::thread::id> looked;  // threads of second calls that have read all requests
     std::atomic<bool> once_more{false};
     store->before_add = [&](std::string_view key, std::int64_t amount) {
-        if (!once_more || amount != 0 || key.find("/shrink/nobody/") == std::string_view::npos) return;
+        if (!once_more || amount != 0 || key.find("/shrink/none/") == std::string_view::npos) return;
         const std::lock_guard lock(mutex);
         if (looked.insert(std::this_thread::get_id()).second && looked.size() == 2) store->set("both looked", "yes");
     };
@@ -156,16 +156,16 @@ TEST_CASE("what a rank wanted in an earlier call is no consent to a later one", 
         });
     for (const std::size_t rank : {0, 1})
         CHECK_THAT(texts[rank], Catch::StartsWith("2, shrink of group 'world': the survivors disagree: ") &&
-                                    Catch::Contains("excludes nobody, " + named(2) + ") excludes rank 0"));
+                                    Catch::Contains("excludes no rank, " + named(2) + ") excludes rank 0"));
     CHECK_THAT(texts[2], Catch::StartsWith("shrink of group 'world': the survivors disagree: "));
 }
 
-TEST_CASE("survivors that were told of different failures agree when they exclude each other's too", "[shrink][unit]") {
+TEST_CASE("survivors that got different failures agree when they exclude each other's, too", "[shrink][unit]") {
     Gate end(4);
     const auto words = run_ranks({.ranks_per_node = {2, 2}}, [&](Context& context) {
         const int rank = context.rank();
         std::string text;
-        if (rank == 0 || rank == 3) {  // the others are late, each for who waits on its node
+        if (rank == 0 || rank == 3) {  // the others are late, each for the rank that waits on its node
             try {
                 (void)shrink(context, {rank == 0 ? 1 : 2});
             } catch (const Error& error) {
@@ -183,14 +183,15 @@ TEST_CASE("survivors that were told of different failures agree when they exclud
                                     Catch::EndsWith(" | 1 2 | 2"));
 }
 
-TEST_CASE("who has said that it wants the same is not asked again while the others are waited for", "[shrink][unit]") {
+TEST_CASE("a rank that has requested the same is not asked again while this one waits for the others",
+          "[shrink][unit]") {
     const auto store = std::make_shared<WatchedStore>();
-    const std::string wish = "ddp/0/of-3/world/shrink/wish/1";
+    const std::string request = "ddp/0/of-3/world/shrink/request/1";
     std::atomic<int> looks{0};
     std::atomic<int> reads{0};
     std::atomic<bool> once_more{false};
     store->before_get = [&](std::string_view key) {
-        if (once_more && key == wish) ++reads;
+        if (once_more && key == request) ++reads;
     };
     store->before_add = [&](std::string_view key, std::int64_t amount) {
         if (once_more && amount == 0 && key.find("/shrink/") != std::string_view::npos)
@@ -205,7 +206,7 @@ TEST_CASE("who has said that it wants the same is not asked again while the othe
         gate.pass();
         once_more = true;
         if (context.rank() == 0) return shrink(context, {});
-        if (context.rank() == 1) store->set(wish, "2 excludes ");  // and then it stands still for a while
+        if (context.rank() == 1) store->set(request, "2 excludes ");  // and then it stands still for a while
         wished.pass();
         wait_for_looks(4);  // rank 0 has heard it
         const int before = reads;

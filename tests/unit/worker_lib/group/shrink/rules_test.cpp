@@ -1,11 +1,11 @@
-// The meaning of what stands in the journal of shrinks, and which of two sides goes on. Pure.
+// The meaning of the entries in the journal of shrinks, and which of two sides goes on. Pure.
 
 #include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/shrink_journal.hpp"
-#include "worker_lib/src/shrink_sides.hpp"
+#include "worker_lib/src/group/shrink/journal.hpp"
+#include "worker_lib/src/group/shrink/sides.hpp"
 
 using namespace ddp;
 
@@ -49,35 +49,37 @@ TEST_CASE("the first entry about a round of a shrink counts", "[shrink][unit]") 
     CHECK_FALSE(journal.is_dead(3));
 }
 
-TEST_CASE("who was taken in again is not left behind, even if that group could not be formed", "[shrink][unit]") {
+TEST_CASE("a rank that was included again is not left behind, even if that group could not be formed",
+          "[shrink][unit]") {
     using Journal = detail::ShrinkJournal;
     Journal journal;
-    const auto gone_on = [&](const detail::ShrinkWishes& wishes) {
-        return detail::gone_on_without(2, {0, 1}, journal, wishes);
+    const auto gone_on = [&](const detail::ShrinkRequests& requests) {
+        return detail::gone_on_without(2, {0, 1}, journal, requests);
     };
     journal.read(Journal::met(1, {2}), {});
     CHECK(gone_on({}) == std::vector<int>{0, 1});
-    CHECK(gone_on({{0, {2, detail::ShrinkWish::State::kStands, {}}}}) == std::vector<int>{1});  // it has called again
+    CHECK(gone_on({{0, {2, detail::ShrinkRequest::State::kStands, {}}}}) ==
+          std::vector<int>{1});  // it has called again
     journal.read(Journal::met(1, {}), {});
     CHECK(gone_on({}).empty());
-    journal.read(Journal::failed(1, "nobody", 0), {});
+    journal.read(Journal::failed(1, "none", 0), {});
     CHECK(gone_on({}).empty());
 }
 
-TEST_CASE("who is said to be gone and denies it is in the way of those who exclude it", "[shrink][unit]") {
+TEST_CASE("a rank that denies to be lost prevents the ranks that exclude it from going on", "[shrink][unit]") {
     using detail::Presence;
     detail::ShrinkJournal journal;
     Presence found = Presence::kThere;
-    const auto rival = [&](const std::vector<int>& excluded, const detail::ShrinkWishes& wishes) {
-        return detail::find_rival(excluded, 3, journal, wishes, [&](int) { return found; });
+    const auto rival = [&](const std::vector<int>& excluded, const detail::ShrinkRequests& requests) {
+        return detail::find_rival(excluded, 3, journal, requests, [&](int) { return found; });
     };
-    using enum detail::ShrinkWish::State;
-    const detail::ShrinkWishes larger{{0, {1, kStands, {2}}}, {1, {1, kWithdrawn, {2}}}};
+    using enum detail::ShrinkRequest::State;
+    const detail::ShrinkRequests larger{{0, {1, kStands, {2}}}, {1, {1, kWithdrawn, {2}}}};
     REQUIRE(rival({0, 1}, larger));
     CHECK(rival({0, 1}, larger)->rank == 0);
     CHECK_FALSE(rival({0, 1}, {{0, {1, kDisagreed, {2}}}}));  // its call is over
-    CHECK(detail::ShrinkWish::parse("7 excluded 3 5").state == kDisagreed);
-    CHECK(detail::ShrinkWish::parse("7 excluded 3 5").text() == "7 excluded 3 5");
+    CHECK(detail::ShrinkRequest::parse("7 excluded 3 5").state == kDisagreed);
+    CHECK(detail::ShrinkRequest::parse("7 excluded 3 5").text() == "7 excluded 3 5");
     CHECK_FALSE(rival({2}, {{2, {1, kStands, {0, 1}}}}));  // a smaller one, as long as it has not formed
     journal.read(detail::ShrinkJournal::met(1, {0, 1}), {});
     CHECK(rival({2}, {})->formed);

@@ -1,4 +1,4 @@
-// shrink(): who is told what, and what works afterwards. Who decides, and for whom: shrink_decision_test.cpp.
+// shrink(): which rank gets which error, and what works afterwards. Which rank decides: decision_test.cpp.
 
 #include <chrono>
 #include <numeric>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// "sum/rank/size" of a group whose ranks add up their world ranks, from its arena.
+/// Returns "sum/rank/size" of a group whose ranks add up their world ranks, from its arena.
 std::string add_up(Context& context, ProcessGroup& group) {
     auto* value = static_cast<float*>(group.arena().allocate(50'000 * sizeof(float)));
     std::fill_n(value, 50'000, static_cast<float>(context.rank()));
@@ -37,7 +37,7 @@ void let_rank_0_exclude_1(Context& context) {
 TEST_CASE("the survivors of a failed group go on in a smaller one, in the same order", "[shrink][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{5}, {3, 2}, {2, 1, 2}}));
     const LocalWorld world{.ranks_per_node = shape};
-    Gate through(5);  // or the abort would end the barrier of whoever is still in it
+    Gate through(5);  // or the abort would end the barrier of ranks that are still in it
     Gate left(5);
     Gate gate(5);
     const auto results = try_ranks(world, [&](Context& context) -> std::string {
@@ -75,7 +75,7 @@ TEST_CASE("a healthy group can be shrunk, again and again, down to one rank", "[
         std::unique_ptr<ProcessGroup> group = context.world().shrink({});
         while (group && group->size() > 1) {
             const std::vector<int> last{group->size() - 1};
-            if (group->rank() == last[0]) return result;  // its old group goes, which disturbs nobody
+            if (group->rank() == last[0]) return result;  // it destroys its old group, which disturbs no other rank
             group = group->shrink(last);
             result += add_up(context, *group) + " ";
         }
@@ -97,13 +97,13 @@ TEST_CASE("wrong exclusions are refused at the call", "[shrink][unit]") {
         return std::vector<std::string>{refusal({context.rank()}), refusal({0, 1}), refusal({2}), refusal({-1})};
     });
     CHECK_THAT(results[1][0], Catch::StartsWith("group 'world': rank 1 (host ") &&
-                                  Catch::EndsWith("): shrink: rank 1 excludes itself. Only those who stay call it"));
+                                  Catch::EndsWith("): shrink: rank 1 excludes itself. Only ranks that stay call it"));
     CHECK_THAT(results[0][1], Catch::Contains("all ranks are excluded"));
     CHECK_THAT(results[0][2], Catch::Contains("there is no rank 2 in a group of 2"));
     CHECK_THAT(results[0][3], Catch::Contains("there is no rank -1"));
 }
 
-TEST_CASE("survivors that disagree are told so at once, also about somebody who never comes", "[shrink][unit]") {
+TEST_CASE("survivors that disagree learn it at once, also about a rank that never calls", "[shrink][unit]") {
     Gate gate(4);
     const auto began = Clock::now();
     const auto errors = errors_of({.ranks_per_node = {4}}, behind(gate, [](Context& context) {
@@ -124,7 +124,7 @@ TEST_CASE("survivors that disagree are told so at once, also about somebody who 
     CHECK_THAT(errors[0]->culprits(), Catch::VectorContains(3));
 }
 
-TEST_CASE("a survivor that is gone, or does not come, is named", "[shrink][unit]") {
+TEST_CASE("a survivor that is lost, or does not arrive, is named", "[shrink][unit]") {
     const bool gone = GENERATE(true, false);
     Gate gate(gone ? 2 : 3);
     const auto began = Clock::now();
@@ -156,10 +156,10 @@ TEST_CASE("a survivor that goes after the group has failed is missed at once, al
         if (context.rank() == 1) context.world().abort("enough");
         try {
             context.world().barrier().wait();
-        } catch (const Error&) {  // all see the failure before anybody goes
+        } catch (const Error&) {  // all see the failure before any rank leaves
         }
         failed.pass();
-        // Long enough for the news of the failure to be told everywhere: what comes later is what is tested.
+        // Long enough for the failure to be reported everywhere: the test is about what happens later.
         if (context.rank() == 2) return std::this_thread::sleep_for(milliseconds(200));
         behind(gate, let_rank_0_exclude_1)(context);
     });
@@ -170,7 +170,7 @@ TEST_CASE("a survivor that goes after the group has failed is missed at once, al
     CHECK(errors[0]->culprits() == Culprits{2});
 }
 
-TEST_CASE("who calls shrink again meets those who call it for the first time", "[shrink][unit]") {
+TEST_CASE("a rank that calls shrink again meets ranks that call it for the first time", "[shrink][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}}));
     const LocalWorld world{.ranks_per_node = shape, .init_timeout = milliseconds(3'000)};
     const auto results = try_ranks(world, [](Context& context) {

@@ -5,15 +5,15 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/watched_store.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/watched_store.hpp"
 
 namespace ddp::testing {
 
-/// The size of the group of those who stay.
+/// The size of the group of the ranks that stay.
 inline int shrink(Context& context, const std::vector<int>& exclude) { return context.world().shrink(exclude)->size(); }
 
-/// What became of a call: "3" ranks, or why it failed.
+/// The result of a call: "3" ranks, or why it failed.
 template <typename Call>
 std::string outcome_of(Call call) {
     try {

@@ -1,4 +1,4 @@
-// Of sides that exclude each other one goes on; who is out, left out, or said to be gone, and what it is told.
+// Of sides that exclude each other one goes on; what the ranks get that are excluded, left out, or reported lost.
 
 #include <atomic>
 #include <chrono>
@@ -7,22 +7,22 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/shrink_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
-#include "worker_lib/src/shrink_journal.hpp"
+#include "tests/unit/worker_lib/group/shrink/shrink_world.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
+#include "worker_lib/src/group/shrink/journal.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
-TEST_CASE("who is left out of a shrink is told at once", "[shrink][unit]") {
+TEST_CASE("a rank that is left out of a shrink learns it at once", "[shrink][unit]") {
     const bool waits = GENERATE(false, true);  // whether it calls before, or after, the others have gone on
     const auto store = std::make_shared<WatchedStore>();
-    // What rank 2 wants is made known to nobody, or the others would disagree with it.
-    const std::string wish = "ddp/0/of-3/world/shrink/wish/2";
+    // No rank learns the request of rank 2: the others would disagree with it.
+    const std::string request = "ddp/0/of-3/world/shrink/request/2";
     store->before = [&](std::string_view key, std::string_view) {
-        if (waits && key == wish) store->set("called", "yes");
-        if (waits && key == wish) (void)store->get("gone on/0", kPatience);
+        if (waits && key == request) store->set("called", "yes");
+        if (waits && key == request) (void)store->get("gone on/0", kPatience);
     };
     Gate gate(3);
     const auto began = std::chrono::steady_clock::now();
@@ -43,17 +43,17 @@ TEST_CASE("who is left out of a shrink is told at once", "[shrink][unit]") {
     CHECK(texts[0] == "2");
     CHECK(texts[1] == "2");
     CHECK_THAT(texts[2], Catch::Contains("ranks 0 and 1 have gone on in a group without " + named(2)) ||
-                             Catch::Contains("excludes nobody, "));
+                             Catch::Contains("excludes no rank, "));
     if (!waits) CHECK_THAT(texts[2], Catch::Contains("End it, or have the others call shrink() of 'world' again"));
 }
 
-TEST_CASE("who was left out is taken in when all call again", "[shrink][unit]") {
+TEST_CASE("a rank that was left out is included when all call again", "[shrink][unit]") {
     Gate gate(3);
     const auto sizes = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
         int size = 0;
         if (context.rank() != 2) size = shrink(context, {2});
         gate.pass();
-        // Rank 2 may come first, and be told that the others have gone on.
+        // Rank 2 may be first, and learn that the others have gone on.
         for (;;) {
             try {
                 return 10 * size + shrink(context, {});
@@ -65,7 +65,7 @@ TEST_CASE("who was left out is taken in when all call again", "[shrink][unit]") 
     CHECK(sizes == std::vector<int>{23, 23, 3});
 }
 
-TEST_CASE("who was taken in again is not told of the group that it was left out of", "[shrink][unit]") {
+TEST_CASE("a rank that was included again gets no error about the group that it was left out of", "[shrink][unit]") {
     const auto store = std::make_shared<WatchedStore>();
     std::atomic<bool> once_more{false};  // by rank 2, which looks around for the first time when it reads the count
     store->before_add = [&](std::string_view key, std::int64_t amount) {
@@ -92,7 +92,7 @@ TEST_CASE("who was taken in again is not told of the group that it was left out 
     CHECK(sizes == std::vector<int>{3, 3, 3});
 }
 
-TEST_CASE("who has left a group for one that was formed of it is not taken for dead", "[shrink][unit]") {
+TEST_CASE("a rank that has left a group for one that was formed from it does not count as lost", "[shrink][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}}));
     const auto store = std::make_shared<WatchedStore>();
     Gate gate(3);
@@ -109,7 +109,7 @@ TEST_CASE("who has left a group for one that was formed of it is not taken for d
     CHECK_THAT(texts[2], Catch::Contains(") has gone on already in a group without "));
 }
 
-TEST_CASE("who is about to say that a rank is gone thinks again when that one has gone on meanwhile",
+TEST_CASE("a rank that is about to report another as lost decides again when that one has gone on meanwhile",
           "[shrink][unit]") {
     const auto store = std::make_shared<WatchedStore>();
     // Rank 1 has read the journal, and is held up before it looks around until rank 0 has gone on and left the group.
@@ -150,12 +150,12 @@ TEST_CASE("of two sides that exclude each other the larger one goes on, or that 
     const std::vector<int> losers = equal ? std::vector<int>{2, 3} : std::vector<int>{2};
     const std::vector<int> winners = equal ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 3};
     const auto loses = [&](int rank) { return std::find(losers.begin(), losers.end(), rank) != losers.end(); };
-    // Whoever is to come second calls when the first have said what they want. Those are held up then until the others
+    // The second side calls when the first has published its requests. Those are held up then until the others
     // have said it, too: no time decides here.
     const auto store = std::make_shared<WatchedStore>();
     const auto wishes_of = [](const std::vector<int>& ranks) {
         std::vector<std::string> keys;
-        for (const int rank : ranks) keys.push_back("ddp/0/of-4/world/shrink/wish/" + std::to_string(rank));
+        for (const int rank : ranks) keys.push_back("ddp/0/of-4/world/shrink/request/" + std::to_string(rank));
         return keys;
     };
     store->after = [&](std::string_view key, std::string_view value) {
@@ -181,7 +181,7 @@ TEST_CASE("of two sides that exclude each other the larger one goes on, or that 
     }
 }
 
-TEST_CASE("a side that comes when another has gone on is refused, even if it is larger", "[shrink][unit]") {
+TEST_CASE("a side that arrives when another has gone on is refused, even if it is larger", "[shrink][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}, {1, 1, 1, 1}}));
     Gate gate(4);
     const auto texts = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
@@ -199,7 +199,7 @@ TEST_CASE("a side that comes when another has gone on is refused, even if it is 
         CHECK_THAT(texts[rank], Catch::Contains(named(2) + ") has gone on already"));
 }
 
-TEST_CASE("a rank in its call denies that it is gone", "[shrink][unit]") {
+TEST_CASE("a rank in its call denies that it is lost", "[shrink][unit]") {
     const auto store = detail::make_local_store();
     const std::string prefix = "ddp/0/of-2/world/shrink/journal/";
     (void)store->set_once(prefix + "1", detail::ShrinkJournal::accusation(1));

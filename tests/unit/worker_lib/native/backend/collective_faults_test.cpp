@@ -1,6 +1,6 @@
 // A rank that is killed, and one that is stopped, in the middle of each collective, and of sends and receives: the
-// survivors are told in time and told who, and nothing of theirs is left. In one node and over two, with each algorithm
-// between them.
+// survivors get an error in time that names the rank, and nothing of theirs is left. In one node and over two, with
+// each algorithm between them.
 //
 // DDP_FAULT_ROUNDS=100 strikes as often, each time at another moment, also in scenes that are left out otherwise, and
 // prints for each scene how often all was right. Scenes can be chosen:
@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/fault_rounds.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/network_rules.hpp"
-#include "tests/unit/worker_lib/processes.hpp"
-#include "tests/unit/worker_lib/repeated.hpp"
+#include "tests/unit/worker_lib/support/fault_rounds.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/network_rules.hpp"
+#include "tests/unit/worker_lib/support/processes.hpp"
+#include "tests/unit/worker_lib/support/repeated.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -72,7 +72,7 @@ const std::vector<Scene> kScenes{{{3}, 1, true},
                                  {{2, 2}, 0, false, "rd:0-max"},
                                  {{2, 2}, 0, false, "scatter:0-max"}};
 
-/// Until something breaks: "<when> <code> <culprits…> | <text>".
+/// Runs until an operation fails; returns "<when> <code> <culprits…> | <text>".
 std::string repeat_for_ever(Context& context, const std::string& what) {
     Repeated repeated(context.world(), what);
     try {
@@ -129,11 +129,11 @@ struct Expected {
     std::int64_t most_ms = 10'000;  ///< on a machine that stands still for a moment; far less than without the news
 };
 
-/// How often all survivors said what they should, of how many times.
+/// How often all survivors reported what they should, of how many times.
 struct Tally {
     int right = 0;
     int all = 0;
-    int slow = 0;  ///< told later than usual
+    int slow = 0;  ///< reported later than usual
     std::int64_t latest_ms = 0;
 
     void check(Struck& struck, const LocalWorld& world, const std::string& what, int victim, const Expected& expected) {
@@ -166,7 +166,7 @@ struct Tally {
     void check_pace() const { CHECK(slow <= std::max(1, all / 2)); }
     void print(const char* how, const Scene& scene) const {
         if (fault_rounds() == 1) return;
-        std::printf("%s, %s: %d of %d right, the last told after %lld ms\n", how, scene.name().c_str(), right, all,
+        std::printf("%s, %s: %d of %d right, the last reported after %lld ms\n", how, scene.name().c_str(), right, all,
                     static_cast<long long>(latest_ms));
         std::fflush(stdout);
     }

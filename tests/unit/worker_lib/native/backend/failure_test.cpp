@@ -1,4 +1,4 @@
-// What goes wrong between ranks, and what each of them is told: in time, naming the right one.
+// Failures between ranks: each rank gets an error in time that names the right rank.
 
 #include <chrono>
 #include <future>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -32,7 +32,8 @@ TEST_CASE("different operations are refused, naming both sides, on every rank", 
         REQUIRE(error);
         INFO(error->what());
         CHECK(error->code() == ErrorCode::Mismatch);
-        // A program that excludes culprits must not cast out a rank that is right: only who sees all ranks names one.
+        // A program that excludes culprits must not cast out a rank that is right: only a rank that sees all ranks
+        // names one.
         CHECK(error->culprits() == (shape.size() == 1 ? std::vector<int>{3} : std::vector<int>{}));
         CHECK_THAT(error->what(), Catch::Contains("): #2 all_reduce sum f32[10] 'bucket 3'"));
         CHECK_THAT(error->what(),
@@ -48,7 +49,7 @@ TEST_CASE("tags may differ", "[native][unit]") {
     CHECK_FALSE(errors[1]);
 }
 
-TEST_CASE("a deadline names who did not come", "[native][unit]") {
+TEST_CASE("a timeout names the ranks that did not arrive", "[native][unit]") {
     Gate gate(4);
     const auto errors =
         errors_of({.ranks_per_node = {4}}, behind(gate, [](Context& context) {
@@ -89,7 +90,7 @@ TEST_CASE("a rank of another node that waits in vain for its neighbour names the
     CHECK_THAT(errors[0]->what(), Catch::Contains(named(2)) && Catch::Contains("for " + named(3) + ") in #1 barrier"));
 }
 
-TEST_CASE("a deadline names all nodes from which nothing came", "[native][unit]") {
+TEST_CASE("a timeout names all nodes from which nothing arrived", "[native][unit]") {
     Gate gate(3);
     const auto errors = errors_of({.ranks_per_node = {1, 1, 1}}, behind(gate, [](Context& context) {
                                       if (context.rank() != 1) return;
@@ -102,8 +103,7 @@ TEST_CASE("a deadline names all nodes from which nothing came", "[native][unit]"
     CHECK_THAT(errors[1]->what(), Catch::Contains("for rank 0 (host") && Catch::Contains(" and rank 2 (host"));
 }
 
-TEST_CASE("a rank whose own deadline is early does not blame a neighbour that waits for another node",
-          "[native][unit]") {
+TEST_CASE("a rank with an early deadline does not report a neighbour that waits for another node", "[native][unit]") {
     // Rank 0 does not come; rank 1 waits for it, and rank 2 for rank 1.
     Gate gate(3);
     const auto began = std::chrono::steady_clock::now();
@@ -165,7 +165,7 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
     }
 }
 
-TEST_CASE("who aborts in the midst of an operation and goes is heard, also where its messages still wait to be sent",
+TEST_CASE("an abort in the midst of an operation arrives, also where the messages of that rank still wait to be sent",
           "[native][unit]") {
     const auto errors = errors_of({.ranks_per_node = {2, 2}}, [](Context& context) {
         auto group = context.world().split(0, context.rank(), "inner");
@@ -207,7 +207,7 @@ TEST_CASE("abort from another thread fails what its own rank has queued", "[nati
     CHECK(errors[0]->code() == ErrorCode::Aborted);
 }
 
-TEST_CASE("a rank that leaves is missed by those who still need it", "[native][unit]") {
+TEST_CASE("a rank that leaves is reported to the ranks that still need it", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const auto errors = errors_of({.ranks_per_node = shape}, [](Context& context) {
         context.world().barrier().wait();

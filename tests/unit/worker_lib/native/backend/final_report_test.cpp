@@ -1,5 +1,5 @@
-// A rank whose process ends right after an operation that it has done: what it had to give is given, so all others do
-// that operation, too, on its node and on others, and fail in a later one.
+// A rank whose process ends right after an operation that it has done: its contribution has been made, so all others
+// complete that operation, too, on its node and on others, and fail in a later one.
 //
 // DDP_FAULT_ROUNDS=100 does that as often, also in scenes that are left out otherwise, and prints how often all did:
 //
@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/fault_rounds.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/processes.hpp"
-#include "tests/unit/worker_lib/repeated.hpp"
+#include "tests/unit/worker_lib/support/fault_rounds.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/processes.hpp"
+#include "tests/unit/worker_lib/support/repeated.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -36,13 +36,13 @@ struct Scene {
     bool always = false;  ///< not only in many rounds
 };
 
-/// Rank 1 or 3 of {2, 2} leaves one behind on its node that fails in the next operation, and tells the other node of
-/// that at once.
+/// Rank 1 or 3 of {2, 2} leaves a neighbour behind that fails in the next operation, and reports that to the other
+/// node at once.
 const std::vector<Scene> kScenes{{{2, 2}, 1, true}, {{2, 2}, 3, true}, {{3}, 1, true}, {{2, 2}, 0},
                                  {{2, 2}, 2},       {{3}, 0},          {{1, 1}, 0},    {{1, 1}, 1},
                                  {{1, 1, 1}, 0},    {{1, 1, 1}, 1},    {{2, 2, 2}, 3}, {{1, 3}, 3}};
 
-/// Does `most` operations and ends at once if it is the victim; else says how many it has done until one failed.
+/// Does `most` operations and ends at once if it is the victim; else returns how many it has done until one failed.
 std::string operate_until_it_fails(Context& context, const std::string& what, int victim, int most) {
     Repeated repeated(context.world(), what);
     int done = 0;
@@ -56,7 +56,7 @@ std::string operate_until_it_fails(Context& context, const std::string& what, in
     }
 }
 
-/// What those say who have done fewer than the victim, or do not name it.
+/// The errors of ranks that have done fewer operations than the victim, or do not name it.
 std::string wrong_words(const LocalWorld& world, const std::string& what, int victim, int most) {
     Processes processes(world, [&](Context& context) { return operate_until_it_fails(context, what, victim, most); });
     std::string wrong;

@@ -1,5 +1,5 @@
-// Ranks that give up while a neighbour sends to other nodes for them, sums of what they gave or their data itself:
-// whose ranks hear of it only later, and must not end well with what has been written to that memory since.
+// Ranks that give up while a neighbour sends their data, or sums of it, to other nodes: ranks there learn of it only
+// later, and must not end well with what has been written to that memory since.
 
 #include <algorithm>
 #include <atomic>
@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/all_reduce_cases.hpp"
-#include "tests/unit/worker_lib/network_rules.hpp"
-#include "tests/unit/worker_lib/node_team.hpp"
-#include "worker_lib/src/native/sum_stream.hpp"
+#include "tests/unit/worker_lib/support/all_reduce_cases.hpp"
+#include "tests/unit/worker_lib/support/network_rules.hpp"
+#include "tests/unit/worker_lib/support/node_collective.hpp"
+#include "worker_lib/src/native/collectives/sum_stream.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -30,7 +30,7 @@ std::span<float> arena_memory(ProcessGroup& group, std::size_t count) {
     return {static_cast<float*>(group.arena().allocate(count * sizeof(float))), count};
 }
 
-/// Which rank aborts, and when: so long after it has begun so many operations.
+/// Which rank aborts, and when: a time after it has begun a number of operations.
 struct Moment {
     int rank = 1;
     int operation = 1;
@@ -49,8 +49,8 @@ struct Moment {
     }
 };
 
-/// How many elements of `take` are wrong after operations that were no error. Each step uses other numbers, so that
-/// those of the step before are wrong, too: `give` holds its number, and what comes is to be `factor` times that.
+/// Returns how many elements of `take` are wrong after operations without an error. Each step uses other numbers, so
+/// that those of the step before are wrong, too: `give` holds its number, and the result must be `factor` times that.
 template <typename Operate>
 int train_until_it_fails(Context& context, Moment& moment, std::span<float> give, std::span<float> take, float factor,
                          Operate operate) {
@@ -63,7 +63,7 @@ int train_until_it_fails(Context& context, Moment& moment, std::span<float> give
             wrong += static_cast<int>(std::ranges::count_if(take, [&](float value) { return value != factor * step; }));
         }
     } catch (const Error&) {
-#if !defined(__SANITIZE_THREAD__)  // which would call it a race: it is one, and nobody may believe what he has read
+#if !defined(__SANITIZE_THREAD__)  // which would report a race: it is one, and the value read must not be used
         std::ranges::fill(give, std::numeric_limits<float>::quiet_NaN());
 #endif
     }
@@ -90,7 +90,7 @@ void abort_at_any_moment(const std::vector<int>& shape, int rank, Train train) {
     }
 }
 
-/// What only moves data, whose whole is as large as that of others: the operation, and how much each rank gives.
+/// An operation that only moves data, and how much each rank contributes; the whole is as large as that of the others.
 struct Moving {
     const char* name;
     std::size_t shares;  ///< of kCount, in what each rank gives
@@ -102,28 +102,28 @@ struct Moving {
 
 TEST_CASE("no sum leaves a node that was read of a rank that had given up", "[native][unit]") {
     using detail::NetworkAlgorithm;
-    using detail::Turn;
+    using detail::Readiness;
     const auto algorithm = GENERATE(NetworkAlgorithm::kScatter, NetworkAlgorithm::kDirect);
     const bool leaves = GENERATE(true, false);
     constexpr std::size_t kPieces = 3;
     const std::size_t chunk = detail::SumStream::chunk_elements(2, sizeof(float));
-    NodeTeam node(2, kPieces * chunk * (algorithm == NetworkAlgorithm::kScatter ? 2 : 1));
+    NodeCollective node(2, kPieces * chunk * (algorithm == NetworkAlgorithm::kScatter ? 2 : 1));
     const std::size_t count = node.one.buffer.count;
-    const detail::AllReduceParts parts(node.team, node.one, node.own);
-    const detail::Windows windows{.count = count, .most = count, .grain = parts.grain};
+    const detail::AllReduceParts parts(node.context, node.one, node.own);
+    const detail::Windows windows{.count = count, .max_elements = count, .grain = parts.grain};
     detail::SumStream stream(parts, algorithm, windows, true);
     stream.go_on(1, 1);
 
     const auto first = stream.next_out(0);
-    REQUIRE(first.turn == Turn::kNow);
+    REQUIRE(first.readiness == Readiness::kNow);
     REQUIRE(first.bytes.size() == chunk * sizeof(float));
     CHECK(*reinterpret_cast<const float*>(first.bytes.data()) == 3);
     stream.sent(0);
     if (leaves) {
-        node.ranks[1].stop(kEnough);
-        node.ranks[1].leave(detail::Departure::kLeft);
+        node.ranks[1].failure.stop(kEnough);
+        node.ranks[1].progress.leave(detail::Departure::kLeft);
     } else {
-        node.ranks[1].poison(kEnough);
+        node.ranks[1].failure.poison(kEnough);
     }
     std::ranges::fill(node.values(1, count), std::numeric_limits<float>::quiet_NaN());
     const Error error = failure_of([&] { static_cast<void>(stream.next_out(0)); });

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/moved_bytes.hpp"
-#include "tests/unit/worker_lib/settings.hpp"
+#include "tests/unit/worker_lib/support/moved_bytes.hpp"
+#include "tests/unit/worker_lib/support/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
 namespace {
 
-/// Every rank gives counts[rank] elements; what was wrong on this one.
+/// Every rank gives counts[rank] elements. Returns what was wrong on this one.
 std::string gather(Context& context, RankMemory& place, const Counts& counts, DType type, bool v, bool in_place) {
     const auto rank = static_cast<std::size_t>(context.rank());
     std::vector<std::byte> expected;
@@ -56,7 +56,7 @@ std::string gather_all(const Setting& setting, const std::vector<std::size_t>& c
 
 }  // namespace
 
-TEST_CASE("all_gather gives everybody everybody's part", "[native][unit]") {
+TEST_CASE("all_gather gives every rank all parts", "[native][unit]") {
     const Setting setting = GENERATE(from_range(all_settings()));
     CAPTURE(setting.text());
     CHECK(gather_all(setting, awkward_counts(setting.size(), 1001), {DType::u8, DType::f16, DType::i32, DType::f64}) ==

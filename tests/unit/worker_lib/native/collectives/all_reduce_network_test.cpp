@@ -1,8 +1,8 @@
 // All-reduce between nodes by each of its algorithms: all give the bits of the reference.
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/all_reduce_cases.hpp"
-#include "tests/unit/worker_lib/network_rules.hpp"
+#include "tests/unit/worker_lib/support/all_reduce_cases.hpp"
+#include "tests/unit/worker_lib/support/network_rules.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -56,7 +56,7 @@ TEST_CASE("between nodes any number of sockets gives the same bits", "[native][u
     }
 }
 
-TEST_CASE("a number of sockets that makes no sense is refused when a group begins", "[native][unit]") {
+TEST_CASE("an invalid number of sockets is refused when a group begins", "[native][unit]") {
     const auto* const text = GENERATE(values<const char*>({"0", "9", "-1", "4 ", "four"}));
     const SocketsPerPeer sockets(text);
     const auto outcomes = try_ranks({.ranks_per_node = {1, 1}}, [](Context&) {});
@@ -66,7 +66,7 @@ TEST_CASE("a number of sockets that makes no sense is refused when a group begin
     }
 }
 
-TEST_CASE("rules for all-reduce that make no sense are refused when a group begins", "[native][unit]") {
+TEST_CASE("invalid rules for all-reduce are refused when a group begins", "[native][unit]") {
     const Rules rules("ring:0-max");
     const auto outcomes = try_ranks({.ranks_per_node = {1, 1}}, [](Context&) {});
     for (const auto& outcome : outcomes) {

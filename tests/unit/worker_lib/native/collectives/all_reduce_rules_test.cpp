@@ -1,6 +1,6 @@
-// Which algorithm all-reduce takes between nodes.
+// AllReduceRules: the algorithm of all-reduce between nodes.
 
-#include "worker_lib/src/native/all_reduce_rules.hpp"
+#include "worker_lib/src/native/collectives/all_reduce_rules.hpp"
 
 #include <string>
 #include <utility>
@@ -43,13 +43,13 @@ TEST_CASE("rules of the user's own", "[native][unit]") {
     CHECK(AllReduceRules::parse("rd:0-10;rd:11-max;").text() == "rd:0-10;rd:11-max");
 }
 
-TEST_CASE("rules that make no sense say why", "[native][unit]") {
+TEST_CASE("the error for invalid rules says why", "[native][unit]") {
     const auto wrong = GENERATE(values<std::pair<const char*, const char*>>(
         {{"ring:0-max", "there is no algorithm 'ring'; there are direct, rd and scatter"},
-         {"rd", "'' is no number of bytes"},
-         {"rd:0-1k;scatter:1001-max", "'1k' is no number of bytes"},
-         {"rd:-max", "'' is no number of bytes"},
-         {"rd:0-99999999999999999999", "is no number of bytes"},
+         {"rd", "'' is not a number of bytes"},
+         {"rd:0-1k;scatter:1001-max", "'1k' is not a number of bytes"},
+         {"rd:-max", "'' is not a number of bytes"},
+         {"rd:0-99999999999999999999", "is not a number of bytes"},
          {"rd:1-max", "'rd:1-max' should begin at 0"},
          {"rd:0-10;scatter:12-max", "'scatter:12-max' should begin at 11"},
          {"rd:0-max;scatter:11-max", "'scatter:11-max' comes after max"},

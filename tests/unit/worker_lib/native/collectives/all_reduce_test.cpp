@@ -1,6 +1,5 @@
 // All-reduce against the slow reference, bit for bit: worlds of all shapes, all types and reductions, small and odd
-// counts, buffers inside and outside the arena. That every rank equals the reference says also that all ranks and all
-// runs agree.
+// counts, buffers inside and outside the arena. Because every rank equals the reference, all ranks and all runs agree.
 
 #include <pthread.h>
 
@@ -16,14 +15,14 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/all_reduce_cases.hpp"
+#include "tests/unit/worker_lib/support/all_reduce_cases.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
 namespace {
 
-/// What the calling thread may carry out itself, as it is in the arena and no larger than this.
+/// Buffers in the arena up to this size may be reduced by the calling thread itself.
 constexpr std::size_t kAtOnce = (64u << 10) / sizeof(float);
 
 std::span<float> in_arena(Context& context, std::size_t count) {
@@ -34,7 +33,7 @@ bool all_are(std::span<const float> values, float wanted) {
     return std::ranges::all_of(values, [&](float value) { return value == wanted; });
 }
 
-/// Stops the calling thread for a moment, again and again, wherever it is; while this lives.
+/// During its lifetime stops the calling thread for a moment, again and again.
 class HoldUps {
 public:
     HoldUps() {
@@ -210,7 +209,7 @@ TEST_CASE("buffers that the calling thread may sum up itself, between others and
     CHECK(mistakes == std::vector<int>(mistakes.size(), 0));
 }
 
-TEST_CASE("a buffer that the calling thread may sum up itself, whose peer comes only later", "[native][unit]") {
+TEST_CASE("a buffer that the calling thread may sum up itself, whose peer arrives only later", "[native][unit]") {
     const bool polls = GENERATE(false, true);
     const auto right = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         const auto values = in_arena(context, kAtOnce);
@@ -242,7 +241,7 @@ TEST_CASE("a rank that is held up while its peers sum up theirs is waited for", 
     CHECK(wrong == std::vector<int>(2, 0));
 }
 
-TEST_CASE("what the calling thread has opened itself fails as others do", "[native][unit]") {
+TEST_CASE("operations that the calling thread has opened itself fail like others", "[native][unit]") {
     const auto why = GENERATE(ErrorCode::Timeout, ErrorCode::Mismatch, ErrorCode::Aborted);
     const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         const bool first = context.rank() == 0;

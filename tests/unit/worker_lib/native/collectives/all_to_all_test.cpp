@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/moved_bytes.hpp"
-#include "tests/unit/worker_lib/settings.hpp"
+#include "tests/unit/worker_lib/support/moved_bytes.hpp"
+#include "tests/unit/worker_lib/support/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -58,7 +58,7 @@ std::string exchange_all(const Setting& setting, const std::vector<std::size_t>&
 
 }  // namespace
 
-TEST_CASE("all_to_all gives each rank its part of everybody's", "[native][unit]") {
+TEST_CASE("all_to_all gives each rank its part of every input", "[native][unit]") {
     const Setting setting = GENERATE(from_range(all_settings()));
     CAPTURE(setting.text());
     CHECK(exchange_all(setting, awkward_counts(setting.size(), 501), {DType::u8, DType::f16, DType::u32, DType::f64}) ==

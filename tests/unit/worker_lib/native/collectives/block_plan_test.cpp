@@ -1,6 +1,6 @@
-// What moves from whom to whom: every block of small plans, by hand.
+// BlockPlan: every block of small plans, by hand.
 
-#include "worker_lib/src/native/block_plan.hpp"
+#include "worker_lib/src/native/collectives/block_plan.hpp"
 
 #include <array>
 #include <tuple>
@@ -26,7 +26,7 @@ std::vector<Row> rows(const BlockPlan& plan, const std::vector<int>& sources, co
 
 using Rows = std::vector<Row>;
 
-constexpr int kAll = Block::kEverybody;
+constexpr int kAll = Block::kAllRanks;
 
 /// Of three ranks with 2, 0 and 3 elements of 4 bytes; rank 1 is root.
 BlockPlan plan_with_counts(OpKind kind) {
@@ -47,7 +47,7 @@ TEST_CASE("all_gather: a block of each rank that gives something, for everybody"
     CHECK(rows(plan, {2}, {1}) == Rows{{2, kAll, 0, 0, 8, 12}});
     CHECK(plan.slots() == 1);
     CHECK(plan.largest() == 12);
-    CHECK(plan.most_between(2, 5) == 2);
+    CHECK(plan.max_between(2, 5) == 2);
 }
 
 TEST_CASE("gather: only where the root is", "[native][unit]") {
@@ -55,7 +55,7 @@ TEST_CASE("gather: only where the root is", "[native][unit]") {
     CHECK(rows(plan, {0, 1, 2}, {0, 1}) == Rows{{0, 1, 0, 0, 0, 8}, {2, 1, 0, 0, 8, 12}});
     CHECK(rows(plan, {0, 1, 2}, {0, 2}).empty());
     CHECK(plan.slots() == 1);
-    CHECK(plan.most_between(2, 5) == 2);
+    CHECK(plan.max_between(2, 5) == 2);
 }
 
 TEST_CASE("scatter: only from where the root is, a slot for each destination", "[native][unit]") {
@@ -63,7 +63,7 @@ TEST_CASE("scatter: only from where the root is, a slot for each destination", "
     CHECK(rows(plan, {1}, {0, 1, 2}) == Rows{{1, 0, 0, 0, 0, 8}, {1, 2, 2, 8, 0, 12}});
     CHECK(rows(plan, {0, 2}, {0, 1, 2}).empty());
     CHECK(plan.slots() == 3);
-    CHECK(plan.most_between(2, 5) == 5);
+    CHECK(plan.max_between(2, 5) == 5);
 }
 
 TEST_CASE("all_to_all: inputs by destination, outputs by source", "[native][unit]") {
@@ -73,7 +73,7 @@ TEST_CASE("all_to_all: inputs by destination, outputs by source", "[native][unit
     CHECK(rows(plan, {1}, {1}).empty());
     CHECK(plan.slots() == 2);
     CHECK(plan.largest() == 24);
-    CHECK(plan.most_between(2, 5) == 10);
+    CHECK(plan.max_between(2, 5) == 10);
 }
 
 TEST_CASE("equal parts: of the input for all_to_all, of the part itself elsewhere", "[native][unit]") {

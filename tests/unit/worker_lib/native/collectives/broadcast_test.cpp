@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/settings.hpp"
-#include "worker_lib/src/native/broadcast_stream.hpp"
+#include "tests/unit/worker_lib/support/settings.hpp"
+#include "worker_lib/src/native/collectives/broadcast_stream.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 
-TEST_CASE("broadcast gives everybody the root's values, whoever is root and wherever the buffers are",
+TEST_CASE("broadcast gives all ranks the root's values, for every root and every place of the buffers",
           "[native][unit]") {
     const Setting setting = GENERATE(from_range(settings({{1},
                                                           {2},
@@ -57,14 +57,14 @@ TEST_CASE("broadcast gives everybody the root's values, whoever is root and wher
           }) == "");
 }
 
-TEST_CASE("broadcast goes by a tree to many nodes if it is small, and else is handed on", "[native][unit]") {
-    using detail::BroadcastWay;
-    CHECK(detail::choose_broadcast(2, 0) == BroadcastWay::kDirect);
-    CHECK(detail::choose_broadcast(8, 16u << 10) == BroadcastWay::kDirect);
-    CHECK(detail::choose_broadcast(3, 25u << 20) == BroadcastWay::kHandOn);
-    CHECK(detail::choose_broadcast(9, 8) == BroadcastWay::kTree);
-    CHECK(detail::choose_broadcast(9, 1u << 20) == BroadcastWay::kHandOn);
-    CHECK(detail::choose_broadcast(1000, 1u << 20) == BroadcastWay::kTree);
+TEST_CASE("broadcast to many nodes uses a tree if it is small, and is handed on otherwise", "[native][unit]") {
+    using detail::BroadcastAlgorithm;
+    CHECK(detail::choose_broadcast(2, 0) == BroadcastAlgorithm::kDirect);
+    CHECK(detail::choose_broadcast(8, 16u << 10) == BroadcastAlgorithm::kDirect);
+    CHECK(detail::choose_broadcast(3, 25u << 20) == BroadcastAlgorithm::kHandOn);
+    CHECK(detail::choose_broadcast(9, 8) == BroadcastAlgorithm::kTree);
+    CHECK(detail::choose_broadcast(9, 1u << 20) == BroadcastAlgorithm::kHandOn);
+    CHECK(detail::choose_broadcast(1000, 1u << 20) == BroadcastAlgorithm::kTree);
 
     const LocalWorld world{.ranks_per_node = {1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1}};
     const auto wrong = run_ranks(world, [&](Context& context) {
@@ -96,7 +96,7 @@ TEST_CASE("broadcast moves bytes: every type, every bit", "[native][unit]") {
     }
 }
 
-TEST_CASE("nobody passes a barrier before everybody has come", "[native][unit]") {
+TEST_CASE("no rank passes a barrier before all have arrived", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{1}, {4}, {2, 2}, {1, 1, 1}, {3, 1}}));
     const LocalWorld world{.ranks_per_node = shape};
     std::atomic<int> arrived{0};

@@ -1,5 +1,5 @@
-// What goes wrong with the collectives of two buffers: calls that are refused at once, and calls that differ between
-// ranks, which all ranks hear of with both sides' names.
+// Misuse of the collectives with two buffers: calls that are refused at once, and calls that differ between ranks,
+// whose errors name both sides on all ranks.
 
 #include <array>
 #include <functional>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/moved_bytes.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/moved_bytes.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -25,7 +25,7 @@ std::string refusal(const std::function<Work()>& call) {
     return "accepted";
 }
 
-/// The refusals of rank 1 of 2, by what is to be found in them; what was not.
+/// Refused calls of rank 1 of 2, each with text that its error must contain. Returns the errors that did not.
 std::string check_refusals(ProcessGroup& world) {
     std::array<float, 12> memory{};
     std::array<double, 12> doubles{};
@@ -95,14 +95,14 @@ const std::vector<Mismatch>& mismatches() {
          [](World w, Memory m) {
              return w.all_gather_v(part(m, 0, 3), part(m, 8, 6), Counts{2, 1, 3});
          },
-         {"all_gather_v with different counts per rank", "all_gather_v f32[6], ", "; the one passes the counts 2, "}},
+         {"all_gather_v with different counts per rank", "all_gather_v f32[6], ", "; the first passes the counts 2, "}},
         {[](World w, Memory m) {
              return w.all_gather_v(part(m, 0, static_cast<std::size_t>(w.rank()) + 1), part(m, 8, 6), Counts{1, 2, 3});
          },
          [](World w, Memory m) {
              return w.all_gather_v(part(m, 0, 2), part(m, 8, 6), Counts{1, 3, 2});
          },
-         {"; the one passes the counts 1, ", ", the other a list that is not known here: print it before the call"}},
+         {"; the first passes the counts 1, ", ", the second a list that is not known here: print it before the call"}},
         {[](World w, Memory m) {
              return w.all_gather_v(part(m, 0, 2), part(m, 8, 6), Counts{2, 2, 2});
          },
@@ -118,7 +118,7 @@ const std::vector<Mismatch>& mismatches() {
          [](World w, Memory m) {
              return w.gather_v(part(m, 0, 3), {}, Counts{3, 3, 3}, 0);
          },
-         {"gather_v f32[6] root 0", "gather_v f32[9] root 0", "; the one passes the counts "}},
+         {"gather_v f32[6] root 0", "gather_v f32[9] root 0", "; the first passes the counts "}},
         {[](World w, Memory m) { return w.gather(part(m, 0, 2), part(m, 8, 6), 0); },
          [](World w, Memory m) { return w.gather(part(m, 0, 2), part(m, 8, 6), 2); },
          {"gather f32[2] root 0", "gather f32[2] root 2"}},
@@ -159,7 +159,7 @@ TEST_CASE("buffers that do not fit together are refused at the call, and the gro
     CHECK(complaints[1] == "");
 }
 
-TEST_CASE("a whole that overflows is refused", "[native][unit]") {
+TEST_CASE("a total size that overflows is refused", "[native][unit]") {
     const auto refusals = run_ranks({.ranks_per_node = {4}}, [](Context& context) -> std::string {
         if (context.rank() != 0) return {};
         std::byte memory{};
@@ -173,7 +173,7 @@ TEST_CASE("a whole that overflows is refused", "[native][unit]") {
                                 Catch::Contains("more than memory can hold"));
 }
 
-TEST_CASE("a buffer of nothing overlaps with nothing", "[native][unit]") {
+TEST_CASE("an empty buffer overlaps with no other", "[native][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::array<int, 2> memory{7, 8};
         const Buffer all = buffer(std::span(memory));
@@ -184,7 +184,7 @@ TEST_CASE("a buffer of nothing overlaps with nothing", "[native][unit]") {
     CHECK(results[0] == std::array<int, 2>{7, 8});
 }
 
-TEST_CASE("ranks that call different things all hear of both", "[native][unit]") {
+TEST_CASE("if ranks call different operations, all get an error that names both", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {2, 1}, {1, 2}, {1, 1, 1}}));
     const std::size_t number = GENERATE(range(std::size_t{0}, mismatches().size()));
     const Mismatch& one = mismatches().at(number);
@@ -202,13 +202,13 @@ TEST_CASE("ranks that call different things all hear of both", "[native][unit]")
         INFO(error->what());
         CHECK(error->code() == ErrorCode::Mismatch);
         for (const auto& side : one.sides) CHECK_THAT(error->what(), Catch::Contains(side));
-        // Who is odd is known to those who see all ranks; of two numbers that do not fit each other, none is.
+        // Only ranks that see all others know the culprit; of two counts that do not match, neither is.
         const bool is_between_two = std::string(error->what()).find("which expects") != std::string::npos;
         CHECK(error->culprits() == (shape.size() == 1 && !is_between_two ? std::vector<int>{2} : std::vector<int>{}));
     }
 }
 
-TEST_CASE("of two ranks that call different things neither is the culprit", "[native][unit]") {
+TEST_CASE("if two ranks call different operations, neither is the culprit", "[native][unit]") {
     const auto errors = errors_of({.ranks_per_node = {2}}, [](Context& context) {
         std::array<float, 2> memory{};
         context.world().all_reduce({memory.data(), 1 + static_cast<std::size_t>(context.rank())}, ReduceOp::Sum).wait();

@@ -1,4 +1,4 @@
-// Small operations inside a node: who runs them, and how they mix with large ones.
+// Small operations inside a node: which thread runs them, and how they mix with large ones.
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/native/control.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/native/shm/control.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -79,7 +79,7 @@ TEST_CASE("several threads of a rank may wait, each for its own operation", "[on
     CHECK(right == std::vector<bool>(2, true));
 }
 
-TEST_CASE("a small operation ends without anybody waiting for it, if only somebody asks", "[one-shot]") {
+TEST_CASE("a small operation ends without a wait, if its state is asked for", "[one-shot]") {
     const auto seen = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         int polled = 1;
         Work work = context.world().all_reduce(ddp::buffer(polled), ReduceOp::Sum);
@@ -107,7 +107,7 @@ TEST_CASE("a small operation ends although its work is dropped", "[one-shot]") {
 }
 #endif
 
-TEST_CASE("peers finish a small operation although a rank that has called it computes on", "[one-shot]") {
+TEST_CASE("peers complete a small operation while a rank that has called it computes", "[one-shot]") {
     std::atomic<int> finished{0};
     const auto values = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
         int value = context.rank();
@@ -120,8 +120,8 @@ TEST_CASE("peers finish a small operation although a rank that has called it com
     CHECK(values == std::vector<int>(3, 2));
 }
 
-TEST_CASE("a rank that leaves after a small operation has given what the peers need", "[one-shot]") {
-    std::vector<int> values(2, 1);  // they outlive the groups, which may finish what nobody has waited for
+TEST_CASE("peers complete a small operation after one of its ranks has left", "[one-shot]") {
+    std::vector<int> values(2, 1);  // they outlive the groups, which may finish operations that were not waited for
     const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         int& value = values[static_cast<std::size_t>(context.rank())];
         Work work = context.world().all_reduce(ddp::buffer(value), ReduceOp::Sum);
@@ -228,7 +228,7 @@ TEST_CASE("a wait ends at its own deadline although an operation before it has a
     CHECK(waited < std::chrono::seconds(10));
 }
 
-TEST_CASE("the deadline of a small operation names who has not come", "[one-shot]") {
+TEST_CASE("the timeout of a small operation names the rank that has not arrived", "[one-shot]") {
     const auto outcomes = try_ranks({.ranks_per_node = {3}}, [](Context& context) {
         int value = 1;
         if (context.rank() == 2) {
@@ -249,7 +249,7 @@ TEST_CASE("the deadline of a small operation names who has not come", "[one-shot
     CHECK(outcomes[0].ddp_error()->culprits() == std::vector<int>{2});
 }
 
-TEST_CASE("which thread adds up, and how that rounds, changes no bit", "[one-shot]") {
+TEST_CASE("the thread that adds up, and its rounding mode, change no bit", "[one-shot]") {
 #ifdef __SSE2__
     const auto sums = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::vector<float> seen;

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/network_rules.hpp"
-#include "tests/unit/worker_lib/reduction_cases.hpp"
-#include "tests/unit/worker_lib/settings.hpp"
+#include "tests/unit/worker_lib/support/network_rules.hpp"
+#include "tests/unit/worker_lib/support/reduction_cases.hpp"
+#include "tests/unit/worker_lib/support/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -25,7 +25,7 @@ bool is_in_place(Form form) {
 
 Bytes bytes_at(const std::byte* memory, std::size_t bytes) { return {memory, memory + bytes}; }
 
-/// One call on one rank: its input, what everybody's inputs reduce to (both whole), and what was wrong.
+/// One call on one rank: its input, the reduced result (both whole), and what was wrong.
 class Call {
 public:
     Call(Context& context, RankMemory& place, const Case& one, Form form, const Bytes& input, const Bytes& reduced)
@@ -143,7 +143,7 @@ TEST_CASE("zeros, subnormals, infinities and NaN pass through every kind of redu
     CHECK(run_cases(setting, hard_cases({300, kPeriod}), kForms) == "");
 }
 
-TEST_CASE("between nodes they pass through every algorithm", "[native][unit]") {
+TEST_CASE("between nodes special values pass through every algorithm", "[native][unit]") {
     const char* const text = GENERATE(from_range(kRules));
     const Rules rules(text);
     for (const Shape& shape : {Shape{1, 1}, Shape{1, 1, 1}, Shape{2, 1}}) {
@@ -162,7 +162,7 @@ TEST_CASE("reductions of counts that take several pieces", "[native][unit]") {
     CHECK(run_cases(setting, cases, {form}) == "");
 }
 
-TEST_CASE("between nodes of one rank reduce_scatter passes in more pieces than are on their way", "[native][unit]") {
+TEST_CASE("between nodes of one rank reduce_scatter uses more pieces than may be under way", "[native][unit]") {
     const Setting setting = GENERATE(from_range(long_settings({{1, 1}, {1, 1, 1}})));
     const auto form = GENERATE(Form::kReduceScatter, Form::kReduceScatterInPlace);
     CAPTURE(setting.text(), static_cast<int>(form));

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/moved_bytes.hpp"
-#include "tests/unit/worker_lib/settings.hpp"
+#include "tests/unit/worker_lib/support/moved_bytes.hpp"
+#include "tests/unit/worker_lib/support/settings.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -22,7 +22,7 @@ struct Case {
     bool in_place = false;
 };
 
-/// Everybody's parts, and where a rank's begins.
+/// All parts, and where a rank's begins.
 std::vector<std::byte> whole_of(const Case& one, std::size_t rank, std::size_t& own_offset) {
     std::vector<std::byte> whole;
     for (std::size_t other = 0; other < one.counts.size(); ++other) {

@@ -1,6 +1,6 @@
 // Connections that do not belong to the group.
 
-#include "worker_lib/src/native/handshake.hpp"
+#include "worker_lib/src/native/net/handshake.hpp"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/leaks.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "tests/unit/worker_lib/support/leaks.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -27,7 +27,7 @@ namespace {
 
 ddprun::TimePoint soon() { return ddprun::Clock::now() + seconds(20); }
 
-/// A store at which ranks 0 and 1 have met, for all that it says: who comes goes on to tell where it is.
+/// A store that pretends that ranks 0 and 1 have met, so that a rank goes on to publish its address.
 std::shared_ptr<Store> store_of_two_who_met() {
     auto store = detail::make_local_store();
     store->set("ddp/0/of-2/rounds/1/full", "yes");
@@ -66,7 +66,7 @@ bool was_closed(const UniqueFd& socket) {
     return !received && received.error().code != ddprun::Errc::kTimeout;
 }
 
-/// While it lives this process can open nothing more.
+/// During its lifetime this process cannot open any descriptor.
 class NoDescriptorsLeft {
 public:
     NoDescriptorsLeft() {
@@ -116,7 +116,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("a rank that can accept no connection says why, at once", "[native][unit]") {
+TEST_CASE("a rank that cannot accept connections reports why, at once", "[native][unit]") {
     detail::GroupSpec spec;
     spec.name = "world";
     spec.members = {0, 1};
@@ -126,15 +126,14 @@ TEST_CASE("a rank that can accept no connection says why, at once", "[native][un
     REQUIRE(listener.has_value());
     const auto client = detail::connect_tcp(members[0].address, members[0].port, soon());
     REQUIRE(client.has_value());
-    const detail::MeetingPlace place{.spec = spec, .members = members, .deadline = soon()};
+    const detail::HandshakeSpec place{.spec = spec, .members = members, .deadline = soon()};
     const NoDescriptorsLeft none;
     CHECK_THROWS_WITH(detail::meet_over_tcp(place, listener->get(), {1}, &detail::Member::port),
                       Catch::Contains("cannot accept a peer's connection (ulimit -n?)"));
     CHECK(ddprun::Clock::now() < place.deadline);
 }
 
-TEST_CASE("the stranger that has waited longest makes room when there are too many, or no descriptor is left",
-          "[native][unit]") {
+TEST_CASE("the oldest stranger is dropped if there are too many, or no descriptor is left", "[native][unit]") {
     int port = 0;
     const auto listener = detail::listen_tcp("127.0.0.1", port);
     REQUIRE(listener.has_value());
@@ -156,11 +155,11 @@ TEST_CASE("the stranger that has waited longest makes room when there are too ma
     accept(2);
     CHECK(waiting.size() == 1);
     CHECK(was_closed(clients[1]));
-    accept(2);  // nobody else waits: the one that is here stays
+    accept(2);  // no other connection waits: this one stays
     CHECK(waiting.size() == 1);
 }
 
-TEST_CASE("whoever sends more descriptors than one leaves none behind", "[native][unit]") {
+TEST_CASE("a peer that sends several descriptors leaves none behind", "[native][unit]") {
     const Pair pair;
     const std::size_t before = open_descriptors();
     send_descriptors(pair.near.get(), std::array{0, 1});
@@ -174,7 +173,7 @@ TEST_CASE("whoever sends more descriptors than one leaves none behind", "[native
     CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("a descriptor for which there is no room is an error that says so", "[native][unit]") {
+TEST_CASE("a passed descriptor for which there is no room is reported as an error", "[native][unit]") {
     const Pair pair;
     send_descriptors(pair.near.get(), std::array{0});
     const NoDescriptorsLeft none;
@@ -184,7 +183,7 @@ TEST_CASE("a descriptor for which there is no room is an error that says so", "[
     CHECK(errno == EMFILE);
 }
 
-TEST_CASE("strangers on the port are closed and the group forms all the same", "[native][unit]") {
+TEST_CASE("strangers on the port are closed, and the group still forms", "[native][unit]") {
     WaitingRank waiting;
     detail::Hello almost;
     almost.rank = 1;
@@ -202,14 +201,14 @@ TEST_CASE("strangers on the port are closed and the group forms all the same", "
     CHECK(was_closed(short_one));
 }
 
-TEST_CASE("who is right in all but one thing is a stranger, too", "[native][unit]") {
+TEST_CASE("a peer that is right in all but one field is a stranger", "[native][unit]") {
     WaitingRank waiting;
     const std::vector<detail::Member> members(2, waiting.member);
     detail::GroupSpec spec;
     spec.name = "world";
     spec.rank = 1;
     std::vector<detail::Hello> hellos(5, make_hello(spec, members));
-    hellos[0].generation += 1;  // a worker that was left over from before a restart, or is already of the next one
+    hellos[0].generation += 1;  // a worker of an earlier generation, or of the next one
     hellos[1].group += 1;
     hellos[2].token[31] ^= 1;
     hellos[3].version += 1;
@@ -223,7 +222,7 @@ TEST_CASE("who is right in all but one thing is a stranger, too", "[native][unit
     for (const UniqueFd& stranger : strangers) CHECK(was_closed(stranger));
 }
 
-TEST_CASE("ranks with different settings do not begin, and are told both", "[native][unit]") {
+TEST_CASE("ranks with different settings do not begin, and the error shows both", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {1, 1}};
     const auto store = store_of_two_who_met();
     detail::Member other;  // a record of rank 1, which waits for nothing
@@ -236,11 +235,11 @@ TEST_CASE("ranks with different settings do not begin, and are told both", "[nat
     std::string difference;
     SECTION("rules for all-reduce") {
         other.all_reduce = "rd:0-max";
-        difference = "goes by DDPRUN_ALLREDUCE usual, rank 1 (host far, pid 71) by rd:0-max";
+        difference = "uses DDPRUN_ALLREDUCE usual, rank 1 (host far, pid 71) uses rd:0-max";
     }
     SECTION("sockets") {
         other.sockets_per_peer = "2";
-        difference = "goes by DDPRUN_SOCKETS_PER_PEER usual, rank 1 (host far, pid 71) by 2";
+        difference = "uses DDPRUN_SOCKETS_PER_PEER usual, rank 1 (host far, pid 71) uses 2";
     }
     store->set("ddp/0/of-2/world/member/1", detail::encode(other));
     try {
@@ -253,7 +252,7 @@ TEST_CASE("ranks with different settings do not begin, and are told both", "[nat
     }
 }
 
-TEST_CASE("ranks of different versions do not begin, and are told both", "[native][unit]") {
+TEST_CASE("ranks of different versions do not begin, and the error shows both", "[native][unit]") {
     const LocalWorld world{.ranks_per_node = {1, 1}};
     const auto store = store_of_two_who_met();
     store->set("ddp/0/of-2/world/member/1", "ddp/0.0.9/7 far 71 ...");
@@ -264,18 +263,17 @@ TEST_CASE("ranks of different versions do not begin, and are told both", "[nativ
         INFO(error.what());
         CHECK(error.code() == ErrorCode::Mismatch);
         CHECK(error.culprits().empty());
-        CHECK_THAT(error.what(),
-                   Catch::StartsWith("group 'world': rank 0 (host ") &&
-                       Catch::Contains(") is linked with version " + detail::version_in_words(detail::own_version()) +
-                                       " of ddp::ddp, ") &&
-                       Catch::Contains("rank 1 (host far, pid 71) with 0.0.9 (protocol 7). Rebuild"));
+        CHECK_THAT(error.what(), Catch::StartsWith("group 'world': rank 0 (host ") &&
+                                     Catch::Contains(") is linked with version " +
+                                                     detail::version_text(detail::own_version()) + " of ddp::ddp, ") &&
+                                     Catch::Contains("rank 1 (host far, pid 71) with 0.0.9 (protocol 7). Rebuild"));
     }
 }
 
 TEST_CASE("a member that has joined but does not connect is named", "[native][unit]") {
     WaitingRank waiting;
     const LocalWorld hasty{.ranks_per_node = {1, 1}, .init_timeout = std::chrono::milliseconds(500)};
-    // Rank 1 publishes a record and is never heard of again.
+    // Rank 1 publishes a record and does nothing more.
     detail::Member absent = waiting.member;
     absent.node = "another/0";
     auto first = std::async(std::launch::async, [&]() -> std::string {
@@ -286,7 +284,7 @@ TEST_CASE("a member that has joined but does not connect is named", "[native][un
         } catch (const Error& error) {
             return (error.culprits() == std::vector<int>{1} ? "" : "wrong culprit: ") + std::string(error.what());
         }
-        return "connected to nobody";
+        return "connected to no rank";
     });
     CHECK_THAT(first.get(), Catch::Contains("waited until its deadline for rank 1 to connect"));
     auto second = waiting.start(1);  // lets the other world end
@@ -294,7 +292,7 @@ TEST_CASE("a member that has joined but does not connect is named", "[native][un
     CHECK(second.get() == 3);
 }
 
-TEST_CASE("strangers at the door for sends and receives are closed, and disturb nobody", "[p2p][unit]") {
+TEST_CASE("strangers that connect to the port for sends and receives are closed, and disturb no rank", "[p2p][unit]") {
     const auto results = run_ranks({.ranks_per_node = {1, 1}}, [](Context& context) {
         std::int64_t value = context.rank() + 7;
         std::int64_t got = 0;

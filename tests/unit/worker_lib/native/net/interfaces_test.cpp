@@ -1,6 +1,6 @@
-// By which of its addresses a rank lets others reach it.
+// choose_address(): the address that a rank publishes.
 
-#include "worker_lib/src/native/interfaces.hpp"
+#include "worker_lib/src/native/net/interfaces.hpp"
 
 #include <algorithm>
 
@@ -22,12 +22,12 @@ std::string chosen(const char* wanted, const std::string& usual = "10.77.0.1") {
 
 }  // namespace
 
-TEST_CASE("the address that reached the store is the usual one", "[native][unit]") {
+TEST_CASE("the address that reached the store is the default", "[native][unit]") {
     CHECK(choose_address(std::nullopt, "10.1.2.3", kHost) == "10.1.2.3");
     CHECK(chosen("", "10.1.2.3") == "10.1.2.3");
 }
 
-TEST_CASE("an interface is wanted by the beginning of its name, or by the whole", "[native][unit]") {
+TEST_CASE("an interface is chosen by the beginning of its name, or by the whole name", "[native][unit]") {
     CHECK(chosen("eth") == "10.77.0.1");
     CHECK(chosen("eth1") == "10.80.0.1");
     CHECK(chosen("=eth10") == "10.80.0.1");
@@ -39,7 +39,7 @@ TEST_CASE("an interface is wanted by the beginning of its name, or by the whole"
     CHECK(chosen("=no,eth0") == "10.77.0.1");
 }
 
-TEST_CASE("an interface that is not there is an error that lists those that are", "[native][unit]") {
+TEST_CASE("the error for a missing interface lists the existing ones", "[native][unit]") {
     CHECK_THROWS_WITH(chosen("=eth1"), Catch::Contains("DDPRUN_SOCKET_IFNAME is '=eth1'") &&
                                            Catch::Contains("There are lo (127.0.0.1), eth0 (10.77.0.1), eth10"));
     CHECK_THROWS_AS(chosen("="), Error);

@@ -1,5 +1,5 @@
-// Messages that are sent from a neighbour's memory, which may change as soon as that rank gives up: then they do not
-// pass for whole.
+// Messages that are sent from a neighbour's memory, which may change as soon as that rank gives up: then they must not
+// count as complete.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/links_rank.hpp"
-#include "tests/unit/worker_lib/node_ranks.hpp"
-#include "worker_lib/src/native/collectives.hpp"
-#include "worker_lib/src/native/links.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "tests/unit/worker_lib/native/net/links_rank.hpp"
+#include "tests/unit/worker_lib/support/node_ranks.hpp"
+#include "worker_lib/src/native/collectives/collectives.hpp"
+#include "worker_lib/src/native/net/links.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
@@ -48,9 +48,9 @@ struct Sender {
         link.name = "the receiver";
         map.emplace(kReceiver, std::move(link));
         links.emplace("world", 0, std::move(map), ranks[0]);
-        for (int rank : {0, 1}) ranks[rank].begin(one);
+        for (int rank : {0, 1}) ranks[rank].progress.begin(one);
     }
-    /// What it ends with; then it has said so.
+    /// Its error, which it has reported by then.
     Error send(std::span<const std::byte> theirs) {
         const OutMessage message{kReceiver, theirs, false, Owner::kNeighbour};
         const Error error = failure_of([&] { links->exchange(one, 0, std::span(&message, 1), {}); });
@@ -60,9 +60,9 @@ struct Sender {
         return error;
     }
     void neighbour_gives_up(bool leaves) {
-        if (!leaves) return ranks[1].poison(kEnough);
-        ranks[1].stop(kEnough);
-        ranks[1].leave(Departure::kLeft);
+        if (!leaves) return ranks[1].failure.poison(kEnough);
+        ranks[1].failure.stop(kEnough);
+        ranks[1].progress.leave(Departure::kLeft);
     }
 
     Ranks ranks{2};
@@ -70,7 +70,7 @@ struct Sender {
     std::optional<Links> links;
 };
 
-/// One to carry out with all buffers in arenas, of which the receiver is to get something.
+/// A collective with all buffers in arenas, from which the receiver gets something.
 struct Kind {
     OpKind kind = OpKind::kBroadcast;
     const char* rules = nullptr;
@@ -81,7 +81,7 @@ struct Kind {
 constexpr std::size_t kCount = 1000;
 
 Error receive(Rank& rank, const Operation& one, std::span<std::byte> bytes) {
-    rank.node.begin(one);
+    rank.node.progress.begin(one);
     const InMessage message{0, bytes};
     return failure_of([&] { rank.links->exchange(one, 0, {}, std::span(&message, 1)); });
 }
@@ -92,13 +92,13 @@ constexpr std::size_t kLarge = 4u << 20;  // more than the sockets hold
 
 }  // namespace
 
-TEST_CASE("what a neighbour gives arrives whole, be it small or large", "[native][unit]") {
+TEST_CASE("data of a neighbour arrives whole, small or large", "[native][unit]") {
     const std::size_t sockets = GENERATE(1u, 4u);
     auto ends = pair_of_links(sockets);
     Sender sender(std::move(ends[0]));
     Rank receiver(1, std::move(ends[1]));
     for (const std::size_t count :
-         {std::size_t{0}, std::size_t{1}, kMostUnsealed, kMostUnsealed + 1, Stripes::kBytes, kLarge + 77}) {
+         {std::size_t{0}, std::size_t{1}, kMaxUnsealed, kMaxUnsealed + 1, Stripes::kBytes, kLarge + 77}) {
         CAPTURE(count);
         const std::vector<std::byte> theirs(count, kGood);
         std::vector<std::byte> come(count);
@@ -109,7 +109,7 @@ TEST_CASE("what a neighbour gives arrives whole, be it small or large", "[native
     }
 }
 
-TEST_CASE("a message in the midst of which its owner gives up ends with an error, whatever has come of it",
+TEST_CASE("a message whose owner gives up in the middle of it ends with an error, however much has arrived",
           "[native][unit]") {
     const std::size_t sockets = GENERATE(1u, 4u);
     const bool leaves = GENERATE(false, true);
@@ -132,8 +132,8 @@ TEST_CASE("a message in the midst of which its owner gives up ends with an error
     CHECK(sending.get().code() == error.code());
 }
 
-TEST_CASE("nothing is sent of a neighbour that has given up", "[native][unit]") {
-    const std::size_t count = GENERATE(1u, kMostUnsealed, kLarge);
+TEST_CASE("no data of a neighbour that has given up is sent", "[native][unit]") {
+    const std::size_t count = GENERATE(1u, kMaxUnsealed, kLarge);
     const bool leaves = GENERATE(false, true);
     auto ends = pair_of_links(1);
     Sender sender(std::move(ends[0]));
@@ -147,7 +147,7 @@ TEST_CASE("nothing is sent of a neighbour that has given up", "[native][unit]") 
     CHECK(std::ranges::count(come, kBad) == 0);
 }
 
-TEST_CASE("no operation sends anything of a neighbour that gives up when all have met", "[native][unit]") {
+TEST_CASE("no operation sends data of a neighbour that gives up after the ranks have met", "[native][unit]") {
     const auto kind = GENERATE(values<Kind>({
         {.kind = OpKind::kBroadcast, .root = 1},
         {.kind = OpKind::kScatter, .gives = 3, .root = 1},
@@ -163,7 +163,7 @@ TEST_CASE("no operation sends anything of a neighbour that gives up when all hav
     auto ends = pair_of_links(1);
     Sender sender(std::move(ends[0]));
     auto& ranks = sender.ranks;
-    auto* const heap = reinterpret_cast<float*>(ranks[0].local(0).segment->heap());
+    auto* const heap = reinterpret_cast<float*>(ranks[0].ranks.local(0).segment->heap());
     Operation one = operation(1);
     one.kind = kind.kind;
     one.root = kind.root;
@@ -187,17 +187,17 @@ TEST_CASE("no operation sends anything of a neighbour that gives up when all hav
     OperationScratch scratch;
     const auto rules = AllReduceRules::parse(kind.rules ? std::optional<std::string>(kind.rules) : std::nullopt);
     const std::vector<Member> members;
-    const Team team{.topology = topology,
-                    .node = ranks[0],
-                    .links = &*sender.links,
-                    .scratch = scratch,
-                    .rules = rules,
-                    .members = members};
-    ranks[1].begin(one);
-    ranks[1].open(one, {.input = 0, .output = gets ? kind.gives * kCount * 4 : 0});
-    ranks[1].poison(kEnough);
-    ranks[0].begin(one);
-    CHECK(failure_of([&] { run_collective(team, one, buffers, Step::kNone); }).code() == ErrorCode::Aborted);
+    const CollectiveContext context{.topology = topology,
+                                    .node = ranks[0],
+                                    .links = &*sender.links,
+                                    .scratch = scratch,
+                                    .rules = rules,
+                                    .members = members};
+    ranks[1].progress.begin(one);
+    ranks[1].meetings.open(one, {.input = 0, .output = gets ? kind.gives * kCount * 4 : 0});
+    ranks[1].failure.poison(kEnough);
+    ranks[0].progress.begin(one);
+    CHECK(failure_of([&] { run_collective(context, one, buffers, Step::kNone); }).code() == ErrorCode::Aborted);
     std::array<char, 1> byte{};
     CHECK(::recv(ends[1].fd(0), byte.data(), byte.size(), MSG_DONTWAIT) == -1);
 }

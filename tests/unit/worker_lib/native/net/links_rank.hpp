@@ -1,5 +1,5 @@
 #pragma once
-// A rank alone on its node, whose connections to others a test has in its hands.
+// LinksRank: a rank alone on its node, whose connections to others a test controls.
 
 #include <sys/socket.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/links.hpp"
+#include "worker_lib/src/native/net/links.hpp"
 
 namespace ddp::testing {
 
@@ -50,11 +50,11 @@ struct Rank {
         ranks[0].segment = detail::Segment::create();
         return ranks;
     }
-    void exchange(detail::Stream& messages, ddprun::TimePoint deadline) {
+    void exchange(detail::MessageStream& messages, ddprun::TimePoint deadline) {
         detail::Operation operation;
         operation.seq = 1;
         operation.deadline = deadline;
-        node.begin(operation);
+        node.progress.begin(operation);
         std::vector<int> ranks(peers.size());
         std::iota(ranks.begin(), ranks.end(), 1);
         links->exchange(operation, ranks, messages);

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/links_rank.hpp"
-#include "worker_lib/src/native/links.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "tests/unit/worker_lib/native/net/links_rank.hpp"
+#include "worker_lib/src/native/net/links.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
@@ -45,7 +45,7 @@ struct Two {
         Operation operation;
         operation.seq = 1;
         operation.deadline = ddprun::Clock::now() + std::chrono::seconds(20);
-        ranks[self]->node.begin(operation);
+        ranks[self]->node.progress.begin(operation);
         const int peer = 1 - static_cast<int>(self);
         const OutMessage to{peer, out};
         const InMessage from{peer, in};
@@ -92,8 +92,8 @@ TEST_CASE("every byte of a payload passes over one socket, once and in order", "
     if (bytes <= kStripe) CHECK(stripes.share(0) == bytes);
 }
 
-TEST_CASE("messages in both directions are whole again, however many sockets there are", "[native][unit]") {
-    const std::size_t sockets = GENERATE(1u, 2u, 4u, kMostSocketsPerPeer);
+TEST_CASE("messages in both directions arrive whole, for any number of sockets", "[native][unit]") {
+    const std::size_t sockets = GENERATE(1u, 2u, 4u, kMaxSocketsPerPeer);
     CAPTURE(sockets);
     Two two(sockets);
     for (const std::size_t count :
@@ -106,7 +106,7 @@ TEST_CASE("messages in both directions are whole again, however many sockets the
     }
 }
 
-TEST_CASE("what is small passes over the first socket alone", "[native][unit]") {
+TEST_CASE("a small message passes over the first socket alone", "[native][unit]") {
     Two two(4);
     for (std::size_t i = 1; i < 4; ++i) ::shutdown(two.numbers[0][i], SHUT_RDWR);
     auto second = std::async(std::launch::async, [&] { return two.exchange(1, {}, kStripe); });
@@ -115,7 +115,7 @@ TEST_CASE("what is small passes over the first socket alone", "[native][unit]") 
     CHECK(second.get() == bytes);
 }
 
-TEST_CASE("a socket that breaks, whichever it is, is its peer's loss", "[native][unit]") {
+TEST_CASE("if any socket to a peer breaks, the peer is lost", "[native][unit]") {
     const std::size_t broken = GENERATE(0u, 1u, 3u);
     CAPTURE(broken);
     Two two(4);
@@ -136,12 +136,13 @@ TEST_CASE("a socket that breaks, whichever it is, is its peer's loss", "[native]
     CHECK_THAT(second.get(), Catch::StartsWith("group 'world': rank 1 lost its peer"));
 }
 
-TEST_CASE("who waits for the rest of a message on another socket hears the last words on the first", "[native][unit]") {
+TEST_CASE("a rank that waits for the rest of a message on another socket reads the final report on the first",
+          "[native][unit]") {
     Two two(4);
     const int little = static_cast<int>(kStripe);
     for (const int socket : two.numbers[0]) ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
     const auto bytes = some_bytes(40 * kStripe, 5);  // more than the sockets hold
-    two.ranks[0]->node.poison(Error(ErrorCode::Aborted, "enough", {}));
+    two.ranks[0]->node.failure.poison(Error(ErrorCode::Aborted, "enough", {}));
     try {
         (void)two.exchange(0, bytes, 0);
         FAIL("it sent all");

@@ -1,6 +1,6 @@
-// An exchange of many messages, none of which ever has to wait: it looks after its node all the same.
+// Links: exchanges that never have to wait still check their node; late and lost peers; final reports.
 
-#include "worker_lib/src/native/links.hpp"
+#include "worker_lib/src/native/net/links.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/links_rank.hpp"
-#include "worker_lib/src/native/deadlines.hpp"
-#include "worker_lib/src/native/failure_note.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "tests/unit/worker_lib/native/net/links_rank.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
+#include "worker_lib/src/native/protocol/failure_note.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
@@ -26,12 +26,12 @@ using namespace ddp::testing;
 
 namespace {
 
-/// Empty messages to one peer, as many as fit into a socket that nobody reads; and one that never comes.
-class Messages final : public detail::Stream {
+/// Empty messages to one peer, as many as fit into a socket that is not read; and one that never arrives.
+class Messages final : public detail::MessageStream {
 public:
-    Messages(std::chrono::milliseconds each, Turn in) : each_(each), in_(in) {}
+    Messages(std::chrono::milliseconds each, Readiness in) : each_(each), in_(in) {}
     NextOut next_out(std::size_t /*peer*/) override {
-        return {sent_ < kMessages ? Turn::kNow : Turn::kNever, static_cast<std::uint32_t>(sent_), {}};
+        return {sent_ < kMessages ? Readiness::kNow : Readiness::kNever, static_cast<std::uint32_t>(sent_), {}};
     }
     NextIn next_in(std::size_t /*peer*/) override { return {in_, 0, {}}; }
     void sent(std::size_t /*peer*/) override {
@@ -45,17 +45,17 @@ public:
 
 private:
     const std::chrono::milliseconds each_;
-    const Turn in_;
+    const Readiness in_;
     int sent_ = 0;
 };
 
-/// What the first peer has to send has come, what the second hands on has not.
-class HandedOn final : public detail::Stream {
+/// The message of the first peer has arrived, the one that the second hands on has not.
+class HandedOn final : public detail::MessageStream {
 public:
     NextOut next_out(std::size_t /*peer*/) override { return {}; }
     NextIn next_in(std::size_t peer) override {
         begun = true;
-        return {peer == 0 ? Turn::kNever : Turn::kNow, 0, {}};
+        return {peer == 0 ? Readiness::kNever : Readiness::kNow, 0, {}};
     }
     void sent(std::size_t /*peer*/) override {}
     void received(std::size_t /*peer*/) override {}
@@ -64,14 +64,14 @@ public:
     std::atomic<bool> begun{false};
 };
 
-/// A message that is to come, and what is heard otherwise just before it is read.
-class News final : public detail::Stream {
+/// An expected message, and what the node hears just before it is read.
+class News final : public detail::MessageStream {
 public:
     explicit News(std::function<void()> hear) : hear_(std::move(hear)) {}
     NextOut next_out(std::size_t /*peer*/) override { return {}; }
     NextIn next_in(std::size_t /*peer*/) override {
         hear_();
-        return {Turn::kNow, 0, {}};
+        return {Readiness::kNow, 0, {}};
     }
     void sent(std::size_t /*peer*/) override {}
     void received(std::size_t /*peer*/) override {}
@@ -82,53 +82,55 @@ private:
 
 }  // namespace
 
-TEST_CASE("a rank whose messages flow says to its neighbours that it listens", "[native][unit]") {
+TEST_CASE("a rank whose messages flow signals its neighbours that it listens", "[native][unit]") {
     Rank rank;
-    Messages messages(std::chrono::milliseconds(0), Turn::kNever);
+    Messages messages(std::chrono::milliseconds(0), Readiness::kNever);
     rank.exchange(messages, ddprun::TimePoint::max());
-    CHECK(rank.node.local(0).segment->control().listening.load() >= Messages::kMessages);
+    CHECK(rank.node.ranks.local(0).segment->control().listening.load() >= Messages::kMessages);
 }
 
 TEST_CASE("a rank whose messages flow sees that its node has failed, and its deadline", "[native][unit]") {
     Rank rank;
-    Messages messages(std::chrono::milliseconds(2), Turn::kNow);
+    Messages messages(std::chrono::milliseconds(2), Readiness::kNow);
     SECTION("poison") {
-        rank.node.poison(Error(ErrorCode::Aborted, "enough", {}));
+        rank.node.failure.poison(Error(ErrorCode::Aborted, "enough", {}));
         CHECK_THROWS_WITH(rank.exchange(messages, ddprun::TimePoint::max()), Catch::Contains("enough"));
     }
     SECTION("deadline") {
-        // Long past: it is extended by what peers may take to tell why.
+        // Long past: it is extended by the time that peers may need to report why.
         const auto past = ddprun::Clock::now() - std::chrono::seconds(2);
         CHECK_THROWS_WITH(rank.exchange(messages, past), Catch::Contains("waited until its deadline"));
     }
     CHECK(messages.count() < Messages::kMessages);
 }
 
-TEST_CASE("a peer whose last words were cut off is told of in those that the node hears otherwise", "[native][unit]") {
+TEST_CASE("if a peer's final report was cut off, the failure that the node hears otherwise is reported",
+          "[native][unit]") {
     Rank rank;
     MessageHeader words;
-    words.step = MessageHeader::kLastWords;
+    words.step = MessageHeader::kFinalReport;
     words.payload_bytes = sizeof(FailureNote);
     const auto soon = ddprun::Clock::now() + std::chrono::seconds(20);
     REQUIRE(send_all(rank.peers[0].get(), std::as_bytes(std::span(&words, 1)), -1, soon).has_value());
     ::shutdown(rank.peers[0].get(), SHUT_WR);
     const bool heard = GENERATE(true, false);
     News messages([&] {
-        if (heard) rank.node.poison(Error(ErrorCode::PeerLost, "it has left the group", {1}));
+        if (heard) rank.node.failure.poison(Error(ErrorCode::PeerLost, "it has left the group", {1}));
     });
     CHECK_THROWS_WITH(rank.exchange(messages, ddprun::TimePoint::max()),
                       Catch::Contains(heard ? "it has left the group" : "has failed and did not say why"));
 }
 
-TEST_CASE("who waits for what another hands on gives up last, for that one may know who is late", "[native][unit]") {
+TEST_CASE("a rank whose peer hands messages on gives up last, because the peer may know the late rank",
+          "[native][unit]") {
     Rank rank(2);
     HandedOn messages;
     const auto deadline = ddprun::Clock::now();
     CHECK_THROWS_WITH(rank.exchange(messages, deadline), Catch::Contains("rank 2"));
-    CHECK(ddprun::Clock::now() >= deadline + kTelling + 2 * kDoubt);
+    CHECK(ddprun::Clock::now() >= deadline + kReporting + 2 * kDoubt);
 }
 
-TEST_CASE("who began later is waited for as much longer before it is accused of what it may wait for itself",
+TEST_CASE("a peer that began later gets as much longer before it is accused of what it may wait for itself",
           "[native][unit]") {
     constexpr std::chrono::milliseconds kLate{300};
     Rank rank(2);
@@ -146,11 +148,11 @@ TEST_CASE("who began later is waited for as much longer before it is accused of 
             .has_value();
     });
     CHECK_THROWS_WITH(rank.exchange(messages, deadline), Catch::Contains("rank 2"));
-    CHECK(ddprun::Clock::now() >= deadline + kTelling + 2 * kDoubt + kLate);
+    CHECK(ddprun::Clock::now() >= deadline + kReporting + 2 * kDoubt + kLate);
     CHECK(late.get());
 }
 
-TEST_CASE("what has been sent arrives, though its sender goes with input that it has not read", "[native][unit]") {
+TEST_CASE("sent data arrives even if its sender closes with unread input", "[native][unit]") {
     int port = 0;
     auto listener = listen_tcp("127.0.0.1", port);
     REQUIRE(listener.has_value());

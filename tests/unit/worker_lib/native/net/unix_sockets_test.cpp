@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/handshake.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "worker_lib/src/native/net/handshake.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
 
 using namespace ddp::detail;
 using ddprun::UniqueFd;
@@ -35,12 +35,12 @@ UniqueFd narrow_listener(const std::string& name) {
 
 ddprun::TimePoint in(milliseconds time) { return ddprun::Clock::now() + time; }
 
-/// The calling thread acts as another user; only root may. Of this thread alone, which setresuid() would not be.
+/// The calling thread acts as another user, which only root may. It changes this thread alone; setresuid() would not.
 bool become_nobody() { return ::syscall(SYS_setresuid, -1, 65534, -1) == 0; }
 
 }  // namespace
 
-TEST_CASE("a rank that finds a full queue at another's socket waits for its turn", "[native][unit]") {
+TEST_CASE("a rank that finds a full queue at another's socket tries again", "[native][unit]") {
     const std::string name = new_name();
     const UniqueFd listener = narrow_listener(name);
     std::vector<std::future<bool>> ranks;
@@ -72,15 +72,15 @@ TEST_CASE("a queue that stays full until the deadline is a timeout", "[native][u
     CHECK_FALSE(waiting.empty());
 }
 
-TEST_CASE("a name that nobody has is refused at once", "[native][unit]") {
+TEST_CASE("a name without a listener is refused at once", "[native][unit]") {
     const auto socket = connect_unix(new_name(), in(milliseconds(20'000)));
     REQUIRE_FALSE(socket.has_value());
     CHECK(socket.error().code != ddprun::Errc::kTimeout);
 }
 
-TEST_CASE("another user's process at a peer's name gets nothing, above all not our memory", "[native][unit]") {
+TEST_CASE("another user's process at a peer's name gets nothing, above all no shared memory", "[native][unit]") {
     if (::geteuid() != 0) {
-        WARN("not root: nobody here can be another user");
+        WARN("not root: no thread here can act as another user");
         return;
     }
     const std::string name = new_name();
@@ -100,7 +100,7 @@ TEST_CASE("another user's process at a peer's name gets nothing, above all not o
     members[0].local_name = name;
     const auto own = listen_unix(name + "-1");
     REQUIRE(own.has_value());
-    const MeetingPlace place{.spec = spec, .members = members, .deadline = in(milliseconds(20'000))};
+    const HandshakeSpec place{.spec = spec, .members = members, .deadline = in(milliseconds(20'000))};
     const UniqueFd memory(::dup(0));
     CHECK_THROWS_WITH(meet_over_unix(place, own->get(), {0}, memory.get()), Catch::Contains("belongs to another user"));
     const UniqueFd there(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

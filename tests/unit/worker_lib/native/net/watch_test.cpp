@@ -1,4 +1,4 @@
-// What the leader of a node tells the others.
+// Watch: what the leader of a node reports to the others.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,22 +8,22 @@
 #include <utility>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/node_ranks.hpp"
-#include "worker_lib/src/native/watch.hpp"
+#include "tests/unit/worker_lib/support/node_ranks.hpp"
+#include "worker_lib/src/native/net/watch.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
 using detail::Alarm;
 
-TEST_CASE("a rank that ends in the midst of telling of a failure is told as gone", "[native][unit]") {
+TEST_CASE("a rank that ends while it reports a failure is reported as departed", "[native][unit]") {
     Ranks ranks(2);
     std::array<int, 2> pair{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) == 0);
     const ddprun::UniqueFd other(pair[0]);
     std::map<int, detail::Link> peers;
     peers[2].socket = ddprun::UniqueFd(pair[1]);
-    ranks.control(0).poisoned_by.store(2);  // and not which operations that spoils
-    ranks[1].leave(detail::Departure::kEnded);
+    ranks.control(0).poisoned_by.store(2);  // but not which operations that ends
+    ranks[1].progress.leave(detail::Departure::kEnded);
     const detail::Watch watch(ranks[0], 7, std::move(peers));
 
     pollfd ready{.fd = other.get(), .events = POLLIN, .revents = 0};

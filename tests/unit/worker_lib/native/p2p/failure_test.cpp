@@ -1,4 +1,4 @@
-// Sends and receives that come to nothing: who is told what, in time, naming the right one.
+// Sends and receives that fail: every rank reports it in time, with the right culprit.
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
-#include "worker_lib/src/native/p2p_network.hpp"
-#include "worker_lib/src/native/sockets.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/native/p2p/network.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -58,7 +58,7 @@ TEST_CASE("a send and a receive that differ are refused, naming both sides", "[p
     }
 }
 
-TEST_CASE("at its deadline a receive names who sent nothing, and so does a large send", "[p2p][unit]") {
+TEST_CASE("at its deadline a receive names the silent sender, and a large send its receiver", "[p2p][unit]") {
     const auto shape = GENERATE(values<Shape>({{3}, {1, 2}, {1, 1, 1}}));
     const bool sends = GENERATE(false, true);
     Gate gate(3);
@@ -102,7 +102,7 @@ TEST_CASE("in a chain of receives the silent rank is named, not one that waits i
     }
 }
 
-TEST_CASE("where one waits in a collective, another in a receive, the silent rank is named by both", "[p2p][unit]") {
+TEST_CASE("a rank in a collective and one in a receive both name the silent rank", "[p2p][unit]") {
     const bool first_receives = GENERATE(true, false);
     Gate gate(3);
     const auto errors = errors_of({.ranks_per_node = {3}}, behind(gate, [&](Context& context) {
@@ -124,7 +124,7 @@ TEST_CASE("where one waits in a collective, another in a receive, the silent ran
     }
 }
 
-TEST_CASE("ranks of other nodes that come all at once are let in, strangers or not", "[p2p][unit]") {
+TEST_CASE("ranks of other nodes that connect at the same time are accepted, beside strangers", "[p2p][unit]") {
     constexpr int kPeers = 100;
     int port = 0;
     auto listener = detail::listen_tcp("127.0.0.1", port);
@@ -141,15 +141,15 @@ TEST_CASE("ranks of other nodes that come all at once are let in, strangers or n
         sockets.push_back(std::move(*socket));
     }
     const detail::ReadySet ready;
-    detail::SocketDoor door(ready, {.rank = kPeers}, kPeers, std::move(*listener));
+    detail::SocketAcceptor acceptor(ready, {.rank = kPeers}, kPeers, std::move(*listener));
     std::vector<int> entered;
-    door.look([&](int rank, const ddprun::UniqueFd&) { entered.push_back(rank); });
+    acceptor.look([&](int rank, const ddprun::UniqueFd&) { entered.push_back(rank); });
     std::ranges::sort(entered);
     CHECK(std::ssize(entered) == kPeers);
     CHECK(std::ranges::adjacent_find(entered) == entered.end());
 }
 
-TEST_CASE("who leaves is missed at once by who waits for its message, but what it sent before arrives", "[p2p][unit]") {
+TEST_CASE("a receive fails at once when its sender leaves, but earlier messages arrive", "[p2p][unit]") {
     const auto shape = GENERATE(values<Shape>({{2}, {1, 1}}));
     const auto began = Clock::now();
     float got = 0;
@@ -157,7 +157,7 @@ TEST_CASE("who leaves is missed at once by who waits for its message, but what i
         float value = 3;
         context.world().barrier().wait();
         if (context.rank() == 1) return context.world().send(buffer(value), 0, 1).wait();
-        // In this order: what can never come ends the group as soon as it is waited for.
+        // In this order: the group ends as soon as a receive waits for a message that can never arrive.
         Work comes = context.world().recv(buffer(got), 1, 1);
         Work never = context.world().recv(buffer(value), 1, 2);
         comes.wait();
@@ -220,7 +220,7 @@ TEST_CASE("after a failure sends and receives fail the same way", "[p2p][unit]")
                Catch::Contains("p2p #1 send f32[1] to rank 1, tag 0") && Catch::Contains("#1 barrier"));
 }
 
-TEST_CASE("destroying a group fails its transfers in flight, and waits for nobody", "[p2p][unit]") {
+TEST_CASE("destroying a group fails its transfers in flight, and does not wait for peers", "[p2p][unit]") {
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = {2}}, behind(gate, [](Context& context) {
                                       auto group = context.world().split(0, 0, "short-lived");
@@ -234,7 +234,7 @@ TEST_CASE("destroying a group fails its transfers in flight, and waits for nobod
     CHECK(errors[0]->code() == ErrorCode::Aborted);
 }
 
-TEST_CASE("a rank that leaves with transfers in flight is missed as any other that leaves", "[p2p][unit]") {
+TEST_CASE("a rank that leaves with transfers in flight is reported as any other that leaves", "[p2p][unit]") {
     const auto shape = GENERATE(values<Shape>({{2}, {1, 1}}));
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [](Context& context) {
@@ -259,7 +259,7 @@ TEST_CASE("a rank that leaves with transfers in flight is missed as any other th
     CHECK_FALSE(errors[1]);
 }
 
-TEST_CASE("a failure that another node tells is passed on in its own words", "[p2p][unit]") {
+TEST_CASE("a failure reported by another node is passed on with its text", "[p2p][unit]") {
     Gate gate(3);
     const auto errors = errors_of({.ranks_per_node = {2, 1}}, behind(gate, [](Context& context) {
                                       std::vector<float> values(kLarge);
@@ -280,6 +280,6 @@ TEST_CASE("a failure that another node tells is passed on in its own words", "[p
         CHECK(error->culprits() == Culprits{0});
         const std::string text = error->what();
         CHECK_THAT(text, Catch::Contains("rank 2 waited until its deadline for rank 0"));
-        CHECK(text.find("reported: ") == text.rfind("reported: "));  // not once for each who passed it on
+        CHECK(text.find("reported: ") == text.rfind("reported: "));  // not once for each rank that passed it on
     }
 }

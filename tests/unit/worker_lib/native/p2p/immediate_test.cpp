@@ -1,5 +1,5 @@
-// Small messages inside a node, which mostly go and come in the call itself: in the right order with all others, as far
-// as there is room, and without leaving anybody asleep.
+// Small messages inside a node, sent and received in the call itself wherever that is possible: in the right order with
+// all others, as far as there is room, and without leaving a rank asleep.
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/native/waiter.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/native/shm/waiter.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -29,7 +29,7 @@ struct Message {
     std::vector<std::int64_t> values;
 };
 
-/// The same on all ranks: a few messages for each pair, of sizes that are sent at once, offered, or empty.
+/// Returns a few messages for each pair, the same on all ranks, of sizes that are eager, offered, or empty.
 std::vector<Message> messages(int ranks, std::mt19937& random) {
     constexpr std::array<std::size_t, 6> kCounts{0, 1, 1, 200, 2048, 2100};
     std::vector<Message> all;
@@ -44,7 +44,7 @@ std::vector<Message> messages(int ranks, std::mt19937& random) {
     return all;
 }
 
-/// Posts this rank's part in an order of its own, but that of each tag, and waits for it; what was not as sent.
+/// Posts this rank's messages, in a random order that keeps the one of each tag, waits, and returns which differ.
 int exchange(ProcessGroup& world, std::vector<Message> all, std::mt19937& own) {
     std::vector<Work> works;
     std::vector<std::size_t> order;
@@ -75,7 +75,7 @@ int exchange(ProcessGroup& world, std::vector<Message> all, std::mt19937& own) {
 
 }  // namespace
 
-TEST_CASE("messages that go at once and others do not overtake each other", "[p2p][unit]") {
+TEST_CASE("immediate messages and others do not overtake each other", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {3}, {2, 1}}));
     const auto results = run_ranks({.ranks_per_node = shape}, [](Context& context) {
         std::mt19937 common(7);
@@ -83,7 +83,7 @@ TEST_CASE("messages that go at once and others do not overtake each other", "[p2
         int wrong = 0;
         for (int round = 0; round < 150; ++round) {
             wrong += exchange(context.world(), messages(context.world().size(), common), own);
-            std::int64_t value = round;  // and one of those that mostly go at once
+            std::int64_t value = round;  // and one of those that are mostly immediate
             std::int64_t got = -1;
             Batch batch = context.world().batch();
             batch.send(buffer(value), (context.rank() + 1) % context.world().size(), 9)
@@ -96,7 +96,7 @@ TEST_CASE("messages that go at once and others do not overtake each other", "[p2
     CHECK(results == std::vector<int>(results.size()));
 }
 
-TEST_CASE("small messages without end are sent as far as there is room, and come in order", "[p2p][unit]") {
+TEST_CASE("small messages without end are sent as far as there is room, and arrive in order", "[p2p][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();
         std::int64_t wrong = 0;
@@ -115,8 +115,8 @@ TEST_CASE("small messages without end are sent as far as there is room, and come
     CHECK(results == std::vector<std::int64_t>(2));
 }
 
-TEST_CASE("a message that goes at once wakes who sleeps", "[p2p][unit]") {
-    // On a busy machine few are awake in time; none is, where all sleep until their next look.
+TEST_CASE("an immediate message wakes a sleeping receiver", "[p2p][unit]") {
+    // On a busy machine few receivers wake up in time; none does, if they are not woken.
     constexpr int kRounds = 400;
     constexpr int kEnough = 5;
     std::atomic<bool> shown{false};
@@ -129,7 +129,7 @@ TEST_CASE("a message that goes at once wakes who sleeps", "[p2p][unit]") {
             if (shown) break;
             const auto begin = Clock::now();
             if (world.rank() == 0) {
-                // By then the other one has spun for long enough.
+                // By then the other rank has stopped spinning, and sleeps.
                 while (Clock::now() < begin + std::chrono::milliseconds(5)) std::this_thread::yield();
                 world.send(buffer(value), 1).wait();
                 world.recv(buffer(value), 1).wait();
@@ -145,7 +145,7 @@ TEST_CASE("a message that goes at once wakes who sleeps", "[p2p][unit]") {
     CHECK(shown);
 }
 
-TEST_CASE("what has come before is received before what is here now", "[p2p][unit]") {
+TEST_CASE("an earlier message is received before one that has just arrived", "[p2p][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();
         std::vector<std::int64_t> got(3, -1);
@@ -155,7 +155,7 @@ TEST_CASE("what has come before is received before what is here now", "[p2p][uni
                 world.send(buffer(value), 1, i == 1 ? 2 : 1).wait();
             }
             world.barrier().wait();
-            if (world.rank() == 1 && i == 1) world.recv(buffer(got[1]), 0, 2).wait();  // the first one is put aside
+            if (world.rank() == 1 && i == 1) world.recv(buffer(got[1]), 0, 2).wait();  // the first one is unexpected
             world.barrier().wait();
         }
         if (world.rank() == 0) return got;
@@ -166,7 +166,7 @@ TEST_CASE("what has come before is received before what is here now", "[p2p][uni
     CHECK(results[1] == std::vector<std::int64_t>{0, 1, 2});
 }
 
-TEST_CASE("a receive takes nothing that one before it waits for", "[p2p][unit]") {
+TEST_CASE("a receive takes no message that an earlier receive waits for", "[p2p][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();
         int wrong = 0;
@@ -197,7 +197,7 @@ TEST_CASE("a receive takes nothing that one before it waits for", "[p2p][unit]")
     CHECK(results == std::vector<int>(2));
 }
 
-TEST_CASE("small messages go round a large one that is on its way, not into it", "[p2p][unit]") {
+TEST_CASE("small messages do not split a large one that is being sent", "[p2p][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();
         std::vector<std::int64_t> large(1 << 19);
@@ -225,7 +225,7 @@ TEST_CASE("small messages go round a large one that is on its way, not into it",
     CHECK(results == std::vector<int>(2));
 }
 
-TEST_CASE("no more is sent unasked than the window holds", "[p2p][unit]") {
+TEST_CASE("no more eager messages are sent than the window holds", "[p2p][unit]") {
     constexpr int kSent = 40;
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();

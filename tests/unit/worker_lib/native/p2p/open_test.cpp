@@ -1,5 +1,5 @@
-// Which transfers P2p lets go at once, and which it keeps behind others: two ranks of a node in one thread, so that
-// what is under way is known.
+// Which transfers P2p carries out immediately, and which it queues behind others: two ranks of a node in one thread, so
+// that the transfers in flight are known.
 
 #include <atomic>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/p2p.hpp"
+#include "worker_lib/src/native/p2p/p2p.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
@@ -32,7 +32,7 @@ std::vector<LocalRank> ranks_of(const Segments& segments) {
     return ranks;
 }
 
-/// A rank, its only neighbour being the other of two.
+/// One of two ranks of a node.
 struct Rank {
     Rank(int rank, const Segments& segments)
         : other(1 - rank),
@@ -58,7 +58,7 @@ struct Rank {
     [[nodiscard]] Transfer recv(Values& values, int tag = 0) const {
         return {false, buffer(std::span(values)), other, tag};
     }
-    /// As GroupImpl, up to what is at hand: null when all of it has gone and come at once.
+    /// Submits a batch as GroupImpl does; returns null when all of it was done immediately.
     std::shared_ptr<WorkState> transfer(std::vector<Transfer> transfers) {
         TransferBatch batch;
         batch.seq = ++last_seq;
@@ -75,7 +75,7 @@ struct Rank {
     Node node;
     HeapArena arena;
     std::uint64_t last_seq = 0;
-    bool opened = false;  ///< the last one
+    bool opened = false;  ///< of the last batch
     std::shared_ptr<P2p> p2p;
 };
 
@@ -88,7 +88,7 @@ struct Pair {
         CHECK_FALSE((a.opened || b.opened));
         REQUIRE(ends({sent, received}));
     }
-    /// Both go on until these have ended, well or not.
+    /// Lets both ranks make progress until these works have ended. Returns whether they have.
     bool ends(const std::vector<std::shared_ptr<WorkState>>& works) const {
         const auto enough = ddprun::Clock::now() + std::chrono::seconds(20);
         for (const auto& work : works) {
@@ -104,7 +104,7 @@ struct Pair {
         return true;
     }
 
-    /// What is sent or received has to stay as long as the ranks.
+    /// Returns values that live as long as the ranks, as a buffer has to.
     Values& values(Values of) { return kept.emplace_back(std::move(of)); }
 
     std::deque<Values> kept;
@@ -124,7 +124,7 @@ std::optional<Error> error_of(WorkState& work) {
 
 }  // namespace
 
-TEST_CASE("neighbours' small messages go and come at once, few and small ones in one batch, too", "[p2p][unit]") {
+TEST_CASE("small messages of neighbours are sent and received immediately, also a few in one batch", "[p2p][unit]") {
     Pair pair;
     Values& value = pair.values({1});
     Values& got = pair.values({-1});
@@ -141,7 +141,7 @@ TEST_CASE("neighbours' small messages go and come at once, few and small ones in
     CHECK_FALSE(pair.a.opened);
 }
 
-TEST_CASE("what went and came at once is not confused with what goes the usual way after it", "[p2p][unit]") {
+TEST_CASE("immediate transfers of a batch are not repeated by its work", "[p2p][unit]") {
     Pair pair;
     Values& value = pair.values({1});
     Values& larger = pair.values(Values(257, 2));
@@ -159,7 +159,7 @@ TEST_CASE("what went and came at once is not confused with what goes the usual w
     CHECK((first == larger && second == larger));
 }
 
-TEST_CASE("what has come of a batch at once is not received again", "[p2p][unit]") {
+TEST_CASE("a message of a batch that was received immediately is not received again", "[p2p][unit]") {
     Pair pair;
     Values& value = pair.values({1});
     REQUIRE(pair.a.transfer({pair.a.send(value)}) == nullptr);
@@ -174,7 +174,7 @@ TEST_CASE("what has come of a batch at once is not received again", "[p2p][unit]
     CHECK((first == Values{1} && second == Values{2}));
 }
 
-TEST_CASE("nothing goes at once to who has not been talked to, nor comes from there", "[p2p][unit]") {
+TEST_CASE("no immediate transfer is tried with a rank that is not connected so far", "[p2p][unit]") {
     Pair pair(false);
     Values& value = pair.values({1});
     const auto received = pair.b.transfer({pair.b.recv(value)});
@@ -183,7 +183,7 @@ TEST_CASE("nothing goes at once to who has not been talked to, nor comes from th
     CHECK_FALSE(pair.b.opened);
 }
 
-TEST_CASE("what is queued and not started goes before what could go at once", "[p2p][unit]") {
+TEST_CASE("a submitted work goes before a send that could go immediately", "[p2p][unit]") {
     Pair pair;
     Values& first = pair.values(Values(2048 + 1, 1));  // is offered
     Values& second = pair.values({2});
@@ -199,7 +199,7 @@ TEST_CASE("what is queued and not started goes before what could go at once", "[
     CHECK(then == second);
 }
 
-TEST_CASE("while a receive is under way others go the usual way, sends do not", "[p2p][unit]") {
+TEST_CASE("while a receive is in flight other receives need a work, sends do not", "[p2p][unit]") {
     Pair pair;
     Values& before = pair.values({-1});
     const auto waiting = pair.b.transfer({pair.b.recv(before, 3)});
@@ -212,7 +212,7 @@ TEST_CASE("while a receive is under way others go the usual way, sends do not", 
     CHECK_FALSE(pair.b.opened);
     REQUIRE(pair.ends({received}));
     REQUIRE(pair.ends({pair.b.transfer({pair.b.recv(got, 1)})}));
-    // b has a thread by now. Where that is at it the send takes the usual way, too, and what comes is put aside.
+    // b has a thread by now. While that makes progress, the send needs a work, too, and a message becomes unexpected.
     for (int round = 0; round < 20; ++round) {
         Values& back = pair.values({2});
         REQUIRE(pair.a.transfer({pair.a.send(value, 1)}) == nullptr);
@@ -226,11 +226,12 @@ TEST_CASE("while a receive is under way others go the usual way, sends do not", 
     CHECK(before == Values{1});
 }
 
-TEST_CASE("of a batch no send overtakes one for which there is no room", "[p2p][unit]") {
+TEST_CASE("no send of a batch overtakes one for which there is no room", "[p2p][unit]") {
     Pair pair;
     Values& first = pair.values(Values(256, 1));
     Values& second = pair.values({2});
-    const std::size_t filling = (ProcessGroup::kEagerWindow - window_cost(8)) / window_cost(2048);
+    const std::size_t filling =
+        (ProcessGroup::kEagerWindow - p2p::EagerWindow::cost_of(8)) / p2p::EagerWindow::cost_of(2048);
     for (std::size_t i = 0; i < filling; ++i) REQUIRE(pair.a.transfer({pair.a.send(first, 1)}) == nullptr);
     const auto sent = pair.a.transfer({pair.a.send(first), pair.a.send(second)});
     CHECK_FALSE(pair.a.opened);  // the second one would fit into the window
@@ -243,7 +244,7 @@ TEST_CASE("of a batch no send overtakes one for which there is no room", "[p2p][
     CHECK(then == second);
 }
 
-TEST_CASE("of a batch no receive takes what is for one before it", "[p2p][unit]") {
+TEST_CASE("no receive of a batch takes a message that is for an earlier one", "[p2p][unit]") {
     Pair pair;
     Values& sent = pair.values({1, 2});
     REQUIRE(pair.a.transfer({pair.a.send(sent)}) == nullptr);
@@ -260,9 +261,9 @@ TEST_CASE("of a batch no receive takes what is for one before it", "[p2p][unit]"
     CHECK_FALSE(pair.b.opened);
 }
 
-TEST_CASE("in a group that has failed nothing goes at once", "[p2p][unit]") {
+TEST_CASE("a group that has failed sends nothing immediately", "[p2p][unit]") {
     Pair pair;
-    pair.a.node.poison(Error(ErrorCode::Aborted, "no more of this"));
+    pair.a.node.failure.poison(Error(ErrorCode::Aborted, "no more of this"));
     Values& value = pair.values({1});
     const auto sent = pair.a.transfer({pair.a.send(value)});
     CHECK_FALSE(pair.a.opened);
@@ -270,7 +271,7 @@ TEST_CASE("in a group that has failed nothing goes at once", "[p2p][unit]") {
     CHECK(error_of(*sent));
 }
 
-TEST_CASE("what goes at once wakes its receiver, and room that it makes its sender", "[p2p][unit]") {
+TEST_CASE("an immediate send wakes its receiver, and an immediate receive a sender without room", "[p2p][unit]") {
     Pair pair;
     Values& value = pair.values({1});
     std::atomic<std::uint32_t>& receiver = pair.segments[1]->post_page().asleep;
@@ -278,10 +279,10 @@ TEST_CASE("what goes at once wakes its receiver, and room that it makes its send
     REQUIRE(pair.a.transfer({pair.a.send(value)}) == nullptr);
     CHECK(receiver == 0);
     std::atomic<std::uint32_t>& sender = pair.segments[0]->post_page().asleep;
-    const LaneMemory lane = lane_at(pair.segments[0]->post_area(), kPostBytes, 2, 1);
+    const RingMemory ring = ring_at(pair.segments[0]->post_area(), kPostBytes, 2, 1);
     sender = 1;
-    lane.control->starved = 1;
+    ring.control->starved = 1;
     REQUIRE(pair.b.transfer({pair.b.recv(value)}) == nullptr);
-    CHECK(lane.control->starved == 0);
+    CHECK(ring.control->starved == 0);
     CHECK(sender == 0);
 }

@@ -1,5 +1,4 @@
-// Sends and receives: what arrives where, in every shape of world and from every kind of memory; order and tags; what
-// is refused.
+// Sends and receives in every shape of world and from every kind of memory; order and tags; calls that are refused.
 
 #include <algorithm>
 #include <numeric>
@@ -8,11 +7,11 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/rank_memory.hpp"
-#include "tests/unit/worker_lib/world_errors.hpp"
-#include "worker_lib/src/native/p2p_lane.hpp"
-#include "worker_lib/src/native/segment.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/rank_memory.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
+#include "worker_lib/src/native/shm/message_ring.hpp"
+#include "worker_lib/src/native/shm/segment.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -21,7 +20,7 @@ namespace {
 
 using Values = std::vector<std::int32_t>;
 
-/// What `from` sends to `to`: every element is its own.
+/// Returns what `from` sends to `to`: no two elements are equal.
 std::int32_t element(int from, int to, std::size_t i) {
     return static_cast<std::int32_t>(i) * 7 + from * 1000 + to * 100'000;
 }
@@ -50,7 +49,7 @@ struct Place {
     Buffer view;
 };
 
-/// Everybody sends to everybody, itself included, in one batch.
+/// Sends from every rank to every rank, itself included, in one batch.
 bool exchange_all(Context& context, std::size_t count, bool sender_in_arena, bool receiver_in_arena) {
     ProcessGroup& world = context.world();
     std::vector<Place> sent;
@@ -75,7 +74,7 @@ constexpr std::size_t kEager = ProcessGroup::kEagerBytes / sizeof(std::int32_t);
 
 }  // namespace
 
-TEST_CASE("everybody sends to everybody: all counts, both kinds of memory", "[p2p][unit]") {
+TEST_CASE("every rank sends to every rank: all counts, both kinds of memory", "[p2p][unit]") {
     const auto shape = GENERATE(
         values<std::vector<int>>({{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {1, 1}, {2, 2}, {3, 1, 2}, {1, 4, 4}}));
     const bool sender = GENERATE(true, false);
@@ -114,7 +113,7 @@ TEST_CASE("large messages arrive whole, while collectives run beside them", "[p2
     CHECK(results == std::vector<bool>{true, true});
 }
 
-TEST_CASE("messages of one tag come in order, those of others when they are asked for", "[p2p][unit]") {
+TEST_CASE("messages of one tag arrive in order, those of other tags when they are asked for", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const std::size_t count = GENERATE(std::size_t{1}, kEager + 1);
     const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
@@ -161,7 +160,7 @@ TEST_CASE("small sends need no receive, up to the window; then they wait for it"
             (void)context.store().get("sent", std::chrono::seconds(20));
             for (std::size_t i = 0; i < kFree + 5; ++i) world.recv(all, 0).wait();
         }
-        // And again, now that all have been taken: half of the window is free.
+        // Once more, now that all have been received: half of the window is free.
         constexpr std::size_t kAgain = ProcessGroup::kEagerWindow / ProcessGroup::kEagerBytes / 2 - 1;
         if (world.rank() == 0) {
             for (std::size_t i = 0; i < kAgain; ++i) world.send(all, 1).wait();
@@ -226,7 +225,7 @@ TEST_CASE("between any two ranks of a node there is room for a small message", "
     std::vector<std::byte> area(sizeof(detail::PostPage));
     for (const int ranks : {1, 2, 3, 8, 16, 64, 128, 255, 500}) {
         CAPTURE(ranks);
-        const auto last = detail::lane_at(area.data(), detail::kPostBytes, ranks, ranks - 1);
+        const auto last = detail::ring_at(area.data(), detail::kPostBytes, ranks, ranks - 1);
         CHECK(last.capacity >= ProcessGroup::kEagerBytes + 4 * sizeof(detail::Frame));
         CHECK(last.bytes + last.capacity <= area.data() + detail::kPostBytes);
     }

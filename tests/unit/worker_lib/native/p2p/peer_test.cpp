@@ -1,7 +1,7 @@
-// Both ends of sends and receives between two ranks of a node, step by step in one thread: what may go and come at
-// once, and what has to wait for its turn. Nothing here depends on who is faster.
+// Both ends of sends and receives between two ranks of a node, step by step in one thread, so that nothing depends on
+// time: which messages may be sent and received immediately, and which have to be posted.
 
-#include "worker_lib/src/native/p2p_peer.hpp"
+#include "worker_lib/src/native/p2p/peer.hpp"
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/p2p_lane.hpp"
+#include "worker_lib/src/native/shm/message_ring.hpp"
 
 using namespace ddp;
 using namespace ddp::detail;
@@ -19,20 +19,20 @@ using namespace ddp::detail;
 namespace {
 
 using Values = std::vector<std::int64_t>;
-using Look = P2pPeer::Look;
+using Look = p2p::Peer::Look;
 
-struct Lane {
-    explicit Lane(std::size_t capacity) : bytes(capacity) {}
-    [[nodiscard]] LaneMemory memory() { return {&control, bytes.data(), bytes.size()}; }
-    LaneControl control;
+struct Ring {
+    explicit Ring(std::size_t capacity) : bytes(capacity) {}
+    [[nodiscard]] RingMemory memory() { return {&control, bytes.data(), bytes.size()}; }
+    RingControl control;
     std::vector<std::byte> bytes;
 };
 
 struct End {
-    End(int rank, Lane& out, Lane& in)
-        : owner{rank, members, arena, node, listening, {}, {}},
-          peer(owner, 1 - rank, PeerMemory{}, std::make_unique<LaneOutlet>(out.memory()),
-               std::make_unique<LaneInlet>(in.memory(), WakerFence::kItself)) {}
+    End(int rank, Ring& out, Ring& in)
+        : own{rank, members, arena, node, listening, {}, {}},
+          peer(own, 1 - rank, p2p::PeerMemory{}, std::make_unique<RingSink>(out.memory()),
+               std::make_unique<RingSource>(in.memory(), WakerFence::kItself)) {}
 
     static std::vector<LocalRank> alone() {
         std::vector<LocalRank> ranks(1);
@@ -45,15 +45,17 @@ struct End {
         made.transfers.push_back({.sends = sends, .buffer = buffer, .peer = peer.rank(), .tag = tag});
         return made;
     }
-    [[nodiscard]] bool send_at_once(Buffer buffer, int tag = 0) {
+    [[nodiscard]] bool send_immediately(Buffer buffer, int tag = 0) {
         const TransferBatch made = batch(true, buffer, tag);
-        return peer.send_at_once(made, made.transfers.front());
+        return peer.send_immediately(made, made.transfers.front());
     }
-    [[nodiscard]] bool send_at_once(Values values, int tag = 0) { return send_at_once(buffer(std::span(values)), tag); }
-    [[nodiscard]] Look receive_at_once(Buffer buffer, int tag = 0) {
-        return peer.receive_at_once(batch(false, buffer, tag).transfers.front());
+    [[nodiscard]] bool send_immediately(Values values, int tag = 0) {
+        return send_immediately(buffer(std::span(values)), tag);
     }
-    /// The usual way.
+    [[nodiscard]] Look receive_immediately(Buffer buffer, int tag = 0) {
+        return peer.receive_immediately(batch(false, buffer, tag).transfers.front());
+    }
+    /// Posts a transfer of a work.
     std::shared_ptr<P2pWork> post(bool sends, Buffer buffer, int tag = 0) {
         auto work = std::make_shared<P2pWork>(batch(sends, buffer, tag), nullptr);
         peer.post({work, 0});
@@ -61,40 +63,40 @@ struct End {
     }
     void progress() {
         (void)peer.progress();
-        for (Pending& one : owner.finished) (void)one.work->finish(one.index);
-        owner.finished.clear();
+        for (p2p::PendingTransfer& one : own.finished) (void)one.work->finish(one.index);
+        own.finished.clear();
     }
 
     const std::vector<Member> members{2};
     Node node{"world", alone(), 0, false};
-    HeapArena arena{node.local(0).segment};
+    HeapArena arena{node.ranks.local(0).segment};
     std::atomic<std::uint64_t> listening{0};
     std::uint64_t last_seq = 0;
-    P2pOwner owner;
-    P2pPeer peer;
+    p2p::OwnRank own;
+    p2p::Peer peer;
 };
 
 struct Pair {
-    explicit Pair(std::size_t capacity) : lanes{Lane(capacity), Lane(capacity)} {}
-    /// Until nothing moves any more: a large message takes several turns.
+    explicit Pair(std::size_t capacity) : rings{Ring(capacity), Ring(capacity)} {}
+    /// Lets both make progress until nothing moves any more: a large message takes several passes.
     void progress() {
-        for (int turn = 0; turn < 100; ++turn) {
+        for (int pass = 0; pass < 100; ++pass) {
             a.progress();
             b.progress();
         }
     }
-    std::array<Lane, 2> lanes;
-    End a{0, lanes[0], lanes[1]};
-    End b{1, lanes[1], lanes[0]};
+    std::array<Ring, 2> rings;
+    End a{0, rings[0], rings[1]};
+    End b{1, rings[1], rings[0]};
 };
 
-constexpr std::size_t kSmallLane = 1024;
-constexpr std::size_t kLargeLane = std::size_t{512} << 10;
+constexpr std::size_t kSmallRing = 1024;
+constexpr std::size_t kLargeRing = std::size_t{512} << 10;
 
 }  // namespace
 
-TEST_CASE("no message goes at once into one that is on its way, nor past it", "[p2p][unit]") {
-    Pair pair(kSmallLane);
+TEST_CASE("an immediate send neither splits nor overtakes a message that is being sent", "[p2p][unit]") {
+    Pair pair(kSmallRing);
     Values large(200, 7);
     Values got(200);
     const auto sent = pair.a.post(true, buffer(std::span(large)));
@@ -102,90 +104,90 @@ TEST_CASE("no message goes at once into one that is on its way, nor past it", "[
     const auto received = pair.b.post(false, buffer(std::span(got)));
     pair.b.progress();
     REQUIRE_FALSE(sent->has_ended());
-    CHECK_FALSE(pair.a.send_at_once({8}));  // there would be room
+    CHECK_FALSE(pair.a.send_immediately({8}));  // there would be room
     pair.progress();
     CHECK(sent->has_ended());
     CHECK(received->has_ended());
     CHECK(got == large);
-    CHECK(pair.a.send_at_once({8}));
+    CHECK(pair.a.send_immediately({8}));
 }
 
-TEST_CASE("what goes at once goes as a whole: so much as there is room for", "[p2p][unit]") {
-    Pair pair(kSmallLane);
+TEST_CASE("an immediate send sends the whole message or nothing, by the room in the ring", "[p2p][unit]") {
+    Pair pair(kSmallRing);
     std::int64_t sent = 0;
-    while (pair.a.send_at_once(Values(20, sent))) ++sent;
-    CHECK(sent == 4);                       // of 240 bytes with what stands before it
-    CHECK_FALSE(pair.a.send_at_once({1}));  // its 8 bytes there is room for, not for what stands before them
+    while (pair.a.send_immediately(Values(20, sent))) ++sent;
+    CHECK(sent == 4);                           // of 240 bytes with their frame
+    CHECK_FALSE(pair.a.send_immediately({1}));  // there is room for its 8 bytes, not for their frame
     for (std::int64_t i = 0; i < sent; ++i) {
         Values got(20);
-        CHECK(pair.b.receive_at_once(buffer(std::span(got))) == Look::kTaken);
+        CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kTaken);
         CHECK(got == Values(20, i));
     }
     Values got(20);
-    CHECK(pair.b.receive_at_once(buffer(std::span(got))) == Look::kNothing);
-    CHECK(pair.a.send_at_once(Values(20)));
+    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kNothing);
+    CHECK(pair.a.send_immediately(Values(20)));
 }
 
-TEST_CASE("what goes and comes at once counts against the window, and room in it is told of", "[p2p][unit]") {
-    Pair pair(kLargeLane);
+TEST_CASE("immediate messages count against the eager window, and credit is sent back", "[p2p][unit]") {
+    Pair pair(kLargeRing);
     Values message(ProcessGroup::kEagerBytes / sizeof(std::int64_t), 5);
     const Buffer all = buffer(std::span(message));
     constexpr int kFit = ProcessGroup::kEagerWindow / (ProcessGroup::kEagerBytes + sizeof(Frame));
     int sent = 0;
-    while (sent < 2 * kFit && pair.a.send_at_once(all)) ++sent;
+    while (sent < 2 * kFit && pair.a.send_immediately(all)) ++sent;
     REQUIRE(sent == kFit);
     int taken = 0;
-    while (taken < sent && pair.b.receive_at_once(all) == Look::kTaken) ++taken;
-    CHECK(taken == kFit / 2);  // the next one has to tell the sender of its room
+    while (taken < sent && pair.b.receive_immediately(all) == Look::kTaken) ++taken;
+    CHECK(taken == kFit / 2);  // the next one has to send credit
     const auto next = pair.b.post(false, all);
     pair.progress();
     CHECK(next->has_ended());
-    for (sent = 0; sent < 2 * kFit && pair.a.send_at_once(all);) ++sent;
+    for (sent = 0; sent < 2 * kFit && pair.a.send_immediately(all);) ++sent;
     CHECK(sent == kFit / 2 + 1);
     Values long_one(message.size() + 1);
-    CHECK_FALSE(pair.a.send_at_once(buffer(std::span(long_one))));
+    CHECK_FALSE(pair.a.send_immediately(buffer(std::span(long_one))));
 }
 
-TEST_CASE("of one tag what has been put aside is received before what comes at once", "[p2p][unit]") {
-    Pair pair(kLargeLane);
+TEST_CASE("an unexpected message is received before a later one of its tag in the ring", "[p2p][unit]") {
+    Pair pair(kLargeRing);
     Values got{-1};
-    REQUIRE(pair.a.send_at_once({1}, 1));
-    REQUIRE(pair.a.send_at_once({2}, 2));
-    CHECK(pair.b.receive_at_once(buffer(std::span(got)), 2) == Look::kOther);
+    REQUIRE(pair.a.send_immediately({1}, 1));
+    REQUIRE(pair.a.send_immediately({2}, 2));
+    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 2) == Look::kOther);
     const auto second = pair.b.post(false, buffer(std::span(got)), 2);
-    pair.b.progress();  // the first one is put aside
+    pair.b.progress();  // the first one is unexpected
     REQUIRE(second->has_ended());
     CHECK(got == Values{2});
-    REQUIRE(pair.a.send_at_once({3}, 1));
-    CHECK(pair.b.receive_at_once(buffer(std::span(got)), 1) == Look::kOther);
+    REQUIRE(pair.a.send_immediately({3}, 1));
+    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 1) == Look::kOther);
     const auto first = pair.b.post(false, buffer(std::span(got)), 1);
     CHECK(got == Values{1});
-    CHECK(pair.b.receive_at_once(buffer(std::span(got)), 1) == Look::kTaken);
+    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 1) == Look::kTaken);
     CHECK(got == Values{3});
 }
 
-TEST_CASE("beside many messages that nobody has asked for none is looked for at once", "[p2p][unit]") {
-    Pair pair(kLargeLane);
+TEST_CASE("beside many unexpected messages no immediate receive is tried", "[p2p][unit]") {
+    Pair pair(kLargeRing);
     Values got{-1};
-    for (int i = 0; i < 8; ++i) REQUIRE(pair.a.send_at_once({i}, 1));
+    for (int i = 0; i < 8; ++i) REQUIRE(pair.a.send_immediately({i}, 1));
     pair.b.progress();
-    REQUIRE(pair.a.send_at_once({10}, 2));
-    CHECK(pair.b.receive_at_once(buffer(std::span(got)), 2) == Look::kTaken);
-    REQUIRE(pair.a.send_at_once({9}, 1));
+    REQUIRE(pair.a.send_immediately({10}, 2));
+    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 2) == Look::kTaken);
+    REQUIRE(pair.a.send_immediately({9}, 1));
     pair.b.progress();
-    REQUIRE(pair.a.send_at_once({11}, 2));
-    CHECK(pair.b.receive_at_once(buffer(std::span(got)), 2) == Look::kOther);
+    REQUIRE(pair.a.send_immediately({11}, 2));
+    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 2) == Look::kOther);
     CHECK(got == Values{10});
 }
 
-TEST_CASE("the middle of a message is not taken for one, whatever it looks like", "[p2p][unit]") {
-    Pair pair(kSmallLane);
+TEST_CASE("the middle of a message is not taken for a frame, even if it looks like one", "[p2p][unit]") {
+    Pair pair(kSmallRing);
     Frame fake;
     fake.dtype = DType::i64;
     fake.count = 1;
     fake.bytes = sizeof(std::int64_t);
-    constexpr std::size_t kBefore = 64;  // a frame and so much, and then whole ones: what goes first ends with one
-    static_assert((kSmallLane - sizeof(Frame) - kBefore) % sizeof(Frame) == 0);
+    constexpr std::size_t kBefore = 64;  // so that the first part that fits into the ring ends with a whole frame
+    static_assert((kSmallRing - sizeof(Frame) - kBefore) % sizeof(Frame) == 0);
     std::vector<std::byte> large(kBefore + 20 * sizeof(Frame));
     for (std::size_t at = kBefore; at < large.size(); at += sizeof(Frame)) std::memcpy(&large[at], &fake, sizeof fake);
     std::vector<std::byte> whole(large.size());
@@ -194,7 +196,7 @@ TEST_CASE("the middle of a message is not taken for one, whatever it looks like"
     pair.b.progress();
     pair.a.progress();
     std::int64_t got = -1;
-    CHECK(pair.b.receive_at_once(buffer(got)) == Look::kOther);
+    CHECK(pair.b.receive_immediately(buffer(got)) == Look::kOther);
     CHECK(got == -1);
     const auto received = pair.b.post(false, {whole.data(), whole.size(), DType::u8}, 1);
     pair.progress();
@@ -202,13 +204,13 @@ TEST_CASE("the middle of a message is not taken for one, whatever it looks like"
     CHECK(whole == large);
 }
 
-TEST_CASE("a message of which a part has come is not there yet", "[p2p][unit]") {
-    Pair pair(kSmallLane);
+TEST_CASE("a partly arrived message is not received immediately", "[p2p][unit]") {
+    Pair pair(kSmallRing);
     Values large(200, 7);
     Values got(200, -1);
     const auto sent = pair.a.post(true, buffer(std::span(large)));
     pair.a.progress();
-    CHECK(pair.b.receive_at_once(buffer(std::span(got))) == Look::kNothing);
+    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kNothing);
     CHECK(got == Values(200, -1));
     const auto received = pair.b.post(false, buffer(std::span(got)));
     pair.progress();
@@ -216,53 +218,53 @@ TEST_CASE("a message of which a part has come is not there yet", "[p2p][unit]") 
     CHECK(got == large);
 }
 
-TEST_CASE("what does not fit is not taken at once, and told as ever", "[p2p][unit]") {
-    Pair pair(kLargeLane);
+TEST_CASE("a message that does not fit is not received immediately, and is a mismatch afterwards", "[p2p][unit]") {
+    Pair pair(kLargeRing);
     Values got(2, -1);
-    REQUIRE(pair.a.send_at_once({1}));
+    REQUIRE(pair.a.send_immediately({1}));
     std::array<double, 1> other_type{};
-    CHECK(pair.b.receive_at_once(buffer(std::span(other_type))) == Look::kOther);
-    CHECK(pair.b.receive_at_once(buffer(std::span(got))) == Look::kOther);
-    CHECK(pair.b.receive_at_once(buffer(got[0]), 1) == Look::kOther);
+    CHECK(pair.b.receive_immediately(buffer(std::span(other_type))) == Look::kOther);
+    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kOther);
+    CHECK(pair.b.receive_immediately(buffer(got[0]), 1) == Look::kOther);
     (void)pair.b.post(false, buffer(std::span(got)));
     CHECK_THROWS_AS(pair.b.progress(), Error);
     CHECK(got == Values(2, -1));
 }
 
-TEST_CASE("an offer is not taken at once", "[p2p][unit]") {
-    Pair pair(kLargeLane);
+TEST_CASE("an offer is not received immediately", "[p2p][unit]") {
+    Pair pair(kLargeRing);
     Values large(ProcessGroup::kEagerBytes / sizeof(std::int64_t) + 1, 7);
     Values got(large.size(), -1);
-    CHECK_FALSE(pair.a.send_at_once(large));
+    CHECK_FALSE(pair.a.send_immediately(large));
     const auto sent = pair.a.post(true, buffer(std::span(large)));
     pair.a.progress();
-    CHECK(pair.b.receive_at_once(buffer(std::span(got))) == Look::kOther);
+    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kOther);
     const auto received = pair.b.post(false, buffer(std::span(got)));
     pair.progress();
     CHECK(got == large);
 }
 
-TEST_CASE("an empty message is not taken at once where it is only offered", "[p2p][unit]") {
-    Pair pair(kLargeLane);
+TEST_CASE("an empty message that is only offered is not received immediately", "[p2p][unit]") {
+    Pair pair(kLargeRing);
     Values none;
     std::int64_t sent = 0;
-    while (pair.a.send_at_once({sent, sent}, 1)) ++sent;
-    REQUIRE_FALSE(pair.a.send_at_once(none));
-    pair.b.progress();  // all are put aside, and are asked for only when the sender has seen no room
+    while (pair.a.send_immediately({sent, sent}, 1)) ++sent;
+    REQUIRE_FALSE(pair.a.send_immediately(none));
+    pair.b.progress();  // all are unexpected, and are received only when the sender has seen no room
     const auto empty = pair.a.post(true, buffer(std::span(none)));
     pair.a.progress();
     Values got(2);
     for (std::int64_t i = 0; i < sent; ++i) (void)pair.b.post(false, buffer(std::span(got)), 1);
     CHECK(got == Values(2, sent - 1));
-    CHECK(pair.b.receive_at_once(buffer(std::span(none))) == Look::kOther);
+    CHECK(pair.b.receive_immediately(buffer(std::span(none))) == Look::kOther);
     const auto received = pair.b.post(false, buffer(std::span(none)));
     pair.progress();
     CHECK(received->has_ended());
     CHECK(empty->has_ended());
 }
 
-TEST_CASE("a frame that contradicts itself is refused, not received at once", "[p2p][unit]") {
-    Pair pair(kLargeLane);
+TEST_CASE("a frame that contradicts itself is refused, not received immediately", "[p2p][unit]") {
+    Pair pair(kLargeRing);
     Frame frame;
     frame.dtype = DType::i64;
     frame.count = 1;
@@ -270,24 +272,24 @@ TEST_CASE("a frame that contradicts itself is refused, not received at once", "[
     SECTION("no frame") { frame.magic = 7; }
     SECTION("more or less than so many elements") { frame.bytes = 1; }
     SECTION("more or less elements than so many bytes") { frame.count = 2; }
-    LaneOutlet stranger(pair.lanes[0].memory());
+    RingSink stranger(pair.rings[0].memory());
     const std::array<std::byte, 8> body{};
     REQUIRE(stranger.push(std::as_bytes(std::span(&frame, 1)), body) == sizeof frame + 8);
     std::int64_t got = -1;
-    CHECK(pair.b.receive_at_once(buffer(got)) == Look::kOther);
+    CHECK(pair.b.receive_immediately(buffer(got)) == Look::kOther);
     (void)pair.b.post(false, buffer(got));
     CHECK_THROWS_AS(pair.b.progress(), Error);
 }
 
-TEST_CASE("who waits for room is told when a message has been received at once, and only then", "[p2p][unit]") {
-    Pair pair(kSmallLane);
-    REQUIRE(pair.a.send_at_once({1}));
+TEST_CASE("a sender without room is woken after an immediate receive, and only then", "[p2p][unit]") {
+    Pair pair(kSmallRing);
+    REQUIRE(pair.a.send_immediately({1}));
     Values large(200, 7);
     const auto sent = pair.a.post(true, buffer(std::span(large)));
     pair.a.progress();
     CHECK_FALSE(pair.b.peer.has_made_room());
     Values got{-1};
-    REQUIRE(pair.b.receive_at_once(buffer(std::span(got))) == Look::kTaken);
+    REQUIRE(pair.b.receive_immediately(buffer(std::span(got))) == Look::kTaken);
     CHECK(pair.b.peer.has_made_room());
     CHECK_FALSE(pair.b.peer.has_made_room());
 }

@@ -1,5 +1,5 @@
-// Ranks that are killed or stopped in the middle of sends, receives and monitored barriers: who is told what, and when;
-// and that the survivors can go on in a smaller group.
+// Ranks that are killed or stopped in the middle of sends, receives and monitored barriers: what the others report, and
+// when; and that the survivors can go on in a smaller group.
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "tests/unit/worker_lib/processes.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/processes.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -30,7 +30,7 @@ std::string words_of(const Error& error) {
     return std::to_string(now_ms()) + code + culprits + "| " + error.what();
 }
 
-/// Passes messages round the ring until something breaks; says when and why.
+/// Passes messages around a ring of ranks until it fails; returns when and why.
 std::string exchange_for_ever(Context& context) {
     ProcessGroup& world = context.world();
     std::vector<float> out(kCount, 1);
@@ -49,7 +49,7 @@ std::string exchange_for_ever(Context& context) {
     }
 }
 
-/// What came out of a group of the survivors: the sum of their ranks, sent round.
+/// Returns the sum of the ranks of a group of survivors, sent around.
 std::string go_on_without(Context& context, int gone) {
     const std::vector<int> exclude{gone};
     const auto group = context.world().shrink(exclude);
@@ -64,8 +64,8 @@ std::string go_on_without(Context& context, int gone) {
     return " then " + std::to_string(got);
 }
 
-/// In a child of fork(), while its parent is stopped and the message for it comes: looks at the copy of the parent's
-/// receive, and drops it.
+/// Polls the copy of the parent's receive in a child of fork(), and drops it, while the parent is stopped and its
+/// message arrives.
 void meddle(Context& context, Work receive) {
     const pid_t parent = ::getppid();
     ::kill(parent, SIGSTOP);
@@ -82,7 +82,7 @@ void meddle(Context& context, Work receive) {
 
 }  // namespace
 
-TEST_CASE("a child of fork() takes nothing of what its parent is to receive", "[p2p][unit]") {
+TEST_CASE("a child of fork() receives no message of its parent", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     Processes processes({.ranks_per_node = shape, .timeout = milliseconds(5'000)}, [](Context& context) -> std::string {
         ProcessGroup& world = context.world();
@@ -111,12 +111,12 @@ TEST_CASE("a child of fork() takes nothing of what its parent is to receive", "[
     CHECK(processes.words(1) == "sent");
 }
 
-TEST_CASE("a process killed while it sends and receives is named by all, who go on without it", "[p2p][unit]") {
+TEST_CASE("all ranks name a process killed while it sends and receives, and go on without it", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 1, 1}, {2, 2}, {1, 2}}));
     const LocalWorld world{.ranks_per_node = shape};
     Processes processes(world, [](Context& context) {
-        std::string words = exchange_for_ever(context);
-        return words + go_on_without(context, 1);
+        std::string text = exchange_for_ever(context);
+        return text + go_on_without(context, 1);
     });
     for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
     const auto begin = now_ms();
@@ -124,15 +124,15 @@ TEST_CASE("a process killed while it sends and receives is named by all, who go 
     const int sum = world.size() * (world.size() - 1) / 2 - 1;
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(world.size()); ++rank) {
         if (rank == 1) continue;
-        const std::string words = processes.words(rank);
-        INFO("rank " << rank << ": " << words);
-        CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") &&
-                              Catch::Contains("p2p #") && Catch::EndsWith(" then " + std::to_string(sum)));
-        CHECK(std::stoll(words) - begin < 5000);  // not at the deadline: 30 s
+        const std::string text = processes.words(rank);
+        INFO("rank " << rank << ": " << text);
+        CHECK_THAT(text, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") && Catch::Contains("p2p #") &&
+                             Catch::EndsWith(" then " + std::to_string(sum)));
+        CHECK(std::stoll(text) - begin < 5000);  // not at the deadline: 30 s
     }
 }
 
-TEST_CASE("a process killed is missed by who only waits for its message", "[p2p][unit]") {
+TEST_CASE("a receive notices that the process of its sender was killed", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     Processes processes({.ranks_per_node = shape}, [](Context& context) -> std::string {
         float value = 0;
@@ -148,46 +148,46 @@ TEST_CASE("a process killed is missed by who only waits for its message", "[p2p]
     for (int rank = 0; rank < 2; ++rank) processes.wait_until_running(rank);
     const auto begin = now_ms();
     processes.kill(1, SIGKILL);
-    const std::string words = processes.words(0);
-    INFO(words);
-    CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 0 cannot finish p2p #1 recv f32[1]"));
-    CHECK(std::stoll(words) - begin < 5000);  // not at the deadline: 30 s
+    const std::string text = processes.words(0);
+    INFO(text);
+    CHECK_THAT(text, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 0 cannot finish p2p #1 recv f32[1]"));
+    CHECK(std::stoll(text) - begin < 5000);  // not at the deadline: 30 s
 }
 
-TEST_CASE("a process stopped while it sends and receives is a timeout that names it", "[p2p][unit]") {
+TEST_CASE("a process stopped while it sends and receives leads to a timeout that names it", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const LocalWorld world{.ranks_per_node = shape, .timeout = milliseconds(700)};
     Processes processes(world, exchange_for_ever);
     for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
     processes.kill(1, SIGSTOP);
-    const std::string words = processes.words(0);
-    INFO(words);
-    CHECK_THAT(words, Catch::Contains(" late 1 | ") && Catch::Contains("waited until its deadline for rank 1 (host"));
+    const std::string text = processes.words(0);
+    INFO(text);
+    CHECK_THAT(text, Catch::Contains(" late 1 | ") && Catch::Contains("waited until its deadline for rank 1 (host"));
 }
 
-TEST_CASE("a rank without descriptors says so, and accuses nobody", "[p2p][unit]") {
+TEST_CASE("a rank without descriptors says so, and names no culprit", "[p2p][unit]") {
     Processes processes({.ranks_per_node = {1, 1}}, [](Context& context) -> std::string {
         context.world().barrier().wait();
-        if (context.rank() == 1) return context.store().get("told", std::chrono::minutes(1));
+        if (context.rank() == 1) return context.store().get("failed", std::chrono::minutes(1));
         rlimit limit{};
         if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "no limit";
         const rlimit none{.rlim_cur = 3, .rlim_max = limit.rlim_max};
         (void)::setrlimit(RLIMIT_NOFILE, &none);
-        std::string words = "sent";
+        std::string text = "sent";
         float value = 0;
         try {
             context.world().send(buffer(value), 1).wait();
         } catch (const Error& error) {
-            words = words_of(error);
+            text = words_of(error);
         }
-        (void)::setrlimit(RLIMIT_NOFILE, &limit);  // so that the words can be written
-        context.store().set("told", "yes");
-        return words;
+        (void)::setrlimit(RLIMIT_NOFILE, &limit);  // so that the text can be written
+        context.store().set("failed", "yes");
+        return text;
     });
-    const std::string words = processes.words(0);
-    INFO(words);
-    CHECK_THAT(words, Catch::Contains(" other | ") && Catch::Contains("p2p #1 send f32[1] to rank 1") &&
-                          Catch::Contains("Too many open files (ulimit -n?)"));
+    const std::string text = processes.words(0);
+    INFO(text);
+    CHECK_THAT(text, Catch::Contains(" other | ") && Catch::Contains("p2p #1 send f32[1] to rank 1") &&
+                         Catch::Contains("Too many open files (ulimit -n?)"));
 }
 
 TEST_CASE("a monitored barrier tells a killed rank from one that is stopped", "[barrier][unit]") {
@@ -208,17 +208,17 @@ TEST_CASE("a monitored barrier tells a killed rank from one that is stopped", "[
     processes.kill(3, signal);
     processes.store().set("struck", "yes");
     for (const std::size_t rank : {0, 1, 2}) {
-        const std::string words = processes.words(rank);
-        INFO("rank " << rank << ": " << words);
-        CHECK_THAT(words, Catch::Contains(signal == SIGKILL ? " lost 3 | " : " late 3 | ") &&
-                              Catch::Contains("monitored_barrier 'epoch 3': 1 of 4 ranks did not come") &&
-                              Catch::Contains("s: rank 3 (host") &&
-                              Catch::Contains(signal == SIGKILL ? "is gone: its process ended after operation #1"
-                                                                : "has done operation #1 as the last"));
+        const std::string text = processes.words(rank);
+        INFO("rank " << rank << ": " << text);
+        CHECK_THAT(text, Catch::Contains(signal == SIGKILL ? " lost 3 | " : " late 3 | ") &&
+                             Catch::Contains("monitored_barrier 'epoch 3': 1 of 4 ranks did not arrive") &&
+                             Catch::Contains("s: rank 3 (host") &&
+                             Catch::Contains(signal == SIGKILL ? "is gone: its process ended after operation #1"
+                                                               : "has done operation #1 as the last"));
     }
 }
 
-TEST_CASE("a side that has gone on and died does not keep the other from going on, whoever comes last",
+TEST_CASE("a side that has gone on and died does not keep the other from going on, in any order of arrival",
           "[shrink][unit]") {
     Processes processes({.ranks_per_node = {1, 2}}, [](Context& context) -> std::string {
         Store& store = context.store();
@@ -230,7 +230,7 @@ TEST_CASE("a side that has gone on and died does not keep the other from going o
             return store.get("nothing", std::chrono::minutes(1));
         }
         (void)store.get("killed", patience);
-        // Rank 1, which leads its node, hears of the death; rank 2 does not, and comes last.
+        // Rank 1, which leads its node, notices the death; rank 2 does not, and arrives last.
         if (context.rank() == 2) {
             for (int i = 0; i < 10'000 && store.add("ddp/0/of-3/world/shrink/0/1/count", 0) == 0; ++i) ::usleep(1'000);
         }

@@ -1,5 +1,5 @@
-// Sends and receives of several threads, callbacks included: all come through, and who waits hears of it at once,
-// whoever else was woken.
+// Sends and receives of several threads, callbacks included: all finish, and each waiter notices that at once, also
+// when another thread was woken.
 
 #include <poll.h>
 
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/local_world.hpp"
-#include "worker_lib/src/native/p2p_bell.hpp"
-#include "worker_lib/src/native/waiter.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/native/shm/doorbell.hpp"
+#include "worker_lib/src/native/shm/waiter.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -22,16 +22,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool has_rung(const detail::Bell& bell) {
-    pollfd one{.fd = bell.fd(), .events = POLLIN, .revents = 0};
+bool has_rung(const detail::Doorbell& doorbell) {
+    pollfd one{.fd = doorbell.fd(), .events = POLLIN, .revents = 0};
     return ::poll(&one, 1, 0) > 0;
 }
 
 }  // namespace
 
-TEST_CASE("a rank that rang itself without end can still wake its neighbours", "[p2p][unit]") {
-    detail::Bell own;
-    const detail::Bell neighbour;
+TEST_CASE("a rank that rang its own doorbell without end can still wake its neighbours", "[p2p][unit]") {
+    detail::Doorbell own;
+    const detail::Doorbell neighbour;
     for (int i = 0; i < 5000; ++i) own.ring_own();
     own.ring(neighbour.name());
     CHECK(has_rung(neighbour));
@@ -42,24 +42,24 @@ TEST_CASE("a rank that rang itself without end can still wake its neighbours", "
     CHECK(has_rung(own));
 }
 
-TEST_CASE("no ring is lost to another thread that silences the bell meanwhile", "[p2p][unit]") {
-    detail::Bell bell;
+TEST_CASE("no ring is lost to another thread that silences the doorbell meanwhile", "[p2p][unit]") {
+    detail::Doorbell doorbell;
     std::atomic<bool> stop{false};
     std::thread other([&] {
-        while (!stop) bell.silence();
+        while (!stop) doorbell.silence();
     });
-    for (int i = 0; i < 20'000; ++i) bell.ring_own();
+    for (int i = 0; i < 20'000; ++i) doorbell.ring_own();
     stop = true;
     other.join();
-    bell.ring_own();
-    CHECK(has_rung(bell));
+    doorbell.ring_own();
+    CHECK(has_rung(doorbell));
 }
 
-TEST_CASE("who waits for what another thread has just received does not sleep until its next look", "[p2p][unit]") {
-    // The group's thread receives two messages at once; the callback of the first holds it up before it can end the
-    // second, for which we wait.
+TEST_CASE("a thread that waits for a message which another thread has just received does not sleep", "[p2p][unit]") {
+    // The group's thread receives two messages in one pass; the callback of the first blocks it before it can complete
+    // the second, for which we wait.
     constexpr auto kCallback = std::chrono::milliseconds(10);
-    constexpr int kRounds = 100;  // on a busy machine a thread that is woken may have to wait for its turn as long
+    constexpr int kRounds = 100;  // on a busy machine a woken thread may wait for a core as long
     std::atomic<bool> shown{false};
     const auto results = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         ProcessGroup& world = context.world();
@@ -117,7 +117,7 @@ TEST_CASE("callbacks of transfers may start others", "[p2p][unit]") {
 }
 
 TEST_CASE("a callback may start a transfer while another one is being submitted", "[p2p][unit]") {
-    // In threads of their own: what hangs must not keep the program.
+    // In threads of their own, so that one that hangs does not block the program.
     std::packaged_task<std::vector<std::int64_t>()> task([] {
         return run_ranks({.ranks_per_node = {2}}, [](Context& context) {
             ProcessGroup& world = context.world();
@@ -153,7 +153,7 @@ TEST_CASE("a callback may start a transfer while another one is being submitted"
     CHECK(results.get() == std::vector<std::int64_t>{200, 200});
 }
 
-TEST_CASE("threads that wait for different transfers all come through", "[p2p][unit]") {
+TEST_CASE("threads that wait for different transfers all finish", "[p2p][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();
         constexpr int kThreads = 4;

@@ -1,8 +1,8 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/exchange.hpp"
-#include "worker_lib/src/native/member.hpp"
-#include "worker_lib/src/native/sockets_per_peer.hpp"
+#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/native/net/sockets_per_peer.hpp"
+#include "worker_lib/src/native/protocol/member.hpp"
 
 using namespace ddp::detail;
 
@@ -72,18 +72,18 @@ TEST_CASE("a member's record survives the store; anything else is refused", "[na
     CHECK_THROWS_WITH(decode_member(cut), Catch::Contains(cut));
 }
 
-TEST_CASE("of a member of another version it is known who it is, and which version", "[native][unit]") {
+TEST_CASE("the record of another version still gives host, pid and version", "[native][unit]") {
     const Member newer = decode_member("ddp/1.2.3/77 far 71 what comes then is its own matter");
     CHECK(name_of(1, newer) == "rank 1 (host far, pid 71)");
-    CHECK(version_in_words(newer.version) == "1.2.3 (protocol 77)");
-    const Member older = decode_member("0a1b/0 far 71 token name 127.0.0.1 1 2 3 usual usual");  // as it was before
+    CHECK(version_text(newer.version) == "1.2.3 (protocol 77)");
+    const Member older =
+        decode_member("0a1b/0 far 71 token name 127.0.0.1 1 2 3 usual usual");  // the format of an old version
     CHECK(name_of(1, older) == "rank 1 (host far, pid 71)");
-    CHECK(version_in_words(older.version) == "an older one, which does not say its number");
-    CHECK_THAT(version_in_words(own_version()),
-               Catch::Contains(" (protocol " + std::to_string(kProtocolVersion) + ")"));
+    CHECK(version_text(older.version) == "an older one, which does not publish its number");
+    CHECK_THAT(version_text(own_version()), Catch::Contains(" (protocol " + std::to_string(kProtocolVersion) + ")"));
 }
 
-TEST_CASE("of many names the first are listed", "[native][unit]") {
+TEST_CASE("a list of many names shows the first ones", "[native][unit]") {
     CHECK(list_of({}) == "");
     CHECK(list_of({"a"}) == "a");
     CHECK(list_of({"a", "b"}) == "a and b");

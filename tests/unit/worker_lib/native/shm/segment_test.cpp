@@ -1,6 +1,6 @@
-// What is left of a rank that fails while its group is forming, and threads that get no signals.
+// Segment: what peers see of a rank that fails while its group is forming. Signal-masked threads.
 
-#include "worker_lib/src/native/segment.hpp"
+#include "worker_lib/src/native/shm/segment.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/quiet_thread.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 using namespace ddp::detail;
 
 namespace {
 
-/// A peer's view of a segment's control page, from another mapping, as another process has it.
+/// A peer's view of a segment's control page: another mapping, as in another process.
 class PeerView {
 public:
     explicit PeerView(int fd) : base_(::mmap(nullptr, sizeof(Control), PROT_READ, MAP_SHARED, fd, 0)) {
@@ -50,7 +50,7 @@ bool is_blocked(int signal) {
 
 }  // namespace
 
-TEST_CASE("peers that have the memory of a rank see that it gave up before the group was formed", "[native][unit]") {
+TEST_CASE("peers that have mapped a rank's memory see that it gave up before the group was formed", "[native][unit]") {
     auto segment = Segment::create();
     const PeerView view(segment->fd());
     CHECK(view.control().left.load() == Departure::kPresent);
@@ -58,7 +58,7 @@ TEST_CASE("peers that have the memory of a rank see that it gave up before the g
     CHECK(view.control().left.load() == Departure::kLeftByException);
 }
 
-TEST_CASE("the memory of a group is not part of a core, which would have all of its holes", "[native][unit]") {
+TEST_CASE("the memory of a group is not part of a core dump, which would contain all of its holes", "[native][unit]") {
     const auto segment = Segment::create();
     const auto address = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(&segment->control()));
     std::ifstream maps("/proc/self/smaps");
@@ -74,7 +74,7 @@ TEST_CASE("the memory of a group is not part of a core, which would have all of 
     for (const std::string& of_part : flags) CHECK_THAT(of_part, Catch::Contains(" dd "));
 }
 
-TEST_CASE("a rank that has left as it should is not said to have failed", "[native][unit]") {
+TEST_CASE("a rank that has left normally is not reported as failed", "[native][unit]") {
     auto segment = Segment::create();
     const PeerView view(segment->fd());
     segment->control().left = Departure::kLeft;
@@ -82,8 +82,8 @@ TEST_CASE("a rank that has left as it should is not said to have failed", "[nati
     CHECK(view.control().left.load() == Departure::kLeft);
 }
 
-TEST_CASE("the caller of a thread that cannot start gets its signals all the same", "[native][unit]") {
+TEST_CASE("the caller keeps its signals if a thread cannot start", "[native][unit]") {
     REQUIRE_FALSE(is_blocked(SIGUSR1));
-    CHECK_THROWS_WITH((void)start_quiet_thread("test", Uncopyable()), "cannot be moved");
+    CHECK_THROWS_WITH((void)start_signal_masked_thread("test", Uncopyable()), "cannot be moved");
     CHECK_FALSE(is_blocked(SIGUSR1));
 }

@@ -1,5 +1,4 @@
-// Work that ranks which share cores do in parts, whoever runs: nobody waits for a rank that does none, and nobody takes
-// it for done when it is not.
+// SharedWork: no rank waits for one that does no part, and no rank completes before all parts are done.
 
 #include <sched.h>
 
@@ -14,8 +13,8 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "tests/unit/worker_lib/all_reduce_cases.hpp"
-#include "tests/unit/worker_lib/node_ranks.hpp"
+#include "tests/unit/worker_lib/support/all_reduce_cases.hpp"
+#include "tests/unit/worker_lib/support/node_ranks.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -29,19 +28,19 @@ using Parts = std::vector<std::pair<int, std::size_t>>;  ///< owner and number o
 /// Each rank's share has two parts.
 template <typename DoPart>
 void share_out(Node& node, const Operation& one, DoPart do_part) {
-    node.join(one);
-    node.share_out(one, 2, do_part);
+    node.meetings.join(one);
+    node.shared_work.run(one, 2, do_part);
     node.done(one);
 }
 
-/// What was left to do.
+/// Returns the parts that this rank did.
 Parts take_part(Node& node, const Operation& one) {
     Parts done;
     share_out(node, one, [&](int owner, std::size_t part) { done.emplace_back(owner, part); });
     return done;
 }
 
-/// While it lives this thread, and those that it starts, run on one core.
+/// During its lifetime this thread, and threads that it starts, run on one core.
 class OneCore {
 public:
     OneCore() {
@@ -61,8 +60,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("each part of a share is done once, by anybody, and all of them anew in the next operation",
-          "[native][unit]") {
+TEST_CASE("each part of a share is done once, by any rank, and again in the next operation", "[native][unit]") {
     Ranks ranks(2);
     for (const std::uint64_t seq : {1, 2, 3}) {
         const Operation one = operation(seq);
@@ -75,7 +73,8 @@ TEST_CASE("each part of a share is done once, by anybody, and all of them anew i
     }
 }
 
-TEST_CASE("nobody waits for a rank that has not come to share out; it finds nothing left to do", "[native][unit]") {
+TEST_CASE("no rank waits for one that joins the shared work late, and that one finds nothing left to do",
+          "[native][unit]") {
     Ranks ranks(3);
     for (const std::uint64_t seq : {1, 2}) {
         const Operation one = operation(seq);
@@ -86,7 +85,7 @@ TEST_CASE("nobody waits for a rank that has not come to share out; it finds noth
     }
 }
 
-TEST_CASE("who finds all parts taken waits for those who do them", "[native][unit]") {
+TEST_CASE("a rank that finds all parts claimed waits for the ranks that do them", "[native][unit]") {
     Ranks ranks(2);
     const Operation one = operation(1);
     ranks.open(one);
@@ -104,18 +103,18 @@ TEST_CASE("who finds all parts taken waits for those who do them", "[native][uni
     CHECK(other.get());
 }
 
-TEST_CASE("what has been done by all is done, whoever fails or leaves afterwards", "[native][unit]") {
+TEST_CASE("work whose parts are all done completes, even if a rank fails or leaves afterwards", "[native][unit]") {
     const bool poisoned = GENERATE(true, false);
     Ranks ranks(2);
     const Operation one = operation(1);
     ranks.open(one);
     CHECK(take_part(ranks[0], one).size() == 4);
-    if (poisoned) ranks[0].poison(kEnough);
-    ranks[0].leave(detail::Departure::kLeft);
+    if (poisoned) ranks[0].failure.poison(kEnough);
+    ranks[0].progress.leave(detail::Departure::kLeft);
     CHECK(failure_of([&] { CHECK(take_part(ranks[1], one).empty()); }).what() == std::string(kNone.what()));
 }
 
-TEST_CASE("nobody ends well whose node is poisoned before all parts are done", "[native][unit]") {
+TEST_CASE("no rank completes on a node that is poisoned before all parts are done", "[native][unit]") {
     const int poisoned_in = GENERATE(1, 2, 6);
     Ranks ranks(3);
     const Operation one = operation(1);
@@ -123,7 +122,7 @@ TEST_CASE("nobody ends well whose node is poisoned before all parts are done", "
     int parts = 0;
     const Error failure = failure_of([&] {
         share_out(ranks[0], one, [&](int, std::size_t) {
-            if (++parts == poisoned_in) ranks[1].poison(kEnough);  // what is being read may be written anew from now on
+            if (++parts == poisoned_in) ranks[1].failure.poison(kEnough);  // its memory may be overwritten from now on
         });
     });
     CHECK(parts == poisoned_in);
@@ -131,7 +130,7 @@ TEST_CASE("nobody ends well whose node is poisoned before all parts are done", "
     for (const int late : {1, 2}) CHECK(failure_of([&] { take_part(ranks[late], one); }).code() == ErrorCode::Aborted);
 }
 
-TEST_CASE("a rank that leaves while others reduce what it gave is no part of a result", "[native][unit]") {
+TEST_CASE("data of a rank that leaves while others reduce it is not part of a result", "[native][unit]") {
     Ranks ranks(3);
     const Operation one = operation(1);
     ranks.open(one);
@@ -140,17 +139,17 @@ TEST_CASE("a rank that leaves while others reduce what it gave is no part of a r
         share_out(ranks[0], one, [&](int owner, std::size_t part) {
             if (owner != 2 || part != 1) return;  // the last one
             other = std::async(std::launch::async, [&] { return failure_of([&] { take_part(ranks[2], one); }); });
-            ranks[1].stop(kEnough);
-            ranks[1].leave(detail::Departure::kLeft);
+            ranks[1].failure.stop(kEnough);
+            ranks[1].progress.leave(detail::Departure::kLeft);
         });
     });
-    ranks[0].poison(failure);  // as whoever runs operations does
+    ranks[0].failure.poison(failure);  // as the backend does
     CHECK(failure.code() == ErrorCode::PeerLost);
     CHECK(failure.culprits() == std::vector<int>{1});
     CHECK(other.get().culprits() == std::vector<int>{1});
 }
 
-TEST_CASE("who waits for a part until its deadline names the one who does it", "[native][unit]") {
+TEST_CASE("a rank that waits for a part until its deadline names the rank that does it", "[native][unit]") {
     Ranks ranks(3);
     Operation one = operation(1);
     one.deadline = ddprun::Clock::now() + std::chrono::milliseconds(20);
@@ -164,7 +163,7 @@ TEST_CASE("who waits for a part until its deadline names the one who does it", "
     CHECK(culprits == std::vector<int>{0});
 }
 
-TEST_CASE("ranks that share a core sum up what any of them would, bit for bit", "[native][unit]") {
+TEST_CASE("ranks that share a core get the same sum as others, bit for bit", "[native][unit]") {
     const OneCore one_core;
     const Setting setting = GENERATE(from_range(long_settings({{2}, {5}})));
     CAPTURE(setting.text());
@@ -175,7 +174,7 @@ TEST_CASE("ranks that share a core sum up what any of them would, bit for bit", 
     CHECK(run_cases(setting, cases) == "");
 }
 
-TEST_CASE("where ranks share a core and one aborts at any moment each gets the whole sum or an error",
+TEST_CASE("where ranks share a core and one aborts at any moment, each gets the whole sum or an error",
           "[native][unit]") {
     const OneCore one_core;
     constexpr std::size_t kCount = 200'000;
@@ -203,7 +202,7 @@ TEST_CASE("where ranks share a core and one aborts at any moment each gets the w
             try {
                 train();
             } catch (const Error&) {
-#if !defined(__SANITIZE_THREAD__)  // which would call it a race: it is one, and nobody may believe what he has read
+#if !defined(__SANITIZE_THREAD__)  // which reports this race: it is one, and no rank may use what it read
                 std::fill_n(data, kCount, std::numeric_limits<float>::quiet_NaN());
 #endif
             }

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/waiter.hpp"
+#include "worker_lib/src/native/shm/waiter.hpp"
 
 #include <sched.h>
 #include <sys/syscall.h>
@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/node.hpp"
-#include "worker_lib/src/native/quiet_thread.hpp"
-#include "worker_lib/src/native/short_turns.hpp"
+#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/tuning/short_time_slices.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 using ddp::detail::Control;
 using ddp::detail::Waiter;
@@ -50,7 +50,7 @@ void bind_to(int core) {
 
 }  // namespace
 
-TEST_CASE("on a busy machine a waiter looks after its deadlines in time", "[native][unit]") {
+TEST_CASE("on a busy machine a waiter checks its deadlines in time", "[native][unit]") {
     std::atomic<bool> busy{true};
     std::vector<std::thread> others;
     for (int i = 0; i < 8 * ddp::detail::count(ddp::detail::usable_cores()); ++i)
@@ -71,7 +71,7 @@ TEST_CASE("on a busy machine a waiter looks after its deadlines in time", "[nati
     CHECK(waited < std::chrono::seconds(1));  // 200 time slices of the others are several
 }
 
-TEST_CASE("who falls asleep while a peer changes what it waits for is woken, whoever carries out the fence",
+TEST_CASE("a waiter that falls asleep during the change it waits for is woken, whichever side executes the fence",
           "[native][unit]") {
     using ddp::detail::WakerFence;
     const auto fence = GENERATE(WakerFence::kItself, WakerFence::kSleeper);
@@ -139,20 +139,20 @@ TEST_CASE("where ranks share cores a waiter spins unless a peer that it waits fo
     CHECK(asked == std::vector<int>{0, needed ? 1 : 41});
 }
 
-TEST_CASE("where ranks share cores each says on which it is", "[native][unit]") {
+TEST_CASE("where ranks share cores, each publishes its core", "[native][unit]") {
     using ddp::detail::LocalRank;
     using ddp::detail::Segment;
-    const bool crowded = GENERATE(true, false);
+    const bool oversubscribed = GENERATE(true, false);
     const auto cores = static_cast<std::size_t>(ddp::detail::count(ddp::detail::usable_cores()));
-    std::vector<LocalRank> ranks(crowded ? cores + 1 : 1);
+    std::vector<LocalRank> ranks(oversubscribed ? cores + 1 : 1);
     for (LocalRank& rank : ranks) rank.segment = Segment::create();
     const auto segment = ranks[0].segment;
     ddp::detail::Node node("world", std::move(ranks), 0, true);
-    node.open({}, {});
-    CHECK((segment->control().core.load() > 0) == crowded);
+    node.meetings.open({}, {});
+    CHECK((segment->control().core.load() > 0) == oversubscribed);
 }
 
-TEST_CASE("the library's threads take short turns where the kernel has them, the trainer's keep theirs",
+TEST_CASE("the library's threads use short time slices where the kernel has them, the trainer's keep theirs",
           "[native][unit]") {
     const auto turn_of_this_thread = [] {
         std::array<std::uint64_t, 6> attributes{};  // struct sched_attr; the fourth word is the turn, in ns
@@ -161,14 +161,14 @@ TEST_CASE("the library's threads take short turns where the kernel has them, the
     };
     const auto usual = turn_of_this_thread();
     std::uint64_t turn = 0;
-    ddp::detail::start_quiet_thread("ddp-test", [&] { turn = turn_of_this_thread(); }).join();
+    ddp::detail::start_signal_masked_thread("ddp-test", [&] { turn = turn_of_this_thread(); }).join();
     if (usual == 0) WARN("SKIPPED: this kernel has one length of turns for all (Linux 6.12 has others)");
     using std::chrono::nanoseconds;
-    CHECK(nanoseconds(turn) == (usual == 0 ? nanoseconds(0) : nanoseconds(ddp::detail::kShortTurn)));
+    CHECK(nanoseconds(turn) == (usual == 0 ? nanoseconds(0) : nanoseconds(ddp::detail::kShortTimeSlice)));
     CHECK(turn_of_this_thread() == usual);
 }
 
-TEST_CASE("ranks share cores if not each can have one to itself, whatever they are bound to", "[native][unit]") {
+TEST_CASE("ranks share cores if they cannot have one each, for any affinity", "[native][unit]") {
     using ddp::detail::share_cores;
     CHECK_FALSE(share_cores({cores({0, 1}), cores({0, 1})}));
     CHECK(share_cores({cores({0, 1}), cores({0, 1}), cores({0, 1})}));
@@ -179,7 +179,7 @@ TEST_CASE("ranks share cores if not each can have one to itself, whatever they a
     CHECK(share_cores({cores({0}), cores({0}), cores({1, 2, 3}), cores({1, 2, 3})}));
 }
 
-TEST_CASE("a node whose ranks are bound to a core each is not crowded", "[native][unit]") {
+TEST_CASE("a node whose ranks are bound to a core each is not oversubscribed", "[native][unit]") {
     using ddp::detail::LocalRank;
     using ddp::detail::Segment;
     const std::vector<int> usable = numbers_of(ddp::detail::usable_cores());
@@ -188,13 +188,13 @@ TEST_CASE("a node whose ranks are bound to a core each is not crowded", "[native
         return;
     }
     const bool same = GENERATE(false, true);
-    auto crowded = std::async(std::launch::async, [&] {
+    auto oversubscribed = std::async(std::launch::async, [&] {
         std::vector<LocalRank> ranks(2);
         for (std::size_t i = 0; i < ranks.size(); ++i) {
             bind_to(usable[same ? 0 : i]);
             ranks[i].segment = Segment::create();
         }
-        return ddp::detail::Node("world", std::move(ranks), 0, true).crowded();
+        return ddp::detail::Node("world", std::move(ranks), 0, true).ranks.oversubscribed();
     });
-    CHECK(crowded.get() == same);
+    CHECK(oversubscribed.get() == same);
 }

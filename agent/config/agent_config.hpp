@@ -1,0 +1,49 @@
+#pragma once
+// AgentConfig: the settings of one node, which the launcher makes from its options for run_agent(). Plain values, and
+// two descriptors that it owns.
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/endpoint.hpp"
+#include "common/system/unique_fd.hpp"
+
+namespace ddprun::agent {
+
+/// Where the output of the workers goes.
+struct OutputConfig {
+    std::string log_dir;                  ///< empty: no files
+    bool redirect_to_files = false;       ///< only to files; needs log_dir
+    bool tee = false;                     ///< to files and, with labels, to the console; needs log_dir
+    bool label = false;                   ///< console lines labelled with "[host:rank] "
+    std::string label_template = {};      ///< … or with this, as of worker_label()
+    std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
+};
+/// One member for each setting of the launcher that the agent needs, however many they are.
+struct AgentConfig {
+    Endpoint endpoint;                  ///< of the daemon
+    std::optional<std::string> run_id;  ///< absent: any job that the daemon serves
+    std::string node_name;              ///< in messages, and for workers (DDPRUN_NODE_NAME)
+    std::optional<int> node_rank;
+    int min_nodes = 1;
+    int max_nodes = 1;
+    int slots = 1;  ///< workers on this node
+    int max_restarts = 0;
+    std::string role = "default";
+    std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
+    std::chrono::milliseconds connect_timeout{60'000};
+    std::chrono::milliseconds grace{};  ///< at most, from SIGTERM to SIGKILL; Options::grace has the default
+    std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
+    bool virtual_local_rank = false;                  ///< workers have LOCAL_RANK=0 and one visible GPU each
+    std::vector<int> drain_signals;  ///< signals that end the job beside INT, TERM, HUP and QUIT; workers get them
+    OutputConfig output;
+    std::string program_name;  ///< the program in messages; empty: the file name of command[0]
+    std::string program_line;  ///< the program with its arguments, in messages; empty: it has none
+    bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
+    UniqueFd final_report;  ///< of an emulated node: the file for its final report, ended by a zero byte
+    UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,114 @@
+#pragma once
+// The actions of an agent: what worker_group::step() has decided to do, as plain values in the order in which to do it.
+// Agent::perform() does them. Pure.
+
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "common/ids.hpp"
+#include "common/system/exit_status.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+// ---- the workers ----
+
+struct StartWorkers {
+    protocol::Assignment assignment;
+    friend bool operator==(const StartWorkers&, const StartWorkers&) = default;
+};
+/// Goes on with a start that was paused (StartPaused), with worker `next`.
+struct StartMoreWorkers {
+    LocalRank next{};
+    friend bool operator==(const StartMoreWorkers&, const StartMoreWorkers&) = default;
+};
+/// Gives up a start that was paused: the workers that were not started never will be.
+struct EndStart {
+    friend bool operator==(const EndStart&, const EndStart&) = default;
+};
+/// Signals every process of the group: the workers, their children, and strays that turn up later.
+struct SignalGroup {
+    int signal = 0;
+    friend bool operator==(const SignalGroup&, const SignalGroup&) = default;
+};
+/// Signals the workers alone: a child of theirs that does not expect the signal would die of it.
+struct NotifyWorkers {
+    int signal = 0;
+    friend bool operator==(const NotifyWorkers&, const NotifyWorkers&) = default;
+};
+
+// ---- the daemon ----
+
+struct SendMessage {
+    protocol::AgentMessage message;
+    friend bool operator==(const SendMessage&, const SendMessage&) = default;
+};
+/// Sends WorkerFailed with the evidence (pid, stderr, error file) that only this node has.
+struct ReportFailure {
+    Generation generation{};
+    LocalRank rank{};
+    ExitStatus status;
+    std::string why;  ///< why the worker could not be started; empty: it was
+    friend bool operator==(const ReportFailure&, const ReportFailure&) = default;
+};
+/// Sends Stalled if an operation of that worker, which has ended, failed by its deadline.
+struct ReportTimeouts {
+    LocalRank rank{};
+    friend bool operator==(const ReportTimeouts&, const ReportTimeouts&) = default;
+};
+/// Sends Stalled for each of these workers that has been in one operation for too long.
+struct CheckForStalls {
+    std::set<LocalRank> running;
+    friend bool operator==(const CheckForStalls&, const CheckForStalls&) = default;
+};
+/// Sends the flight record of one worker; RecordSent follows unless it is the last one of the answer.
+struct SendRecord {
+    protocol::RequestRecords request;
+    LocalRank rank{};
+    bool last = false;
+    friend bool operator==(const SendRecord&, const SendRecord&) = default;
+};
+
+// ---- the user ----
+
+/// Uses the names that the job has for itself and for this node.
+struct AdoptNames {
+    std::string run_id;
+    std::string node_name;  ///< empty: this node keeps its name
+    friend bool operator==(const AdoptNames&, const AdoptNames&) = default;
+};
+struct PrintWait {
+    std::string reason;
+    friend bool operator==(const PrintWait&, const PrintWait&) = default;
+};
+struct PrintNotice {
+    std::string text;
+    friend bool operator==(const PrintNotice&, const PrintNotice&) = default;
+};
+struct PrintConnection {
+    std::string text;
+    friend bool operator==(const PrintConnection&, const PrintConnection&) = default;
+};
+struct PrintLogFileProblem {
+    std::string text;
+    friend bool operator==(const PrintLogFileProblem&, const PrintLogFileProblem&) = default;
+};
+
+/// Ends the agent.
+struct Finish {
+    int exit_code = 0;
+    std::string why;  ///< one line for the user; empty when the verdict contains it
+    std::optional<protocol::Verdict> verdict;
+    std::string remedy = {};   ///< what to do about `why`, a sentence without its full stop; empty: `why` contains it
+    bool interrupted = false;  ///< a signal to this node is the cause
+    bool processes_left = false;  ///< processes survive SIGKILL: name them and stop waiting for them
+    friend bool operator==(const Finish&, const Finish&) = default;
+};
+
+using Action = std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, NotifyWorkers, SendMessage,
+                            ReportFailure, ReportTimeouts, CheckForStalls, SendRecord, AdoptNames, PrintWait,
+                            PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
+
+}  // namespace ddprun::agent

@@ -1,0 +1,111 @@
+#pragma once
+// The events of an agent: all that can happen to it, as plain values. Each comes through the EventQueue, which adds the
+// time; worker_group::step() decides what follows. Pure.
+
+#include <csignal>
+#include <string>
+#include <variant>
+
+#include "common/clock.hpp"
+#include "common/error.hpp"
+#include "common/exit_codes.hpp"
+#include "common/ids.hpp"
+#include "common/system/exit_status.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+// ---- from the daemon ----
+
+/// The daemon has accepted this node.
+struct Welcomed {
+    std::string run_id;
+    std::string node_name;  ///< what the job calls this node; empty: the name that it has
+};
+/// The job cannot start yet.
+struct WaitReceived {
+    std::string reason;
+};
+struct Assigned {
+    protocol::Assignment assignment;
+};
+struct AbortReceived {
+    Generation generation{};
+    std::string reason;
+};
+struct JobFinished {
+    protocol::Verdict verdict;
+};
+struct NoticeReceived {
+    protocol::Notice notice;
+};
+struct RecordsRequested {
+    protocol::RequestRecords request;
+};
+/// The connection to the daemon broke and is made again, or has been made again.
+struct ConnectionChanged {
+    std::string text;
+};
+/// The daemon was not reached, rejects this node, is silent, or closed the connection for good.
+struct DaemonLost {
+    std::string why;
+    int exit_code = exit_code::kInfrastructure;  ///< kUsage: the daemon rejects this command, so a retry cannot help
+    std::string remedy = {};                     ///< as of Finish
+};
+
+// ---- from the workers ----
+
+/// Workers before `next` were started. The others follow when the events that waited meanwhile have been handled.
+struct StartPaused {
+    LocalRank next{};
+};
+/// Worker `rank` could not be started. Those before it were started, those after it are not tried.
+struct SpawnFailed {
+    LocalRank rank{};
+    Error error;
+};
+struct WorkerExited {
+    LocalRank rank{};
+    ExitStatus status;
+    bool unasked = false;  ///< it had not got the group's signal, or a SIGKILL ended it that this agent did not send
+};
+/// No process of the group is left, strays included, and all are reaped.
+struct GroupReaped {};
+/// The flight record of `rank` was sent as a part of the answer to `request`; the next rank follows.
+struct RecordSent {
+    protocol::RequestRecords request;
+    LocalRank rank{};
+};
+
+// ---- from this process ----
+
+/// INT, TERM, HUP, QUIT, or a signal of --signals-to-handle: end with grace.
+struct StopSignal {
+    int signal = 0;
+    int for_workers = SIGTERM;  ///< the signal that the workers get for it
+};
+/// USR1 or USR2: the workers get it, and the job goes on.
+struct NotifySignal {
+    int signal = 0;
+};
+struct GuardLost {};
+/// State::deadline may have passed.
+struct Tick {};
+/// It is time to look for workers that are stuck in an operation.
+struct StallCheckDue {};
+struct LogFileProblem {
+    std::string text;
+};
+
+using Happening =
+    std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NoticeReceived, RecordsRequested,
+                 ConnectionChanged, DaemonLost, StartPaused, SpawnFailed, WorkerExited, GroupReaped, RecordSent,
+                 StopSignal, NotifySignal, GuardLost, Tick, StallCheckDue, LogFileProblem>;
+
+/// `now` is the time at which it happened, and the only clock that step() sees.
+struct Event {
+    TimePoint now;
+    Happening what;
+};
+
+}  // namespace ddprun::agent

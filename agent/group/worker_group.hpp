@@ -1,0 +1,70 @@
+#pragma once
+// The decisions of one node: when its workers start, stop and are killed, what is reported to the daemon, when the
+// agent ends. Pure: no clock, process, socket or log. The table is in docs/design/003-worker-group.md; the code has its
+// rows.
+
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/group/actions.hpp"
+#include "agent/group/events.hpp"
+#include "common/clock.hpp"
+#include "common/ids.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent::worker_group {
+
+/// A second INT or TERM this long after the first means "now". One that comes sooner is the same request, sent by shell
+/// and scheduler both.
+inline constexpr std::chrono::milliseconds kSecondSignalAfter{500};
+/// How long SIGKILL may take. A process that sleeps in the kernel (state D) survives it.
+inline constexpr std::chrono::seconds kUnkillableAfter{60};
+
+enum class Phase {
+    kIdle,       ///< no group: connecting, in rendezvous, between two groups
+    kRunning,    ///< every worker runs or has exited with 0
+    kStopping,   ///< the group is being stopped; the processes that are left at the deadline are killed
+    kSucceeded,  ///< every worker exited with 0; waiting for the job's end. Strays may still be stopping
+    kDone,
+};
+/// A plain value that step() alone changes; each member is one fact of the table in docs/design/003.
+struct State {
+    std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL
+    int slots = 1;
+
+    Phase phase = Phase::kIdle;
+    Generation generation{-1};                 ///< of the latest group; -1: there was none
+    int rank_base = 0;                         ///< RANK of its first worker on this node
+    std::set<LocalRank> running;               ///< workers that have not ended
+    bool reaped = true;                        ///< no process of the group is left
+    bool killed = false;                       ///< the group got SIGKILL
+    int group_signal = SIGTERM;                ///< the signal that the group got before that
+    std::optional<TimePoint> deadline;         ///< when a Tick is due
+    std::optional<protocol::Assignment> next;  ///< to be started when the group is reaped
+    std::optional<int> stop_signal;            ///< this node leaves the job because of this signal
+    TimePoint stopped_at{};                    ///< when the first stop signal came
+    std::size_t drained = 0;                   ///< workers that were running then
+    int node_count = 1;                        ///< of the latest group
+    std::optional<Finish> ending;              ///< how to end when the group is reaped
+    bool guard_lost = false;                   ///< this node counts as lost: it sends nothing more
+};
+
+struct Step {
+    State next;
+    std::vector<Action> actions;
+    std::string reason;  ///< one line for the user; empty: there is nothing new
+    /// A stop begins here. Its outcome, printed when it is over, repeats the reason: print this one only if the stop
+    /// takes long.
+    bool outcome_follows = false;
+    /// Reasons of earlier steps that were not printed so far no longer matter.
+    bool supersedes_reasons = false;
+};
+
+/// Returns the state after `event`, the actions to perform in order, and the reason.
+[[nodiscard]] Step step(State state, const Event& event);
+
+}  // namespace ddprun::agent::worker_group

@@ -1,0 +1,94 @@
+#include "agent/local_group.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "agent/workers/environment.hpp"
+
+namespace ddprun::agent {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+/// How long signals, messages and heartbeats wait at most while workers are started: starting hundreds of them takes
+/// longer than the daemon waits for a heartbeat.
+constexpr std::chrono::milliseconds kStartSlice{100};
+
+/// Adds what is known about a worker that was started and has ended.
+void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
+    if (!evidence.error_file_problem.empty()) spdlog::warn("{}", evidence.error_file_problem);
+    report.pid = evidence.pid;
+    report.oom = evidence.oom;
+    report.message = std::move(evidence.error_message);
+    report.last_lines = std::move(evidence.last_lines);
+    report.activity = describe_activity(evidence.record);
+    if (evidence.failing_for)
+        report.failing_for =
+            std::max(1ms, std::chrono::duration_cast<std::chrono::milliseconds>(*evidence.failing_for));
+}
+
+}  // namespace
+
+LocalGroup::LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
+                       EventQueue& events)
+    : io_(io),
+      config_(config),
+      events_(events),
+      spec_builder_(config, console, logs),
+      run_id_(config.run_id.value_or("none")) {}
+
+void LocalGroup::start(const protocol::Assignment& assignment) {
+    assignment_ = assignment;
+    processes_.reset();  // before the next one is made: there may be one at a time
+    processes_.emplace(io_, WorkerProcesses::Callbacks{
+                                [this](LocalRank rank, const ExitStatus& status, bool unasked) {
+                                    events_.push(WorkerExited{rank, status, unasked});
+                                },
+                                [this] { events_.push(GroupReaped{}); },
+                            });
+    start_more(LocalRank{0});
+}
+
+void LocalGroup::start_more(LocalRank next) {
+    const TimePoint pause_at = Clock::now() + kStartSlice;
+    for (; number(next) < config_.slots; next = LocalRank{number(next) + 1}) {
+        if (Clock::now() >= pause_at) return events_.push_later(StartPaused{next});
+        const Result<void> started = processes_->start(spec_builder_.make(*assignment_, run_id_, next));
+        if (!started) {
+            events_.push(SpawnFailed{next, started.error()});
+            break;
+        }
+    }
+    processes_->all_started();
+}
+
+protocol::FailureReport LocalGroup::failure_report(const ReportFailure& failure) {
+    protocol::FailureReport report;
+    report.rank = rank_of(*assignment_, failure.rank);
+    report.local_rank = failure.rank;
+    report.node_rank = assignment_->node_rank;
+    report.host = config_.node_name;
+    report.status = failure.status;
+    report.message = failure.why;
+    if (!failure.why.empty()) return report;  // it was not started
+    add_evidence(report, processes_->evidence(failure.rank));
+    report.log_file = spec_builder_.log_file(*assignment_, run_id_, failure.rank);
+    return report;
+}
+
+std::optional<RecordedWorkers> LocalGroup::recorded() const {
+    if (!assignment_ || !processes_) return std::nullopt;
+    return RecordedWorkers{*assignment_, *processes_};
+}
+
+std::vector<pid_t> LocalGroup::abandon() {
+    std::vector<pid_t> left = processes_->remaining();
+    processes_->abandon();
+    return left;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,65 @@
+#pragma once
+// LocalGroup: the worker group that this node runs: its assignment and its processes. Starts it in slices, signals it,
+// gathers the evidence about a worker that failed, and pushes the ends of workers into the EventQueue. Agent::perform()
+// calls it. One thread, the main thread (parent-death signals follow it).
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/config/agent_config.hpp"
+#include "agent/event_queue.hpp"
+#include "agent/group/actions.hpp"
+#include "agent/output/console.hpp"
+#include "agent/output/log_writer.hpp"
+#include "agent/recorder_service.hpp"
+#include "agent/workers/worker_processes.hpp"
+#include "agent/workers/worker_spec_builder.hpp"
+#include "common/ids.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+class LocalGroup {
+public:
+    /// All outlive this object. The node's name in `config` may change.
+    LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
+               EventQueue& events);
+
+    /// The run id that workers get from now on.
+    void set_run_id(std::string run_id) { run_id_ = std::move(run_id); }
+
+    /// Replaces the group before, which is reaped, and starts the first workers of the new one.
+    void start(const protocol::Assignment& assignment);
+    /// Starts workers from `next` on, for as long as everything else can wait. StartPaused follows if some are left,
+    /// SpawnFailed if one cannot be started.
+    void start_more(LocalRank next);
+    /// No further worker will be started.
+    void end_start() { processes_->all_started(); }
+
+    void signal(int signal) { processes_->signal_group(signal); }
+    void notify_workers(int signal) { processes_->notify_workers(signal); }
+
+    /// Returns what the daemon gets to know about a worker that failed or could not be started.
+    [[nodiscard]] protocol::FailureReport failure_report(const ReportFailure& failure);
+    /// The workers whose flight records can be read; empty before the first start().
+    [[nodiscard]] std::optional<RecordedWorkers> recorded() const;
+
+    /// Stops waiting for processes that survive SIGKILL; returns their pids.
+    std::vector<pid_t> abandon();
+
+private:
+    boost::asio::io_context& io_;
+    const AgentConfig& config_;
+    EventQueue& events_;
+    WorkerSpecBuilder spec_builder_;
+    std::string run_id_;
+    std::optional<protocol::Assignment> assignment_;  ///< of the latest group
+    std::optional<WorkerProcesses> processes_;        ///< of the latest group
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,68 @@
+#pragma once
+// OutputSink: writes text to an open file without ever waiting for it. Lines stay whole although several processes (the
+// emulated nodes of one machine) write to the same pipe or terminal: a pipe takes a write of up to PIPE_BUF bytes whole
+// or not at all, so a write contains whole lines up to that size; a process that needs several writes for one line
+// holds a lock meanwhile. Owned by Console; one thread.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/clock.hpp"
+
+namespace ddprun::agent {
+
+class OutputSink {
+public:
+    /// `fd` stays open while the sink lives.
+    OutputSink(boost::asio::io_context& io, int fd);
+    OutputSink(const OutputSink&) = delete;
+    OutputSink& operator=(const OutputSink&) = delete;
+
+    [[nodiscard]] bool is_terminal() const { return terminal_; }
+    [[nodiscard]] std::size_t waiting_bytes() const { return queue_.size(); }
+
+    /// Returns the errno with which the latest text could not be written (a full disk); 0: it was written, or its
+    /// reader has closed the pipe, which is the reader's choice.
+    [[nodiscard]] int lost_for() const { return broken_ ? 0 : lost_for_; }
+
+    /// Queues `text`.
+    void append(std::string_view text);
+    /// Writes as much of the queue as is possible now; the rest follows by itself while the io_context runs.
+    void push();
+    /// Writes the queue; gives up when the file has taken nothing for `timeout` (negative: never).
+    void drain(std::chrono::milliseconds timeout);
+
+private:
+    enum class Obstacle { kNone, kFull, kLocked };
+
+    /// Writes until the queue is empty or an obstacle has lasted for `wait` (negative: for ever). Returns the obstacle.
+    Obstacle pump(std::chrono::milliseconds wait);
+    void push_later(Obstacle obstacle);
+    [[nodiscard]] std::size_t next_piece(std::string_view waiting) const;
+    [[nodiscard]] ssize_t put(std::string_view piece) const;
+    [[nodiscard]] bool try_lock();
+    void unlock();
+
+    int fd_;
+    boost::asio::posix::stream_descriptor own_;  ///< the same file, opened again as non-blocking; closed: impossible
+    boost::asio::steady_timer retry_;
+    std::string queue_;
+    bool terminal_ = false;
+    bool may_block_ = false;  ///< a pipe, a terminal or a socket: it may be full, and others may write to it
+    bool socket_ = false;
+    bool pushing_ = false;    ///< the rest of the queue will follow
+    bool broken_ = false;     ///< the reader is lost: output is dropped
+    bool in_a_line_ = false;  ///< the latest byte that was written did not end a line
+    int lost_for_ = 0;        ///< the errno with which the latest text was dropped; 0: it was written
+    bool locked_ = false;
+    std::optional<TimePoint> refused_since_;  ///< another process holds the lock since then, while there was room
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,44 @@
+#pragma once
+// StallDetector: detects from flight records that a worker is in one operation for too long, and remembers which stalls
+// were already reported to the daemon. Owned by RecorderService. Pure.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "common/ids.hpp"
+#include "rendezvous/protocol/inspection.hpp"
+
+namespace ddprun::agent {
+
+class StallDetector {
+public:
+    /// `warning`: how long an operation may take; 0: any time.
+    explicit StallDetector(std::chrono::nanoseconds warning) : warning_(warning) {}
+
+    [[nodiscard]] bool is_on() const { return warning_.count() > 0; }
+    /// Returns how often to call look().
+    [[nodiscard]] std::chrono::nanoseconds interval() const;
+
+    /// Returns a report about the operation that a worker has waited for longest, for too long, and that was not
+    /// reported yet. An operation that has just failed by its deadline is reported whatever `warning` is. The caller
+    /// fills in `generation`.
+    [[nodiscard]] std::optional<protocol::Stalled> look(Rank rank, const protocol::FlightRecord& view) const;
+    /// Notes that the daemon has a report about `rank`. It covers every stuck operation in `view`, for the daemon will
+    /// ask for the whole record.
+    void set_reported(Rank rank, const protocol::FlightRecord& view);
+    /// Forgets every report: another worker group begins.
+    void reset() { reported_.clear(); }
+
+private:
+    /// Returns how long the worker has waited for `operation`; empty: not too long.
+    [[nodiscard]] std::optional<std::chrono::nanoseconds> stuck_for(const protocol::RecordedOperation& operation,
+                                                                    bool going_on) const;
+
+    const std::chrono::nanoseconds warning_;
+    std::map<Rank, std::set<std::uint64_t>> reported_;  ///< operations by their numbers in the flight record
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,48 @@
+#include "agent/recorder/worker_flight_record.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+
+#include "common/flight_record_layout.hpp"
+
+namespace ddprun::agent {
+
+Result<WorkerFlightRecord> WorkerFlightRecord::make() {
+    UniqueFd descriptor(::memfd_create("ddprun-flight-record", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!descriptor) return system_error("cannot make a flight record", errno);
+    constexpr std::size_t kSize = sizeof(flight_record::Memory);
+    const std::uint64_t head[] = {flight_record::kMagic, kSize};
+    static_assert(offsetof(flight_record::Memory, magic) == 0 &&
+                  offsetof(flight_record::Memory, bytes) == sizeof head[0]);
+    if (::ftruncate(descriptor.get(), kSize) != 0 ||
+        ::pwrite(descriptor.get(), head, sizeof head, 0) != static_cast<ssize_t>(sizeof head) ||
+        ::fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        return system_error("cannot make a worker's flight record (ulimit -f limits it too)", errno);
+    }
+    void* const memory = ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+    if (memory == MAP_FAILED) return system_error("cannot map a flight record", errno);
+    return WorkerFlightRecord(std::move(descriptor), static_cast<const flight_record::Memory*>(memory));
+}
+
+WorkerFlightRecord::~WorkerFlightRecord() {
+    if (memory_ != nullptr) ::munmap(const_cast<flight_record::Memory*>(memory_), sizeof(flight_record::Memory));
+}
+
+WorkerFlightRecord::WorkerFlightRecord(WorkerFlightRecord&& other) noexcept
+    : descriptor_(std::move(other.descriptor_)), memory_(std::exchange(other.memory_, nullptr)) {}
+
+pid_t WorkerFlightRecord::writer() const {
+    const std::int64_t pid = memory_->pid.load();
+    return pid > 0 && pid <= INT32_MAX ? static_cast<pid_t>(pid) : 0;
+}
+
+protocol::FlightRecord WorkerFlightRecord::view(std::size_t max_operations) const {
+    return read_flight_record(*memory_, Clock::now(), max_operations);
+}
+
+}  // namespace ddprun::agent

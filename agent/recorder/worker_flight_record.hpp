@@ -1,0 +1,53 @@
+#pragma once
+// WorkerFlightRecord: the memory into which a worker writes its flight record (docs/design/010). The agent makes it
+// before the worker, so that it stays readable however the worker ends; the worker can neither shrink nor grow it.
+// Owned by Worker; one thread.
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+#include "common/clock.hpp"
+#include "common/error.hpp"
+#include "common/system/unique_fd.hpp"
+#include "rendezvous/protocol/flight_record.hpp"
+
+namespace ddprun::flight_record {
+struct Memory;
+}
+
+namespace ddprun::agent {
+
+class WorkerFlightRecord {
+public:
+    /// Makes an empty record. Errors: no descriptor or memory is left.
+    [[nodiscard]] static Result<WorkerFlightRecord> make();
+    ~WorkerFlightRecord();
+    WorkerFlightRecord(WorkerFlightRecord&& other) noexcept;
+    WorkerFlightRecord& operator=(WorkerFlightRecord&&) = delete;
+
+    /// Returns the descriptor that the worker inherits, until handed_over().
+    [[nodiscard]] int descriptor() const { return descriptor_.get(); }
+    /// Closes this process's descriptor: the worker has inherited it.
+    void handed_over() { descriptor_.reset(); }
+
+    /// Returns the record as it is now: the newest `max_operations`, and up to 32 older ones that are in progress. If
+    /// `max_operations` is 0: all that are in progress.
+    [[nodiscard]] protocol::FlightRecord view(std::size_t max_operations) const;
+    /// Returns the pid that the writing process has entered; 0: none so far.
+    [[nodiscard]] pid_t writer() const;
+
+private:
+    WorkerFlightRecord(UniqueFd descriptor, const flight_record::Memory* memory)
+        : descriptor_(std::move(descriptor)), memory_(memory) {}
+
+    UniqueFd descriptor_;
+    const flight_record::Memory* memory_;
+};
+
+/// Returns a flight record as plain values. Nothing in `record` is trusted, because a faulty process may have written
+/// anything into it: values out of range are left out. `now`: of this machine's clock.
+[[nodiscard]] protocol::FlightRecord read_flight_record(const flight_record::Memory& record, TimePoint now,
+                                                        std::size_t max_operations);
+
+}  // namespace ddprun::agent

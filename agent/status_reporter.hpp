@@ -1,0 +1,56 @@
+#pragma once
+// StatusReporter: prints this node's status lines to the console: its ranks, what it waits for, why workers are
+// stopped, how the job ended. Lines about states that are soon over are suppressed. Owned by Agent, called by its loop
+// and perform(); one thread.
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/config/agent_config.hpp"
+#include "agent/delayed_line.hpp"
+#include "agent/group/worker_group.hpp"
+#include "agent/output/console.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+class StatusReporter {
+public:
+    /// `config` and `console` outlive this object. The name in `config` may change: the job gives this node its own.
+    StatusReporter(boost::asio::io_context& io, const AgentConfig& config, Console& console);
+
+    /// Prints the reason of a step, if there is one; later, or not at all, if its outcome follows.
+    void report_reason(const worker_group::Step& step);
+    /// Prints why the job cannot start yet, once that has lasted.
+    void report_wait(const std::string& reason);
+    /// Prints a notice about the whole job; of several emulated nodes, which share a terminal, one prints it.
+    void report_job_notice(const std::string& text);
+    void report_connection(const std::string& text) const;
+    void report_log_file_problem(const std::string& text) const;
+    /// Prints which node this is, and that a restart begins.
+    void report_start(const protocol::Assignment& assignment);
+    /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL.
+    void report_end(const Finish& finish, const std::vector<pid_t>& left);
+
+    /// Returns the node's name, as the beginning of a status line of a job of several nodes; else nothing.
+    [[nodiscard]] std::string tag() const { return config_.max_nodes == 1 ? "" : config_.node_name + ": "; }
+
+private:
+    void report_ranks(const protocol::Assignment& assignment);
+    void report_verdict(const protocol::Verdict& verdict);
+    void send_final_report(std::string text) const;
+
+    const AgentConfig& config_;
+    Console& console_;
+    DelayedLine waiting_line_;
+    DelayedLine stop_line_;
+    std::string ranks_line_;             ///< the latest line about this node's ranks
+    std::optional<NodeRank> node_rank_;  ///< in the latest group
+};
+
+}  // namespace ddprun::agent

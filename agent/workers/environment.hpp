@@ -1,0 +1,56 @@
+#pragma once
+// Builds the environment and the arguments of a worker (docs/environment.md). Used by WorkerSpecBuilder. Pure.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/ids.hpp"
+#include "common/system/environment.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+/// What a worker's environment contains beside the assignment of its whole node.
+struct WorkerSlot {
+    LocalRank local_rank{};
+    int slots = 1;         ///< workers on this node
+    int allowed_cpus = 1;  ///< CPUs that this node's workers share
+    std::string node_name;
+    std::string run_id;
+    std::string role;
+    std::string error_file;           ///< where a Python worker may leave its exception
+    bool virtual_local_rank = false;  ///< it gets LOCAL_RANK=0 and sees one GPU
+};
+
+/// Returns CUDA_VISIBLE_DEVICES of a worker that shall see one GPU: the entry of its local rank in `visible`, the list
+/// of this process (null: all GPUs). Empty: the list is too short.
+[[nodiscard]] std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank);
+
+/// Returns RANK of a worker.
+[[nodiscard]] Rank rank_of(const protocol::Assignment& assignment, LocalRank local_rank);
+
+/// Returns `base` (the agent's own environment) with the variables of docs/environment.md set.
+[[nodiscard]] Environment worker_environment(Environment base, const protocol::Assignment& assignment,
+                                             const WorkerSlot& slot);
+
+/// Returns `command` with ${local_rank} and $local_rank replaced in the arguments; any other '$' stays.
+[[nodiscard]] std::vector<std::string> worker_command(std::vector<std::string> command, LocalRank local_rank);
+
+/// The worker that printed a line.
+struct LineSource {
+    std::string host;
+    std::string role;
+    LocalRank local_rank{};
+    Rank rank{};
+};
+
+/// Returns the beginning of labelled lines: "[host:rank] ", or `text` with ${role_name}, ${local_rank}, ${rank} and
+/// ${hostname} (without its domain) replaced, with or without braces. "$$" becomes "$"; any other '$' stays.
+[[nodiscard]] std::string worker_label(std::string_view text, const LineSource& source);
+
+/// Returns the environment as "NAME=value" strings.
+[[nodiscard]] std::vector<std::string> to_strings(const Environment& environment);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,153 @@
+#include "agent/workers/worker.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/output/text.hpp"
+#include "agent/workers/signs_of_failure.hpp"
+#include "common/system/pipe.hpp"
+#include "common/system/process_state.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kMaxMessageBytes = 4096;  // of an error file's message
+
+Result<Pipe> make_output_pipe() {
+    Result<Pipe> pipe = make_pipe("for its output");
+    if (!pipe) return start_error("cannot make a pipe for its output", pipe.error().code.value());
+    return pipe;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, WorkerSpec spec) {
+    Result<Pipe> out = make_output_pipe();
+    if (!out) return out.error();
+    Result<Pipe> err = make_output_pipe();
+    if (!err) return err.error();
+    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(), err->write_end.get(),
+                          spec.record ? spec.record->descriptor() : -1};
+    Result<ChildProcess> process = ChildProcess::start(io, child);
+    if (!process) return process.error();
+    std::unique_ptr<Worker> worker(new Worker(std::move(*process), spec));
+    worker->out_ = std::make_shared<WorkerStream>(io, std::move(out->read_end), std::move(spec.out));
+    worker->err_ = std::make_shared<WorkerStream>(io, std::move(err->read_end), std::move(spec.err));
+    worker->out_->start();
+    worker->err_->start();
+    return worker;
+}
+
+Worker::Worker(ChildProcess process, WorkerSpec& spec) : pid_(process.pid()), error_file_(std::move(spec.error_file)) {
+    process_.emplace(std::move(process));
+    if (spec.record) record_.emplace(std::move(*spec.record)).handed_over();
+}
+
+bool Worker::take_status() {
+    status_ = process_->status();
+    status_withheld_ = !status_;
+    if (status_) ended_at_ = Clock::now();
+    return status_.has_value();
+}
+
+void Worker::signal_group(int signal) {
+    if (!signalled_ && !has_ended()) {
+        signalled_ = Signalled{Clock::now(), trainer(), ""};
+        std::string state = ddprun::process_state(signalled_->trainer);
+        if (state != "ended") signalled_->state = std::move(state);
+    }
+    process_->signal_group(signal);
+    process_->signal_group(SIGCONT);
+}
+
+void Worker::notify(int signal) {
+    if (process_ && !status_) process_->signal(signal);
+}
+
+bool Worker::is_ending_by_itself() {
+    if (has_ended()) return false;  // only the processes that it left behind are to be signalled
+    if (record_ && has_left_all_groups(record_->view(kEvidenceOperations))) return true;
+    return recently_failing_for() || (error_file_ && !error_file_->empty());
+}
+
+/// Returns how long ago the first sign of a failure was seen: signs that follow are its consequences. Peers of a
+/// program that aborts a group, or leaves it by an exception, may end because of that before the program itself has
+/// printed the cause.
+std::optional<Duration> Worker::recently_failing_for() {
+    err_->take_available();
+    std::optional<Duration> first;
+    if (const auto& traceback = err_->traceback_at()) first = Clock::now() - *traceback;
+    if (first && *first > kRecentSign) first.reset();
+    if (record_) {
+        const auto failing = failing_for(record_->view(kEvidenceOperations));
+        if (failing && *failing <= kRecentSign) first = std::max(first.value_or(Duration::zero()), *failing);
+    }
+    return first;
+}
+
+WorkerEvidence Worker::evidence() {
+    WorkerEvidence evidence{pid_, status_, oom_};
+    evidence.failing_for = recently_failing_for();  // which has read the last bytes of stderr
+    evidence.last_lines = err_->tail().lines();
+    evidence.record = flight_record(kEvidenceOperations);
+    if (!error_file_) return evidence;
+    const Result<std::string> text = error_file_->read();
+    const Result<std::string> message = text ? parse_error_file(*text) : text;
+    if (message)
+        evidence.error_message = printable(*message, kMaxMessageBytes);
+    else
+        evidence.error_file_problem = message.error().message;
+    return evidence;
+}
+
+/// Returns the process that trains: the writer of the flight record, if that is a descendant of the worker, which may
+/// be a script; else the worker.
+pid_t Worker::trainer() const {
+    const pid_t writer = record_ ? record_->writer() : 0;
+    return writer > 0 && (::getpgid(writer) == pid_ || is_below(writer, pid_)) ? writer : pid_;
+}
+
+protocol::FlightRecord Worker::flight_record(std::size_t max_operations) const {
+    return record_ ? record_->view(max_operations) : protocol::FlightRecord();
+}
+
+protocol::RankRecord Worker::rank_record(std::size_t max_operations) const {
+    protocol::RankRecord shown;
+    shown.view = flight_record(max_operations);
+    shown.pid = status_ ? pid_ : trainer();
+    if (signalled_ && !signalled_->state.empty()) {
+        shown.process_before = signalled_->state;
+        shown.process_before_ago = Clock::now() - signalled_->at;
+        if (status_) shown.pid = signalled_->trainer;
+    }
+    shown.ended = status_.has_value();
+    if (shown.ended) shown.ended_ago = Clock::now() - ended_at_;
+    shown.process = status_ ? fmt::format("{}, {} ago", to_string(*status_), protocol::duration_text(*shown.ended_ago))
+                            : ddprun::process_state(shown.pid);
+    if (!shown.ended && shown.pid == pid_ && shown.process == "ended") {  // just now: its status was not taken yet
+        shown.ended = true;
+        shown.ended_ago = std::chrono::nanoseconds(0);
+    }
+    return shown;
+}
+
+std::string Worker::process_state() const { return status_ ? "ended" : ddprun::process_state(trainer()); }
+
+void Worker::reap() {
+    if (process_) process_->reap();
+    process_.reset();
+}
+
+void Worker::finish_output() {
+    out_->finish();
+    err_->finish();
+}
+
+void Worker::abandon() {
+    if (process_) process_->abandon();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,104 @@
+#pragma once
+// Worker: one worker of this node: its process, its output streams, its error file, its flight record, and what they
+// show about its end. Owned by WorkerProcesses, which decides when to signal and reap it. One thread.
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/output/worker_stream.hpp"
+#include "agent/recorder/worker_flight_record.hpp"
+#include "agent/workers/child_process.hpp"
+#include "agent/workers/error_file.hpp"
+#include "agent/workers/worker_evidence.hpp"
+#include "common/clock.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+/// What one worker is started with.
+struct WorkerSpec {
+    std::vector<std::string> argv;
+    std::vector<std::string> environment;
+    Route out;
+    Route err;
+    std::optional<ErrorFile> error_file;
+    std::optional<WorkerFlightRecord> record;
+};
+
+class Worker {
+public:
+    /// Starts a worker and reads its output from now on. Errors: of ChildProcess::start, or no pipe is left.
+    [[nodiscard]] static Result<std::unique_ptr<Worker>> start(boost::asio::io_context& io, WorkerSpec spec);
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    /// Calls `ended` once, from the io_context, when the process has ended.
+    void async_wait(std::function<void()> ended) { process_->async_wait(std::move(ended)); }
+    /// Takes the exit status of a process that has ended. Returns false if a process that traces it withholds it: the
+    /// kernel sends SIGCHLD when the tracer lets go, so try again then.
+    bool take_status();
+    [[nodiscard]] const std::optional<ExitStatus>& status() const { return status_; }
+    [[nodiscard]] bool is_status_withheld() const { return status_withheld_; }
+
+    /// Sends `signal` to the worker and its process group, and lets a stopped process go on so that it can obey.
+    void signal_group(int signal);
+    /// Whether signal_group() was called while the worker ran.
+    [[nodiscard]] bool was_signalled() const { return signalled_.has_value(); }
+    /// Sends `signal` to the worker's process alone, if it runs.
+    void notify(int signal);
+    /// Whether it is about to end without a signal: it has written a traceback or an error file, has aborted a group,
+    /// or has left all its groups.
+    [[nodiscard]] bool is_ending_by_itself();
+
+    void set_oom(protocol::OomKill oom) { oom_ = oom; }
+    [[nodiscard]] WorkerEvidence evidence();
+    /// Returns the newest `max_operations` of its flight record; see WorkerFlightRecord::view().
+    [[nodiscard]] protocol::FlightRecord flight_record(std::size_t max_operations) const;
+    /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.
+    [[nodiscard]] protocol::RankRecord rank_record(std::size_t max_operations) const;
+    /// Returns the state of its trainer as of ddprun::process_state().
+    [[nodiscard]] std::string process_state() const;
+
+    /// Gives the pid back to the kernel; only after the process has ended.
+    void reap();
+    [[nodiscard]] bool is_reaped() const { return !process_; }
+    /// Passes on the rest of its output.
+    void finish_output();
+    /// Stops waiting for a process that survives SIGKILL.
+    void abandon();
+
+private:
+    /// The state of the process when it got the group's signal, which also lets a stopped one go on: a diagnosis of why
+    /// the group is being stopped comes later, and needs to know which process was stopped before.
+    struct Signalled {
+        TimePoint at;
+        pid_t trainer = -1;
+        std::string state;  ///< empty: it had ended
+    };
+
+    Worker(ChildProcess process, WorkerSpec& spec);
+    [[nodiscard]] bool has_ended() const { return status_withheld_ || process_->status(); }
+    [[nodiscard]] pid_t trainer() const;
+    [[nodiscard]] std::optional<Duration> recently_failing_for();
+
+    pid_t pid_;
+    std::optional<ChildProcess> process_;  ///< empty: reaped
+    std::shared_ptr<WorkerStream> out_;
+    std::shared_ptr<WorkerStream> err_;
+    std::optional<ErrorFile> error_file_;
+    std::optional<WorkerFlightRecord> record_;
+    std::optional<Signalled> signalled_;
+    std::optional<ExitStatus> status_;
+    bool status_withheld_ = false;
+    TimePoint ended_at_;
+    protocol::OomKill oom_ = protocol::OomKill::kUnknown;
+};
+
+}  // namespace ddprun::agent

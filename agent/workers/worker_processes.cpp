@@ -1,0 +1,195 @@
+#include "agent/workers/worker_processes.hpp"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+namespace ddprun::agent {
+namespace {
+
+using boost::system::error_code;
+
+/// While the group is stopping: the kernel sends no SIGCHLD when a stray becomes a child of this process.
+constexpr std::chrono::milliseconds kSweepInterval{10};
+
+/// How long a worker that is ending by itself is spared the group's signal.
+constexpr std::chrono::seconds kSparedFor{1};
+
+}  // namespace
+
+WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch)
+    : io_(io),
+      callbacks_(std::move(callbacks)),
+      oom_watch_(std::move(oom_watch)),
+      child_changed_(io, SIGCHLD),
+      sweep_timer_(io),
+      spared_timer_(io),
+      oom_timer_(io) {
+    watch_children();
+    forget_old_kills();
+}
+
+WorkerProcesses::~WorkerProcesses() = default;
+
+Result<void> WorkerProcesses::start(WorkerSpec spec) {
+    Result<std::unique_ptr<Worker>> started = Worker::start(io_, std::move(spec));
+    if (!started) return started.error();
+    const LocalRank rank{static_cast<int>(workers_.size())};
+    (*started)->async_wait([this, rank, alive = std::weak_ptr<int>(alive_)] {
+        if (!alive.expired()) on_exit(rank);
+    });
+    workers_.push_back(std::move(*started));
+    return {};
+}
+
+void WorkerProcesses::all_started() {
+    all_started_ = true;
+    reap_if_empty();  // none may have started, or all may have ended already
+}
+
+void WorkerProcesses::on_exit(LocalRank rank) {
+    Worker& ended = worker(rank);
+    if (!ended.take_status()) return;  // sweep() tries again
+    const ExitStatus& status = *ended.status();
+    const bool killed_by_others =
+        status.kind == ExitStatus::Kind::kSignaled && status.number == SIGKILL && group_signal_ != SIGKILL;
+    if (killed_by_others || status.exit_code() == exit_code::kSignalBase + SIGKILL)
+        ended.set_oom(oom_watch_.classify_kill());
+    callbacks_.exited(rank, status, !ended.was_signalled() || killed_by_others);
+    reap_if_empty();
+}
+
+void WorkerProcesses::signal_group(int signal) {
+    group_signal_ = signal;
+    strays_.set_signal(signal);
+    bool spared = false;
+    for (const auto& worker : workers_) {
+        if (worker->is_reaped()) continue;
+        if (signal != SIGKILL && !worker->was_signalled() && worker->is_ending_by_itself())
+            spared = true;
+        else
+            worker->signal_group(signal);
+    }
+    if (spared) {
+        spared_timer_.expires_after(kSparedFor);
+        spared_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
+            if (!error && !alive.expired()) signal_spared();
+        });
+    }
+    sweep();
+}
+
+void WorkerProcesses::signal_spared() {
+    for (const auto& worker : workers_) {
+        if (!worker->is_reaped() && !worker->was_signalled()) worker->signal_group(group_signal_);
+    }
+}
+
+void WorkerProcesses::notify_workers(int signal) {
+    for (const auto& worker : workers_) worker->notify(signal);
+}
+
+/// Takes exit statuses that were withheld, reaps strays and, while the group is stopping, signals new ones.
+void WorkerProcesses::sweep() {
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+        if (workers_[i]->is_status_withheld()) on_exit(LocalRank{static_cast<int>(i)});
+    }
+    strays_.sweep(unreaped_workers());
+    reap_if_empty();
+    if (group_signal_ == 0 || reaped_) return;
+    sweep_timer_.expires_after(kSweepInterval);
+    sweep_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
+        if (!error && !alive.expired()) sweep();  // an error means that a later sweep is due instead
+    });
+}
+
+void WorkerProcesses::watch_children() {
+    child_changed_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error, int) {
+        if (error || alive.expired()) return;
+        sweep();
+        watch_children();
+    });
+}
+
+/// Repeats OomWatch::forget_old_kills() until the group is reaped.
+void WorkerProcesses::forget_old_kills() {
+    oom_watch_.forget_old_kills(Clock::now());
+    oom_timer_.expires_after(oom_watch_.recent_period());
+    oom_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
+        if (!error && !alive.expired() && !reaped_) forget_old_kills();  // it may be queued already
+    });
+}
+
+/// Returns sorted pids: with thousands of workers a linear search for each child would be too slow.
+std::vector<pid_t> WorkerProcesses::unreaped_workers() const {
+    std::vector<pid_t> pids;
+    for (const auto& worker : workers_) {
+        if (!worker->is_reaped()) pids.push_back(worker->pid());
+    }
+    std::ranges::sort(pids);
+    return pids;
+}
+
+/// Whether all workers have ended and /proc lists no stray.
+bool WorkerProcesses::is_empty() const {
+    const bool all_ended =
+        std::ranges::all_of(workers_, [](const auto& worker) { return worker->status().has_value(); });
+    return all_started_ && all_ended && Strays::list(unreaped_workers()).empty();
+}
+
+/// Reaps the workers and calls `reaped` if no process is left. The kernel decides that (waitid: no child), for a list
+/// from /proc may miss one. Workers are reaped only here: until then their process groups may have living members,
+/// which signals must reach.
+void WorkerProcesses::reap_if_empty() {
+    if (reaped_ || !is_empty()) return;
+    for (const auto& worker : workers_) worker->reap();
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD) return;
+    for (const auto& worker : workers_) worker->finish_output();
+    reaped_ = true;
+    child_changed_.cancel();
+    sweep_timer_.cancel();
+    spared_timer_.cancel();
+    oom_timer_.cancel();
+    callbacks_.reaped();
+}
+
+const Worker* WorkerProcesses::find(LocalRank rank) const {
+    const auto index = static_cast<std::size_t>(number(rank));
+    return index < workers_.size() ? workers_[index].get() : nullptr;
+}
+
+protocol::FlightRecord WorkerProcesses::flight_record(LocalRank rank, std::size_t max_operations) const {
+    const Worker* const started = find(rank);
+    return started != nullptr ? started->flight_record(max_operations) : protocol::FlightRecord();
+}
+
+protocol::RankRecord WorkerProcesses::rank_record(LocalRank rank, std::size_t max_operations) const {
+    if (const Worker* const started = find(rank)) return started->rank_record(max_operations);
+    protocol::RankRecord record;
+    record.process = "not started yet";
+    return record;
+}
+
+std::string WorkerProcesses::process_state(LocalRank rank) const {
+    const Worker* const started = find(rank);
+    return started != nullptr ? started->process_state() : "ended";
+}
+
+std::vector<pid_t> WorkerProcesses::remaining() const {
+    std::vector<pid_t> pids = Strays::list(unreaped_workers());
+    for (const auto& worker : workers_) {
+        if (!worker->status()) pids.push_back(worker->pid());
+    }
+    return pids;
+}
+
+void WorkerProcesses::abandon() {
+    for (const auto& worker : workers_) worker->abandon();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,94 @@
+#pragma once
+// WorkerProcesses: the processes of one worker group on this node: the workers, their process groups, and strays. Owned
+// by LocalGroup. One thread; at most one object at a time, because every child process that is no worker counts as a
+// stray.
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/workers/oom.hpp"
+#include "agent/workers/strays.hpp"
+#include "agent/workers/worker.hpp"
+#include "common/ids.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+class WorkerProcesses {
+public:
+    struct Callbacks {
+        /// Called once per started worker. `unasked`: it ended without having got the group's signal, or by a SIGKILL
+        /// that this agent did not send.
+        std::function<void(LocalRank, const ExitStatus&, bool unasked)> exited;
+        std::function<void()> reaped;  ///< called once, after every `exited`: no process is left
+    };
+
+    WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch = OomWatch());
+    /// Kills the processes that are left in the workers' groups; strays with a session of their own are left to the
+    /// guard.
+    ~WorkerProcesses();
+    WorkerProcesses(const WorkerProcesses&) = delete;
+    WorkerProcesses& operator=(const WorkerProcesses&) = delete;
+
+    /// Starts the next worker: local rank 0, then 1, …. Errors: of Worker::start.
+    [[nodiscard]] Result<void> start(WorkerSpec spec);
+    /// No worker will be started any more: from now on, and even in this call, `reaped` may be called.
+    void all_started();
+
+    /// Signals every process of the group and every stray, including those that appear later. A worker that is ending
+    /// by itself gets the signal a second later, unless it is SIGKILL: a signal before its end would replace its exit
+    /// code, and the worker would count as stopped by ddprun instead of failed.
+    void signal_group(int signal);
+    /// Signals the workers' own processes.
+    void notify_workers(int signal);
+
+    /// Returns all that is known about a worker that was started, and about its end.
+    [[nodiscard]] WorkerEvidence evidence(LocalRank rank) { return worker(rank).evidence(); }
+    /// Returns the newest `max_operations` of a worker's flight record; empty if it was not started.
+    [[nodiscard]] protocol::FlightRecord flight_record(LocalRank rank, std::size_t max_operations) const;
+    /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.
+    [[nodiscard]] protocol::RankRecord rank_record(LocalRank rank, std::size_t max_operations) const;
+    /// Returns the state of a worker's trainer, "ended" if it was not started.
+    [[nodiscard]] std::string process_state(LocalRank rank) const;
+
+    /// Returns the pids of the processes that are left: workers that run, and strays.
+    [[nodiscard]] std::vector<pid_t> remaining() const;
+    /// Stops waiting for processes that cannot be killed.
+    void abandon();
+
+private:
+    [[nodiscard]] Worker& worker(LocalRank rank) { return *workers_.at(static_cast<std::size_t>(number(rank))); }
+    [[nodiscard]] const Worker* find(LocalRank rank) const;
+    [[nodiscard]] std::vector<pid_t> unreaped_workers() const;
+    [[nodiscard]] bool is_empty() const;
+    void on_exit(LocalRank rank);
+    void signal_spared();
+    void watch_children();
+    void forget_old_kills();
+    void sweep();
+    void reap_if_empty();
+
+    boost::asio::io_context& io_;
+    Callbacks callbacks_;
+    OomWatch oom_watch_;
+    std::vector<std::unique_ptr<Worker>> workers_;  ///< by local rank
+    Strays strays_;
+    int group_signal_ = 0;  ///< the latest that the group got; 0: none
+    bool all_started_ = false;
+    bool reaped_ = false;
+    boost::asio::signal_set child_changed_;
+    boost::asio::steady_timer sweep_timer_;
+    boost::asio::steady_timer spared_timer_;
+    boost::asio::steady_timer oom_timer_;
+    std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,44 @@
+#pragma once
+// WorkerSpecBuilder: builds the WorkerSpec of each worker of this node: command, environment, error file, flight
+// record, and the routes of its output. Owned by LocalGroup; one thread.
+
+#include <optional>
+#include <string>
+
+#include "agent/config/agent_config.hpp"
+#include "agent/output/console.hpp"
+#include "agent/output/log_writer.hpp"
+#include "agent/workers/worker.hpp"
+#include "common/ids.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::agent {
+
+class WorkerSpecBuilder {
+public:
+    /// All three outlive this object.
+    WorkerSpecBuilder(const AgentConfig& config, Console& console, LogWriter& logs)
+        : config_(config), console_(console), logs_(logs) {}
+
+    /// Builds the spec of a worker and opens its log and error files. One that cannot be opened costs a warning, not
+    /// the worker.
+    [[nodiscard]] WorkerSpec make(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank);
+
+    /// Returns the path of the file with a worker's stderr; empty if there is no such file.
+    [[nodiscard]] std::string log_file(const protocol::Assignment& assignment, const std::string& run_id,
+                                       LocalRank rank) const;
+
+private:
+    [[nodiscard]] Route route(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank,
+                              Console::Stream stream);
+    [[nodiscard]] std::optional<ErrorFile> error_file(const protocol::Assignment& assignment, const std::string& run_id,
+                                                      LocalRank rank);
+    void warn_once(const std::string& warning);
+
+    const AgentConfig& config_;
+    Console& console_;
+    LogWriter& logs_;
+    std::string last_warning_;
+};
+
+}  // namespace ddprun::agent

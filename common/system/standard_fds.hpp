@@ -1,0 +1,26 @@
+#pragma once
+// Opens missing standard descriptors. A program that was started without stdin, stdout or stderr (`ddprun job >&-`)
+// would otherwise give their numbers to files and sockets that it opens, and write its messages into them.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <initializer_list>
+
+namespace ddprun {
+
+/// Opens /dev/null as each of the descriptors 0, 1 and 2 that is closed. It is open for reading only: a write to stdout
+/// fails (EBADF), so that its loss is reported. Allocates nothing. Call it first in main().
+inline void open_standard_fds() noexcept {
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);  // gets the lowest free number, which is fd
+    }
+}
+
+/// Returns whether `fd` takes what is written to it; false also after open_standard_fds() has opened it.
+inline bool is_open_for_writing(int fd) noexcept {
+    const int flags = ::fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+}  // namespace ddprun

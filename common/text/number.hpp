@@ -1,0 +1,38 @@
+#pragma once
+// Numbers as text and text as numbers. Pure.
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace ddprun {
+
+/// Parses `text` as one decimal number; nullopt: it is not one, or contains more, or the number does not fit.
+template <typename Number>
+[[nodiscard]] std::optional<Number> parse_number(std::string_view text) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+/// "1 worker", "2 workers"; `plural` for a noun that does not just take an s.
+template <std::integral Number>
+[[nodiscard]] std::string counted(Number count, std::string_view noun, std::string_view plural = {}) {
+    if (count == 1) return fmt::format("1 {}", noun);
+    return plural.empty() ? fmt::format("{} {}s", count, noun) : fmt::format("{} {}", count, plural);
+}
+
+/// "0.5", "600": as the options of our programs take a time in seconds.
+[[nodiscard]] std::string seconds_number(std::chrono::nanoseconds duration);
+
+/// "0.5 s", "600 s": a time that was configured. One that was measured is rounded (duration_text).
+[[nodiscard]] std::string seconds_text(std::chrono::nanoseconds duration);
+
+}  // namespace ddprun

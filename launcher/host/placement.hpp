@@ -1,0 +1,37 @@
+#pragma once
+// Decides at which endpoint the nodes meet, and whether this process starts the daemon there. Pure; whether a host is
+// this machine is a function that the caller passes in. Called by launch().
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/endpoint.hpp"
+#include "common/error.hpp"
+#include "launcher/options/options.hpp"
+
+namespace ddprun::launcher {
+
+struct Placement {
+    enum class Part {
+        kAlone,    ///< one node: start a daemon for it on a free port
+        kHost,     ///< the endpoint is this machine: start the daemon there, or join a running one
+        kJoin,     ///< the endpoint is another machine, which starts the daemon
+        kEmulate,  ///< start a daemon and all nodes here
+    };
+    Part part = Part::kAlone;
+    Endpoint endpoint;   ///< kAlone, kHost, kEmulate: numeric address to bind; kJoin: as the user wrote it
+    std::string reason;  ///< of this choice, one clause for the log
+};
+
+[[nodiscard]] std::string to_string(Placement::Part part);
+
+/// Returns the address to bind when `host` is this machine, else nullopt; see address_here().
+using AddressHere = std::function<std::optional<std::string>(const std::string& host)>;
+
+/// Applies the first of these that is given: --as-local-node, --local-nodes, --standalone, --rdzv-endpoint,
+/// --master-addr/--master-port, one node alone, and for several nodes without an endpoint localhost:29400. Errors:
+/// Errc::kUsage.
+[[nodiscard]] Result<Placement> place(const Options& options, const AddressHere& address_here);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,38 @@
+#pragma once
+// Decides whether a host that the user named is this machine, and which address a daemon here binds then. The decision
+// is pure; its facts (interfaces, name resolution) come from this_host() and resolve().
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+struct ThisHost {
+    std::string name;                    ///< as gethostname(2) says
+    std::vector<std::string> addresses;  ///< numeric, of interfaces that are up; no loopback, IPv4 before IPv6
+};
+
+/// Asks the kernel for this machine's name and addresses.
+[[nodiscard]] ThisHost this_host();
+
+/// Returns the numeric addresses of a host name or numeric address; empty: it is unknown. May ask DNS and block.
+[[nodiscard]] std::vector<std::string> resolve(const std::string& host);
+
+/// Returns the address to bind when `host`, which resolves to `resolved`, is this machine; nullopt: it is another one.
+/// A numeric address of this machine, or a name for one, is bound as it is. This machine's own name may resolve to a
+/// loopback address (Debian installs 127.0.1.1), where other nodes cannot connect: then it is the first address that
+/// they can reach.
+[[nodiscard]] std::optional<std::string> address_here(const std::string& host, const std::vector<std::string>& resolved,
+                                                      const ThisHost& self);
+
+[[nodiscard]] bool is_loopback(const std::string& address);
+/// Returns whether `address` means every interface: 0.0.0.0 or ::.
+[[nodiscard]] bool is_wildcard(const std::string& address);
+
+/// Returns the address at which a process of this machine connects to a listener at `bound`. For a wildcard it is an
+/// address that other nodes can reach as well, for workers get the address at which their node has reached the daemon
+/// and pass it on to others. It is a loopback address only if this machine has no other.
+[[nodiscard]] std::string address_to_dial(const std::string& bound, const ThisHost& self);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,23 @@
+#pragma once
+// Splits a command line into ddprun's own options and the program with its arguments, which are not looked at. Both
+// spellings of an option become one. The rows of option_table.hpp parse the values. Called by parse_options().
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+
+namespace ddprun::launcher {
+
+struct CommandLine {
+    std::map<std::string, std::string, std::less<>> given;  ///< row name → text; "1" for a flag; the last one counts
+    std::vector<std::string> program;  ///< from the first argument that is neither option nor value
+    std::string print;                 ///< the text of --help or --version; empty: neither was given
+};
+
+/// Splits `arguments` (without argv[0]). An option must be written with its whole name. Errors: Errc::kUsage for an
+/// unknown option (with the nearest known one), a missing or an unexpected value.
+[[nodiscard]] Result<CommandLine> read_command_line(const std::vector<std::string>& arguments);
+
+}  // namespace ddprun::launcher

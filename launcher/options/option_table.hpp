@@ -1,0 +1,34 @@
+#pragma once
+// The command line as a table: one row per option, from which spellings, PET_* variable, help and parser come. Rules
+// about several options are in options.cpp, --help and --version in command_line.cpp. A new option is a row, a member
+// of Options, its use (most are passed on by agent_config() in launch.cpp) and an entry in docs/man/ddprun.1.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/error.hpp"
+#include "launcher/options/options.hpp"
+
+namespace ddprun::launcher {
+
+struct OptionRow {
+    std::string_view name;   ///< "rdzv-endpoint": --rdzv-endpoint, --rdzv_endpoint and PET_RDZV_ENDPOINT
+    char letter;             ///< 'r' for -r; 0: none
+    std::string_view group;  ///< heading in --help; empty: not shown
+    std::string_view value;  ///< "HOST[:PORT]", what the option takes; empty: a flag
+    std::string_view help;
+    /// Parses `text` ("1" for a flag on the command line) into the options. Errors: Errc::kUsage, without the option's
+    /// name.
+    Result<void> (*apply)(Options& options, std::string_view text);
+    std::string_view other_variable = {};  ///< torchrun's variable for the default, read after the PET_ one
+
+    [[nodiscard]] bool is_flag() const { return value.empty(); }
+};
+
+[[nodiscard]] std::span<const OptionRow> option_table();
+
+/// Returns "PET_RDZV_ENDPOINT" for the row "rdzv-endpoint".
+[[nodiscard]] std::string variable_name(const OptionRow& row);
+
+}  // namespace ddprun::launcher

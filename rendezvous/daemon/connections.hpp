@@ -1,0 +1,92 @@
+#pragma once
+// Connections: owns the connections of agents (by node) and of inspectors (ddpctl), and those that are being closed.
+// The Daemon's alone; lives on the io_context's one thread.
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cassert>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "common/clock.hpp"
+#include "rendezvous/diagnosis/inquiry/state.hpp"
+#include "rendezvous/protocol/messages.hpp"
+#include "rendezvous/transport/channel.hpp"
+
+namespace ddprun::daemon {
+
+/// Connections of ddpctl at one time.
+inline constexpr std::size_t kMaxInspectors = 16;
+/// An inspector that has not asked for this time is disconnected, to make room for others.
+inline constexpr std::chrono::seconds kInspectorIdle{30};
+
+using ChannelPtr = std::shared_ptr<transport::Channel>;
+
+class Connections {
+public:
+    explicit Connections(boost::asio::any_io_executor executor);
+
+    // ---- agents
+
+    /// Sets the connection whose Join is decided on next. admit() or refuse_joining() follows.
+    void set_joining(ChannelPtr channel) { joining_ = std::move(channel); }
+    /// Makes the joining connection that of `node`.
+    void admit(const protocol::NodeId& node) {
+        assert(joining_);  // a Welcome answers the pending Join
+        agents_[node] = std::move(joining_);
+    }
+    void refuse_joining(const protocol::Rejected& answer) { refuse(std::move(joining_), answer); }
+
+    [[nodiscard]] bool is_agent(const protocol::NodeId& node, const ChannelPtr& channel) const;
+    [[nodiscard]] bool has_agents() const { return !agents_.empty(); }
+    /// Sends to that node, if it is connected. Fills in an Assignment's master_addr: the numeric address at which the
+    /// node reached this daemon.
+    void send(const protocol::NodeId& node, const protocol::DaemonMessage& message);
+    void send_to_all(const protocol::DaemonMessage& message);
+    /// Delivers what was sent to that node, then closes its connection.
+    void disconnect(const protocol::NodeId& node);
+    /// Drops the connection of that node at once.
+    void drop(const protocol::NodeId& node);
+
+    // ---- inspectors
+
+    /// Adds an inspector and returns its id; nothing when there are kMaxInspectors already.
+    [[nodiscard]] std::optional<diagnosis::InspectorId> add_inspector(ChannelPtr channel, TimePoint now);
+    /// Notes that the inspector has asked again.
+    void touch(diagnosis::InspectorId id, TimePoint now) { inspectors_.at(id).asked = now; }
+    void send(diagnosis::InspectorId id, const protocol::DaemonMessage& message);
+    void drop(diagnosis::InspectorId id);
+    /// Ends the connections of inspectors that have been idle for kInspectorIdle; the coroutine of each drops it.
+    void end_idle_inspectors(TimePoint now);
+
+    // ---- any
+
+    /// Sends `answer` on a connection that is neither an agent's nor an inspector's, then closes it.
+    void refuse(ChannelPtr channel, const protocol::Rejected& answer);
+    /// Delivers what was sent and closes everything. Each connection takes at most a second.
+    [[nodiscard]] boost::asio::awaitable<void> close_all();
+
+private:
+    struct Inspector {
+        ChannelPtr channel;
+        TimePoint asked;  ///< the last time
+    };
+    /// Shared with the coroutines that close, which may outlive this object.
+    struct Closing {
+        int channels = 0;
+        boost::asio::steady_timer none_left;  ///< never expires; cancelled when `channels` falls to 0
+    };
+    void close_later(ChannelPtr channel);
+
+    boost::asio::any_io_executor executor_;
+    std::map<protocol::NodeId, ChannelPtr> agents_;
+    ChannelPtr joining_;
+    std::map<diagnosis::InspectorId, Inspector> inspectors_;
+    std::uint64_t last_inspector_ = 0;
+    std::shared_ptr<Closing> closing_;
+};
+
+}  // namespace ddprun::daemon

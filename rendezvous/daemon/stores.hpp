@@ -1,0 +1,34 @@
+#pragma once
+// GenerationStores: owns the store of each worker group, on a port of its own. The Daemon opens and closes them as the
+// coordinator decides; lives on the io_context's one thread.
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/ip/address.hpp>
+
+#include <map>
+#include <memory>
+
+#include "common/error.hpp"
+#include "common/ids.hpp"
+#include "rendezvous/store/server/server.hpp"
+
+namespace ddprun::daemon {
+
+class GenerationStores {
+public:
+    /// The stores will listen on `address`.
+    GenerationStores(boost::asio::any_io_executor executor, boost::asio::ip::address address);
+
+    /// Opens an empty store on a free port and returns the port. Errors: those of StoreServer::listen.
+    [[nodiscard]] Result<int> open(Generation generation);
+    /// Closes that store and its connections, if it is open.
+    void close(Generation generation) { stores_.erase(generation); }
+    void close_all() { stores_.clear(); }
+
+private:
+    boost::asio::any_io_executor executor_;
+    boost::asio::ip::address address_;
+    std::map<Generation, std::unique_ptr<store::StoreServer>> stores_;
+};
+
+}  // namespace ddprun::daemon

@@ -1,0 +1,29 @@
+#pragma once
+// Diagnoses the end of the worker that stops its group: which operation it was in, and which ranks waited for it. Its
+// peers have failed because of that, or were stopped; their flight records still say what they were in. Pure.
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/diagnosis/stall.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::diagnosis {
+
+struct DeathVerdict {
+    std::string text;  ///< "DEAD rank 3 (node b, killed by SIGKILL): in #183 …; ranks 0-2 (node a) waited for it there"
+    std::string detail;  ///< the same without its head, for lines that name rank and end already
+};
+
+/// Returns whether a diagnosis is possible. It is not for a worker that writes no flight record, was never started, or
+/// reports that it lost a peer.
+[[nodiscard]] bool has_diagnosis(const FailureReport& failure);
+
+/// Returns the operation of the worker that ended last; null: none has.
+[[nodiscard]] const RecordedOperation* ended_last(const FlightRecord& view);
+
+/// Returns the verdict on the end of `dead`. `records`: as for diagnose(), read after that end. Empty if the worker
+/// ended because an operation had failed: then it was not the rank that kept the others waiting.
+[[nodiscard]] DeathVerdict diagnose_death(const std::vector<RankRecord>& records, const FailureReport& dead);
+
+}  // namespace ddprun::diagnosis

@@ -1,0 +1,112 @@
+#include "rendezvous/diagnosis/inquiry/failures.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/diagnosis/death.hpp"
+#include "rendezvous/diagnosis/inquiry/requests.hpp"
+#include "rendezvous/diagnosis/mismatch.hpp"
+#include "rendezvous/diagnosis/rewind.hpp"
+
+namespace ddprun::diagnosis {
+namespace {
+
+using coordinator::Phase;
+using std::chrono::nanoseconds;
+
+/// Opens the one inquiry about failures. It looks at all deadlines, and at the cause that is known when it ends.
+void open_failure(InquiryTransition& t, nanoseconds recent) {
+    if (is_open(t.state, Subject::kFailure)) return;
+    t.actions.push_back(DiagnosisStarted{t.job.group.generation});
+    open_inquiry(t, {.subject = Subject::kFailure, .deadline = t.now + kFailureTimeout, .recent = recent},
+                 kOperationsShownOfAll);
+}
+
+/// Returns whether the agents are to get this verdict, and remembers it. An operation is reported once, although peers
+/// fail of it later, when some of the late ranks have arrived. A group that was made again under its name counts from
+/// one again, so its operations are forgotten after a while.
+bool is_news(InquiryTransition& t, const StallVerdict& verdict) {
+    auto& reported = t.state.failures.reported_timeouts;
+    std::erase_if(reported, [&](const auto& entry) { return t.now >= entry.second + kRepeatPause; });
+    if (reported.size() >= kMaxReported) reported.clear();
+    return reported.insert_or_assign({verdict.group, occasion_of(verdict)}, t.now).second;
+}
+
+/// Returns the verdict on the first deadline that passed since the previous inquiry and was not reported yet. Both
+/// times the records were read up to kFailureTimeout after the request, so a deadline that passed in between may look
+/// that much older. Sets `known`, if not null, to the first verdict that was reported already.
+StallVerdict new_timeout(InquiryTransition& t, const std::vector<RankRecord>& records, nanoseconds recent,
+                         StallVerdict* known) {
+    return diagnose_timeout(records, recent + kFailureTimeout, [&](const StallVerdict& candidate) {
+        const bool news = is_news(t, candidate);
+        if (!news && known != nullptr && known->kind == StallKind::kNone) *known = candidate;
+        return news;
+    });
+}
+
+DiagnosisFinished by_deadline(Generation generation, const StallVerdict& verdict) {
+    return {generation, verdict.text_after, {}, {}, verdict.hint_after, verdict.culprits};
+}
+
+/// Returns the diagnosis of the worker that is the cause of the stop; its text is empty if the records do not show it.
+DiagnosisFinished by_cause(const InquiryTransition& t, const std::vector<RankRecord>& records) {
+    const FailureReport& cause = *t.job.cause.failure;
+    const Generation generation = t.job.group.generation;
+    if (ErrorVerdict error = diagnose_error(records, cause); !error.text.empty())
+        return {generation, error.text, cause.rank, error.text, std::move(error.hint), std::move(error.culprits)};
+    DeathVerdict death = diagnose_death(records, cause);
+    return {generation, std::move(death.text), cause.rank, std::move(death.detail)};
+}
+
+}  // namespace
+
+void timeout_reported(InquiryTransition& t) {
+    t.state.failures.timeout_pending = true;
+    ask_about_timeouts(t);
+}
+
+void ask_about_timeouts(InquiryTransition& t) {
+    FailureReports& failures = t.state.failures;
+    if (!failures.timeout_pending || is_open(t.state, Subject::kFailure)) return;
+    if (t.now < failures.timeouts_asked_at + kTimeoutInterval) return;
+    failures.timeout_pending = false;
+    open_failure(t, t.now - std::exchange(failures.timeouts_asked_at, t.now));
+}
+
+/// Asks also about a worker that lost a peer: that peer may have failed by a deadline without being reported, because
+/// its agent signaled it to end before it saw the failure.
+void failure_reported(InquiryTransition& t) {
+    if (t.job.phase != Phase::kStopping || !t.job.cause.failure) return;
+    const FailureReport& failure = *t.job.cause.failure;
+    if (failure.pid == 0 || failure.activity.empty()) return;
+    forget_older_generations(t, t.job.group.generation);
+    if (std::exchange(t.state.failures.failed, failure.rank) == failure.rank) return;
+    open_failure(t, kRecentTimeout);
+}
+
+void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
+    if (inquiry.generation != t.job.group.generation) {
+        t.actions.push_back(DiagnosisFinished{inquiry.generation, {}});
+        return;
+    }
+    const std::vector<RankRecord> records = records_of_all(t.job, inquiry);
+    if (t.job.phase == Phase::kRunning) {
+        const StallVerdict verdict = new_timeout(t, records, inquiry.recent, nullptr);
+        t.actions.push_back(by_deadline(inquiry.generation, verdict));
+        if (verdict.kind != StallKind::kNone) notify_agents(t, verdict.text, verdict.hint);
+        return;
+    }
+    if (t.job.phase == Phase::kStopping && t.job.cause.failure) {
+        if (DiagnosisFinished diagnosis = by_cause(t, records); !diagnosis.text.empty()) {
+            t.actions.push_back(std::move(diagnosis));
+            return;
+        }
+    }
+    // A deadline that was reported already may be the cause, if no other has passed since.
+    StallVerdict known;
+    const StallVerdict verdict = new_timeout(t, records, inquiry.recent, &known);
+    t.actions.push_back(by_deadline(inquiry.generation, verdict.kind != StallKind::kNone ? verdict : known));
+}
+
+}  // namespace ddprun::diagnosis

@@ -1,0 +1,22 @@
+#pragma once
+// Rules about stalls: operations that take longer than their node finds normal. Private to the inquiries.
+
+#include <chrono>
+
+#include "rendezvous/diagnosis/inquiry/transition.hpp"
+
+namespace ddprun::diagnosis {
+
+/// Pause between two inquiries about stalls, however many are reported. It doubles after each inquiry that found
+/// nothing new, up to kMaxStallInterval.
+inline constexpr std::chrono::seconds kStallInterval{5};
+inline constexpr std::chrono::seconds kMaxStallInterval{30};
+
+/// Opens an inquiry about the reported stall, or remembers it for later.
+void stall_reported(InquiryTransition& t, const StallReported& event);
+/// Opens the inquiry that was put off, when its time has come.
+void ask_about_remembered_stall(InquiryTransition& t);
+/// Reports the verdict to all agents if it is new.
+void conclude_stall(InquiryTransition& t, const Inquiry& inquiry);
+
+}  // namespace ddprun::diagnosis

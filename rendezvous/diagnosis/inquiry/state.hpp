@@ -1,0 +1,100 @@
+#pragma once
+// InquiryState: what the inquiries know. Plain values in ordered containers, one part per subject. Owned by the
+// daemon's one loop, changed by step() alone (inquiries.hpp).
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "rendezvous/diagnosis/stall.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::diagnosis {
+
+/// A connection of ddpctl.
+enum class InspectorId : std::uint64_t {};
+
+/// Agents that have not answered a request by then are left out of the diagnosis.
+inline constexpr std::chrono::seconds kAnswerTimeout{3};
+/// The same after the failure of a worker: the end of its group waits for the diagnosis.
+inline constexpr std::chrono::seconds kFailureTimeout{1};
+
+/// What an inquiry is about; each subject has a file of rules.
+enum class Subject {
+    kStall,      ///< an operation takes too long: stalls.hpp
+    kFailure,    ///< a worker has failed, by a deadline or by its end: failures.hpp
+    kLastRanks,  ///< the ranks that are left when others have ended well: last_ranks.hpp
+    kInspector,  ///< an inspector asks: inspections.hpp
+};
+
+/// One request for flight records, from the question to the diagnosis.
+struct Inquiry {
+    Subject subject = Subject::kStall;
+    Generation generation{};
+    TimePoint deadline;
+    int world_size = 0;
+    std::set<NodeId> missing = {};         ///< nodes that have not answered yet
+    std::vector<RankRecord> records = {};  ///< only if all ranks were asked for
+    std::optional<Rank> rank = {};         ///< the one rank that was asked for; empty: all
+    InspectorId inspector{};               ///< kInspector
+    std::chrono::nanoseconds min_wait{0};  ///< kStall: a shorter wait is not a stall
+    std::chrono::nanoseconds recent{0};    ///< kFailure: time since the previous such inquiry
+};
+
+/// Identifies one stall: the numbers of the collective, or of the send or receive with the rank that is in it.
+using Occasion = std::tuple<std::uint64_t, std::uint64_t, int>;
+
+/// Stalls of one generation (stalls.cpp).
+struct StallReports {
+    /// A stall that is asked about later.
+    struct Reminder {
+        std::chrono::nanoseconds min_wait{0};
+        TimePoint when;
+    };
+    /// A verdict that was reported.
+    struct Reported {
+        Occasion occasion;
+        std::chrono::nanoseconds quiet{0};
+        TimePoint until;  ///< a verdict on the same ranks is not repeated before
+    };
+    using Accused = std::tuple<StallKind, std::string, std::vector<int>>;  ///< kind, group, ranks
+
+    std::optional<Reminder> reminder = {};
+    TimePoint next_inquiry{};  ///< not before
+    std::chrono::nanoseconds interval{0};
+    std::map<Accused, Reported> reported = {};
+};
+
+/// Failures of one generation (failures.cpp).
+struct FailureReports {
+    bool timeout_pending = false;   ///< an operation failed by its deadline, and no inquiry has looked at it yet
+    TimePoint timeouts_asked_at{};  ///< the newest inquiry about operations that failed by their deadline
+    std::map<std::pair<std::string, Occasion>, TimePoint> reported_timeouts = {};  ///< by group; when last seen
+    std::optional<Rank> failed = {};  ///< the worker that was asked about last
+};
+
+/// The ranks of one generation that are left when others have ended well (last_ranks.cpp).
+struct LastRanks {
+    TimePoint asked_at{};
+    std::chrono::nanoseconds interval{0};  ///< not asked again before
+    std::optional<TimePoint> newest_end = {};
+    std::optional<std::chrono::nanoseconds> reported_for = {};  ///< it was reported, and is not repeated for this time
+};
+
+struct InquiryState {
+    std::map<std::uint64_t, Inquiry> open = {};  ///< by request number
+    std::uint64_t last_request = 0;
+    Generation generation{-1};  ///< the worker group of what follows
+    StallReports stalls = {};
+    FailureReports failures = {};
+    LastRanks last_ranks = {};
+};
+
+}  // namespace ddprun::diagnosis

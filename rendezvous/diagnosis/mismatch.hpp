@@ -1,0 +1,27 @@
+#pragma once
+// Diagnoses an error that is found at once, not by a deadline: the ranks called different operations, or one of them
+// aborted or left the group. The ranks that failed have ended since; their flight records still say what they called.
+// Pure.
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/diagnosis/stall.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::diagnosis {
+
+struct ErrorVerdict {
+    std::string text;                ///< one line; empty: another error, or the flight records do not show it
+    std::string hint = {};           ///< what to do next
+    std::vector<int> culprits = {};  ///< ranks that caused it; empty: not known
+};
+
+/// Returns "MISMATCH at #183 of group 'world': …", as diagnose() does, or "ABORTED group 'world': rank 3 (node b) gave
+/// it up: 'loss is NaN'; …", or "LEFT rank 3 (node b): …" if `dead` failed because a member had left the group without
+/// an error. Of several errors in the last kRecentTimeout the first one counts. `records`: as for diagnose(), read
+/// after the end of `dead`. Empty if that worker did not end because of such an error, or the flight records do not
+/// show it.
+[[nodiscard]] ErrorVerdict diagnose_error(const std::vector<RankRecord>& records, const FailureReport& dead);
+
+}  // namespace ddprun::diagnosis

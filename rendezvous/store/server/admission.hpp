@@ -1,0 +1,43 @@
+#pragma once
+// Admission: accepts connections on a store's listening socket, as long as its limits and the system's allow it. A part
+// of EpollServer, on its thread.
+
+#include <optional>
+
+#include "common/clock.hpp"
+#include "rendezvous/store/server/listener.hpp"
+#include "rendezvous/store/server/server_context.hpp"
+
+namespace ddprun::store {
+
+class Admission {
+public:
+    /// `listener` is in the epoll set of `context`, which outlives this.
+    Admission(Listener listener, ServerContext& context) : context_(context), listener_(std::move(listener)) {}
+
+    /// Accepts the connections that wait, up to one slice's worth.
+    void accept();
+    /// Accepts again if the number of connections was at its limit. Called whenever a connection has ended.
+    void connection_ended();
+    /// Returns when try_again() is to be called, if an accept has failed.
+    [[nodiscard]] std::optional<TimePoint> deadline() const;
+    /// Accepts again after a failure, once deadline() has passed.
+    void try_again(TimePoint now);
+    void close();
+    [[nodiscard]] bool is_closed() const { return state_ == State::kClosed; }
+
+private:
+    enum class State { kAccepting, kAtLimit, kFailing, kClosed };
+
+    void admit(Listener::Accepted accepted);
+    void cannot_accept(int error);
+    void listen_for(State state);
+
+    ServerContext& context_;
+    std::optional<Listener> listener_;
+    State state_ = State::kAccepting;
+    bool failed_ = false;  ///< since the last accept that succeeded
+    TimePoint try_again_at_;
+};
+
+}  // namespace ddprun::store

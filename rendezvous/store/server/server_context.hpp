@@ -1,0 +1,50 @@
+#pragma once
+// ServerContext: what the parts of one EpollServer share. The EpollServer owns it; one thread.
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "common/clock.hpp"
+#include "common/line_limit.hpp"
+#include "common/system/unique_fd.hpp"
+#include "rendezvous/store/codec/block.hpp"
+#include "rendezvous/store/codec/limits.hpp"
+#include "rendezvous/store/server/connections.hpp"
+#include "rendezvous/store/server/statistics.hpp"
+
+namespace ddprun::store {
+
+struct ServerContext {
+    Options options;
+    std::function<TimePoint()> now;
+    std::string name;               ///< "10.0.0.7:41234", for the log
+    UniqueFd epoll;                 ///< a connection's events carry its number; the listener's carry 0
+    BlockMemory block_memory = {};  ///< of all blocks, wherever they are
+    Connections connections = {};
+    Statistics statistics = {};
+    LineLimit log_limit = {};
+
+    /// Logs the line that `line()` makes, unless there were many just now, or there is no memory for it.
+    template <typename Line>
+    void warn(Line line) {
+        const auto left_out = log_limit.admit(now());
+        if (!left_out) return;
+        try {
+            if (*left_out > 0) {
+                log(fmt::format("store {}: {} lines of this log were left out before this one (at most {} in {} s)",
+                                name, *left_out, LineLimit::kLines, LineLimit::kWindow.count()));
+            }
+            log(line());
+        } catch (const std::bad_alloc&) {  // the event matters more than its line
+        }
+    }
+
+private:
+    static void log(std::string_view line);
+};
+
+}  // namespace ddprun::store

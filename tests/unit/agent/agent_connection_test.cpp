@@ -1,0 +1,148 @@
+// The connection of a whole agent to a daemon that the test plays: lost, made again, rejected, silent.
+
+#include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/agent/agent_job.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using namespace ddprun::protocol;
+using namespace agent_test;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+TEST_CASE("a daemon that cannot be reached in time is an infrastructure failure that names its address", "[agent]") {
+    AgentConfig c;
+    {
+        FakeDaemon closed;
+        c = config(closed, {"wait"});
+    }
+    const std::string port = std::to_string(c.endpoint.port);
+    c.connect_timeout = 300ms;
+    AgentProcess agent(std::move(c));
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("127.0.0.1:" + port));
+}
+
+TEST_CASE("an agent whose connection breaks connects again and repeats the reports that the daemon may have missed",
+          "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
+    Join join = daemon.welcome();
+    CHECK_FALSE(join.session);
+    join.session = FakeDaemon::kSession;
+    daemon.send(assignment(1));
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    daemon.drop();
+    SECTION("the workers go on") {
+        const Rejected not_yet{"a node with that id is connected already", true};
+        CHECK(daemon.refuse(not_yet) == join);
+        CHECK(daemon.refuse(not_yet) == join);
+        CHECK(daemon.welcome() == join);
+        daemon.send(assignment(1));  // repeated
+        daemon.expect_heartbeat();
+        CHECK(agent.mark().processes().size() == 2);
+        daemon.send(Abort{Generation{1}, "a test"});
+        CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    }
+    SECTION("a worker fails meanwhile") {
+        const std::vector<pid_t> workers = agent.mark().processes();
+        ::kill(workers.front(), SIGKILL);
+        REQUIRE(eventually([&] { return agent.mark().processes().empty(); }));
+        CHECK(daemon.welcome() == join);
+        CHECK(daemon.expect<WorkerFailed>().failure.pid == workers.front());
+        CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+        daemon.send(assignment(2));
+        CHECK(read_line(agent.out_.read_end.get()) == "up");
+        CHECK(read_line(agent.out_.read_end.get()) == "up");
+        daemon.drop();
+        CHECK(daemon.welcome() == join);
+        daemon.send(Abort{Generation{2}, "a test"});
+        CHECK(daemon.expect<GroupStopped>().generation == Generation{2});  // nothing of generation 1 any more
+    }
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(daemon.closed());
+    CHECK(agent.end().exit_code() == 143);
+    CHECK_THAT(agent.err(), Contains("connecting again") && Contains("connected to the rendezvous daemon again"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("an agent that is rejected on its second connection ends with 69, for its command is not wrong", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    daemon.drop();
+    daemon.refuse(Rejected{"the daemon that its job began with has ended"});
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("does not take this node again: the daemon that its job began with has ended"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("an agent whose connections break repeatedly pauses before each new one", "[agent]") {
+    FakeDaemon daemon;
+    const TimePoint begin = Clock::now();
+    AgentProcess agent(config(daemon, {"wait"}));
+    for (int i = 0; i < 5; ++i) {
+        daemon.welcome();
+        daemon.drop();
+    }
+    daemon.welcome();
+    CHECK(Clock::now() - begin >= 1s);  // five times 200 ms
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
+}
+
+TEST_CASE("an agent that leaves repeats that on the next connection", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"stubborn", "wait"});
+    c.grace = 3s;  // in which the connection is made again
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    REQUIRE(eventually([&] { return agent.mark().processes().size() == 4; }));
+    agent.signal(SIGTERM);
+    CHECK(daemon.expect<Leave>().signal == SIGTERM);
+    daemon.drop();
+    daemon.welcome();
+    CHECK(daemon.expect<Leave>().signal == SIGTERM);
+    CHECK(daemon.expect<GroupStopped>().generation == Generation{1});
+    CHECK(agent.end().exit_code() == 143);
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("a daemon that does not come back stops the workers", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"out=up\n", "wait"}));
+    daemon.welcome(2s);
+    daemon.send(assignment(1));
+    REQUIRE(read_line(agent.out_.read_end.get()) == "up");
+    daemon.drop();
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("lost the rendezvous daemon"));
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("a silent daemon counts as lost after the agreed time", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    daemon.welcome(300ms);
+    daemon.expect_heartbeat();
+    CHECK(agent.end().exit_code() == 69);
+    CHECK_THAT(agent.err(), Contains("nothing for 0.3 s"));
+}
+
+TEST_CASE("a rejected agent prints the reason and ends as after wrong usage", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    daemon.refuse(Rejected{"this daemon serves the job 'other'"});
+    CHECK(agent.end().exit_code() == 2);
+    CHECK_THAT(agent.err(), Contains("does not take this node: this daemon serves the job 'other'"));
+}

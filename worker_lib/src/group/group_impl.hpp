@@ -1,0 +1,84 @@
+#pragma once
+// GroupImpl: the implementation of a ProcessGroup, whatever its backend. It owns the backend, checks arguments, numbers
+// operations, sets deadlines, and splits and shrinks the group. Any thread may call it; which operation gets which
+// number is the caller's order.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/mutex.hpp"
+#include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/group/shrink/agreement.hpp"
+#include "worker_lib/src/group/store_wait.hpp"
+#include "worker_lib/src/tuning/light_mutex.hpp"
+#include "worker_lib/src/util/forks.hpp"
+
+namespace ddp::detail {
+
+class GroupImpl {
+public:
+    GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend);
+    ~GroupImpl();
+    GroupImpl(const GroupImpl&) = delete;
+    GroupImpl& operator=(const GroupImpl&) = delete;
+
+    [[nodiscard]] const GroupSpec& spec() const { return spec_; }
+    [[nodiscard]] int world_rank() const { return spec_.members[static_cast<std::size_t>(spec_.rank)]; }
+    [[nodiscard]] BackendImpl& backend() { return *backend_; }
+
+    /// Checks and numbers the operation, then submits it. Throws Error{InvalidArgument}, which uses up no number.
+    [[nodiscard]] Work submit(Operation&& operation, const OpOptions& options) EXCLUDES(mutex_);
+    /// Makes the next operations belong to the caller's step of this number; 0: to none. The ranks compare it, so that
+    /// a rank that is a step behind gets an error instead of the others' data.
+    void set_step(std::uint64_t step) EXCLUDES(mutex_);
+    /// As submit(), for sends and receives, which have numbers of their own.
+    [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options) EXCLUDES(mutex_);
+    [[nodiscard]] Work transfer(const Transfer& one, const Stream& stream, const OpOptions& options) EXCLUDES(mutex_);
+    [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) EXCLUDES(mutex_);
+    [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude) EXCLUDES(shrink_mutex_);
+    /// Exchanges `value` with all ranks over the store, and returns theirs by rank. Collective, once per topic. Throws
+    /// as split() does; `call` is the name of the call that absent ranks have not made.
+    [[nodiscard]] std::vector<std::string> exchange_with_all(std::string_view topic, std::string_view value,
+                                                             std::string_view call) EXCLUDES(mutex_);
+    void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) EXCLUDES(mutex_);
+    void abort(std::string_view reason);
+    /// WorkState::after_callbacks() of the group's works.
+    [[nodiscard]] bool after_callbacks(std::function<void()> end) const {
+        return !home_.is_elsewhere() && backend_->after_callbacks(std::move(end));
+    }
+
+private:
+    /// Throws Error{InvalidArgument} in a child of fork().
+    void check_process() const;
+    /// Numbers the step, and shows it in the flight record as long as the result lives.
+    [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
+    /// Numbers and submits the batch. Null: it is done already.
+    [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch& batch, const OpOptions& options) EXCLUDES(mutex_);
+    [[nodiscard]] ddprun::Duration timeout_of(const OpOptions& options) const;
+
+    const GroupSpec spec_;
+    GroupRecorder recorder_;  ///< before the backend, whose end still writes
+    std::unique_ptr<BackendImpl> backend_;
+    const ProcessMark home_;
+    LightMutex mutex_;  ///< held while an operation gets its number and is submitted
+    std::uint64_t last_seq_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t step_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t last_transfer_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t splits_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t monitored_ GUARDED_BY(mutex_) = 0;
+    std::uint64_t store_steps_ GUARDED_BY(mutex_) = 0;
+    std::optional<GroupRecorder> store_recorder_ GUARDED_BY(mutex_);  ///< from the first wait_at_store() on
+    ddprun::Mutex shrink_mutex_;                                      ///< held during a whole shrink()
+    ShrinkHistory shrinks_ GUARDED_BY(shrink_mutex_);
+};
+
+[[nodiscard]] std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, std::unique_ptr<BackendImpl> backend);
+
+}  // namespace ddp::detail

@@ -1,0 +1,37 @@
+#pragma once
+// WaitAtStore: shows in the flight record, for as long as it lives, that this rank waits for others at the store. These
+// steps are entries of a group of their own, "world (store)", because they have numbers of their own. The step in which
+// a world is made belongs to "world (init)".
+
+#include <exception>
+
+#include "worker_lib/src/operation/group_recorder.hpp"
+
+namespace ddp::detail {
+
+class WaitAtStore {
+public:
+    /// step   all ranks take the same steps in the same order
+    WaitAtStore(GroupRecorder& recorder, const StoreStep& step);
+    ~WaitAtStore() { entry_.ended(std::uncaught_exceptions() == exceptions_); }
+    WaitAtStore(const WaitAtStore&) = delete;
+    WaitAtStore& operator=(const WaitAtStore&) = delete;
+
+private:
+    const int exceptions_ = std::uncaught_exceptions();
+    RecordEntry entry_;
+};
+
+/// The wait of the ranks that are to become a world.
+class InitWait {
+public:
+    explicit InitWait(const GroupSpec& world)
+        : recorder_(world, world.name + " (init)"),
+          wait_(recorder_, {.what = "init_from_env", .tag = {}, .timeout = world.init_timeout, .seq = 1}) {}
+
+private:
+    GroupRecorder recorder_;
+    WaitAtStore wait_;
+};
+
+}  // namespace ddp::detail

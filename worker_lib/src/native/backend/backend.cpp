@@ -1,0 +1,84 @@
+#include "worker_lib/src/native/backend/backend.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "worker_lib/src/native/native.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
+
+namespace ddp::detail {
+
+NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
+    : peers_(spec, connected),
+      handle_(std::make_shared<BackendHandle>(*this, Participant{spec.name, peers_.own_name(), &peers_.node()})),
+      p2p_(
+          peers_, [this](const Error& error) { failure_.report(error); },
+          [handle = handle_](const WorkState& work, std::string_view thrown) {
+              handle->with([&](NativeBackend& own) { own.abort_for(work, thrown); });
+          }),
+      failure_(peers_, queue_, p2p_),
+      runner_(peers_, queue_, failure_, std::move(connected.rules), handle_) {
+    if (connected.p2p_listener) p2p_.make(connected.hello, std::move(connected.p2p_listener));
+    thread_ = start_signal_masked_thread("ddp-native", [this] { run(); });
+}
+
+/// Fails what is in flight, then reports the departure of this rank, or the group's failure, to the peers.
+NativeBackend::~NativeBackend() {
+    auto how = std::uncaught_exceptions() > 0 ? Departure::kLeftByException : Departure::kLeft;
+    Node& node = peers_.node();
+    Links* const links = peers_.links();
+    Watch* const watch = peers_.watch();
+    // Both before stop(), which must not look like a failure of the group.
+    if (watch != nullptr) watch->stop();
+    auto failure = node.failure.for_other_nodes();
+    failure_.stop(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by {} with work in flight",
+                                                        peers_.group(), peers_.own_name())));
+    thread_.join();
+    handle_->shut();
+    const auto ending = runner_.ending();
+    if (how == Departure::kLeft && ending.left_in_flight) how = Departure::kLeftInFlight;
+    if (!failure && !node.failure.stopped()) failure = ending.failure;
+    const Absence departure = node.progress.own_absence(how);
+    if (P2p* const p2p = p2p_.get()) p2p->stop(failure ? *failure : departure.error, failure.has_value());
+    const bool goodbye_said = ending.failure && !node.failure.stopped();
+    if (links != nullptr && !goodbye_said) failure ? links->say_goodbye(*failure) : links->say_goodbye(departure);
+    node.progress.leave(how);
+    if (watch != nullptr) watch->say_goodbye(failure, departure);
+}
+
+std::unique_ptr<BackendImpl> NativeBackend::make_another(const GroupSpec& spec) const {
+    return make_native_backend(spec);
+}
+
+std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch&& batch, TransferRecord& record) {
+    P2p* p2p = p2p_.get();
+    const bool opened = p2p != nullptr && p2p->open(batch);
+    record.write(batch, opened ? Announced::kYes : Announced::kNo);
+    if (opened && p2p->finish(batch)) return nullptr;
+    if (p2p == nullptr) p2p = &p2p_.make({}, {});
+    const bool has_sent = p2p->has_sent();
+    try {
+        return p2p->submit(std::move(batch));
+    } catch (const std::bad_alloc&) {
+        if (has_sent)
+            failure_.report_out_of_memory();  // peers have got a part: the rest must not stay away unexplained
+        throw;
+    }
+}
+
+/// The progress thread: runs what is queued until the group ends, and then fails what is left.
+void NativeBackend::run() {
+    for (bool goes_on = true; goes_on;) {
+        goes_on = queue_.wait();
+        runner_.run_queue();
+    }
+}
+
+std::unique_ptr<BackendImpl> make_native_backend(const GroupSpec& spec) {
+    return std::make_unique<NativeBackend>(spec, connect_members(spec));
+}
+
+}  // namespace ddp::detail

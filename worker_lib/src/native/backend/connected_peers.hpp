@@ -1,0 +1,61 @@
+#pragma once
+// ConnectedPeers: the ranks of one group on the native backend and the ways to them: memory shared with those of the
+// node, links to other nodes, the leaders' watch. NativeBackend owns it and all its parts use it. The questions of
+// PeerStates may come from any thread; which thread may use a part is written in its header.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker_lib/src/bootstrap/peer_states.hpp"
+#include "worker_lib/src/native/backend/connect.hpp"
+#include "worker_lib/src/native/net/links.hpp"
+#include "worker_lib/src/native/net/watch.hpp"
+#include "worker_lib/src/native/protocol/member.hpp"
+#include "worker_lib/src/native/shm/arena.hpp"
+#include "worker_lib/src/native/shm/node.hpp"
+
+namespace ddp::detail {
+
+class ConnectedPeers final : public PeerStates {
+public:
+    /// Takes the connections from `connected`, and leaves in it what is for sends and receives.
+    ConnectedPeers(const GroupSpec& spec, Connected& connected);
+
+    [[nodiscard]] const std::string& group() const { return group_; }
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] const Topology& topology() const { return topology_; }
+    [[nodiscard]] const std::vector<Member>& members() const { return members_; }
+    [[nodiscard]] HeapArena& arena() { return arena_; }
+    [[nodiscard]] Node& node() { return node_; }
+    [[nodiscard]] const Node& node() const { return node_; }
+    /// Null on ranks that exchange no messages with other nodes.
+    [[nodiscard]] Links* links() { return links_ ? &*links_ : nullptr; }
+    /// Null on ranks that do not lead their node, and in groups of one node.
+    [[nodiscard]] Watch* watch() { return watch_ ? &*watch_ : nullptr; }
+    /// Returns this rank as errors name it.
+    [[nodiscard]] std::string own_name() const { return name_of(rank_); }
+
+    [[nodiscard]] std::optional<Error> failure() const override { return node_.failure.for_this_rank(); }
+    [[nodiscard]] std::string location_of(int rank) const override;
+    [[nodiscard]] int global_rank(int rank) const override {
+        return members_[static_cast<std::size_t>(rank)].global_rank;
+    }
+    [[nodiscard]] RankState state_of(int rank) const override;
+    [[nodiscard]] int stopped_pid(int rank) const override;
+
+private:
+    /// Returns the local index of a rank; nothing: it is on another node, or the own rank.
+    [[nodiscard]] std::optional<int> neighbour(int rank) const;
+
+    const std::string group_;
+    const int rank_;
+    const Topology topology_;
+    const std::vector<Member> members_;
+    HeapArena arena_;
+    Node node_;
+    std::optional<Links> links_;
+    std::optional<Watch> watch_;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,48 @@
+#pragma once
+// ExchangeErrors: finds out why an exchange of messages cannot go on, and throws that: a peer that is late, a message
+// that does not fit, a lost connection, or the failure that a peer or the node reports. Links owns it; used by the
+// thread that runs the group's operations.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "worker_lib/src/native/net/flow.hpp"
+#include "worker_lib/src/native/net/message_stream.hpp"
+#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/operation/operation.hpp"
+
+namespace ddp::detail {
+
+class ExchangeErrors {
+public:
+    /// `node` must outlive this.
+    ExchangeErrors(std::string group, std::int64_t generation, Node& node);
+
+    /// Throws Timeout when `limit` is over and messages of `flows` are not complete. The rank with the best evidence
+    /// gives up first and reports to the others: first a rank whose messages a host does not even acknowledge, then one
+    /// that waits for a single peer, then one whose peer may itself wait for a third, then one that would have to name
+    /// several.
+    void check_late(const Operation& operation, const std::vector<Flow>& flows, ddprun::TimePoint limit,
+                    const MessageStream* stream) const;
+    /// Throws if the header that was received does not belong to the expected message: Mismatch naming both sides, the
+    /// failure of a final report, or System.
+    void check_header(const Operation& operation, Flow& flow) const;
+    /// Throws the reason why a connection is broken: the peer's final report, or the failure or death of another rank
+    /// that reaches the node within a moment, or else PeerLost with `cause`.
+    [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
+    /// Throws because part of a payload may have been written after a rank of the peer's node had given up.
+    [[noreturn]] void invalid_payload(const Operation& operation, Flow& flow) const;
+
+private:
+    void read_final_report(const Operation& operation, Flow& flow) const;
+    [[noreturn]] void raise_note(const Operation& operation, Flow& flow) const;
+    void await_better_reason(const Operation& operation) const;
+
+    const std::string group_;
+    const std::int64_t generation_;
+    Node& node_;
+};
+
+}  // namespace ddp::detail

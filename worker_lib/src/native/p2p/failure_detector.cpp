@@ -1,0 +1,160 @@
+#include "worker_lib/src/native/p2p/failure_detector.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "worker_lib/src/group/departure.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
+#include "worker_lib/src/util/text.hpp"
+
+namespace ddp::detail::p2p {
+
+namespace {
+
+/// Passes in which the messages of a lost peer are taken before anything else is looked at: 100 MiB at most.
+constexpr int kMaxDrainPasses = 100;
+/// How long before a deadline ranks of other nodes are asked whether they wait themselves: they answer many times, or
+/// they are silent.
+constexpr auto kAskBefore = 2 * kSilence;
+
+}  // namespace
+
+std::optional<Failure> FailureDetector::find_failure() {
+    const auto now = ddprun::Clock::now();
+    look_at_neighbours(now);
+    ask_remotes(now);
+    for (Peer* one : peers_.all()) one->matching().record_unexpected(now);
+    if (const auto poison = setup_.node.failure.for_this_rank()) return Failure{.error = *poison};
+    auto found = find_lost();
+    return found ? std::move(found) : find_overdue();
+}
+
+void FailureDetector::look_at_neighbours(ddprun::TimePoint now) {
+    const auto unseen = unwatched(std::exchange(looked_, now), now);
+    for (Neighbour& neighbour : peers_.neighbours()) {
+        auto& [count, since] = neighbour.listening;
+        since = std::min(since + unseen, now);
+        const auto current = neighbour.page->listening.load(std::memory_order_relaxed);
+        if (std::exchange(count, current) != current) since = now;
+    }
+}
+
+void FailureDetector::look_at_connections() {
+    for (RemotePeer& remote : peers_.remotes()) {
+        remote.sink->look();
+        const bool was_lost = remote.lost.has_value();
+        remote.lost = remote.source->ended();
+        if (remote.peer->departure()) remote.lost = "it has left";
+        if (!remote.lost) remote.lost = remote.sink->broken();
+        const bool arrives = std::exchange(remote.arrived, remote.source->arrived()) != remote.source->arrived();
+        // The end of our own connection may overtake what the peer has sent: all of that counts.
+        if (remote.lost && (!was_lost || arrives)) remote.reason_until = ddprun::Clock::now() + kReporting;
+    }
+}
+
+/// Takes what a lost peer has sent: all of that counts. Returns whether there is more than fits into one go.
+bool FailureDetector::drain(Peer& peer) {
+    bool moved = true;
+    for (int pass = 0; moved && pass < kMaxDrainPasses; ++pass) moved = peer.progress().moved;
+    works_.collect(peers_.own().finished);
+    return moved;
+}
+
+std::optional<Failure> FailureDetector::find_lost() {
+    for (const Neighbour& neighbour : peers_.neighbours()) {
+        const auto absence = setup_.node.progress.absence(neighbour.index);
+        if (!absence || drain(*neighbour.peer)) continue;
+        if (auto found = failure_without(neighbour.peer->rank(), absence->error)) return found;
+    }
+    for (const RemotePeer& remote : peers_.remotes()) {
+        if (!remote.lost) continue;
+        const int rank = remote.peer->rank();
+        const auto& departure = remote.peer->departure();
+        // Without a goodbye: if the whole group has failed, the report of that is on its way.
+        if (!departure && ddprun::Clock::now() < remote.reason_until) continue;
+        const Error lost(ErrorCode::PeerLost, fmt::format("lost {}: {}", peers_.name_of(rank), *remote.lost), {rank});
+        if (auto found = failure_without(rank, departure ? *departure : lost)) return found;
+    }
+    return std::nullopt;
+}
+
+/// Returns the failure that follows from the loss of a rank; nothing if no work in flight needs it.
+std::optional<Failure> FailureDetector::failure_without(int rank, const Error& why) const {
+    const auto& works = works_.in_flight();
+    const auto found = std::ranges::find_if(works, [rank](const auto& one) { return waits_for(*one.second, rank); });
+    if (found == works.end()) return std::nullopt;
+    // A rank that leaves because of a failure has reported that before.
+    if (const auto poison = setup_.node.failure.for_this_rank()) return Failure{.error = *poison};
+    const auto& work = found->second;
+    return Failure{.error = cannot_finish(setup_.group, setup_.node.ranks.self(), unfinished_text(*work), why),
+                   .about = work,
+                   .is_ours = true};
+}
+
+/// Near a deadline, asks the ranks of other nodes whether they are late or wait themselves.
+void FailureDetector::ask_remotes(ddprun::TimePoint now) {
+    for (const auto& [seq, work] : works_.in_flight()) {
+        if (now + kAskBefore < work->batch.deadline) continue;
+        for (RemotePeer& remote : peers_.remotes()) {
+            if (!waits_for(*work, remote.peer->rank())) continue;
+            const bool begins = now - std::exchange(remote.asked, now) >= kSilence;
+            const auto answer = remote.peer->listening();
+            if (std::exchange(remote.listening.count, answer) != answer || begins) remote.listening.since = now;
+            remote.peer->ask();
+        }
+    }
+}
+
+/// Returns whether a peer says that it waits for another rank itself.
+bool FailureDetector::is_listening(int rank) const {
+    const auto now = ddprun::Clock::now();
+    if (const Neighbour* const neighbour = peers_.neighbour(rank)) return now - neighbour->listening.since < kSilence;
+    const auto rank_of = [](const RemotePeer& one) { return one.peer->rank(); };
+    const auto remote = std::ranges::find(peers_.remotes(), rank, rank_of);
+    return remote == peers_.remotes().end() || now - remote->listening.since < kSilence;  // neither: it is this rank
+}
+
+std::optional<Failure> FailureDetector::find_overdue() {
+    const auto now = ddprun::Clock::now();
+    for (const auto& [seq, work] : works_.in_flight()) {
+        const TransferBatch& batch = work->batch;
+        if (now < batch.deadline) continue;
+        std::vector<int> missing;
+        std::vector<int> silent;
+        for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
+            const int rank = batch.transfers[i].peer;
+            if (work->is_done(i) || std::ranges::find(missing, rank) != missing.end()) continue;
+            missing.push_back(rank);
+            if (!is_listening(rank)) silent.push_back(rank);
+        }
+        if (silent.empty() && now < network_deadline(batch.deadline)) continue;
+        return overdue(work, missing, silent);
+    }
+    return std::nullopt;
+}
+
+/// Returns the timeout of a work. The silent ones of the missing ranks are the culprits; if none is silent, all are.
+Failure FailureDetector::overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
+                                 const std::vector<int>& silent) {
+    const auto& culprits = silent.empty() ? missing : silent;
+    std::vector<std::string> names;
+    for (const int rank : culprits) names.push_back(peers_.name_of(rank));
+    std::string hint = silent.empty() ? "; it may wait for something else itself, or the tags differ" : "";
+    for (const int rank : missing) {
+        const std::string unexpected = peers_.at(rank).matching().unexpected_text();
+        if (unexpected.empty()) continue;
+        hint += fmt::format("; {} has sent messages that no receive asks for: {}", peers_.name_of(rank), unexpected);
+    }
+    return {
+        .error = Error(ErrorCode::Timeout,
+                       fmt::format("group '{}': {} waited until its deadline for {} in {}{}", setup_.group,
+                                   setup_.node.ranks.self(), list_of(std::move(names)), unfinished_text(*work), hint),
+                       culprits),
+        .about = work,
+        .is_ours = true};
+}
+
+}  // namespace ddp::detail::p2p

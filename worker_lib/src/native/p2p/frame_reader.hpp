@@ -1,0 +1,65 @@
+#pragma once
+// FrameReader: takes frames out of the stream of one peer. A Peer owns it, decides by each frame's header where the
+// payload goes, and acts on the frame when it is complete. All calls are made under P2p's lock.
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "worker_lib/src/native/p2p/work.hpp"
+#include "worker_lib/src/native/protocol/channel.hpp"
+
+namespace ddp::detail::p2p {
+
+class FrameReader {
+public:
+    explicit FrameReader(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {}
+
+    struct Progress {
+        std::size_t bytes = 0;     ///< that were read
+        bool ends_header = false;  ///< the last of them ended the frame's fixed part: the payload needs a destination
+    };
+    /// Reads more of the current frame, `max` bytes at most.
+    [[nodiscard]] Progress read(std::size_t max);
+    [[nodiscard]] const Frame& frame() const { return frame_; }
+    /// Has the payload written to the buffer of a receive.
+    void deliver_to(PendingTransfer receive);
+    /// Has a payload of so many bytes kept here.
+    void keep(std::size_t bytes);
+    [[nodiscard]] std::size_t payload_bytes() const { return payload_.size(); }
+    /// Returns whether header and payload have been read.
+    [[nodiscard]] bool is_complete() const {
+        return read_ >= sizeof(Frame) && read_ == sizeof(Frame) + payload_.size();
+    }
+    /// Starts on the next frame. What there is of this one stays until read().
+    void finish_frame() { read_ = 0; }
+    /// Returns the receive of deliver_to(), once.
+    [[nodiscard]] std::optional<PendingTransfer> take_receive() { return std::exchange(receive_, std::nullopt); }
+    /// The payload of keep().
+    [[nodiscard]] std::vector<std::byte>& kept() { return kept_; }
+
+    // For a message that is received without a Work:
+    [[nodiscard]] bool is_between_frames() const { return read_ == 0; }
+    /// Copies the next frame's fixed part without taking it. Returns how many bytes have arrived; 0: not all of it.
+    [[nodiscard]] std::size_t peek(Frame& frame) { return source_->look(std::as_writable_bytes(std::span(&frame, 1))); }
+    /// Takes that frame, whose payload fills `payload` and has arrived.
+    void take(std::span<std::byte> payload) { source_->take(sizeof(Frame), payload); }
+
+    /// Returns once whether reading made room for a peer that waits for it.
+    [[nodiscard]] bool has_made_room() { return source_->has_made_room(); }
+    /// Forgets the receive, whose buffer is the program's again.
+    void clear();
+
+private:
+    const std::unique_ptr<ByteSource> source_;
+    Frame frame_;
+    std::size_t read_ = 0;  ///< bytes of frame and payload
+    std::span<std::byte> payload_;
+    std::optional<PendingTransfer> receive_;
+    std::vector<std::byte> kept_;
+};
+
+}  // namespace ddp::detail::p2p

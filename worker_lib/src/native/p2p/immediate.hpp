@@ -1,0 +1,67 @@
+#pragma once
+// ImmediateTransfers: small messages between ranks of a node that need no Work, because the receiver is there already
+// or comes within a moment. The caller's thread writes and reads the rings itself. Nothing is allocated, and nothing
+// fails: a transfer that cannot be done so is done in the usual way.
+//
+// No message may overtake another. So nothing may be submitted that has not been started, no frame may wait in the
+// peer's outbox, and no work may be in flight when a message is to be received.
+//
+// P2p owns it. open(), finish() and P2p::submit() are called under the lock of the group that numbers the batches.
+// Therefore a work that is submitted while we hold `running` was submitted before we looked: no thread leaves its work
+// to us, and we need not look for one when we release the lock.
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "worker_lib/src/native/p2p/peers.hpp"
+#include "worker_lib/src/native/p2p/progress_engine.hpp"
+#include "worker_lib/src/native/p2p/scheduler.hpp"
+#include "worker_lib/src/native/p2p/sleeper.hpp"
+#include "worker_lib/src/native/p2p/work_table.hpp"
+#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/operation/transfer.hpp"
+#include "worker_lib/src/tuning/light_mutex.hpp"
+
+namespace ddp::detail::p2p {
+
+class ImmediateTransfers {
+public:
+    ImmediateTransfers(const Node& node, Peers& peers, const WorkTable& works, const ProgressEngine& engine,
+                       const Sleeper& sleeper, Scheduler& scheduler, int pauses)
+        : node_(node),
+          peers_(peers),
+          works_(works),
+          engine_(engine),
+          sleeper_(sleeper),
+          scheduler_(scheduler),
+          pauses_(pauses) {}
+
+    static constexpr std::size_t kMaxTransfers = 8;
+    /// Sends what can be sent now. False: nothing has happened. Else finish() has to follow, and the lock is held until
+    /// then.
+    [[nodiscard]] bool open(const TransferBatch& batch) noexcept;
+    /// Receives what arrives within a moment, and releases the lock. True: the whole batch is done; else the rest has
+    /// to be submitted.
+    [[nodiscard]] bool finish(const TransferBatch& batch) noexcept;
+    /// Returns whether a transfer of a batch that has to be submitted is done.
+    [[nodiscard]] bool any_done() const { return done_ != 0; }
+    /// Returns these transfers, a bit for each, and forgets them.
+    [[nodiscard]] std::uint32_t take_done() { return std::exchange(done_, 0); }
+
+private:
+    [[nodiscard]] bool receive(Neighbour& from, const Transfer& transfer) noexcept;
+
+    const Node& node_;
+    Peers& peers_;
+    const WorkTable& works_;
+    const ProgressEngine& engine_;
+    const Sleeper& sleeper_;
+    Scheduler& scheduler_;
+    const int pauses_;
+    std::unique_lock<LightMutex> running_;  ///< from open() to finish()
+    std::uint32_t done_ = 0;                ///< from open() until finish() returns true, or take_done()
+    unsigned vain_ = 0;                     ///< receives that found nothing, one after another
+};
+
+}  // namespace ddp::detail::p2p

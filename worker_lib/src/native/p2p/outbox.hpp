@@ -1,0 +1,65 @@
+#pragma once
+// Outbox: the frames that wait to be written to one peer, in order, and the stream that takes them. A Peer owns it;
+// all calls are made under P2p's lock.
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "worker_lib/src/native/p2p/setup.hpp"
+#include "worker_lib/src/native/protocol/channel.hpp"
+#include "worker_lib/src/native/protocol/failure_note.hpp"
+
+namespace ddp::detail::p2p {
+
+/// How many bytes one pass moves in each direction of a peer, before its caller looks at anything else.
+inline constexpr std::size_t kMaxPerPass = std::size_t{1} << 20;
+
+class Outbox {
+public:
+    Outbox(OwnRank& own, std::unique_ptr<ByteSink> sink) : own_(own), sink_(std::move(sink)) {}
+
+    [[nodiscard]] bool empty() const { return queue_.empty(); }
+    /// Returns whether a frame waits that ends a transfer which is done on this rank and for which the peer still
+    /// waits.
+    [[nodiscard]] bool owes_reply() const;
+
+    /// Queues a frame.
+    /// pending   the transfer that is done when the frame is written
+    void add(const Frame& frame, std::span<const std::byte> payload = {},
+             std::optional<PendingTransfer> pending = std::nullopt);
+    /// Returns whether push_now() may be called for a payload of so many bytes: no frame waits, and there is room.
+    [[nodiscard]] bool can_push_now(std::size_t bytes) const {
+        return queue_.empty() && sink_->has_room(sizeof(Frame) + bytes);
+    }
+    /// Writes a whole frame past the queue.
+    void push_now(const Frame& frame, std::span<const std::byte> payload) {
+        (void)sink_->push(std::as_bytes(std::span(&frame, 1)), payload);
+    }
+    /// Writes what there is room for, about kMaxPerPass. Returns whether it wrote anything.
+    [[nodiscard]] bool push();
+    /// Drops all frames but a partly written one, and writes the reason why nothing follows, if there is room for it:
+    /// the group failed, or this rank leaves.
+    void say_goodbye(const FailureNote& why, bool failed);
+    /// Drops all frames.
+    void clear();
+
+private:
+    struct Outgoing {
+        Frame frame;
+        std::span<const std::byte> payload;
+        std::optional<PendingTransfer> pending;
+        std::size_t written = 0;
+    };
+
+    OwnRank& own_;
+    const std::unique_ptr<ByteSink> sink_;
+    std::deque<Outgoing> queue_;
+    FailureNote goodbye_;
+    bool cut_off_ = false;  ///< the peer has part of a frame whose rest was dropped: no frame can follow
+};
+
+}  // namespace ddp::detail::p2p

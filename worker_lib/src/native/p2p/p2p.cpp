@@ -1,0 +1,47 @@
+#include "worker_lib/src/native/p2p/p2p.hpp"
+
+#include <mutex>
+#include <utility>
+
+namespace ddp::detail {
+
+namespace {
+
+/// Pauses between two yields, as Waiter spins, for the same reasons; a turn also looks at all peers.
+constexpr int kPauses = 20;
+
+PostPage& own_page(const Node& node) { return node.ranks.local(node.ranks.own_index()).segment->post_page(); }
+
+int pauses(const Node& node) { return node.ranks.oversubscribed() ? 0 : kPauses; }
+
+}  // namespace
+
+P2p::P2p(P2pSetup setup)
+    : setup_(std::move(setup)),
+      self_{setup_.group, name_of(setup_.rank, setup_.members), &setup_.node},
+      sleeper_(own_page(setup_.node), setup_.node.ranks.waiter()),
+      peers_(setup_, own_page(setup_.node)),
+      engine_(setup_, peers_, works_, sleeper_, activity_),
+      scheduler_(setup_, engine_, works_, peers_, sleeper_, activity_, pauses(setup_.node)),
+      immediate_(setup_.node, peers_, works_, engine_, sleeper_, scheduler_, pauses(setup_.node)) {}
+
+P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
+
+std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
+    const std::uint32_t done = immediate_.take_done();
+    auto work = std::make_shared<P2pWork>(std::move(batch), shared_from_this());
+    for (std::size_t i = 0; done >> i != 0; ++i) {
+        if ((done >> i & 1U) != 0) (void)work->finish(i);  // not the last one
+    }
+    works_.submit(work);
+    return work;
+}
+
+void P2p::stop(const Error& goodbye, bool failed) {
+    if (activity_.is_stopping.exchange(true)) return;
+    scheduler_.stop(goodbye, failed);
+    const std::lock_guard running(scheduler_.running());
+    peers_.disconnect();
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,98 @@
+#pragma once
+// Peers: the ranks with which this rank exchanges messages, and the connection to each: a buffer in the own memory for
+// itself, a pair of rings for a neighbour, a pair of sockets for a rank of another node. A connection is made at the
+// first transfer with its rank, or when that rank connects. P2p owns it; all calls but network_fd() are made under its
+// lock.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "worker_lib/src/native/p2p/network.hpp"
+#include "worker_lib/src/native/p2p/peer.hpp"
+#include "worker_lib/src/native/p2p/setup.hpp"
+#include "worker_lib/src/native/shm/message_ring.hpp"
+
+namespace ddp::detail::p2p {
+
+/// PostPage::listening of a peer, for FailureDetector.
+struct Listening {
+    std::uint64_t count = 0;  ///< as last seen, or as last answered
+    ddprun::TimePoint since;  ///< when it last changed, or when we began to ask
+};
+
+/// A rank of this node.
+struct Neighbour {
+    Peer* peer = nullptr;
+    int index = 0;  ///< local
+    PostPage* page = nullptr;
+    Listening listening = {};
+};
+
+/// A rank of another node.
+struct RemotePeer {
+    Peer* peer = nullptr;
+    SocketSink* sink = nullptr;
+    SocketSource* source = nullptr;
+    std::optional<std::string> lost = {};  ///< why
+    ddprun::TimePoint reason_until = {};   ///< until then a lost peer's own report of the reason may still arrive
+    std::uint64_t arrived = 0;             ///< bytes from the peer, when last looked at
+    Listening listening = {};
+    ddprun::TimePoint asked = {};  ///< when the peer was last asked whether it waits itself
+};
+
+class Peers {
+public:
+    /// Accepts connections if setup.listener has one. Throws Error{System}.
+    Peers(P2pSetup& setup, PostPage& own_page);
+
+    [[nodiscard]] OwnRank& own() { return own_; }
+    /// Returns the peer with that rank, and connects to it first if need be. Throws Error{System}.
+    [[nodiscard]] Peer& at(int rank);
+    /// Returns the neighbour with that rank; null: it is this rank, on another node, or not connected so far.
+    [[nodiscard]] Neighbour* neighbour(int rank) {
+        const auto position = static_cast<std::size_t>(rank);
+        if (position >= neighbour_index_.size() || neighbour_index_[position] < 0) return nullptr;
+        return &neighbours_[static_cast<std::size_t>(neighbour_index_[position])];
+    }
+    [[nodiscard]] const std::vector<Peer*>& all() const { return all_; }
+    [[nodiscard]] std::vector<Neighbour>& neighbours() { return neighbours_; }
+    [[nodiscard]] std::vector<RemotePeer>& remotes() { return remotes_; }
+    /// Takes in ranks of other nodes that have connected. Throws Error{System}.
+    void accept();
+    /// Returns whether a frame waits for room.
+    [[nodiscard]] bool has_to_send() const;
+    /// Returns whether such a frame ends a transfer that is done on this rank and for which the peer still waits.
+    [[nodiscard]] bool owes_reply() const;
+    /// Returns a rank's name for errors, with its address where it is on another node.
+    [[nodiscard]] std::string name_of(int rank) const;
+    [[nodiscard]] bool has_network() const { return ready_.has_value(); }
+    /// Returns the descriptor that is readable when accept(), a send or a receive can make progress; -1: there is no
+    /// network.
+    [[nodiscard]] int network_fd() const { return ready_ ? ready_->fd() : -1; }
+    /// Closes all connections.
+    void disconnect();
+
+private:
+    [[nodiscard]] std::unique_ptr<Peer> connect_self();
+    [[nodiscard]] std::unique_ptr<Peer> connect_neighbour(int rank, int index);
+    [[nodiscard]] std::unique_ptr<Peer> connect_remote(int rank);
+    [[nodiscard]] bool is_local(int rank) const;
+
+    const P2pSetup& setup_;
+    OwnRank own_;
+    std::optional<ReadySet> ready_;
+    std::optional<SocketAcceptor> acceptor_;
+    std::map<int, std::unique_ptr<Peer>> by_rank_;
+    std::vector<Peer*> all_;
+    std::vector<Neighbour> neighbours_;
+    std::vector<int> neighbour_index_;  ///< by rank: its index in neighbours_, or -1; empty with none
+    std::vector<RemotePeer> remotes_;
+    std::vector<std::byte> loop_;  ///< holds the ring to this rank itself
+};
+
+}  // namespace ddp::detail::p2p

@@ -1,0 +1,128 @@
+#include "worker_lib/src/native/p2p/progress_engine.hpp"
+
+#include <exception>
+
+#include "worker_lib/src/group/departure.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
+#include "worker_lib/src/native/protocol/failure_note.hpp"
+#include "worker_lib/src/native/shm/waiter.hpp"
+
+namespace ddp::detail::p2p {
+
+namespace {
+
+/// Passes in which a rank that leaves moves what it still can: 100 MiB at most.
+constexpr int kLastPasses = 100;
+
+}  // namespace
+
+bool ProgressEngine::pass() {
+    if (failure_ && !works_.any_submitted(std::memory_order_acquire)) return false;
+    try {
+        return pass_or_throw();
+    } catch (...) {
+        fail_by_exception();
+        return false;
+    }
+}
+
+bool ProgressEngine::pass_or_throw() {
+    if (works_.any_submitted(std::memory_order_acquire)) take_submitted();
+    if (busy() && !failure_ && setup_.node.failure.poisoned() && !setup_.node.failure.stopped()) look_around();
+    if (failure_) return false;
+    if (with_network_) peers_.accept();
+    const bool moved = move_all();
+    works_.collect(peers_.own().finished);
+    const auto& reported = peers_.own().reported_failure;
+    if (!reported) return moved;
+    setup_.node.failure.relay(*reported, setup_.node.progress.last_done());  // it names its reporter
+    fail({.error = *reported, .about = nullptr, .is_ours = true});
+    return false;
+}
+
+bool ProgressEngine::move_all() {
+    bool moved = false;
+    for (Peer* one : peers_.all()) {
+        if (!with_network_ && one->is_remote()) continue;
+        const auto [some, concerned] = one->progress();
+        moved = moved || some;
+        const Neighbour* const neighbour = concerned ? peers_.neighbour(one->rank()) : nullptr;
+        if (neighbour != nullptr) sleeper_.wake(*neighbour->page);
+    }
+    return moved;
+}
+
+/// Call it inside a handler.
+void ProgressEngine::fail_by_exception() {
+    try {
+        throw;
+    } catch (const Error& error) {
+        fail({.error = error, .about = nullptr, .is_ours = true});
+    } catch (const std::exception& error) {  // out of memory, most likely
+        fail({.error = Error(ErrorCode::System, error.what()), .about = nullptr, .is_ours = true});
+    }
+}
+
+void ProgressEngine::take_submitted() {
+    const auto taken = works_.take_submitted();
+    const auto failure = failure_ ? failure_ : setup_.node.failure.for_this_rank();
+    if (failure) return fail({.error = *failure});
+    for (const auto& work : taken) {
+        for (std::size_t i = 0; i < work->batch.transfers.size(); ++i) {
+            if (!work->is_done(i)) peers_.at(work->batch.transfers[i].peer).post({work, i});
+        }
+    }
+}
+
+void ProgressEngine::look_around() {
+    if (failure_) return;
+    std::optional<Failure> found;
+    try {
+        detector_.look_at_connections();
+        if (!busy()) return;
+        // While no caller waits the program computes: then it may be late for collectives, not for sends and receives.
+        activity_.is_helped ? setup_.node.progress.signal_listening() : setup_.node.progress.signal_waiting();
+        found = detector_.find_failure();
+    } catch (...) {
+        return fail_by_exception();
+    }
+    if (found) fail(*found);
+}
+
+void ProgressEngine::fail(const Failure& failure) {
+    works_.collect(peers_.own().finished);
+    const bool first = !failure_;
+    if (first) failure_ = failure.error;
+    if (first && failure.is_ours) setup_.on_failure(failure.error);
+    // A rank that only leaves says goodbye in stop().
+    if (first && !activity_.is_stopping && !setup_.node.failure.stopped()) {
+        say_goodbye(setup_.node.failure.for_other_nodes().value_or(failure.error), true);
+    }
+    for (Peer* one : peers_.all()) one->clear();
+    works_.fail_all(failure.error.code(), [&](const P2pWork& work) {
+        if (&work == failure.about.get()) return failure.error;
+        return cannot_finish(setup_.group, setup_.node.ranks.self(), unfinished_text(work), failure.error);
+    });
+    if (!first || !failure.is_ours) return;
+    for (const Neighbour& neighbour : peers_.neighbours()) sleeper_.wake(*neighbour.page);
+}
+
+void ProgressEngine::say_goodbye(const Error& why, bool failed) {
+    has_said_goodbye_ = true;
+    const FailureNote note = make_note(why, Wording::kComplete);
+    for (const RemotePeer& remote : peers_.remotes()) remote.peer->outbox().say_goodbye(note, failed);
+}
+
+void ProgressEngine::stop(const Error& goodbye, bool failed) {
+    const auto until = ddprun::Clock::now() + kReporting;
+    for (int number = 0; ddprun::Clock::now() < until; ++number) {  // there may have been no room for replies
+        const bool moved = pass();
+        if (!peers_.owes_reply() && (!moved || number >= kLastPasses)) break;
+        if (!moved) Waiter::yield();
+    }
+    if (!has_said_goodbye_) say_goodbye(goodbye, failed);
+    fail({.error = setup_.node.failure.for_this_rank().value_or(Error(ErrorCode::Aborted, "the group is gone"))});
+    take_submitted();
+}
+
+}  // namespace ddp::detail::p2p

@@ -1,0 +1,56 @@
+#pragma once
+// P2pSetup: what a group gives to its P2p. OwnRank: what the objects for the peers of this rank share. Activity: what
+// the parts of P2p know of each other without its lock.
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/system/unique_fd.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/native/net/handshake.hpp"
+#include "worker_lib/src/native/p2p/work.hpp"
+#include "worker_lib/src/native/protocol/member.hpp"
+#include "worker_lib/src/native/shm/arena.hpp"
+#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
+
+namespace ddp::detail {
+
+struct P2pSetup {
+    std::string group;
+    int rank = 0;
+    const Topology& topology;            ///< outlives P2p::stop(), as everything here that is a reference
+    const std::vector<Member>& members;  ///< by rank
+    Node& node;
+    const HeapArena& arena;
+    Hello hello;                                   ///< for connections to other nodes
+    ddprun::UniqueFd listener;                     ///< for connections from other nodes; none with one node
+    std::function<void(const Error&)> on_failure;  ///< reports the first failure to the group; any thread
+    /// Reports that a callback of a work threw. Any thread, also after the group's end.
+    std::function<void(const WorkState&, std::string_view)> on_thrown;
+};
+
+namespace p2p {
+
+struct OwnRank {
+    int rank = 0;
+    const std::vector<Member>& members;  ///< by rank
+    const HeapArena& arena;
+    const Node& node;
+    const std::atomic<std::uint64_t>& listening;  ///< of the own PostPage
+    std::vector<PendingTransfer> finished;        ///< transfers that are done, until WorkTable::collect()
+    std::optional<Error> reported_failure;        ///< the group's failure, if a peer has reported one
+};
+
+struct Activity {
+    std::atomic<bool> is_helped{false};    ///< a caller waits for a work, and makes progress meanwhile
+    std::atomic<bool> is_stopping{false};  ///< P2p::stop() has been called
+};
+
+}  // namespace p2p
+
+}  // namespace ddp::detail

@@ -1,0 +1,50 @@
+#pragma once
+// Deadlines: when a waiting rank gives up. Waiting ranks form chains: one waits for its neighbour, which waits for a
+// counterpart on another node, which waits for a neighbour of its own that does nothing. Only the last one sees the
+// culprit, so it must give up and report first; the others wait a little longer.
+//
+// Neighbours see each other's memory: a rank that waits for messages increments a word there, and is no culprit. So a
+// rank gives up at the deadline for a silent neighbour; kReporting later for messages, because the senders may be about
+// to report why; and last for neighbours that all wait for messages themselves.
+
+#include <algorithm>
+#include <chrono>
+
+#include "common/clock.hpp"
+
+namespace ddp::detail {
+
+/// Time for the name of the culprit to get from node to node.
+inline constexpr std::chrono::milliseconds kReporting{750};
+/// Between nodes: how much earlier a rank that sees the culprit gives up than one that only suspects a peer.
+inline constexpr std::chrono::milliseconds kDoubt{150};
+/// Limit for the final report to and from a peer after a failure.
+inline constexpr std::chrono::milliseconds kFarewell{250};
+/// A rank that waits for messages signals that at least ten times in this time, unless it is stopped. Longer than a
+/// rank that is ready to run has to wait for a core on a busy machine.
+inline constexpr std::chrono::milliseconds kSilence{500};
+
+/// Returns how much of the time between two looks says nothing about the ranks looked at, because the looking rank did
+/// not run itself: on a machine that stands still no rank runs.
+[[nodiscard]] inline ddprun::Duration unwatched(ddprun::TimePoint last, ddprun::TimePoint now) {
+    return std::max<ddprun::Duration>(now - last - kSilence / 2, ddprun::Duration::zero());
+}
+
+[[nodiscard]] inline ddprun::TimePoint extended(ddprun::TimePoint deadline, std::chrono::milliseconds by) {
+    return deadline < ddprun::TimePoint::max() - by ? deadline + by : ddprun::TimePoint::max();
+}
+
+/// Returns when a rank gives up waiting for messages from other nodes.
+[[nodiscard]] inline ddprun::TimePoint network_deadline(ddprun::TimePoint deadline) {
+    return extended(deadline, kReporting);
+}
+/// Returns the same while messages still arrive, one of which may be the reason.
+[[nodiscard]] inline ddprun::TimePoint last_network_deadline(ddprun::TimePoint deadline) {
+    return extended(deadline, 2 * kReporting);
+}
+/// Returns when a rank gives up waiting for ranks of its node that wait for messages: these give up first, in any case.
+[[nodiscard]] inline ddprun::TimePoint finishing_deadline(ddprun::TimePoint deadline) {
+    return extended(deadline, 4 * kReporting);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,40 @@
+#pragma once
+// Node: the ranks of a group that share a machine, seen from one of them. The backend owns one per group; collectives,
+// connections between nodes, and point-to-point transfers use its parts. Each part says which threads may call it.
+
+#include <string>
+#include <vector>
+
+#include "worker_lib/src/native/shm/meetings.hpp"
+#include "worker_lib/src/native/shm/node_barrier.hpp"
+#include "worker_lib/src/native/shm/node_failure.hpp"
+#include "worker_lib/src/native/shm/node_progress.hpp"
+#include "worker_lib/src/native/shm/node_ranks.hpp"
+#include "worker_lib/src/native/shm/peer_wait.hpp"
+#include "worker_lib/src/native/shm/shared_work.hpp"
+
+namespace ddp::detail {
+
+struct Node {
+    /// `local` by local index; the own rank is at `own_index`. is_whole_group: the group has no ranks on other nodes.
+    Node(std::string group, std::vector<LocalRank> local, int own_index, bool is_whole_group);
+    Node(const Node&) = delete;
+    Node& operator=(const Node&) = delete;
+
+    /// Ends `operation` on this rank: what the ranks announced for it is not needed any more.
+    void done(const Operation& operation) {
+        progress.finish(operation);
+        meetings.close();
+        ranks.wake_all();
+    }
+
+    const NodeRanks ranks;   ///< names, processes, shared memory
+    NodeProgress progress;   ///< how far each rank is, and whether it is still there
+    NodeFailure failure;     ///< why the group is unusable
+    const PeerWait wait;     ///< until all ranks have reached a state
+    Meetings meetings;       ///< the first step of every operation
+    NodeBarrier barrier;     ///< between its later steps
+    SharedWork shared_work;  ///< instead of a barrier, where ranks share cores
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,82 @@
+#pragma once
+// NodeFailure: whether the group has failed on this node, why, and from which operation on. A failure is noted in the
+// control page of the rank that found it, and every rank's page points to the first such note. Any thread may call it.
+//
+// A failure leaves alone the operations up to a number: those need nothing more of the rank that failed, and complete.
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "ddp/error.hpp"
+#include "worker_lib/src/native/protocol/failure_note.hpp"
+#include "worker_lib/src/native/shm/node_ranks.hpp"
+#include "worker_lib/src/operation/operation.hpp"
+
+namespace ddp::detail {
+
+class NodeFailure {
+public:
+    explicit NodeFailure(const NodeRanks& ranks) : ranks_(ranks) {}
+
+    /// Makes the group unusable on this node: every wait in an operation later than number `after` ends with `failure`.
+    /// Of several failures the first counts, and the least number.
+    void poison(const Error& failure, std::uint64_t after = 0);
+    /// Does the same with a failure that was found elsewhere, whose text names its reporter already.
+    void relay(const Error& failure, std::uint64_t after = 0);
+    /// Ends the own rank's waits only, in operations that it has not completed. Peers learn of it when it leaves.
+    void stop(const Error& failure);
+    /// Returns whether stop() came before any failure of the group.
+    [[nodiscard]] bool stopped() const { return stopped_; }
+    /// Passes the failure on to every rank, unless it is stop()'s: the rank that found it may have died before it had
+    /// reached all. The own rank takes part in no operation later than `after`. Call it before work fails with it.
+    void propagate(std::uint64_t after) const;
+
+    [[nodiscard]] bool poisoned() const { return ranks_.own().poisoned_by.load(std::memory_order_seq_cst) != 0; }
+    /// Returns the number of the last operation that the failure leaves alone; kAllValid without a failure.
+    [[nodiscard]] std::uint64_t valid_through() const {
+        return ranks_.own().valid_through.load(std::memory_order_seq_cst);
+    }
+    /// Returns whether the failure ends `operation`.
+    [[nodiscard]] bool ends(const Operation& operation) const { return valid_through() < operation.seq; }
+    /// Throws the failure if it ends `operation`.
+    void check(const Operation& operation) const {
+        if (ends(operation)) check_any(operation);
+    }
+    /// Throws the failure, whichever operation it ends. For an operation that needs a rank which is gone: a failure in
+    /// a later operation may be why.
+    void check_any(const Operation& operation) const;
+
+    /// Returns whether the rank at `index` takes no further part in `operation`, because it failed or because it
+    /// leaves.
+    [[nodiscard]] bool gives_up(int index, const Operation& operation) const {
+        return ranks_.control(index).valid_through.load(std::memory_order_relaxed) < operation.seq;
+    }
+    /// Returns whether any rank has given up. The program of such a rank may have got its buffers back, and have
+    /// written to them before they were read here: look after reading, and before any peer can take the own part for
+    /// done.
+    [[nodiscard]] bool any_gives_up(const Operation& operation) const;
+
+    /// Return the failure, if there is one: as the operations of this rank report it, and as ranks of other nodes do.
+    [[nodiscard]] std::optional<Error> for_this_rank() const;
+    [[nodiscard]] std::optional<Error> for_other_nodes() const;
+    /// Returns the latter if another rank found the failure.
+    [[nodiscard]] std::optional<Error> found_by_others() const;
+
+private:
+    enum class Recipients : std::uint8_t { kAll, kOwnRank };
+
+    void give_up(const Error& failure, Wording wording, Recipients recipients, std::uint64_t after);
+    void note(const Error& failure, Wording wording, Recipients recipients);
+    void mark(int index, int author, std::uint64_t after) const;
+    [[nodiscard]] std::optional<int> author() const;
+    [[nodiscard]] Error noted_by(int index, bool with_name) const;
+
+    const NodeRanks& ranks_;
+    std::mutex mutex_;  ///< of noted_
+    bool noted_ = false;
+    std::atomic<bool> stopped_{false};
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,75 @@
+#pragma once
+// NodeProgress: how far each rank of a node is in its sequence of operations, and whether it is still there. The own
+// rank publishes its state; any thread may read that of the others. begin(), finish() and the deadline belong to the
+// thread that runs the group's operations.
+
+#include <cstdint>
+#include <optional>
+
+#include "common/clock.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/group/departure.hpp"
+#include "worker_lib/src/native/shm/node_ranks.hpp"
+#include "worker_lib/src/operation/operation.hpp"
+
+namespace ddp::detail {
+
+/// A rank that takes part in no further operation.
+struct Absence {
+    std::optional<std::uint64_t> after;  ///< the last operation that it completed; nothing: unknown
+    Error error;                         ///< describes the departure
+    Departure how = Departure::kEnded;
+};
+
+class NodeProgress {
+public:
+    explicit NodeProgress(const NodeRanks& ranks) : ranks_(ranks) {}
+
+    /// Publishes that the own rank begins `operation`, and takes over its deadline.
+    void begin(const Operation& operation) {
+        deadline_ = operation.deadline;
+        ranks_.own().begun.store(operation.seq, std::memory_order_release);
+    }
+    /// Publishes that the own rank has completed `operation`.
+    void finish(const Operation& operation) { ranks_.own().done.store(operation.seq, std::memory_order_release); }
+    /// Returns the number of the last operation that the own rank has completed.
+    [[nodiscard]] std::uint64_t last_done() const { return ranks_.own().done.load(std::memory_order_acquire); }
+
+    /// Returns the deadline of the current operation. Once the ranks of the node have met, it is the earliest of
+    /// theirs, so that no rank gives up because of one that may still wait.
+    [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
+    void lower_deadline(ddprun::TimePoint deadline) { deadline_ = std::min(deadline_, deadline); }
+
+    /// Signals that the own rank waits for messages of other nodes, and so is no culprit. Call it several times within
+    /// kSilence.
+    void signal_listening() const;
+    /// Signals that the own rank waits for any peer. Peers that wait for its sends and receives look at this.
+    void signal_waiting() const;
+
+    /// Publishes that the own rank takes part in no further operation.
+    void leave(Departure how);
+    /// Returns how and after which operation the rank at `index` left or ended; nothing if it is present.
+    [[nodiscard]] std::optional<Absence> absence(int index) const;
+    /// Returns the departure that peers see if the own rank leaves now.
+    [[nodiscard]] Absence own_absence(Departure how) const;
+
+    /// The last operation that a rank has begun, and the last that it has completed.
+    struct OperationsOf {
+        std::uint64_t begun = 0;
+        std::uint64_t done = 0;
+    };
+    [[nodiscard]] OperationsOf of(int index) const {
+        const std::uint64_t done = ranks_.control(index).done.load(std::memory_order_acquire);
+        return {ranks_.control(index).begun.load(std::memory_order_acquire), done};
+    }
+    /// Returns whether a rank of the node has begun an operation later than number `seq`.
+    [[nodiscard]] bool any_beyond(std::uint64_t seq) const;
+    /// Returns whether a rank of the node is in the middle of an operation.
+    [[nodiscard]] bool any_busy() const;
+
+private:
+    const NodeRanks& ranks_;
+    ddprun::TimePoint deadline_;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,48 @@
+#include "worker_lib/src/native/shm/peer_wait.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "worker_lib/src/native/protocol/deadlines.hpp"
+
+namespace ddp::detail {
+
+/// Looks, after every sleep of a wait, whether it can still succeed. Throws if a rank is gone or the time is over.
+void PeerWait::check(const Operation& operation, Silence& silence,
+                     const std::function<bool(int index)>& arrived) const {
+    progress_.signal_waiting();
+    silence.update(ranks_);
+    std::vector<int> absent;
+    std::vector<int> silent;  // subset of `absent`
+    for (int i = 0; i < ranks_.size(); ++i) {
+        const auto absence = progress_.absence(i);
+        // Looked at after its end: a rank that arrived and then ended does not matter any more.
+        if (arrived(i)) continue;
+        if (absence) {
+            failure_.check_any(operation);  // a rank that leaves because of a failure has reported that before
+            throw cannot_finish(ranks_.group(), ranks_.self(), describe(operation), absence->error);
+        }
+        absent.push_back(ranks_.rank_at(i));
+        if (silence.of(i)) silent.push_back(ranks_.rank_at(i));
+    }
+    const auto now = ddprun::Clock::now();
+    const auto deadline = progress_.deadline();
+    if (absent.empty() || now < deadline) return;
+    if (silent.empty() && now < finishing_deadline(deadline)) return;
+    const auto& culprits = silent.empty() ? absent : silent;
+    throw Error(ErrorCode::Timeout,
+                fmt::format("group '{}': {} waited until its deadline for {} in {}", ranks_.group(), ranks_.self(),
+                            ranks_.names_of(culprits), describe(operation)),
+                culprits);
+}
+
+/// Signals meanwhile that it waits, so that no rank takes this one for the culprit.
+void PeerWait::await_failure(const Operation& operation) const {
+    until_all(operation, [&](int i) {
+        progress_.signal_listening();
+        return !failure_.gives_up(i, operation);
+    });
+}
+
+}  // namespace ddp::detail

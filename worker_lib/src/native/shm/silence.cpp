@@ -1,0 +1,24 @@
+#include "worker_lib/src/native/shm/silence.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker_lib/src/native/protocol/deadlines.hpp"
+
+namespace ddp::detail {
+
+void Silence::update(const NodeRanks& ranks) {
+    const auto now = ddprun::Clock::now();
+    counts_.resize(static_cast<std::size_t>(ranks.size()));
+    since_.resize(counts_.size(), now);
+    const auto missed = unwatched(std::exchange(updated_, now), now);
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+        since_[i] = std::min(since_[i] + missed, now);
+        const auto count = ranks.control(static_cast<int>(i)).listening.load(std::memory_order_relaxed);
+        if (std::exchange(counts_[i], count) != count) since_[i] = now;
+    }
+}
+
+bool Silence::of(int index) const { return ddprun::Clock::now() - since_[static_cast<std::size_t>(index)] >= kSilence; }
+
+}  // namespace ddp::detail

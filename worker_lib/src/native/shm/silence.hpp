@@ -1,0 +1,26 @@
+#pragma once
+// Silence: how long each rank of a node has not signalled that it waits for messages, as far as one wait has seen. A
+// rank that waits too long for others accuses the silent ones first: see protocol/deadlines.hpp.
+
+#include <cstdint>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "worker_lib/src/native/shm/node_ranks.hpp"
+
+namespace ddp::detail {
+
+class Silence {
+public:
+    /// Looks at all ranks now.
+    void update(const NodeRanks& ranks);
+    /// Returns whether the rank at `index` has been silent for kSilence. Only after update().
+    [[nodiscard]] bool of(int index) const;
+
+private:
+    std::vector<std::uint64_t> counts_;
+    std::vector<ddprun::TimePoint> since_;
+    ddprun::TimePoint updated_;
+};
+
+}  // namespace ddp::detail

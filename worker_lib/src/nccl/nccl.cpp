@@ -1,0 +1,28 @@
+// The NCCL backend over the libraries of this machine.
+
+#include "worker_lib/src/nccl/nccl.hpp"
+
+#include <fmt/format.h>
+
+#include "worker_lib/src/nccl/backend.hpp"
+
+namespace ddp::detail {
+
+std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec) {
+    const auto api = load_gpu_api();
+    if (!api) throw Error(ErrorCode::Unavailable, "no NCCL backend: " + api.error().message);
+    return make_nccl_backend(spec, *api, NcclLimits{});
+}
+
+NcclAvailability probe_nccl(int device) {
+    const auto api = load_gpu_api();
+    if (!api) return {false, api.error().message};
+    const std::string present = fmt::format("NCCL {} present", nccl_version_text(api->nccl_version));
+    const auto count = count_devices(api->cuda);
+    if (!count) return {false, fmt::format("{}, {}", present, count.error().message)};
+    const std::string devices = fmt::format("{}, {} CUDA device{}", present, *count, *count == 1 ? "" : "s");
+    if (device >= *count) return {false, fmt::format("{}, so none for local rank {}", devices, device)};
+    return {true, devices};
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,24 @@
+#pragma once
+// The entry points of the NCCL backend, the same in builds with CUDA (nccl.cpp) and without it (unavailable.cpp).
+
+#include <memory>
+#include <string>
+
+#include "worker_lib/src/bootstrap/group_spec.hpp"
+#include "worker_lib/src/group/backend.hpp"
+
+namespace ddp::detail {
+
+/// Makes the backend of one group. Throws Error{Unavailable} when there is no NCCL, driver or device here; else as
+/// make_nccl_backend in worker_lib/src/nccl/backend.hpp.
+[[nodiscard]] std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec);
+
+struct NcclAvailability {
+    bool usable = false;
+    std::string reason;  ///< "libnccl.so.2 not found …", "no CUDA device"; or what is present
+};
+/// Reports whether NCCL is usable on this machine, and why not.
+/// device   index, as GroupSpec::device; -1: whether there is any device
+[[nodiscard]] NcclAvailability probe_nccl(int device = -1);
+
+}  // namespace ddp::detail

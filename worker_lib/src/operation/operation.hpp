@@ -1,0 +1,75 @@
+#pragma once
+// Operation: one collective of a group, as GroupImpl passes it to a backend, checked and numbered. Plain values.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "ddp/types.hpp"
+#include "worker_lib/src/recorder/flight_recorder.hpp"
+
+namespace ddp::detail {
+
+enum class OpKind : std::uint8_t {
+    kAllReduce,
+    kBroadcast,
+    kBarrier,
+    kReduce,
+    kReduceScatter,
+    kAllGather,
+    kAllGatherV,
+    kGather,
+    kGatherV,
+    kScatter,
+    kScatterV,
+    kAllToAll,
+    kAllToAllV,
+};
+[[nodiscard]] std::string_view to_string(OpKind kind);
+[[nodiscard]] constexpr bool reduces(OpKind kind) {
+    return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+}
+[[nodiscard]] constexpr bool gathers(OpKind kind) { return kind == OpKind::kGather || kind == OpKind::kGatherV; }
+[[nodiscard]] constexpr bool scatters(OpKind kind) { return kind == OpKind::kScatter || kind == OpKind::kScatterV; }
+/// Returns whether each rank passes the counts of all ranks.
+[[nodiscard]] constexpr bool shares_counts(OpKind kind) {
+    return kind == OpKind::kAllGatherV || kind == OpKind::kGatherV || kind == OpKind::kScatterV;
+}
+[[nodiscard]] constexpr bool has_root(OpKind kind) {
+    return kind == OpKind::kBroadcast || kind == OpKind::kReduce || gathers(kind) || scatters(kind);
+}
+
+/// One collective, checked. `seq` counts from 1 in its group.
+struct Operation {
+    OpKind kind = OpKind::kBarrier;
+    Buffer buffer;                    ///< the input of this rank, and its output where there is no `output`
+    std::optional<Buffer> output;     ///< without data on ranks that get nothing
+    std::vector<std::size_t> counts;  ///< kAllToAllV: what this rank sends to each; other V kinds: each rank's part
+    std::vector<std::size_t> receive_counts;  ///< kAllToAllV: what this rank expects of each
+    /// The hash of `counts`, where they are the same on all ranks, plus the number of the caller's step, if it has one.
+    std::uint64_t counts_hash = 0;
+    ReduceOp reduce_op = ReduceOp::Sum;
+    int root = 0;
+    Stream stream;
+    std::string tag;
+    std::uint64_t seq = 0;
+    ddprun::Duration timeout{};  ///< `deadline` is that long after the call
+    ddprun::TimePoint deadline;
+    RecordEntry record_entry;  ///< its entry in the flight record, which WorkState updates
+
+    [[nodiscard]] const Buffer& result() const { return output ? *output : buffer; }
+    /// Returns the buffer whose type the ranks compare, and whose count, too, unless there are `counts`.
+    [[nodiscard]] const Buffer& part() const {
+        return kind == OpKind::kReduceScatter || scatters(kind) ? result() : buffer;
+    }
+    /// Returns the number of elements that the ranks compare; 0 where each has its own.
+    [[nodiscard]] std::size_t compared_count() const;
+};
+
+/// "#183 all_reduce sum f32[6572160] 'bucket 3'": the form in which errors name an operation.
+[[nodiscard]] std::string describe(const Operation& operation);
+
+}  // namespace ddp::detail

@@ -1,0 +1,88 @@
+#pragma once
+// OperationRecord and TransferRecord: the flight-record entries of what GroupImpl is just submitting. GroupImpl makes
+// one on its stack for each call and passes it to the backend. The backend calls write() once, when it likes: an entry
+// that is written after the announcement to the peers costs no time, because they have to fetch the announcement
+// meanwhile. One thread at a time, as submitting itself.
+
+#include <cassert>
+#include <optional>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "worker_lib/src/operation/group_recorder.hpp"
+#include "worker_lib/src/operation/operation.hpp"
+#include "worker_lib/src/operation/transfer.hpp"
+
+namespace ddp::detail {
+
+/// Whether peers may already see what is written down. Then it has been called, whatever becomes of it.
+enum class Announced : bool { kNo, kYes };
+
+class OperationRecord {
+public:
+    /// Writes nothing.
+    OperationRecord() = default;
+    /// Reserves an entry: afterwards write() needs no locked instruction.
+    /// tick   ddprun::last_tick(), the time of what ends in the call itself
+    OperationRecord(GroupRecorder& group, ddprun::TimePoint tick)
+        : group_(&group), reserved_(group.claim()), queued_(tick) {}
+    OperationRecord(const OperationRecord&) = delete;
+    OperationRecord& operator=(const OperationRecord&) = delete;
+
+    /// Writes the entry and gives it to the operation. Call it before the operation may end, wait, or be moved from.
+    void write(Operation& operation, Announced announced) {
+        assert(!announced_ && "a backend calls write() once");
+        announced_ = announced;
+        if (group_ == nullptr) return;
+        if (announced == Announced::kNo && group_->is_written()) queued_ = ddprun::Clock::now();
+        entry_ = operation.record_entry = group_->queue(operation, reserved_, queued_);
+    }
+    /// Marks it as begun and done in the call.
+    void done_at_once() const {
+        assert(announced_ && "a backend calls write() for each operation that it carries out");
+        entry_.done_at_once(queued_);
+    }
+    /// Marks it as failed if it was announced; otherwise it was never called, and its number is free again.
+    void refused() const { announced_ == Announced::kYes ? entry_.ended(false) : entry_.refused(); }
+
+private:
+    GroupRecorder* group_ = nullptr;
+    EntrySlot reserved_;
+    ddprun::TimePoint queued_;
+    std::optional<Announced> announced_;  ///< nothing before write()
+    RecordEntry entry_;
+};
+
+/// The same for a batch of sends and receives, which has an entry for each.
+class TransferRecord {
+public:
+    TransferRecord() = default;
+    /// Reserves entries, and puts them into the batch.
+    TransferRecord(GroupRecorder& group, TransferBatch& batch, ddprun::TimePoint tick) : group_(&group), queued_(tick) {
+        group.claim(batch);
+    }
+    TransferRecord(const TransferRecord&) = delete;
+    TransferRecord& operator=(const TransferRecord&) = delete;
+
+    /// announced   whether a peer may already have got something
+    void write(TransferBatch& batch, Announced announced) {
+        if (group_ == nullptr) return;
+        if (announced == Announced::kNo && group_->is_written()) queued_ = ddprun::Clock::now();
+        group_->queue(batch, queued_);
+        if (announced == Announced::kNo) entries_ = batch.record_entries;
+    }
+    void done_at_once(const TransferBatch& batch) const {
+        for (const RecordEntry& entry : batch.record_entries) entry.done_at_once(queued_);
+    }
+    /// What was announced is not refused: if it cannot go on, the group has failed.
+    void refused() const {
+        for (const RecordEntry& entry : entries_) entry.refused();
+    }
+
+private:
+    GroupRecorder* group_ = nullptr;
+    ddprun::TimePoint queued_;
+    std::vector<RecordEntry> entries_;  ///< of a batch that can still be refused
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,61 @@
+#pragma once
+// FlightRecorder: writes the flight record of this process, what its groups do, into memory that its agent has mapped
+// and can read even after a SIGKILL. A few plain stores for each operation; no lock, no system call. Groups use it on
+// any thread. Without ddprun there is none, and nothing is written.
+
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "common/flight_record_layout.hpp"
+#include "worker_lib/src/recorder/record_entry.hpp"
+
+namespace ddp::detail {
+
+/// Where a group is in the flight record; empty: nowhere.
+struct GroupEntry {
+    ddprun::flight_record::GroupSlot* slot = nullptr;
+    std::uint32_t id = 0;
+    bool hidden = false;  ///< there was no slot for it
+};
+
+class FlightRecorder {
+public:
+    /// `memory` outlives this object; see take_recorder_memory().
+    explicit FlightRecorder(ddprun::flight_record::Memory& memory) : memory_(memory) {}
+
+    /// Adds a new group; it is `hidden` when no slot is left.
+    /// members   world ranks, by group rank
+    [[nodiscard]] GroupEntry add(std::string_view name, int rank, const std::vector<int>& members);
+    /// Marks a group as ended; its slot is reused when another group needs it.
+    void remove(const GroupEntry& group);
+    /// Takes a slot for an operation. Until queue() with it, readers miss an entry there.
+    [[nodiscard]] EntrySlot claim();
+    /// Writes the entry of a collective, and gives `entry` the number of its group.
+    [[nodiscard]] static RecordEntry queue(ddprun::flight_record::Operation& entry, const EntrySlot& claim,
+                                           const GroupEntry& group);
+    /// Writes the entry of a send or receive, which has started already.
+    static RecordEntry queue_transfer(ddprun::flight_record::Operation& entry, const EntrySlot& claim,
+                                      const GroupEntry& group);
+    /// Writes the entry of a message that has arrived, in the group of `receive`; nothing if that group has ended.
+    [[nodiscard]] RecordEntry queue_beside(ddprun::flight_record::Operation& entry, const RecordEntry& receive);
+    /// Records that the program aborted the group. Only the first call counts.
+    void abort(std::string_view reason, const GroupEntry& group);
+    /// Records that the program destroys the group, which has not failed.
+    static void leave(bool by_exception, const GroupEntry& group);
+    void set_phase(std::string_view text);
+
+private:
+    static void write(const EntrySlot& claim, ddprun::flight_record::Operation& entry);
+
+    ddprun::flight_record::Memory& memory_;
+    std::mutex mutex_;  ///< of groups, aborts and phase
+    std::uint32_t groups_ = 0;
+};
+
+/// Returns the recorder of this process, whose memory the agent handed over by DDPRUN_RECORDER_FD; taken at the first
+/// call. Null: there is none, another process has it, or this is a fork of the process that has it.
+[[nodiscard]] FlightRecorder* process_recorder();
+
+}  // namespace ddp::detail

@@ -1,0 +1,28 @@
+#pragma once
+// Averaging: how the sum of a bucket becomes an average. Pure.
+
+#include "ddp/reducer.hpp"
+
+namespace ddp::detail {
+
+/// The reduction of a bucket, and the factors before and after it. A hook, and a reduction by Avg, divide by all ranks
+/// of the group. When the divisor is another one (Join), the factor afterwards corrects that.
+class Averaging {
+public:
+    Averaging(Average how, bool has_hook, int ranks) : how_(how), has_hook_(has_hook), ranks_(ranks), divisor_(ranks) {}
+
+    /// Averages are sums divided by `ranks` from now on.
+    void divide_by(int ranks) { divisor_ = ranks; }
+    /// Returns the reduction for a bucket without a hook.
+    [[nodiscard]] ReduceOp op() const;
+    [[nodiscard]] double factor_before() const;
+    [[nodiscard]] double factor_after() const;
+
+private:
+    const Average how_;
+    const bool has_hook_;
+    const int ranks_;
+    int divisor_;
+};
+
+}  // namespace ddp::detail

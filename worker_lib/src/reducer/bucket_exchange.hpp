@@ -1,0 +1,82 @@
+#pragma once
+// BucketExchange: the buckets of a backward, from their launch to their averages. Bucket k is launched only after
+// bucket k - 1, so that the launches are one sequence, the same on all ranks.
+//
+// The reducer's mutex guards counting and launching, which run on any thread that completes a bucket. finish() runs
+// without it, on one thread: the finisher's, or the owner's where there is none.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.hpp"
+#include "ddp/reducer.hpp"
+#include "worker_lib/src/reducer/averaging.hpp"
+#include "worker_lib/src/reducer/gradient_storage.hpp"
+#include "worker_lib/src/reducer/timeline.hpp"
+
+namespace ddp::detail {
+
+class BucketExchange {
+public:
+    /// All arguments must outlive this object.
+    BucketExchange(ProcessGroup& group, const ReducerOptions& options, const GradientStorage& storage,
+                   const TimelineRow& timeline);
+
+    /// Takes over the storage's plan, which is new, and hands it to the hook. Collective.
+    void prepare();
+    /// Averages are sums divided by `ranks` from now on.
+    void divide_by(int ranks) { averaging_.divide_by(ranks); }
+
+    // Under the reducer's mutex:
+    /// Begins a backward, in which no gradient is complete yet.
+    void begin();
+    /// Counts one more complete gradient of bucket `b`. Returns whether that completes the bucket before its turn.
+    [[nodiscard]] bool count_gradient(std::size_t b) { return --buckets_[b].pending == 0 && b != next_; }
+    /// Takes the next bucket if it is complete. The caller launches it.
+    [[nodiscard]] std::optional<std::size_t> take_complete() {
+        if (next_ == buckets_.size() || buckets_[next_].pending > 0) return std::nullopt;
+        return next_++;
+    }
+    /// Starts the exchange of bucket `b`. `step`: synchronised backwards so far, for the timeline.
+    void launch(std::size_t b, std::uint64_t step);
+    /// Returns how many buckets have been exchanged.
+    [[nodiscard]] std::size_t done() const;
+
+    // Without the mutex, once buckets are launched:
+    /// Waits for bucket `b`, turns its sums into averages, and puts them where the caller wants them.
+    void finish(std::size_t b);
+    /// Finishes all buckets in launch order, where there is no finisher.
+    void finish_all();
+    /// Records in the flight record that this thread waits for every bucket that is not done.
+    void note_waiter() const;
+    /// Returns how long finish() has waited since `time`, over all buckets.
+    [[nodiscard]] ddprun::Duration waited_since(ddprun::TimePoint time) const;
+
+private:
+    struct Bucket {
+        std::size_t pending = 0;  ///< gradients of this backward that are not complete yet
+        std::string tag;
+        Work work;
+        ddprun::TimePoint wait_began;  ///< in finish()
+        ddprun::TimePoint wait_ended;
+    };
+    void wait_for(Work& work) const;
+
+    ProcessGroup& group_;
+    const ReducerOptions& options_;
+    const GradientStorage& storage_;
+    const TimelineRow& timeline_;
+    Averaging averaging_;
+    std::vector<Bucket> buckets_;
+    std::size_t next_ = 0;
+};
+
+/// Returns whether buckets are finished on a thread of their own (BucketFinisher).
+[[nodiscard]] inline bool finishes_aside(const ReducerOptions& options) {
+    return options.hook || options.on_bucket_done;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,263 @@
+#include "worker_lib/src/reducer/impl.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "worker_lib/src/group/broadcast_in_pieces.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/reducer/agreements.hpp"
+#include "worker_lib/src/reducer/refuse.hpp"
+#include "worker_lib/src/util/error.hpp"
+
+namespace ddp {
+
+using detail::refuse;
+
+GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params, ReducerOptions options)
+    : specs_(std::move(params)),
+      options_(std::move(options)),
+      may_rebuild_(options_.rebuild && !options_.plan),
+      marks_(specs_) {
+    if (parent.backend() != Backend::Native) {
+        refuse(
+            "GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to init_from_env");
+    }
+    group_ = parent.split(0, parent.rank(), "reducer");
+    BucketPlan plan = detail::agree_on_plan(*group_, specs_, options_);
+    or_fail([&] {
+        timeline_ = detail::TimelineRow::from_environment(group_->impl_->world_rank());
+        storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
+        exchange_.emplace(*group_, options_, *storage_, timeline_);
+        if (detail::finishes_aside(options_)) finisher_.emplace([this](std::size_t b) { finish_aside(b); });
+        exchange_->prepare();  // last: it binds the hook to this reducer
+    });
+}
+
+GradientReducer::Impl::~Impl() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (phase_.in_backward()) {
+            group_->abort(std::uncaught_exceptions() > 0
+                              ? "an exception ended its backward, and its own output says which"
+                              : "its GradientReducer was destroyed in the middle of a backward");
+        }
+    }
+    finisher_.reset();  // after the abort, for it may wait for a bucket that peers never complete; before the group
+    if (options_.hook) options_.hook->release();
+}
+
+Buffer GradientReducer::Impl::grad(std::size_t i) const {
+    check_index(i);
+    return storage_->gradient(i);
+}
+
+void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
+    check_index(i);
+    const Buffer& view = storage_->view(i);
+    const std::string name = "bind: parameter '" + specs_[i].name + "'";
+    if (external.count != view.count || external.dtype != view.dtype || external.device != Device::Cpu)
+        refuse(name + " needs " + std::string(to_string(view.dtype)) + "[" + std::to_string(view.count) +
+               "] in host memory, not " + std::string(to_string(external.dtype)) + "[" +
+               std::to_string(external.count) + "]");
+    if (external.data == nullptr && external.count > 0) refuse(name + " got no memory");
+    const std::lock_guard lock(mutex_);
+    if (phase_.in_backward()) refuse(name + " cannot be bound in the middle of a backward");
+    if (marks_.has_accumulated())
+        refuse(name +
+               " holds gradients of backwards without sync, which would be lost. Bind it before the first of them");
+    storage_->bind(i, external);
+}
+
+void GradientReducer::Impl::begin(bool sync) {
+    sync = next_.synchronises(sync);
+    {
+        const std::lock_guard lock(mutex_);
+        phase_.refuse_if_failed();
+        if (!phase_.is_idle()) refuse("begin_backward: the previous backward was not ended by finish_backward");
+        next_.check(sync);
+    }
+    if (options_.check_every_step) detail::agree_on_step(*group_, statistics_.steps(), sync);
+    next_.begin();  // not before: when ranks disagree, all may try again
+    const std::uint64_t number = statistics_.count_backward();
+    if (sync) group_->impl_->set_step(number);  // buckets of different backwards cannot be taken for each other's
+    if (may_rebuild_ && statistics_.steps() > 0) or_fail([this] { rebuild_plan(); });
+
+    const std::lock_guard lock(mutex_);
+    marks_.begin(sync);
+    exchange_->begin();
+    phase_.begin(sync);
+    statistics_.begin(ddprun::Clock::now());
+}
+
+/// Collective. All ranks follow rank 0's order, once it has one: a rank that only shadowed others' backwards has none.
+void GradientReducer::Impl::rebuild_plan() {
+    const auto order = detail::share_ready_order(*group_, marks_.ready_order(), specs_.size());
+    may_rebuild_ = order.empty() && !specs_.empty();
+    if (may_rebuild_) return;
+    BucketPlan rebuilt = plan_buckets(specs_, options_.limits, order);
+    if (rebuilt == plan()) return;
+    storage_->lay_out(std::move(rebuilt));
+    exchange_->prepare();
+}
+
+void GradientReducer::Impl::mark(std::size_t i, bool unused) {
+    check_index(i);
+    const detail::Fill fill = [&] {
+        const std::lock_guard lock(mutex_);
+        phase_.refuse_if_failed();
+        if (!phase_.in_backward())
+            refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
+        return marks_.claim(i, unused);
+    }();
+    if (fill == detail::Fill::kNotYet) return;
+    storage_->fill(i, fill);
+    complete(i);
+}
+
+/// The gradient's contents are final. Launches every bucket whose turn has come.
+void GradientReducer::Impl::complete(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    marks_.complete(i);
+    if (!phase_.is_syncing()) return;
+    if (exchange_->count_gradient(storage_->bucket_of(i))) statistics_.count_out_of_order();
+    while (const auto bucket = exchange_->take_complete()) {
+        try {
+            exchange_->launch(*bucket, statistics_.steps());
+        } catch (...) {
+            fail();  // else a caller that drops this exception would finish with unreduced gradients
+            throw;
+        }
+        if (finisher_) finisher_->add();
+    }
+}
+
+Step GradientReducer::Impl::finish() {
+    if (options_.unused == UnusedPolicy::Zero) mark_the_rest();
+    const bool sync = end_marking();
+    const auto wait_began = ddprun::Clock::now();
+    Step step{.synchronised = sync};
+    ddprun::Duration exposed{};
+    if (sync) {
+        or_fail([&] {
+            wait_for_buckets();
+            exposed = exchange_->waited_since(wait_began);
+            if (!options_.find_unused) return;
+            const auto asked = ddprun::Clock::now();
+            step.used = detail::used_on_any_rank(*group_, marks_.used());
+            exposed += ddprun::Clock::now() - asked;
+        });
+    }
+    const auto now = ddprun::Clock::now();
+    timeline_.backward(sync, statistics_.began(), wait_began, now);
+    const std::lock_guard lock(mutex_);
+    phase_.end();
+    marks_.end(sync);
+    statistics_.end(now);
+    if (sync) statistics_.count_step(storage_->bucket_bytes(), exposed);
+    return step;
+}
+
+/// UnusedPolicy::Zero.
+void GradientReducer::Impl::mark_the_rest() {
+    const auto rest = [this] {
+        const std::lock_guard lock(mutex_);
+        // Outside of a backward end_marking() throws.
+        return phase_.in_backward() ? marks_.claim_the_rest() : std::vector<std::pair<std::size_t, detail::Fill>>();
+    }();
+    for (const auto& [i, fill] : rest) {
+        storage_->fill(i, fill);
+        complete(i);
+    }
+}
+
+/// Returns whether this backward synchronises. Throws Error{InvalidArgument} when a gradient is missing.
+bool GradientReducer::Impl::end_marking() {
+    const std::lock_guard lock(mutex_);
+    phase_.refuse_if_failed();
+    if (!phase_.in_backward()) refuse("finish_backward was called without begin_backward");
+    const std::string missing = marks_.missing();
+    if (missing.empty()) return phase_.is_syncing();
+    try {
+        refuse("finish_backward: these parameters were not marked ready: " + missing +
+               ". Call mark_ready for each gradient, or mark_unused for those that took no part, or set "
+               "ReducerOptions::unused to UnusedPolicy::Zero");
+    } catch (...) {
+        fail();
+        throw;
+    }
+}
+
+/// On the finisher's thread. The peers get a failure at once, the caller gets it from its next call.
+void GradientReducer::Impl::finish_aside(std::size_t b) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (phase_.has_failed()) return;
+    }
+    std::exception_ptr failure;
+    try {
+        return exchange_->finish(b);
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    if (phase_.has_failed()) return;  // this one is a consequence
+    try {
+        std::rethrow_exception(failure);
+    } catch (...) {
+        fail();
+    }
+    phase_.keep_unreported(std::move(failure));  // moved: from here on the exception is the caller's alone
+}
+
+void GradientReducer::Impl::wait_for_buckets() {
+    if (!finisher_) return exchange_->finish_all();
+    exchange_->note_waiter();
+    finisher_->wait();
+    const std::lock_guard lock(mutex_);
+    phase_.refuse_if_failed();
+}
+
+/// Ends the reducer with the exception that is being handled. Under the lock. The group is aborted, so that the peers
+/// fail at once instead of waiting until their deadline for buckets that never come.
+void GradientReducer::Impl::fail() {
+    if (phase_.has_failed()) return;  // a consequence of the first failure
+    const std::string text = detail::caught();
+    phase_.fail(text);
+    group_->abort(text);
+}
+
+void GradientReducer::Impl::end_for_misuse(const std::string& text) {
+    or_fail([&] { refuse(text); });
+}
+
+void GradientReducer::Impl::shadow(bool sync) {
+    next_.announce(sync);
+    begin(sync);
+    for (std::size_t i = specs_.size(); i-- > 0;) mark(i, true);
+    finish();
+    marks_.forget_ready_order();
+}
+
+void GradientReducer::Impl::sync_parameters(std::span<const Buffer> params, int root) {
+    detail::broadcast_in_pieces(*group_, params, root, "parameters");
+}
+
+void GradientReducer::Impl::verify_parameters(std::span<const Buffer> params) {
+    detail::verify_parameters(*group_, specs_, params);
+}
+
+ReducerStats GradientReducer::Impl::stats() const {
+    const std::lock_guard lock(mutex_);
+    ReducerStats stats = statistics_.stats();
+    stats.buckets_done = exchange_->done();
+    return stats;
+}
+
+void GradientReducer::Impl::check_index(std::size_t i) const {
+    if (i >= specs_.size()) {
+        refuse("there is no parameter " + std::to_string(i) + ": " + std::to_string(specs_.size()) +
+               " were registered");
+    }
+}
+
+}  // namespace ddp

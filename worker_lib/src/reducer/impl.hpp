@@ -1,0 +1,92 @@
+#pragma once
+// GradientReducer::Impl: composes the parts of a reducer into one backward after another, and ends the reducer on all
+// ranks when one of them fails. The parts: GradientMarks (which gradients are complete), GradientStorage (the memory),
+// BucketExchange (launch and averages), BucketFinisher (its thread), NextBackward, ReducerPhase, BackwardStatistics.
+//
+// mark() runs on any thread, all else on the owner's. `mutex_` guards what marking touches, and makes the launches one
+// sequence. Gradients are copied and cleared outside of it, by the one thread that has claimed them.
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp/reducer.hpp"
+#include "worker_lib/src/reducer/bucket_exchange.hpp"
+#include "worker_lib/src/reducer/bucket_finisher.hpp"
+#include "worker_lib/src/reducer/gradient_marks.hpp"
+#include "worker_lib/src/reducer/gradient_storage.hpp"
+#include "worker_lib/src/reducer/next_backward.hpp"
+#include "worker_lib/src/reducer/phase.hpp"
+#include "worker_lib/src/reducer/statistics.hpp"
+#include "worker_lib/src/reducer/timeline.hpp"
+#include "worker_lib/src/util/forks.hpp"
+
+namespace ddp {
+
+class GradientReducer::Impl {
+public:
+    Impl(ProcessGroup& parent, std::vector<ParamSpec> params, ReducerOptions options);
+    ~Impl();
+    /// Returns whether this process is a child of fork() of the one that made the reducer.
+    [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
+
+    [[nodiscard]] Buffer grad(std::size_t i) const;
+    void bind(std::size_t i, Buffer external);
+    void begin(bool sync);
+    void mark(std::size_t i, bool unused);
+    Step finish();
+    void sync_parameters(std::span<const Buffer> params, int root);
+    void verify_parameters(std::span<const Buffer> params);
+    [[nodiscard]] const BucketPlan& plan() const { return storage_->plan(); }
+    [[nodiscard]] ReducerStats stats() const;
+
+    // For NoSync and Join:
+    [[nodiscard]] detail::NextBackward& next() { return next_; }
+    [[nodiscard]] int ranks() const { return group_->size(); }
+    /// Makes an announced backward without gradients, in which this rank only follows the others.
+    void shadow(bool sync);
+    void divide_by(int ranks) { exchange_->divide_by(ranks); }
+    /// Throws Error{InvalidArgument}. The reducer has failed then, here and on all peers, which would wait in vain.
+    void end_for_misuse(const std::string& text);
+
+private:
+    void check_index(std::size_t i) const;
+    void rebuild_plan();
+    void complete(std::size_t i);
+    void mark_the_rest();
+    [[nodiscard]] bool end_marking();
+    void finish_aside(std::size_t b) noexcept;
+    void wait_for_buckets();
+    void fail();
+    /// Runs what the peers take part in, too: if `action` throws, the reducer has failed. Not under the lock.
+    template <typename Action>
+    void or_fail(Action action) {
+        try {
+            action();
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            fail();
+            throw;
+        }
+    }
+
+    const std::vector<ParamSpec> specs_;
+    const ReducerOptions options_;
+    bool may_rebuild_;  ///< until rank 0 has made a synchronised backward of its own
+    std::unique_ptr<ProcessGroup> group_;
+    detail::TimelineRow timeline_;
+    std::optional<detail::GradientStorage> storage_;
+    detail::NextBackward next_;
+
+    mutable std::mutex mutex_;
+    detail::ReducerPhase phase_;
+    detail::GradientMarks marks_;
+    std::optional<detail::BucketExchange> exchange_;
+    detail::BackwardStatistics statistics_;
+    const detail::ProcessMark home_;
+    std::optional<detail::BucketFinisher> finisher_;  ///< if there is a hook or a callback; last: it uses the above
+};
+
+}  // namespace ddp

@@ -1,0 +1,39 @@
+#pragma once
+// ReducerPhase: whether a reducer is idle, in a backward, or has failed. Guarded by the reducer's mutex.
+
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace ddp::detail {
+
+class ReducerPhase {
+public:
+    void begin(bool sync) { phase_ = sync ? Phase::kSyncing : Phase::kAccumulating; }
+    void end() { phase_ = Phase::kIdle; }
+    /// A failure is final. `text` is part of the error of every later call.
+    void fail(std::string text);
+    /// Keeps the failure itself for the next call, if no call has thrown it yet.
+    void keep_unreported(std::exception_ptr failure) { unreported_ = std::move(failure); }
+
+    [[nodiscard]] bool is_idle() const { return phase_ == Phase::kIdle; }
+    [[nodiscard]] bool is_syncing() const { return phase_ == Phase::kSyncing; }
+    [[nodiscard]] bool in_backward() const { return phase_ == Phase::kSyncing || phase_ == Phase::kAccumulating; }
+    [[nodiscard]] bool has_failed() const { return phase_ == Phase::kFailed; }
+
+    /// Throws after a failure: an unreported one as it was, once, and Error{Aborted} with its text from then on.
+    void refuse_if_failed() {
+        if (has_failed()) throw_failure();
+    }
+
+private:
+    [[noreturn]] void throw_failure();
+
+    enum class Phase { kIdle, kSyncing, kAccumulating, kFailed };
+
+    Phase phase_ = Phase::kIdle;
+    std::string failure_;
+    std::exception_ptr unreported_;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,12 @@
+#pragma once
+// refuse(): how this room rejects a call.
+
+#include <string>
+
+#include "ddp/error.hpp"
+
+namespace ddp::detail {
+
+[[noreturn]] inline void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, text); }
+
+}  // namespace ddp::detail
