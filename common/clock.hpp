@@ -1,5 +1,5 @@
 #pragma once
-// The clock of ddprun: monotonic, never compared between hosts.
+// Clock: the monotonic clock of ddprun. Times of different hosts are never compared.
 
 #include <chrono>
 #include <ctime>
@@ -10,8 +10,8 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 
-/// Returns the time of the kernel's last clock tick: at most a tick (1 to 10 ms) before Clock::now(), more on a machine
-/// that was paused. For times that are taken so often that the cost of Clock::now() would matter.
+/// Returns the time of the kernel's last clock tick. It is at most one tick (1 to 10 ms) before Clock::now(), more on a
+/// machine that was paused. Use it where times are taken so often that the cost of Clock::now() matters.
 [[nodiscard]] inline TimePoint last_tick() {
     timespec last{};
     ::clock_gettime(CLOCK_MONOTONIC_COARSE, &last);

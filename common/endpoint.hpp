@@ -1,5 +1,5 @@
 #pragma once
-// Endpoint: a host (name or numeric address) and a port, as users write it. Parsing only; no name is resolved here.
+// Endpoint: a host (name or numeric address) and a port, as users write it. No name is resolved here.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// The kinds of failure, as error codes that callers and tests branch on. The text for the user is in Error::message.
+// Errc: the kinds of failure, as error codes that callers and tests branch on. Error::message has the user's text.
 
 #include <boost/system/error_code.hpp>
 

@@ -26,7 +26,7 @@ using Result = boost::system::result<T, Error>;
 /// Returns `error` with `context` and ": " before its message.
 [[nodiscard]] Error with_context(std::string_view context, Error error);
 
-/// The exception that Result<T>::value() throws. main() catches it, or the public interface of worker_lib.
+/// ErrorException is thrown by Result<T>::value(). main(), or the public interface of worker_lib, catches it.
 class ErrorException : public std::exception {
 public:
     explicit ErrorException(Error error) : error_(std::move(error)) {}

@@ -1,6 +1,6 @@
 #pragma once
-// Exit codes of all programs (docs/exit-codes.md). ddprun ends with a failed worker's own code, or 128 plus its signal,
-// instead; the `outcome` of the verdict distinguishes the two.
+// Defines the exit codes of all programs (docs/exit-codes.md). After a worker's failure, ddprun ends with the worker's
+// code, or 128 plus its signal, instead; the `outcome` of the verdict distinguishes the two.
 
 namespace ddprun::exit_code {
 

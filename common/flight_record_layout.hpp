@@ -1,8 +1,8 @@
 #pragma once
-// The flight record of a worker: memory that its agent makes and keeps, so that the agent can read what the worker did
-// after the worker was killed. This header is the layout, shared by the writer (FlightRecorder, in
-// worker_lib/src/recorder/) and the reader (agent/recorder/). It consists of lock-free words: a worker that is killed
-// while it writes leaves nothing locked. The reader trusts none of it.
+// Defines the layout of a worker's flight record: memory that its agent creates and keeps, so that the agent can read
+// what the worker did after the worker was killed. FlightRecorder (worker_lib/src/recorder/) writes it, agent/recorder/
+// reads it. It consists of lock-free words, so a worker that is killed while it writes leaves nothing locked. The
+// reader trusts none of it.
 
 #include <array>
 #include <atomic>
@@ -19,8 +19,8 @@ inline constexpr std::size_t kOperations = 2'000;             ///< entries: the 
 inline constexpr std::size_t kGroups = 64;                    ///< live groups; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
 
-/// A plain value that threads of one process store and any process loads, never half of one and half of another: a
-/// seqlock (Boehm 2012, doi:10.1145/2247684.2247688).
+/// Guarded is a seqlock (Boehm 2012, doi:10.1145/2247684.2247688) for a plain value. Threads of one process store it;
+/// any process loads it, and never gets half of one value and half of another.
 template <typename T>
 class Guarded {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
@@ -46,19 +46,19 @@ public:
         }
         version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// Stores a value that one thread at a time stores: a store that was begun and not finished has been interrupted.
+    /// Stores a value that only one thread at a time stores. It ends a store that was begun and then interrupted.
     void store(const T& value) {
         if (const std::uint64_t odd = version_.load(std::memory_order_relaxed); odd % 2 != 0)
             version_.store(odd + 1, std::memory_order_relaxed);
         if (begin_store()) finish_store(value);
     }
-    /// Makes the value as if it was never stored; no reader takes half of the old one.
+    /// Clears the value as if none was ever stored. No reader gets half of the old one.
     void clear() {
         version_.store(0, std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_release);
         for (std::atomic<std::uint64_t>& word : words_) word.store(0, std::memory_order_relaxed);
     }
-    /// Loads the value. Returns false if none was ever stored, or a writer is storing, or died while it was.
+    /// Loads the value. Returns false if none was ever stored, or a writer is storing or died while storing.
     [[nodiscard]] bool load(T& value) const {
         const std::uint64_t before = version_.load(std::memory_order_acquire);
         if (before == 0 || before % 2 != 0) return false;
@@ -75,9 +75,9 @@ private:
     std::array<std::atomic<std::uint64_t>, sizeof(T) / sizeof(std::uint64_t)> words_{};
 };
 
-/// An entry of the flight record: one operation. Texts are cut to what fits (users' texts between two characters, with
-/// "…"), and end with a zero byte only where there is room for one. Times are nanoseconds of CLOCK_MONOTONIC. An entry
-/// with `op` "arrived" is a message of `peer` that no receive asks for, see note_arrival().
+/// Operation: one entry of the flight record. Texts are cut to the room they have (users' texts between two characters,
+/// with "…"), and end with a zero byte only where there is room for one. Times are nanoseconds of CLOCK_MONOTONIC. An
+/// entry with `op` "arrived" is a message of `peer` that no receive matches, see note_arrival().
 struct Operation {
     std::uint64_t id = 0;       ///< counted from 1 over all groups of the process; its slot is id % kOperations
     std::uint32_t group = 0;    ///< Group::id
@@ -97,7 +97,7 @@ struct Operation {
     std::array<char, 40> tag{};
 };
 
-/// Ranks `first`, `first + stride`, …: `count` of them, numbered in the job.
+/// A run of `count` ranks, numbered in the job: `first`, `first + stride`, …
 struct Run {
     std::int32_t first = 0;
     std::int32_t count = 0;
@@ -105,6 +105,7 @@ struct Run {
     std::int32_t unused = 0;
 };
 
+/// A group that this rank is a member of, or was one (`live` is 0) until another group gets the slot.
 struct Group {
     std::uint32_t id = 0;  ///< counted from 1; 0: no group
     std::uint32_t live = 0;
@@ -115,6 +116,7 @@ struct Group {
     std::array<char, 128> name{};
 };
 
+/// The phase that the user's program is in, and since when.
 struct Phase {
     std::int64_t since = 0;
     std::array<char, 64> text{};
@@ -129,32 +131,35 @@ struct Abort {
 /// The error with which an operation ended, as far as the diagnosis depends on it.
 enum class Failure : std::uint64_t { kOther, kTimedOut, kMismatch };
 
+/// The slot of one operation. Slots are used in turn, so a new operation replaces the oldest one.
 struct OperationSlot {
     std::atomic<std::uint64_t> id{0};  ///< of the operation that has the slot; 0: none, or one that was refused
     Guarded<Operation> operation;
-    /// When it started and ended; 0: not yet. They are written later than the rest, unless another operation has the
-    /// slot by then. (A thread that is stopped between that check and the store, for kOperations others, marks the
+    /// When it started and ended; 0: not yet. Both are written later than the rest, and only while the operation still
+    /// has the slot. (If a thread stops between that check and the store, and kOperations others begin, it marks the
     /// wrong operation.)
     std::atomic<std::int64_t> started{0};
     std::atomic<std::int64_t> ended{0};  ///< negative: with an error
-    /// Since when a thread waits for it; negative: since when a thread polls it, and may do other work in between.
-    /// 0: it was only posted.
+    /// When a thread began to wait for it; negative: when a thread began to poll it, perhaps with other work in
+    /// between; 0: it was only posted.
     std::atomic<std::int64_t> waited{0};
     std::atomic<Failure> failure{Failure::kOther};
 };
 
+/// The slot of one group, with its progress on this rank.
 struct GroupSlot {
     Guarded<Group> group;
-    /// The latest collective that was queued, was started, is done; by number in the group, 0: none yet.
+    /// The latest collective that was queued, was started and has completed, by its number in the group; 0: none yet.
     std::atomic<std::uint64_t> queued{0};
     std::atomic<std::uint64_t> started{0};
     std::atomic<std::uint64_t> done{0};  ///< without an error
     Guarded<Abort> abort;
-    /// When this rank's program began to destroy the group, which had not failed; negative: it did so while an
-    /// exception was thrown; 0: it has not.
+    /// When this rank's program began to destroy the group while the group was still valid; negative: it did so while
+    /// an exception propagated; 0: it has not.
     std::atomic<std::int64_t> left{0};
 };
 
+/// The whole memory of one flight record.
 struct Memory {
     std::uint64_t magic = kMagic;
     std::uint64_t bytes = sizeof(Memory);
@@ -167,7 +172,7 @@ struct Memory {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 
-/// The variable that holds the number of the inherited descriptor.
+/// Names the environment variable that holds the number of the inherited descriptor.
 inline constexpr const char* kDescriptorVariable = "DDPRUN_RECORDER_FD";
 
 }  // namespace ddprun::flight_record

@@ -1,5 +1,5 @@
 #pragma once
-// LineLimit: bounds what strangers can write into a log. Pure: time is passed in. Single owner.
+// LineLimit: bounds the log lines that unauthenticated peers can cause. Pure: the caller passes the time. Single owner.
 
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
 #pragma once
-// Log lines of our programs on stderr: "[ddprun] text". The workers' output takes another way (agent/output).
+// Sets up the log: lines "[ddprun] text" on stderr. The workers' output does not pass through it (agent/output).
 
 #include <string>
 

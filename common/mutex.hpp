@@ -1,6 +1,6 @@
 #pragma once
-// Mutex, Lock and Condition: std::mutex and what goes with it, annotated for clang's analysis (the standard library's
-// are not). They cost what those cost.
+// Mutex, Lock and Condition: wrappers of std::mutex and its companions that have the annotations of clang's
+// thread-safety analysis, which the standard library lacks. They add no cost.
 
 #include <chrono>
 #include <condition_variable>
@@ -37,22 +37,22 @@ private:
     Lockable& mutex_;
 };
 
-/// A condition variable. Waits give the mutex back meanwhile, and may return without a reason: callers loop.
+/// A condition variable. A wait releases the mutex while it sleeps and may wake spuriously, so callers loop.
 class Condition {
 public:
     void wait(Mutex& mutex) REQUIRES(mutex) {
         std::unique_lock lock(mutex.mutex_, std::adopt_lock);
         changed_.wait(lock);
-        lock.release();  // it stays the caller's
+        lock.release();  // the caller keeps the mutex
     }
-    /// False: that long has passed.
+    /// Waits. Returns false if `timeout` has passed.
     bool wait_for(Mutex& mutex, std::chrono::nanoseconds timeout) REQUIRES(mutex) {
         std::unique_lock lock(mutex.mutex_, std::adopt_lock);
         const bool in_time = changed_.wait_for(lock, timeout) == std::cv_status::no_timeout;
         lock.release();
         return in_time;
     }
-    /// As wait_for(), until `deadline`.
+    /// Waits. Returns false if `deadline` has passed.
     template <typename Clock, typename Duration>
     bool wait_until(Mutex& mutex, std::chrono::time_point<Clock, Duration> deadline) REQUIRES(mutex) {
         std::unique_lock lock(mutex.mutex_, std::adopt_lock);

@@ -1,6 +1,6 @@
 #pragma once
-// Texts about the command line of a program that reads it with CLI11: --help and --version, and usage errors in the
-// user's terms, where CLI11's own are about its types. Used by ddprund and ddpctl; main thread.
+// Prints --help, --version and usage errors for programs that read their command line with CLI11. The errors use the
+// user's terms, where CLI11's own use its types. Called by ddprund and ddpctl on the main thread.
 
 #include <fmt/format.h>
 
@@ -17,17 +17,17 @@
 
 namespace ddprun {
 
-/// Checks an option: empty, or "'99999' is not a port: a whole number from 0 to 65535".
+/// Checks a port. Returns an error such as "'99999' is not a port: a whole number from 0 to 65535"; empty: it is valid.
 inline std::string check_port(const std::string& text) {
     int port = 0;
     if (CLI::detail::lexical_cast(text, port) && 0 <= port && port <= 65535) return {};
     return fmt::format("'{}' is not a port: a whole number from 0 to 65535", text);
 }
 
-/// The same for a time in seconds, decimals allowed.
+/// Checks a time in seconds, decimals allowed. Returns an error; empty: it is valid.
 inline std::string check_seconds(const std::string& text, double min, double max) {
     double seconds = 0;
-    // Written so that not-a-number fails.
+    // The comparisons are written so that not-a-number fails.
     if (CLI::detail::lexical_cast(text, seconds) && seconds >= min && seconds <= max) return {};
     return fmt::format("'{}' is not a number of seconds from {} to {:.0f}", text, min, max);
 }
@@ -53,14 +53,14 @@ inline std::string text_of(const CLI::App& app, const CLI::ParseError& error) {
     return describe_extra(commands.empty() ? app : *commands.front(), extra.front());
 }
 
-/// Prints `what`, a sentence with or without its full stop, for a wrong command line of `app`; returns the exit code.
+/// Prints the usage error `what`, with or without its full stop, for `app`. Returns the exit code.
 inline int refuse_usage(const CLI::App& app, std::string what) {
     if (!what.ends_with('.') && !what.ends_with('?')) what += '.';
     std::fputs(fmt::format("{0}: {1} See {0} --help.\n", app.get_name(), what).c_str(), stderr);
     return exit_code::kUsage;
 }
 
-/// Prints the text that --help or --version has `asked` for; returns the exit code.
+/// Prints the text that --help or --version has `asked` for. Returns the exit code.
 inline int print_requested(const CLI::App& app, const CLI::Success& asked) {
     std::ostringstream text;
     app.exit(asked, text, text);

@@ -1,6 +1,6 @@
 #pragma once
-// Clang's thread-safety annotations, which say which lock protects what. scripts/check-locks has clang check them;
-// other compilers see nothing. Reference: https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
+// Defines clang's thread-safety annotations, which say which lock protects what. scripts/check-locks lets clang check
+// them; other compilers ignore them. Reference: https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
 
 #if defined(__clang__)
 #define DDPRUN_ANNOTATION(x) __attribute__((x))
@@ -8,18 +8,18 @@
 #define DDPRUN_ANNOTATION(x)
 #endif
 
-/// A class whose objects can be locked, and one that holds such an object locked as long as it lives.
+/// Mark a class whose objects can be locked, and one that holds such an object locked as long as it lives.
 #define CAPABILITY(kind) DDPRUN_ANNOTATION(capability(kind))
 #define SCOPED_CAPABILITY DDPRUN_ANNOTATION(scoped_lockable)
 
-/// A member that is read and written only with that lock held.
+/// Marks a member that is read and written only while that lock is held.
 #define GUARDED_BY(lock) DDPRUN_ANNOTATION(guarded_by(lock))
 
-/// A function whose caller holds the lock, or must not hold it.
+/// Mark a function whose caller holds the lock, or must not hold it.
 #define REQUIRES(...) DDPRUN_ANNOTATION(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) DDPRUN_ANNOTATION(locks_excluded(__VA_ARGS__))
 
-/// A function that takes the lock, gives it back, or takes it if it returns `result`.
+/// Mark a function that takes the lock, releases it, or takes it if it returns `result`.
 #define ACQUIRE(...) DDPRUN_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) DDPRUN_ANNOTATION(release_capability(__VA_ARGS__))
 #define TRY_ACQUIRE(result) DDPRUN_ANNOTATION(try_acquire_capability(result))

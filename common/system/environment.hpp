@@ -1,5 +1,5 @@
 #pragma once
-// Environment variables as a map: to look them up, and to pass on a changed set.
+// Holds environment variables in a map, to look them up and to pass on a changed set.
 
 #include <functional>
 #include <map>
@@ -9,7 +9,7 @@ namespace ddprun {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
-/// Returns the variables of "NAME=value" strings, as in ::environ. If a name occurs twice the first one counts, as for
+/// Returns the variables of "NAME=value" strings, as in ::environ. If a name occurs twice, the first one counts, as for
 /// getenv(3).
 [[nodiscard]] Environment parse_environment(const char* const* entries);
 

@@ -15,13 +15,13 @@ struct ExitStatus {
     bool core_dumped = false;
 
     [[nodiscard]] bool success() const { return kind == Kind::kExited && number == 0; }
-    /// Returns what a shell would: the code, or 128 plus the signal.
+    /// Returns the code that a shell reports: the exit code, or 128 plus the signal.
     [[nodiscard]] int exit_code() const { return kind == Kind::kExited ? number : exit_code::kSignalBase + number; }
     friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };
 
-/// Whether a signal killed it that no healthy process sends to itself and no launcher sends first: KILL (also by the
-/// kernel when memory runs out), SEGV, BUS, ILL, FPE. Not ABRT, by which libraries end when they lose a peer.
+/// Returns whether KILL (also sent by the kernel when memory runs out), SEGV, BUS, ILL or FPE ended the process. No
+/// launcher sends these first. ABRT does not count, because libraries end with it when they lose a peer.
 [[nodiscard]] bool is_violent(const ExitStatus& status);
 
 /// Returns the exit status for a status word of waitpid(2).

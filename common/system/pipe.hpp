@@ -1,5 +1,5 @@
 #pragma once
-// Both ends of a pipe, close-on-exec.
+// Pipe: owns both ends of a pipe, which are close-on-exec.
 
 #include <string_view>
 
@@ -13,7 +13,7 @@ struct Pipe {
     UniqueFd write_end;
 };
 
-/// Makes a pipe. Errors: errno, with `what` it is for: "cannot make a pipe for a worker's output: Too many open files".
+/// Makes a pipe for the purpose `what`. Errors: "cannot make a pipe for a worker's output: Too many open files".
 [[nodiscard]] Result<Pipe> make_pipe(std::string_view what);
 
 }  // namespace ddprun

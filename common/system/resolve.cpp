@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Also when the deadline has passed: a name that this host knows itself is found by then.
+/// Applies even if the deadline has passed. It is enough for a name that this host itself knows.
 constexpr Duration kMinTimeout = 200ms;
 
 Result<Addresses> look_up_now(const Endpoint& endpoint, int flags) {
@@ -52,8 +52,8 @@ Result<Addresses> ask_system(const Endpoint& endpoint) { return look_up_now(endp
 
 Result<Addresses> numeric_address(const Endpoint& endpoint) { return look_up_now(endpoint, AI_NUMERICHOST); }
 
-// getaddrinfo_a(3) does the same with threads of its own. What it works on cannot be cancelled either, and it would
-// write into memory that has to stay until then.
+// getaddrinfo_a(3) also uses threads of its own. Its running requests cannot be cancelled either, and they write into
+// memory that would have to stay valid until they end.
 Result<void> look_up_detached(Endpoint endpoint, LookUp look_up, std::function<void(Result<Addresses>)> done) {
     try {
         const SignalsBlocked blocked;  // signals are for the program's own threads
@@ -78,7 +78,7 @@ Result<Addresses> resolve(const Endpoint& endpoint, TimePoint deadline, LookUp l
     std::future<Result<Addresses>> answer = promise->get_future();
     const auto asked = look_up_detached(
         endpoint, look_up, [promise](Result<Addresses> addresses) { promise->set_value(std::move(addresses)); });
-    if (!asked) return look_up(endpoint);  // late is better than never
+    if (!asked) return look_up(endpoint);  // blocks, for lack of a thread
     if (answer.wait_until(std::max(deadline, Clock::now() + kMinTimeout)) == std::future_status::ready) {
         return answer.get();
     }

@@ -1,12 +1,12 @@
 #pragma once
-// Reads and sets how this process treats signals. Makes system calls only: the guard, which links nothing, uses it too.
+// Reads and sets how this process treats signals. Only makes system calls: the guard, which links nothing, uses it too.
 
 #include <csignal>
 #include <initializer_list>
 
 namespace ddprun {
 
-/// Whether this process ignores `signal`, as SIGHUP under nohup(1).
+/// Returns whether this process ignores `signal`, as SIGHUP under nohup(1).
 [[nodiscard]] inline bool is_ignored(int signal) noexcept {
     struct sigaction action {};
     return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

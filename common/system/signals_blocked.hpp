@@ -1,5 +1,5 @@
 #pragma once
-// SignalsBlocked: blocks all signals in its thread, and in threads started meanwhile, while it lives. One thread.
+// SignalsBlocked: blocks all signals in its thread, and in threads that it starts, while the object lives. One thread.
 
 #include <csignal>
 

@@ -17,7 +17,7 @@ inline void open_standard_fds() noexcept {
     }
 }
 
-/// Returns whether `fd` takes what is written to it; false also after open_standard_fds() has opened it.
+/// Returns whether `fd` is open for writing; false also after open_standard_fds() has opened it.
 inline bool is_open_for_writing(int fd) noexcept {
     const int flags = ::fcntl(fd, F_GETFL);
     return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;

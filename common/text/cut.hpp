@@ -29,7 +29,7 @@ inline constexpr std::string_view kCutMark = "…";
     return result;
 }
 
-/// Copies `text`, cut, into a record, whose further bytes stay as they are.
+/// Copies `text`, cut to `Size` bytes, into `to`, whose further bytes stay as they are.
 template <std::size_t Size>
 void copy_cut(std::array<char, Size>& to, std::string_view text) {
     static_assert(Size >= kCutMark.size());

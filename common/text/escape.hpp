@@ -8,7 +8,7 @@
 namespace ddprun {
 
 /// Returns the size in bytes of the control character at the beginning of `text`; 0: there is none. U+0080 to U+009F
-/// count as well, for some terminals obey them.
+/// count as well, because some terminals obey them.
 [[nodiscard]] std::size_t control_length(std::string_view text);
 
 /// Returns `text` with every control character, newlines too, as \xHH with its code point.

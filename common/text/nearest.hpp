@@ -1,5 +1,5 @@
 #pragma once
-// Suggestions for a mistyped word. Pure.
+// Suggests the known word that a mistyped one resembles. Pure.
 
 #include <span>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// Numbers as text and text as numbers. Pure.
+// Converts numbers to text and text to numbers. Pure.
 
 #include <fmt/format.h>
 
@@ -22,17 +22,17 @@ template <typename Number>
     return value;
 }
 
-/// "1 worker", "2 workers"; `plural` for a noun that does not just take an s.
+/// Returns "1 worker" or "2 workers"; `plural` is for a noun that does not just take an s.
 template <std::integral Number>
 [[nodiscard]] std::string counted(Number count, std::string_view noun, std::string_view plural = {}) {
     if (count == 1) return fmt::format("1 {}", noun);
     return plural.empty() ? fmt::format("{} {}s", count, noun) : fmt::format("{} {}", count, plural);
 }
 
-/// "0.5", "600": as the options of our programs take a time in seconds.
+/// Returns "0.5" or "600", as the options of our programs take a time in seconds.
 [[nodiscard]] std::string seconds_number(std::chrono::nanoseconds duration);
 
-/// "0.5 s", "600 s": a time that was configured. One that was measured is rounded (duration_text).
+/// Returns "0.5 s" or "600 s", for a time that was configured. duration_text() rounds one that was measured.
 [[nodiscard]] std::string seconds_text(std::chrono::nanoseconds duration);
 
 }  // namespace ddprun

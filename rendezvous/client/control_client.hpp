@@ -1,5 +1,5 @@
 #pragma once
-// ControlClient: a typed connection to the daemon, of an agent or of ddpctl. Used on the io_context's one thread.
+// ControlClient: owns the connection of an agent or of ddpctl to the daemon. Used on the io_context's one thread.
 
 #include <boost/asio/awaitable.hpp>
 

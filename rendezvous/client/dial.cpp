@@ -30,14 +30,14 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kMaxPause{1000};
 constexpr milliseconds kAddressTimeout{5000};  // a host that drops packets must not use up the time of the next address
-constexpr milliseconds kConclusiveTime{1000};  // a try that timed out after less than this says nothing about the host
+constexpr milliseconds kConclusiveTime{1000};  // a try that timed out in less than this says nothing about the host
 constexpr milliseconds kFirstReport{2000};     // a longer wait is reported on the log
 constexpr milliseconds kReportAgain{15'000};
 
-/// Returns whether something that is not our daemon has answered.
+/// Returns whether a server that is not our daemon has answered.
 bool is_foreign(const Error& error) { return error.code == Errc::kRefused || error.code == Errc::kMismatch; }
 
-/// Tries every address once. A success beats all; then the answer of a foreign server; then the last cause.
+/// Tries every address once. Returns the first connection, else the error of a foreign server, else the last error.
 awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline) {
     const Result<Addresses> addresses = co_await async_resolve(std::move(endpoint), deadline);
     if (!addresses) co_return addresses.error();

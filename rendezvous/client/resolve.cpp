@@ -18,14 +18,14 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-/// Shared by the detached thread and the coroutine that waits for it.
+/// State that the detached thread shares with the coroutine that waits for it.
 struct Question {
     std::mutex mutex;
     asio::steady_timer* waiting = nullptr;  ///< null: the coroutine has ended, and the io_context may have, too
     std::optional<Result<Addresses>> answer;
 };
 
-/// Lets go of the question, also when the coroutine is destroyed while it waits.
+/// Registers a coroutine's timer with the question, and removes it when the coroutine ends or is destroyed.
 class Waiting {
 public:
     Waiting(std::shared_ptr<Question> question, asio::steady_timer& timer) : question_(std::move(question)) {
@@ -48,7 +48,7 @@ void answer(const std::shared_ptr<Question>& question, Result<Addresses> address
     question->answer = std::move(addresses);
     if (question->waiting == nullptr) return;
     asio::post(question->waiting->get_executor(), [question] {
-        // On the coroutine's own thread: it cannot end meanwhile.
+        // This runs on the coroutine's own thread, so the coroutine cannot end meanwhile.
         if (question->waiting != nullptr) question->waiting->cancel();
     });
 }
@@ -64,7 +64,7 @@ awaitable<Result<Addresses>> async_resolve(Endpoint endpoint, TimePoint deadline
     const Result<void> asked = look_up_detached(
         endpoint, std::move(look_up), [question](Result<Addresses> found) { answer(question, std::move(found)); });
     if (!asked) co_return asked.error();
-    // Ends at the deadline, or when the answer has arrived.
+    // The wait ends at the deadline, or when the answer has arrived.
     (void)co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
     std::optional<Result<Addresses>> found;
     {

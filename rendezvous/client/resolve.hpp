@@ -1,6 +1,6 @@
 #pragma once
-// Addresses of a host name for a coroutine (common/system/resolve.hpp). Asio's own resolver would be joined at the end
-// of the program, for as long as it hangs. Private to the client.
+// Resolves a host name for a coroutine (common/system/resolve.hpp). Asio's own resolver thread would be joined at the
+// end of the program, however long it hangs. Private to the client.
 
 #include <boost/asio/awaitable.hpp>
 
@@ -11,8 +11,8 @@
 
 namespace ddprun::client {
 
-/// Returns the addresses of `endpoint`; a numeric one is taken as it is. Errors: those of `look_up`; kTimeout at the
-/// deadline; the system has no thread to give.
+/// Returns the addresses of `endpoint`. A numeric one is not looked up. Errors: those of `look_up`; kTimeout at the
+/// deadline; no thread could be started.
 [[nodiscard]] boost::asio::awaitable<Result<Addresses>> async_resolve(Endpoint endpoint, TimePoint deadline,
                                                                       LookUp look_up = ask_system);
 

@@ -7,7 +7,7 @@ namespace {
 
 bool is_name(const std::string& text) { return !text.empty() && text.size() <= kMaxNameBytes; }
 
-/// Returns what is wrong with the node itself, whatever the job is.
+/// Returns the error in the Join itself, regardless of the job; empty: none.
 std::string malformed(const NodeId& id, const Join& join) {
     if (!is_name(join.node) || join.node != id)
         return fmt::format("a node needs an id of 1 to {} bytes", kMaxNameBytes);
@@ -23,7 +23,7 @@ std::string malformed(const NodeId& id, const Join& join) {
     return {};
 }
 
-/// Returns how this node's options differ from those of the nodes before it.
+/// Returns how this node's options differ from those of the nodes before it; empty: they agree.
 std::string disagreement(const JobShape& job, const JobShape& node) {
     if (nnodes(job) != nnodes(node)) {
         return fmt::format(

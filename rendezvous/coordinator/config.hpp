@@ -1,5 +1,5 @@
 #pragma once
-// Config: what the daemon's command line sets for its job. Numbers of nodes and restarts come from the nodes (Join).
+// Config: a job's settings from the daemon's command line. Numbers of nodes and restarts come from the nodes (Join).
 
 #include <chrono>
 #include <string>
@@ -10,7 +10,7 @@ namespace ddprun::coordinator {
 
 struct Config {
     std::string run_id;
-    std::string session = {};  ///< names this daemon process: it cannot continue a job that another one began
+    std::string session = {};  ///< identifies this daemon process, which cannot continue a job that another one began
     std::chrono::milliseconds heartbeat_interval{1'000};
     std::chrono::milliseconds lost_after{3'000};       ///< silence after which a node is lost
     std::chrono::milliseconds reconnect_grace{1'000};  ///< from the end of a connection to the loss of its node

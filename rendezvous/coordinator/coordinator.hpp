@@ -1,7 +1,7 @@
 #pragma once
-// The coordinator: which nodes take part in a job, with which ranks, what happens after a failure, and how the job
-// ends. A pure function: time arrives in events, effects leave as actions. The daemon feeds it one event at a time, in
-// the order in which things happened, and performs the actions in their order before the next event.
+// The coordinator decides which nodes take part in a job, with which ranks, what happens after a failure, and how the
+// job ends. It is a pure function: time arrives in events, effects leave as actions. The daemon feeds it one event at a
+// time, in the order in which things happened, and performs the actions in their order before the next event.
 
 #include <string>
 #include <variant>
@@ -27,7 +27,7 @@ struct NodeDisconnected {
     TimePoint now;
 };
 
-/// Answers to OpenStore.
+/// StoreOpened and StoreFailed answer OpenStore.
 struct StoreOpened {
     Generation generation{};
     int port = 0;
@@ -44,6 +44,7 @@ struct DiagnosisPending {
     Generation generation{};
     TimePoint now;
 };
+/// The diagnosis of a failure or of a deadline that passed.
 struct Diagnosed {
     Generation generation{};
     std::string text;  ///< one line; empty: the flight records do not show the cause
@@ -64,8 +65,8 @@ using Event = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFail
 
 // ---- actions: what to do, in order
 
-/// To the connection of `node`. An Assignment has no master_addr yet: the daemon fills in the numeric address at which
-/// this node reached it. Dropped when the connection has just ended.
+/// Send over the connection of `node`. An Assignment has no master_addr yet: the daemon fills in the numeric address at
+/// which this node reached it. The message is dropped if the connection has just ended.
 struct Send {
     NodeId node;
     DaemonMessage message;
@@ -115,7 +116,7 @@ struct Step {
     std::string reason;  ///< one line for the log, or empty when nothing was decided (a heartbeat, most ticks)
 };
 
-/// Returns what follows from `event`.
+/// Returns the next state and the actions that `event` causes.
 [[nodiscard]] Step step(State state, const Event& event);
 
 }  // namespace ddprun::coordinator

@@ -9,7 +9,7 @@
 namespace ddprun::coordinator {
 namespace {
 
-// What to do after a verdict that no worker has caused. A job without enough nodes at its start has it in the reason.
+// Hints for verdicts that no worker has caused. If too few nodes joined at the start, the reason contains the hint.
 constexpr const char* kStartWhenReachable = "Start the same command again when the job's nodes can reach each other";
 constexpr const char* kLookAtLostNode =
     "Look for what ended the node (the output of its ddprun, `dmesg` on its host), then start the same command again";

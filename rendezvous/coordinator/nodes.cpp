@@ -8,8 +8,8 @@
 namespace ddprun::coordinator {
 namespace {
 
-/// Sends a node that has reconnected what it may have missed. A node that was lost may have processes of a group that
-/// was given up: it gets an Abort, and takes part again only when it has answered.
+/// Sends a reconnected node the messages that it may have missed. A node that was lost may have processes of a group
+/// that was given up: it gets an Abort, and takes part again only when it has answered.
 void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) {
     const State& state = t.state;
     if (!node.busy && node.leaving && !may_end_the_job(state)) return release(t, id);
@@ -24,8 +24,8 @@ void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) 
     }
 }
 
-/// Returns a display name that no other node has: two terminals of one machine are two nodes of it. A node that
-/// reconnects keeps the name that it had.
+/// Returns a display name that no other node has: two ddpruns on one machine are two nodes. A node that reconnects
+/// keeps the name that it had.
 std::string unique_name(const State& state, const NodeId& id, const std::string& host) {
     const auto taken = [&](const std::string& name) {
         return std::ranges::any_of(state.nodes, [&](const auto& entry) {
@@ -36,7 +36,7 @@ std::string unique_name(const State& state, const NodeId& id, const std::string&
     if (known != state.nodes.end() && !taken(known->second.join.host)) return known->second.join.host;
     if (!taken(host)) return host;
     const std::string prefix = host + "#";
-    // Starts at the number of such nodes, not at 2: with many nodes of one name the first try is free.
+    // Starts at the number of such nodes, not at 2: even with many nodes of one name, the first try succeeds.
     auto number =
         2 + std::ranges::count_if(state.nodes, [&](const auto& entry) {
             return entry.first != id && entry.second.link != Link::kLost && entry.second.join.host.starts_with(prefix);
@@ -77,7 +77,7 @@ void forget_lost_nodes(State& state) {
 
 void lose(Transition& t, const NodeId& id, std::string_view why) {
     const auto found = t.state.nodes.find(id);
-    if (found == t.state.nodes.end()) return;  // released in the course of the loss before this one
+    if (found == t.state.nodes.end()) return;  // released by the loss before this one
     Node& node = found->second;
     if (node.link == Link::kConnected) node.vanished_at = node.heard_at;
     node.link = Link::kLost;
@@ -219,7 +219,7 @@ void lose_overdue_nodes(Transition& t) {
         if (node.link == Link::kDisconnected && t.state.now - node.vanished_at >= config.reconnect_grace)
             expired.push_back(id);
     }
-    // Closed connections first: they are the more certain sign, and the first loss becomes the reason.
+    // Closed connections come first: they are the more certain sign, and the first loss becomes the reason.
     for (const NodeId& id : expired) lose(t, id, "connection closed");
     for (const NodeId& id : silent) {
         t.actions.push_back(Disconnect{id});

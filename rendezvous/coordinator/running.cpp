@@ -17,14 +17,14 @@ void abort_members(Transition& t) {
     }
 }
 
-/// A failure that began up to this long after the report of another one may still be its cause: a report takes time,
-/// and so does an agent that notices the end of a process.
+/// A failure that began up to this long after the report of another one may still be its cause: an agent needs time to
+/// notice the end of a process, and to report it.
 constexpr std::chrono::seconds kCauseWindow{1};
 
 /// A diagnosis counts for a worker that fails within this time: the worker may handle the error of its operation first.
 constexpr std::chrono::seconds kDiagnosisValidFor{30};
 
-/// Leaves kStopping when no worker runs any more. The store of the group must not be reachable by the next group.
+/// Closes the group's store, which the next group must not reach, and enters kGathering. No worker runs any more.
 void close_store(Transition& t) {
     t.actions.push_back(CloseStore{t.state.group.generation});
     t.state.phase = Phase::kGathering;
@@ -53,7 +53,7 @@ void conclude(Transition& t) {
     State& state = t.state;
     close_store(t);
     Cause& cause = state.cause;
-    // The stop came when every worker had just finished: that is a success.
+    // If every worker had just finished when the stop came, the job has succeeded.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
     if (cause.failure) {
@@ -81,8 +81,8 @@ bool is_of(const State& state, const NodeId& member, Rank rank) {
     return local >= 0 && local < state.nodes.at(member).join.slots;
 }
 
-/// Returns whether `later` caused the failure that is taken for the cause so far. A process that fails loses its
-/// connections before it has ended and its agent can notice: a peer may fail because of that, and be reported, first.
+/// Returns whether `later` caused the failure that counts as the cause so far. A failing process loses its connections
+/// before it ends and before its agent notices: a peer may fail because of that, and be reported, first.
 bool explains_the_cause(const State& state, const FailureReport& later) {
     const Cause& cause = state.cause;
     const TimePoint began = state.now - later.failing_for;

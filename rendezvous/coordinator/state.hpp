@@ -13,7 +13,7 @@
 
 namespace ddprun::coordinator {
 
-using namespace protocol;  // the messages are what this room is about
+using namespace protocol;  // the coordinator works on these messages
 
 enum class Phase {
     kGathering,  ///< no worker group; waiting for nodes
@@ -24,7 +24,7 @@ enum class Phase {
 };
 [[nodiscard]] const char* to_string(Phase phase);
 
-/// What the first node requested and every later node must agree with.
+/// Options of the first node, with which every later node must agree.
 struct JobShape {
     int min_nodes = 1;
     int max_nodes = 1;
@@ -35,12 +35,14 @@ struct JobShape {
 /// Returns "2" or "2:3", as after --nnodes.
 [[nodiscard]] std::string nnodes(const JobShape& shape);
 
+/// Whether a node has a connection.
 enum class Link {
     kConnected,
     kDisconnected,  ///< its connection ended; it may reconnect within Config::reconnect_grace
     kLost,          ///< remembered in case it reconnects: to stop processes that it may have, or to give it its rank
 };
 
+/// A node that has joined, or was lost and may reconnect.
 struct Node {
     Join join;
     Link link = Link::kConnected;
@@ -49,7 +51,7 @@ struct Node {
     TimePoint vanished_at;              ///< when its connection ended, or its last message; meaningless while connected
     std::optional<Generation> busy;     ///< it may have processes of this worker group
     std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
-    std::optional<int> leaving;         ///< the signal that it got: it takes no more part
+    std::optional<int> leaving;         ///< the signal that it got; it takes no further part
 };
 
 struct Member {
@@ -72,17 +74,17 @@ struct Group {
     TimePoint diagnosed_at = {};
 };
 
-/// Why a worker group is being stopped.
+/// The reason why a worker group is being stopped.
 struct Cause {
     std::string reason;                    ///< one clause: "node n2 was lost: connection closed"
     std::optional<FailureReport> failure;  ///< a worker failed; spends a restart or ends the job
-    NodeId failed_node;                    ///< whose worker that was
+    NodeId failed_node;                    ///< the node of that worker
     TimePoint failed_at;                   ///< when the first failure was reported, also if another one explains it
     TimePoint failure_began;               ///< of `failure`
     std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
 };
 
-/// The last node that got a signal to end while the newest worker group, or the wait before it, lasted.
+/// The last node that got a signal to end during the newest worker group, or during the wait before it.
 struct Departure {
     std::string host;
     int signal = 0;

@@ -50,7 +50,7 @@ std::string spare_reason(const State& state) {
     return text;
 }
 
-/// Returns the message for all waiting nodes. The callers fill in since when a node waits.
+/// Returns the message for all waiting nodes. The callers fill in how long a node has waited.
 Waiting explain(const State& state) {
     Waiting waiting;
     waiting.present = hosts_of(state, present).first;

@@ -1,6 +1,6 @@
 #pragma once
 // Connections: owns the connections of agents (by node) and of inspectors (ddpctl), and those that are being closed.
-// The Daemon's alone; lives on the io_context's one thread.
+// Used by the Daemon alone, on the io_context's one thread.
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -18,9 +18,9 @@
 
 namespace ddprun::daemon {
 
-/// Connections of ddpctl at one time.
+/// The maximum number of ddpctl connections at one time.
 inline constexpr std::size_t kMaxInspectors = 16;
-/// An inspector that has not asked for this time is disconnected, to make room for others.
+/// An inspector that has sent no request for this time is disconnected, to make room for others.
 inline constexpr std::chrono::seconds kInspectorIdle{30};
 
 using ChannelPtr = std::shared_ptr<transport::Channel>;
@@ -55,7 +55,7 @@ public:
 
     /// Adds an inspector and returns its id; nothing when there are kMaxInspectors already.
     [[nodiscard]] std::optional<diagnosis::InspectorId> add_inspector(ChannelPtr channel, TimePoint now);
-    /// Notes that the inspector has asked again.
+    /// Notes that the inspector has sent another request.
     void touch(diagnosis::InspectorId id, TimePoint now) { inspectors_.at(id).asked = now; }
     void send(diagnosis::InspectorId id, const protocol::DaemonMessage& message);
     void drop(diagnosis::InspectorId id);
@@ -74,7 +74,7 @@ private:
         ChannelPtr channel;
         TimePoint asked;  ///< the last time
     };
-    /// Shared with the coroutines that close, which may outlive this object.
+    /// The connections that are being closed. The coroutines that close them share it, and may outlive this object.
     struct Closing {
         int channels = 0;
         boost::asio::steady_timer none_left;  ///< never expires; cancelled when `channels` falls to 0

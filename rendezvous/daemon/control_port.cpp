@@ -26,7 +26,7 @@ namespace {
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kCrowdedPause{10};
-constexpr std::chrono::milliseconds kAcceptPause{500};  // after EMFILE and its like: until something was closed
+constexpr std::chrono::milliseconds kAcceptPause{500};  // after EMFILE and the like, until a descriptor was closed
 
 Error cannot_listen(const tcp::endpoint& wanted, const error_code& ec) {
     const std::string where = to_string(Endpoint{wanted.address().to_string(), wanted.port()});
@@ -108,7 +108,7 @@ awaitable<std::optional<Greeting>> ControlPort::introduce(tcp::socket socket, st
 }
 
 void ControlPort::close() {
-    error_code ignored;  // closed is closed
+    error_code ignored;  // the port counts as closed all the same
     acceptor_.close(ignored);
 }
 

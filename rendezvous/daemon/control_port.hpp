@@ -1,7 +1,7 @@
 #pragma once
-// ControlPort: owns the socket at which agents and inspectors connect, and limits what connections that have not
-// introduced themselves yet may cost. The Daemon's alone; lives on the io_context's one thread, and its coroutines must
-// end before it does.
+// ControlPort: owns the socket at which agents and inspectors connect, and limits the cost of connections that have not
+// sent their first message yet. Used by the Daemon alone, on the io_context's one thread. Its coroutines must end
+// before it does.
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -17,7 +17,7 @@
 
 namespace ddprun::daemon {
 
-/// Connections that have not introduced themselves yet; more wait in the listener's backlog.
+/// Connections that have not sent their first message yet; more wait in the listener's backlog.
 inline constexpr int kMaxStrangers = 256;
 
 class ControlPort {

@@ -71,8 +71,8 @@ bool Daemon::deserted(TimePoint now) {
     return true;
 }
 
-/// Returns whether a node that was cut off for a moment when the job ended may still come back and ask. A node that was
-/// interrupted does not: its agent ends by itself when its workers have.
+/// Returns whether a node that was disconnected when the job ended may still reconnect to get the verdict. A node that
+/// got a signal does not: its agent ends by itself after its workers.
 bool Daemon::verdict_is_missed(TimePoint now) const {
     return std::ranges::any_of(decisions_.job().nodes, [&](const auto& entry) {
         const coordinator::Node& node = entry.second;
@@ -139,7 +139,7 @@ void Daemon::perform(const DaemonAction& action) {
                action);
 }
 
-/// A Welcome answers the Join that is being decided on: from then on its connection is that node's.
+/// Sends the message. A Welcome answers the pending Join, and makes the Join's connection that of the node.
 void Daemon::send(const coordinator::Send& action) {
     if (std::holds_alternative<protocol::Welcome>(action.message)) connections_.admit(action.node);
     connections_.send(action.node, action.message);

@@ -78,7 +78,7 @@ private:
     Connections connections_;
     GenerationStores stores_;
 
-    std::optional<int> exit_code_;  ///< set: run() comes to its end
+    std::optional<int> exit_code_;  ///< set: run() is about to return
     boost::asio::steady_timer tick_timer_;
     TimePoint alone_since_;
     TimePoint finished_at_;  ///< once the coordinator has given its verdict

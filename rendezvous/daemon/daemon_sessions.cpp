@@ -1,4 +1,4 @@
-// The Daemon's connections: a coroutine for each, from its first message to its end.
+// Serves the Daemon's connections, each by a coroutine, from its first message to its end.
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -64,7 +64,7 @@ awaitable<void> Daemon::serve_agent(protocol::Join join, ChannelPtr channel, std
     }
 }
 
-/// Serves a ddpctl, which changes nothing. It asks again when it has its answer, and leaves when it likes.
+/// Serves one ddpctl, which changes nothing. It may send another request after each answer, and disconnect at any time.
 awaitable<void> Daemon::serve_inspector(protocol::Inspect request, ChannelPtr channel) {
     if (request.protocol != protocol::kProtocolVersion) {
         connections_.refuse(channel, {fmt::format("it speaks version {} of the protocol, this daemon {}",

@@ -10,8 +10,8 @@ using diagnosis::InquiryEvent;
 
 namespace {
 
-/// Returns what the inquiries have to know of an event that the coordinator has handled. Most messages, the heartbeats
-/// among them, do not concern the inquiries.
+/// Returns the inquiries' event for an event that the coordinator has handled. Most messages, the heartbeats among
+/// them, do not concern the inquiries.
 std::optional<InquiryEvent> inquiry_event(coordinator::Event&& event) {
     if (const auto* tick = std::get_if<coordinator::Tick>(&event)) return diagnosis::InquiryTick{tick->now};
     auto* message = std::get_if<coordinator::NodeMessage>(&event);

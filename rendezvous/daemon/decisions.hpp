@@ -1,7 +1,7 @@
 #pragma once
 // Decisions: composes the daemon's two state machines, the coordinator and the inquiries, by a queue of events. Pure:
-// it knows no socket and no clock, so that tests/sim runs the same composition. The Daemon adds what happens and
-// performs the actions of each step.
+// it knows no socket and no clock, so that tests/sim runs the same composition. The Daemon adds events and performs the
+// actions of each step.
 
 #include <deque>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace ddprun::daemon {
 
-/// An event names the machine that is stepped by it. Whatever follows from one event bears the same `now`.
+/// An event of one of the two machines. All events that follow from one event have the same `now`.
 using DaemonEvent = std::variant<coordinator::Event, diagnosis::InquiryEvent>;
 
 /// Actions of both machines, except for those that are events of the other machine.
@@ -22,7 +22,7 @@ using DaemonAction = std::variant<coordinator::Send, coordinator::Refuse, coordi
                                   coordinator::CloseStore, coordinator::Disconnect, coordinator::FinishJob,
                                   diagnosis::ToAgent, diagnosis::ToInspector, diagnosis::Conclusion>;
 
-/// What one step of one machine asks for.
+/// The result of one step of one machine.
 struct DaemonStep {
     std::vector<DaemonAction> actions;  ///< to be performed in this order before the next step
     std::string reason;                 ///< the coordinator's, for the log; may be empty
@@ -33,11 +33,11 @@ class Decisions {
 public:
     explicit Decisions(coordinator::Config config) : job_(std::move(config)) {}
 
-    /// Queues an event behind those that wait: one that happened, or the answer to an action.
+    /// Appends an event to the queue: an input, or the answer to an action.
     void add(DaemonEvent event) { events_.push_back(std::move(event)); }
 
-    /// Steps the machine that the oldest event is for, and queues what the other machine has to know of it. Returns
-    /// nothing when no event waits.
+    /// Steps the machine that the oldest event belongs to, and queues the events that follow for the other machine.
+    /// Returns nothing when the queue is empty.
     [[nodiscard]] std::optional<DaemonStep> next();
 
     [[nodiscard]] const coordinator::State& job() const { return job_; }

@@ -43,7 +43,7 @@ std::string limit_table() {
     return lines;
 }
 
-/// An option in seconds, decimals allowed, that sets `target`.
+/// Adds an option in seconds, decimals allowed, that sets `target`.
 void add_seconds(CLI::App& app, const std::string& name, milliseconds& target, const std::string& text) {
     const auto set = [&target](const double& seconds) { target = milliseconds(std::llround(seconds * 1000)); };
     app.add_option_function<double>(name, set, text)
@@ -68,7 +68,7 @@ std::string open_descriptor(const std::string& text) {
     return {};
 }
 
-/// The text of --store and the options beside it.
+/// The texts of --store and of the options that need it.
 struct StoreText {
     std::string endpoint;
     std::vector<std::string> limits;

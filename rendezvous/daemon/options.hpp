@@ -1,5 +1,5 @@
 #pragma once
-// The command line of ddprund as values.
+// Parses the command line of ddprund into values.
 
 #include <optional>
 #include <string>
@@ -18,8 +18,8 @@ struct Options {
     bool quiet = false;           ///< log warnings only, unless LOGLEVEL says otherwise
 };
 
-/// Returns the options, or the exit code of a program that has nothing to do: it has printed --help or --version (0),
-/// or an error of the command line (exit_code::kUsage).
+/// Returns the options, or the exit code of a program that ends here: it has printed --help or --version (0), or an
+/// error of the command line (exit_code::kUsage).
 [[nodiscard]] std::variant<Options, int> parse_options(int argc, const char* const* argv);
 
 }  // namespace ddprun::daemon

@@ -21,7 +21,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// {"address":"127.0.0.1","port":29400,"run_id":"…"}
+/// Returns {"address":"127.0.0.1","port":29400,"run_id":"…"} and a newline.
 std::string ready_line(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id) {
     const boost::json::object ready{
         {"address", endpoint.address().to_string()}, {"port", endpoint.port()}, {"run_id", run_id}};

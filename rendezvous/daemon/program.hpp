@@ -1,11 +1,11 @@
 #pragma once
-// ddprund as a function: the daemon with signals, log and the line for --ready-fd around it.
+// Runs ddprund: the daemon with its signals, its log and the line for --ready-fd.
 
 #include "rendezvous/daemon/options.hpp"
 
 namespace ddprun::daemon {
 
-/// Serves one job and returns the exit code. Logging is set up.
+/// Serves one job and returns the exit code. Precondition: logging is set up.
 [[nodiscard]] int run_program(const Options& options);
 
 }  // namespace ddprun::daemon

@@ -1,5 +1,5 @@
 #pragma once
-// Text of the daemon's log. Pure.
+// Formats lines of the daemon's log. Pure.
 
 #include <cstddef>
 #include <string>
@@ -12,8 +12,8 @@ namespace ddprun::daemon {
 
 inline constexpr std::size_t kMaxLogLine = 2'000;
 
-/// Returns one line for the log from text that others wrote: control characters (C0, DEL, C1 in UTF-8) become \x1b, and
-/// the text is cut after kMaxLogLine bytes.
+/// Returns one line for the log from foreign text: control characters (C0, DEL, C1 in UTF-8) become escapes such as
+/// \x1b, and the text is cut after kMaxLogLine bytes.
 [[nodiscard]] std::string printable(std::string_view text);
 
 inline constexpr std::size_t kMaxTableNodes = 64;

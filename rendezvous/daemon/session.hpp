@@ -1,5 +1,5 @@
 #pragma once
-// One connection as typed messages: the handshake with the first message, then the others. Knows no coordinator.
+// Reads one connection as typed messages: the handshake with the first message, then the others. Knows no coordinator.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -14,7 +14,7 @@
 
 namespace ddprun::daemon {
 
-/// Limit of a first message: it names one node, and its sender is not known yet.
+/// Limit of a first message, which names one node and whose sender is not known yet.
 inline constexpr std::size_t kMaxJoinBytes = 4u << 10;
 
 /// The first message of a connection: an agent joins, or a ddpctl inspects.

@@ -1,5 +1,5 @@
 #pragma once
-// The start of ddprund in either mode: the log file, and the report that it listens.
+// Starts ddprund in either mode: opens the log file, and reports that the program listens.
 
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
 #pragma once
-// The options of `ddprund --store` as values.
+// Parses the options of `ddprund --store` into values.
 
 #include <string>
 #include <string_view>
@@ -10,13 +10,13 @@
 
 namespace ddprun::daemon {
 
-/// A store alone, for processes that others start, in place of a job's daemon.
+/// A store without a job's daemon, for processes that ddprun did not start.
 struct StoreMode {
     Endpoint listen;
     store::Options store;
 };
 
-/// Parses HOST:PORT of --store. Errors: kUsage, also without a port; the message then suggests PyTorch's usual one.
+/// Parses HOST:PORT of --store. Errors: kUsage, also without a port; the message then suggests PyTorch's default one.
 [[nodiscard]] Result<Endpoint> parse_store_endpoint(const std::string& text);
 
 /// Parses one --store-limit, "value-bytes=64M", into `limits`. Errors: kUsage, with the known names.

@@ -59,7 +59,7 @@ public:
 
     [[nodiscard]] Endpoint endpoint() const { return {address_.to_string(), server_->port()}; }
     [[nodiscard]] bool loopback() const { return address_.is_loopback(); }
-    /// Until `io`, which only waits for signals, is stopped.
+    /// Serves until `io`, which only waits for signals, is stopped.
     void run(asio::io_context& io) { server_->run(io); }
     void close() { server_->close(); }
 
@@ -79,7 +79,7 @@ private:
 
 void announce(const Service& service, const StoreMode& mode) {
     const std::string where = to_string(service.endpoint());
-    // For scripts: the one line of stdout. A closed stdout is no error.
+    // Scripts read this line, the only one on stdout. A closed stdout is not an error.
     fmt::print("store listening on {}\n", where);
     std::fflush(stdout);
     spdlog::info("ddprund {} is a TCPStore at {}: PyTorch 2.2 and later{}", DDPRUN_VERSION, where,
@@ -108,7 +108,7 @@ int run_store(const Options& options) {
     if (!options.log_file.empty() && !log_to_file(options.log_file)) return exit_code::kUsage;
 
     asio::io_context io(1);
-    // Before the port is open: a process that sees the port may signal at once.
+    // The signals come before the port: a process that sees the port open may send one at once.
     asio::signal_set stop(io, SIGINT, SIGTERM);
     asio::signal_set report(io, SIGUSR1);
     const auto opened = Service::open(io, *options.store);

@@ -1,11 +1,12 @@
 #pragma once
-// `ddprund --store HOST:PORT` as a function: a plain TCPStore server with signals, log and readiness around it.
+// Runs `ddprund --store HOST:PORT`: a plain TCPStore server with its signals, its log and its readiness reports.
 
 #include "rendezvous/daemon/options.hpp"
 
 namespace ddprun::daemon {
 
-/// Serves until SIGTERM or SIGINT and returns the exit code. Needs options.store. Logging is set up.
+/// Serves until SIGTERM or SIGINT and returns the exit code. Preconditions: options.store is set, and logging is set
+/// up.
 [[nodiscard]] int run_store(const Options& options);
 
 }  // namespace ddprun::daemon

@@ -11,7 +11,7 @@
 namespace ddprun::daemon {
 namespace {
 
-/// By RequestKind, as docs/protocol.md calls them.
+/// The names of all kinds, in the order of RequestKind, as docs/protocol.md calls them.
 constexpr std::array<std::string_view, store::kRequestKinds> kNames{
     "VALIDATE",   "SET",        "COMPARE_SET", "GET",       "ADD",       "CHECK",       "WAIT",
     "GETNUMKEYS", "DELETE_KEY", "APPEND",      "MULTI_GET", "MULTI_SET", "CANCEL_WAIT", "PING",

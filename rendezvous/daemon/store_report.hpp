@@ -1,5 +1,5 @@
 #pragma once
-// The statistics line of `ddprund --store`. Pure.
+// Formats the statistics line of `ddprund --store`. Pure.
 
 #include <chrono>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 // GenerationStores: owns the store of each worker group, on a port of its own. The Daemon opens and closes them as the
-// coordinator decides; lives on the io_context's one thread.
+// coordinator decides, on the io_context's one thread.
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/address.hpp>

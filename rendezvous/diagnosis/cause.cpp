@@ -10,7 +10,7 @@ namespace {
 /// Two signs of failure that are no further apart may have been seen in the wrong order.
 constexpr std::chrono::milliseconds kSameMoment{10};
 
-/// How programs report a lost peer, in lower case: Linux, Gloo, NCCL, PyTorch's store, worker_lib.
+/// Phrases by which programs report a lost peer, in lower case: Linux, Gloo, NCCL, PyTorch's store, worker_lib.
 constexpr std::array<std::string_view, 14> kLostPeerPhrases{
     "closed by peer",
     "closed by remote peer",

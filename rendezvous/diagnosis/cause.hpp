@@ -1,5 +1,5 @@
 #pragma once
-// Compares two failures of one worker group: is the one that was reported first a consequence of the other? Pure.
+// Decides whether the failure that was reported first is a consequence of another one of the same worker group. Pure.
 // docs/design/002-coordinator.md has the evidence and why it is weighed this way.
 
 #include "common/clock.hpp"
@@ -7,7 +7,7 @@
 
 namespace ddprun::diagnosis {
 
-using namespace protocol;  // the messages are what this room is about
+using namespace protocol;  // the diagnosis works on these messages
 
 /// Returns whether the final report of the worker says that it lost a peer (a connection that a peer has closed,
 /// worker_lib's PeerLost). Then another rank failed before it.

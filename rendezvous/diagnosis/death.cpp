@@ -24,7 +24,7 @@ const RecordedGroup* group_of(const FlightRecord& view, const RecordedOperation&
     return operation.group >= 0 && index < view.groups.size() ? &view.groups[index] : nullptr;
 }
 
-/// Returns whether a failed operation is the last entry of the record.
+/// Returns whether no operation is in progress, and the one that ended last has failed.
 bool failed_of_an_operation(const FlightRecord& view) {
     if (current_operation(view) != nullptr) return false;
     const RecordedOperation* const last = ended_last(view);

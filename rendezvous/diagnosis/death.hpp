@@ -1,6 +1,6 @@
 #pragma once
 // Diagnoses the end of the worker that stops its group: which operation it was in, and which ranks waited for it. Its
-// peers have failed because of that, or were stopped; their flight records still say what they were in. Pure.
+// peers have failed because of that, or were stopped; their flight records still show their operations. Pure.
 
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ struct DeathVerdict {
 /// reports that it lost a peer.
 [[nodiscard]] bool has_diagnosis(const FailureReport& failure);
 
-/// Returns the operation of the worker that ended last; null: none has.
+/// Returns the operation that ended last on the worker; null: none has.
 [[nodiscard]] const RecordedOperation* ended_last(const FlightRecord& view);
 
 /// Returns the verdict on the end of `dead`. `records`: as for diagnose(), read after that end. Empty if the worker

@@ -222,8 +222,8 @@ const RecordedOperation* failed_without(const StallMember& member, int leaver, c
     return found != operations.end() ? &*found : nullptr;
 }
 
-/// Returns the first operation from number `needed` on that the leaver had called and not waited for; null: none. In
-/// the operations before `needed` its peers lacked nothing.
+/// Returns the first operation from number `needed` on that the leaver had called and not waited for; null: none. Its
+/// peers lacked nothing in the operations before `needed`.
 const RecordedOperation* left_in_flight(const StallMember& leaver, std::uint64_t needed) {
     const auto& operations = leaver.record->view.operations;
     const auto found = std::ranges::find_if(operations, [&](const RecordedOperation& one) {
@@ -266,7 +266,7 @@ ErrorVerdict diagnose_leaver(const StallMember& leaver, const std::map<int, Stal
 
 /// Returns the verdict on a member that left the group of `dead` without an error before that group failed. `dead` may
 /// have failed in an operation that the leaver has completed, because another rank that needed the leaver failed first.
-/// Of several leavers the first that a rank needed counts.
+/// If several members left, the first one that a rank needed counts.
 ErrorVerdict diagnose_absence(const Groups& groups, const RecordsByRank& all, const RankRecord* own,
                               const FailureReport& dead) {
     const RecordedOperation* const last = own != nullptr ? ended_last(own->view) : nullptr;

@@ -1,7 +1,6 @@
 #pragma once
 // Diagnoses an error that is found at once, not by a deadline: the ranks called different operations, or one of them
-// aborted or left the group. The ranks that failed have ended since; their flight records still say what they called.
-// Pure.
+// aborted or left the group. The ranks that failed have ended since; their flight records still show their calls. Pure.
 
 #include <string>
 #include <vector>
@@ -19,9 +18,9 @@ struct ErrorVerdict {
 
 /// Returns "MISMATCH at #183 of group 'world': …", as diagnose() does, or "ABORTED group 'world': rank 3 (node b) gave
 /// it up: 'loss is NaN'; …", or "LEFT rank 3 (node b): …" if `dead` failed because a member had left the group without
-/// an error. Of several errors in the last kRecentTimeout the first one counts. `records`: as for diagnose(), read
-/// after the end of `dead`. Empty if that worker did not end because of such an error, or the flight records do not
-/// show it.
+/// an error. If there are several errors in the last kRecentTimeout, the first one counts. `records`: as for
+/// diagnose(), read after the end of `dead`. Empty if that worker did not end because of such an error, or the flight
+/// records do not show it.
 [[nodiscard]] ErrorVerdict diagnose_error(const std::vector<RankRecord>& records, const FailureReport& dead);
 
 }  // namespace ddprun::diagnosis

@@ -24,8 +24,8 @@ void open_failure(InquiryTransition& t, nanoseconds recent) {
 }
 
 /// Returns whether the agents are to get this verdict, and remembers it. An operation is reported once, although peers
-/// fail of it later, when some of the late ranks have arrived. A group that was made again under its name counts from
-/// one again, so its operations are forgotten after a while.
+/// fail in it later, when some of the late ranks have arrived. Operations are forgotten after a while, because a new
+/// group of the same name counts from 1 again.
 bool is_news(InquiryTransition& t, const StallVerdict& verdict) {
     auto& reported = t.state.failures.reported_timeouts;
     std::erase_if(reported, [&](const auto& entry) { return t.now >= entry.second + kRepeatPause; });

@@ -1,7 +1,7 @@
 #pragma once
-// The inquiries: which flight records are requested from the agents, when, and what happens with the diagnosis. It is
-// the daemon's second state machine beside the coordinator, and as pure: time arrives in events, effects leave as
-// actions. The daemon feeds it one event at a time, after the coordinator has handled what the event is about.
+// The inquiries decide which flight records the daemon requests from the agents, when, and what happens with the
+// diagnosis. They are the daemon's second state machine beside the coordinator, and as pure: time arrives in events,
+// effects leave as actions. The daemon feeds it one event at a time, after the coordinator has handled that event.
 //
 // step() reads the coordinator's state by reference, at the moment of the step. Events are plain values that can be
 // queued, so they cannot hold the reference; a snapshot in each event would copy 1,000 nodes for every record that
@@ -57,12 +57,13 @@ using InquiryEvent =
 
 // ---- actions: what to do, in order
 
+/// Send to the agent of `node`.
 struct ToAgent {
     NodeId node;
     DaemonMessage message;
     friend bool operator==(const ToAgent&, const ToAgent&) = default;
 };
-/// Inspected is the last message of each answer.
+/// Send to the inspector. Inspected is the last message of each answer.
 struct ToInspector {
     InspectorId inspector{};
     DaemonMessage message;
@@ -99,7 +100,8 @@ struct InquiryStep {
     std::string reason;  ///< one line for the log, or empty when nothing was decided
 };
 
-/// Returns what follows from `event`. `job`: the coordinator's state after it has handled what the event is about.
+/// Returns the next state and the actions that `event` causes. `job`: the coordinator's state after it has handled the
+/// same.
 [[nodiscard]] InquiryStep step(InquiryState state, const coordinator::State& job, InquiryEvent event);
 
 /// Returns whether the answer to that inspector is still being collected.

@@ -14,7 +14,7 @@ namespace {
 using coordinator::Phase;
 using std::chrono::nanoseconds;
 
-/// Returns when a worker ended well for the last time; empty: none has.
+/// Returns when the newest successful end of a worker was; empty: none has ended so.
 std::optional<TimePoint> newest_end(const coordinator::Group& group) {
     std::optional<TimePoint> newest;
     const auto add = [&](TimePoint at) { newest = std::max(newest.value_or(at), at); };

@@ -1,6 +1,6 @@
 #pragma once
-// Requests for flight records: which nodes are asked, what they answer, and when an inquiry ends. Private to the
-// inquiries.
+// Rules about requests for flight records: which nodes are asked, what they answer, and when an inquiry ends. Private
+// to the inquiries.
 
 #include "rendezvous/diagnosis/inquiry/transition.hpp"
 
@@ -9,12 +9,12 @@ namespace ddprun::diagnosis {
 /// Returns whether an inquiry about this subject is open.
 [[nodiscard]] bool is_open(const InquiryState& state, Subject subject);
 
-/// Requests the records of `inquiry.rank`, or of all ranks, with so many operations each, and opens the inquiry.
-/// Concludes it at once if no node can answer.
+/// Requests the records of `inquiry.rank`, or of all ranks, with up to `operations` operations each, and opens the
+/// inquiry. Concludes it at once if no node can answer.
 void open_inquiry(InquiryTransition& t, Inquiry inquiry, int operations);
 
-/// Adds a record to its inquiry, and concludes that with the last record of the last node. A record that arrives too
-/// late, or of a rank that is not its sender's, is ignored.
+/// Adds a record to its inquiry, and concludes the inquiry after the last record of the last node. Ignores a record
+/// that arrives late, or of a rank that is not its sender's.
 void record_received(InquiryTransition& t, RecordReceived event);
 
 /// Concludes the inquiries that are past their deadline, of an older generation, or without a node left to wait for.

@@ -17,7 +17,8 @@ void open_stall(InquiryTransition& t, nanoseconds min_wait) {
                  kOperationsShownOfAll);
 }
 
-/// One inquiry looks at everything, so several stalls that are reported meanwhile lead to one.
+/// Postpones the inquiry about a stall. One inquiry looks at everything, so all stalls that are reported until then
+/// share it.
 void remember(InquiryTransition& t, nanoseconds min_wait, TimePoint when) {
     auto& reminder = t.state.stalls.reminder;
     if (!reminder) reminder = StallReports::Reminder{min_wait, when};
@@ -28,7 +29,7 @@ void remember(InquiryTransition& t, nanoseconds min_wait, TimePoint when) {
 /// Returns whether to report this verdict to the agents, and remembers it if so. A verdict on the same operation is
 /// reported once. A verdict on another operation and the same ranks is held back for kRepeatPause, then for twice as
 /// long each time, because a rank may be late in every step. A verdict that is held back leads to another inquiry at
-/// the end of the pause, because it may be the stall that does not end.
+/// the end of the pause, because that stall may never end.
 bool is_news(InquiryTransition& t, const StallVerdict& verdict, nanoseconds min_wait) {
     auto& all = t.state.stalls.reported;
     std::erase_if(all, [&](const auto& entry) { return t.now >= entry.second.until + kMaxRepeatPause; });
@@ -50,7 +51,7 @@ bool is_news(InquiryTransition& t, const StallVerdict& verdict, nanoseconds min_
 }  // namespace
 
 void stall_reported(InquiryTransition& t, const StallReported& event) {
-    // The waits of its peers began at other times, and clocks of different hosts are not compared.
+    // Half, because the waits of its peers began at other times, and clocks of different hosts are not compared.
     const nanoseconds min_wait = event.report.waited / 2;
     const TimePoint earliest = t.state.stalls.next_inquiry;
     if (!is_open(t.state, Subject::kStall) && t.now >= earliest) return open_stall(t, min_wait);

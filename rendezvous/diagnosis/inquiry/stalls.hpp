@@ -14,7 +14,7 @@ inline constexpr std::chrono::seconds kMaxStallInterval{30};
 
 /// Opens an inquiry about the reported stall, or remembers it for later.
 void stall_reported(InquiryTransition& t, const StallReported& event);
-/// Opens the inquiry that was put off, when its time has come.
+/// Opens the postponed inquiry when it is due.
 void ask_about_remembered_stall(InquiryTransition& t);
 /// Reports the verdict to all agents if it is new.
 void conclude_stall(InquiryTransition& t, const Inquiry& inquiry);

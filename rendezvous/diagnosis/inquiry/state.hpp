@@ -21,12 +21,12 @@ namespace ddprun::diagnosis {
 /// A connection of ddpctl.
 enum class InspectorId : std::uint64_t {};
 
-/// Agents that have not answered a request by then are left out of the diagnosis.
+/// Agents that have not answered a request after this time are left out of the diagnosis.
 inline constexpr std::chrono::seconds kAnswerTimeout{3};
-/// The same after the failure of a worker: the end of its group waits for the diagnosis.
+/// The same after a worker's failure. It is shorter, because the end of the group waits for the diagnosis.
 inline constexpr std::chrono::seconds kFailureTimeout{1};
 
-/// What an inquiry is about; each subject has a file of rules.
+/// The subject of an inquiry; each has a file of rules.
 enum class Subject {
     kStall,      ///< an operation takes too long: stalls.hpp
     kFailure,    ///< a worker has failed, by a deadline or by its end: failures.hpp
@@ -53,7 +53,7 @@ using Occasion = std::tuple<std::uint64_t, std::uint64_t, int>;
 
 /// Stalls of one generation (stalls.cpp).
 struct StallReports {
-    /// A stall that is asked about later.
+    /// A stall whose inquiry was postponed.
     struct Reminder {
         std::chrono::nanoseconds min_wait{0};
         TimePoint when;
@@ -67,7 +67,7 @@ struct StallReports {
     using Accused = std::tuple<StallKind, std::string, std::vector<int>>;  ///< kind, group, ranks
 
     std::optional<Reminder> reminder = {};
-    TimePoint next_inquiry{};  ///< not before
+    TimePoint next_inquiry{};  ///< the earliest time for it
     std::chrono::nanoseconds interval{0};
     std::map<Accused, Reported> reported = {};
 };
@@ -83,7 +83,7 @@ struct FailureReports {
 /// The ranks of one generation that are left when others have ended well (last_ranks.cpp).
 struct LastRanks {
     TimePoint asked_at{};
-    std::chrono::nanoseconds interval{0};  ///< not asked again before
+    std::chrono::nanoseconds interval{0};  ///< the pause until they are asked again
     std::optional<TimePoint> newest_end = {};
     std::optional<std::chrono::nanoseconds> reported_for = {};  ///< it was reported, and is not repeated for this time
 };

@@ -1,6 +1,6 @@
 #pragma once
-// InquiryTransition: one step in the making, and the helpers that the rules of all subjects share. Private to the
-// inquiries: others call step().
+// InquiryTransition: the step in progress, and the helpers that the rules of all subjects share. Private to the
+// inquiries: other code calls step().
 
 #include <chrono>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace ddprun::diagnosis {
 
-/// A rule changes the state, appends actions in the order in which they must happen, and adds why to the reason.
+/// A rule changes the state, appends actions in the order in which they must happen, and explains itself in the reason.
 struct InquiryTransition {
     const coordinator::State& job;
     InquiryState state;
@@ -34,14 +34,15 @@ struct InquiryTransition {
                             Rank rank);
 /// Returns the records that have arrived and, for every other rank, an empty record with its host.
 [[nodiscard]] std::vector<RankRecord> records_of_all(const coordinator::State& job, const Inquiry& inquiry);
-/// Returns what identifies the stall that `verdict` is about.
+/// Returns the identity of the stall that `verdict` is about.
 [[nodiscard]] Occasion occasion_of(const StallVerdict& verdict);
 /// Sends a Notice to every member that understands it: the line, and its hint if there is one.
 void notify_agents(InquiryTransition& t, const std::string& text, const std::string& hint);
-/// Starts empty when the worker group is another one than before. Open inquiries end by themselves, at the next tick.
+/// Clears the state when `current` is another generation than before. Open inquiries end by themselves, at the next
+/// tick.
 void forget_older_generations(InquiryTransition& t, Generation current);
 
-/// Verdicts that are remembered of each kind, so that a job with many stalls does not fill the daemon's memory.
+/// The number of verdicts that are remembered of each kind: a job with many stalls must not fill the daemon's memory.
 inline constexpr std::size_t kMaxReported = 1'000;
 /// A verdict on the same ranks is not repeated for this time, then for twice as long each time, up to kMaxRepeatPause.
 inline constexpr std::chrono::minutes kRepeatPause{1};

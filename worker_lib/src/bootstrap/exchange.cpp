@@ -11,9 +11,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long each key is waited for after the deadline, so that the error names all absent ranks.
+/// Time to wait for each key after the deadline, so that the error names all absent ranks.
 constexpr milliseconds kLastLook{20};
-/// How long a rank of a connected group waits before it looks for failures the first time, and later on.
+/// Intervals at which a rank of a connected group looks for failures: the first and the longest one.
 constexpr milliseconds kFirstSlice{100};
 constexpr milliseconds kMaxSlice{4'000};
 
@@ -26,7 +26,7 @@ std::string rank_key(const GroupSpec& spec, std::string_view topic, int rank) {
 }
 
 /// Throws if the group knows that the exchange cannot complete. A rank that finds another one lost reports that in the
-/// store: it may be the only one to know, as a rank of that node or as the leader of its own.
+/// store, because it may be the only one that knows: it shares the lost rank's node, or it is the leader of its own.
 void check_for_failure(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
                        const PeerStates& backend, std::string_view call) {
     refuse_if_aborted(spec, backend, call);
@@ -40,7 +40,7 @@ void check_for_failure(const GroupSpec& spec, std::string_view topic, const std:
     };
     for (const int rank : others) {
         const auto state = backend.state_of(rank);
-        // Its key is looked for after its end: it may have arrived before.
+        // A rank that is gone may have published before it ended.
         if (!state.gone || spec.store->missing({rank_key(spec, topic, rank)}).empty()) continue;
         spec.store->set(report_key, fmt::format("{} {}", rank, state.text));
         report(rank, state.text);
@@ -59,8 +59,8 @@ std::string giving_up_key(const GroupSpec& spec, std::string_view topic) {
     return group_key(spec, fmt::format("{}/given-up", topic));
 }
 
-/// Reports to ranks that arrive later that this one has given up: they would find its value, and wait as long for the
-/// others as it did.
+/// Reports to ranks that arrive later that this one has given up. Without the report they would find its value and wait
+/// for the others until their own timeout.
 void report_giving_up(const GroupSpec& spec, std::string_view topic, const std::vector<int>& absent) {
     try {
         spec.store->set(giving_up_key(spec, topic),
@@ -79,8 +79,8 @@ void refuse_if_given_up(const GroupSpec& spec, std::string_view topic, std::stri
                             spec.name, name_rank(spec, spec.rank), call, *reported));
 }
 
-/// Waits until all others have published, or the deadline has passed; throws if that is known to be in vain. It looks
-/// for failures less and less often: one rank may load data for an hour while a thousand ranks wait.
+/// Waits until all others have published or the deadline has passed. Throws as soon as a failure is known. It looks for
+/// failures with exponential backoff, because a thousand ranks may wait for one that loads data for an hour.
 void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
                      const std::vector<std::string>& keys, const PeerStates& backend, std::string_view call,
                      ddprun::TimePoint deadline) {
@@ -91,7 +91,7 @@ void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::v
     }
 }
 
-/// Stores the values of the ranks that have published by the deadline, and returns the others.
+/// Stores the values of the ranks that have published by the deadline, and returns the absent ranks.
 std::vector<int> take_published(const GroupSpec& spec, const std::vector<int>& others,
                                 const std::vector<std::string>& keys, std::vector<std::string>& values) {
     std::vector<int> absent;
@@ -136,7 +136,7 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     values[static_cast<std::size_t>(spec.rank)] = value;
     bool complete = false;
     if (backend != nullptr) wait_for_others(spec, topic, others, keys, *backend, call, deadline);
-    // All keys in one call: two round trips, however many ranks there are.
+    // One call for all keys costs two round trips, for any number of ranks.
     try {
         std::vector<std::string> got = spec.store->get_all(keys, until(deadline));
         for (std::size_t i = 0; i < others.size(); ++i) values[static_cast<std::size_t>(others[i])] = std::move(got[i]);

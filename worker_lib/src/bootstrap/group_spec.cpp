@@ -13,7 +13,7 @@ namespace ddp::detail {
 
 namespace {
 
-/// Returns a random number that the kernel draws at boot: it tells machines apart even where host names repeat.
+/// Returns a random number that the kernel draws at boot: it distinguishes machines even if host names repeat.
 std::string boot_id() {
     constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
     std::ifstream file(kPath);

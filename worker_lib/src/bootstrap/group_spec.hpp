@@ -1,6 +1,6 @@
 #pragma once
-// GroupSpec: the members of a group and how they find each other; and how errors name a rank. Plain values, which the
-// group and its backend keep.
+// GroupSpec: the members of a group, the store through which they find each other, and the ranks' names in errors. A
+// plain value: the group and its backend keep copies.
 
 #include <cstdint>
 #include <memory>
@@ -23,7 +23,7 @@ struct GroupSpec {
     int node_rank = 0;                   ///< of this process; peers publish theirs through the store
     std::int64_t generation = 0;
     int world_size = 1;     ///< worlds of different sizes may follow each other in one generation, see group_key()
-    std::int64_t init = 1;  ///< the round in which the world met (init_rounds.hpp), every round has keys of its own
+    std::int64_t init = 1;  ///< the round in which the world met (init_rounds.hpp); each round has its own keys
     std::shared_ptr<Store> store;
     ddprun::Duration default_timeout{};
     ddprun::Duration init_timeout{};
@@ -34,8 +34,8 @@ struct GroupSpec {
     return spec.path.empty() ? spec.name : spec.path;
 }
 
-/// Returns the form in which all errors name a rank: "rank 3 (host a, pid 71)", or "rank 3" where host and pid are not
-/// known; in a group whose ranks are not the job's "rank 1 (global rank 5, host a, pid 71)".
+/// Returns the form in which all errors name a rank: "rank 3 (host a, pid 71)", or "rank 3" if host and pid are not
+/// known. If the rank differs from the global rank: "rank 1 (global rank 5, host a, pid 71)".
 /// global_rank   in the job; -1: unknown
 [[nodiscard]] std::string name_rank(int rank, int global_rank, std::string_view place);
 /// The same with host and pid, as far as `spec` knows them.

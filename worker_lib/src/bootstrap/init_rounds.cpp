@@ -49,7 +49,7 @@ std::vector<int> others(const GroupSpec& world) {
     return ranks;
 }
 
-/// One attempt of this process to meet the other ranks; lives on the stack of the thread that makes the Context.
+/// One attempt of this process to meet the other ranks. It lives on the stack of the thread that makes the Context.
 class Rounds {
 public:
     explicit Rounds(const GroupSpec& world)
@@ -92,7 +92,7 @@ private:
     }
 
     /// Joins a round, in which each rank is counted once. Returns false if another process or attempt has joined as
-    /// this rank: one that has ended, or lost the store, may have been counted or not, and will not report that it is
+    /// this rank. If that one has ended or lost the store, it may not have been counted and will not report that it is
     /// ready. Therefore its successor closes the round.
     [[nodiscard]] bool join(std::int64_t round) {
         const std::string first = world_.store->set_once(key(round, fmt::format("came/{}", world_.rank)), self_);
@@ -132,9 +132,9 @@ private:
         return outcome;
     }
 
-    /// Throws the timeout. All ranks wait equally long: one that gave up before us joined our first round, and one that
-    /// began after us is still in the last. So these two show which ranks never joined. Only a rank that gives up
-    /// looks: for a thousand ranks these are a thousand keys.
+    /// Throws the timeout. All ranks wait equally long, so a rank that gave up before us joined our first round, and a
+    /// rank that began after us is still in the last. The ranks absent from both never joined. Only a rank that gives
+    /// up reads these keys, because there is one per rank.
     [[noreturn]] void report(std::int64_t last) const {
         std::vector<int> absent = absent_from(last);
         if (first_ != last) {
@@ -152,8 +152,8 @@ private:
                         world_.world_size));
     }
 
-    /// Returns the ranks that have not joined or, if all have, those that have not seen that. None are returned where
-    /// we closed a round that was not full: that woke ranks which waited like us, and they need a moment to report it.
+    /// Returns the ranks that have not joined. If all have joined, returns those that have not reported that they are
+    /// ready, but none if we closed the round before it was full: the ranks that this woke need a moment to report.
     [[nodiscard]] std::vector<int> absent_from(std::int64_t round) const {
         std::vector<int> ranks = without(round, "came");
         return ranks.empty() && saw_full_ ? without(round, "ready") : ranks;
@@ -181,7 +181,7 @@ private:
     const ddprun::TimePoint deadline_;
     std::int64_t first_ = 0;  ///< the first round that we joined
     int doubles_ = 0;         ///< rounds in which another process or attempt had joined as this rank
-    bool saw_full_ = false;   ///< of the last round, before we gave up
+    bool saw_full_ = false;   ///< the last round was full before we gave up
 };
 
 }  // namespace

@@ -2,9 +2,9 @@
 // The rounds in which the ranks of a world meet. What a rank publishes in a round is read in that round only
 // (group_key()), so that no value of a failed attempt is taken for one of the next.
 //
-// A rank that makes a Context joins the first undecided round. The round is met when all ranks have joined, and then
-// have reported that they are ready: the process of a rank that joined may have ended since. A rank that gives up
-// closes the round; the others go on to the next one, where ranks that try again find them.
+// A rank that makes a Context joins the first undecided round. The round is met when all ranks have joined and then, as
+// the process of a rank that joined may have ended since, have reported that they are ready. A rank that gives up
+// closes the round. The others go on to the next one, where ranks that try again find them.
 
 #include <cstdint>
 
@@ -13,8 +13,8 @@
 namespace ddp::detail {
 
 /// Returns the number of the round in which all ranks of the world met, from 1; collective over these ranks.
-/// `world.init` plays no part. Waits world.init_timeout at most: throws Error{Timeout} naming the ranks that never
-/// joined; Error{Environment} if another process keeps joining as the same rank.
+/// `world.init` is ignored. Waits world.init_timeout at most. Throws Error{Timeout} naming the ranks that never joined,
+/// and Error{Environment} if another process keeps joining as the same rank.
 [[nodiscard]] std::int64_t meet_in_round(const GroupSpec& world);
 
 }  // namespace ddp::detail

@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-/// `address` is returned by local_address().
+/// Returns an empty store whose local_address() is `address`.
 [[nodiscard]] std::shared_ptr<Store> make_local_store(std::string address = "127.0.0.1");
 
 }  // namespace ddp::detail

@@ -23,7 +23,7 @@ using ddprun::Errc;
 using ddprun::TimePoint;
 using ddprun::store::Client;
 
-/// How long set() and add() may take to reconnect; on a healthy connection they do not wait.
+/// Time that a call without a timeout has for reconnecting. On a healthy connection it does not wait.
 constexpr auto kReconnect = std::chrono::seconds(30);
 
 [[noreturn]] void raise(const ddprun::Error& error) {
@@ -32,8 +32,8 @@ constexpr auto kReconnect = std::chrono::seconds(30);
     throw Error(late ? ErrorCode::Timeout : gone ? ErrorCode::PeerLost : ErrorCode::System, "store: " + error.message);
 }
 
-/// A client serves one call at a time, and get() may wait for long: so each call takes a connection of its own from a
-/// pool, which grows to as many as there are threads that call at once.
+/// Owns a pool of connections to the store. A client serves one call at a time, and get() may wait for long. So each
+/// call takes a connection of its own, and the pool grows to the number of threads that call at the same time.
 class TcpStore final : public Store {
 public:
     TcpStore(Client first, std::string name)
@@ -183,7 +183,7 @@ std::shared_ptr<Store> connect_store(const Environment& environment, std::chrono
     const std::string name = "rank " + std::to_string(environment.rank);
     const auto report = [](const std::string& text) {
         const std::string line = "[ddp] the store of this job (MASTER_ADDR, MASTER_PORT): " + text + "\n";
-        std::fputs(line.c_str(), stderr);  // in one piece: ranks may share it
+        std::fputs(line.c_str(), stderr);  // one write: ranks may share stderr
     };
     auto client = Client::connect(endpoint, deadline_in(timeout), name, {.after = notice_after, .report = report});
     if (!client) {

@@ -63,8 +63,8 @@ std::uint64_t newest_whole_plus_1(const std::filesystem::path& directory) {
     return 0;
 }
 
-/// Throws on all ranks unless they have passed the same step, names, types and sizes. Collective. What only one rank
-/// has found wrong is part of the comparison, so that the others do not wait for that rank.
+/// Throws on all ranks unless they have passed the same step, names, types and sizes. Collective. An error that
+/// only one rank has found is part of the comparison, so that the others do not wait for that rank.
 void require_same(ProcessGroup& group, std::uint64_t step, std::span<const NamedBuffer> state) {
     std::vector<std::string> items{fmt::format("step {}", step)};
     for (std::size_t i = 0; i < state.size(); ++i) items.push_back(detail::describe(i, state[i]));

@@ -128,7 +128,7 @@ ManifestEntry read_entry(Scanner& scanner) {
     return entry;
 }
 
-/// Returns whether the tensors follow one another inside the file, aligned: then no reader can be led outside it.
+/// Returns whether the tensors follow one another inside the file, aligned, so that no offset leads outside it.
 bool is_consistent(const Manifest& manifest, std::size_t head_length) {
     std::size_t next = head_length;
     for (const ManifestEntry& entry : manifest.entries) {
@@ -167,8 +167,8 @@ Manifest make_manifest(std::uint64_t step, int world_size, std::span<const Named
                                     .offset_bytes = data_bytes});
         data_bytes += round_up(named.buffer.bytes());
     }
-    // The offsets are part of the head, whose length they depend on: so each number gets the most room that it can
-    // need.
+    // The offsets depend on the length of the head, which they are part of. So each number gets room for the maximum
+    // of digits.
     constexpr std::size_t kDigits = std::numeric_limits<std::size_t>::digits10 + 1;
     const std::size_t head =
         round_up(body(manifest, 0).size() + last_line({}).size() + (manifest.entries.size() + 1) * kDigits);

@@ -14,6 +14,7 @@
 
 namespace ddp::detail {
 
+/// One tensor of the file.
 struct ManifestEntry {
     std::string name;
     DType dtype = DType::f32;

@@ -1,6 +1,6 @@
 #pragma once
-// Choosing the backend of a job: every rank reports which one it was asked for and what it finds on its machine, and
-// from all reports every rank makes the same decision. Pure, except for report_here().
+// The choice of a job's backend: every rank reports the requested backend and whether its machine can run NCCL, and
+// every rank derives the same decision from all reports. Pure, except for report_here().
 
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace ddp::detail {
 
-/// What one rank was asked for and finds.
+/// The backend that one rank requests, and the state of its machine.
 struct BackendReport {
     Backend asked = Backend::Auto;
     std::string host;
@@ -22,12 +22,13 @@ struct BackendReport {
 /// Returns the report that encode() wrote. Throws Error{System} for other text.
 [[nodiscard]] BackendReport decode_report(std::string_view text);
 
-/// Returns the report of this rank; it looks at this machine.
+/// Examines this machine and returns this rank's report.
 [[nodiscard]] BackendReport report_here(Backend asked, int device);
 
+/// The decision for the job, the same on every rank.
 struct BackendChoice {
     Backend backend = Backend::Native;
-    std::string line;  ///< for the user, once per job; empty when there is nothing to say
+    std::string line;  ///< for the user, printed once per job; empty if the choice is expected
 };
 
 /// Decides from the reports of all ranks. Auto: NCCL if all ranks can, else native for all. Nccl: NCCL, or throws

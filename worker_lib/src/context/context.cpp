@@ -49,8 +49,8 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
     return spec;
 }
 
-/// Chooses the backend, the same on every rank. A rank that was asked for the native one waits for no report; it
-/// publishes its own, so that ranks that were asked for another one fail at once instead of waiting for it.
+/// Chooses the backend, the same on every rank. A rank that requests the native one waits for no report. It publishes
+/// its own, so that ranks that request another one fail at once instead of waiting for it.
 Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     const std::string report = encode(detail::report_here(asked, spec.device));
     if (asked == Backend::Native) {
@@ -65,7 +65,7 @@ Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
 }
 
 /// Opens /dev/null as standard input, output or error where one of them is closed (`train >&-`, some service managers).
-/// Else the next socket or memory of ours would get its number, and a program that prints would write into that.
+/// Otherwise the library's next socket or memfd would get that number, and the program's output would go into it.
 void occupy_closed_standard_streams() {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
         if (::fcntl(fd, F_GETFD) == -1) static_cast<void>(::open("/dev/null", O_RDWR));  // takes the lowest free number
@@ -108,7 +108,7 @@ Context& Context::operator=(Context&&) noexcept = default;
 Context::~Context() = default;
 
 /// Returns the lowest rank on this machine. Collective the first time.
-/// call   what errors say that absent ranks did not call
+/// call   the call that absent ranks did not make, for errors
 int Context::first_rank_here(std::string_view call) {
     if (machines_.empty()) {
         detail::GroupImpl& world = *world_->impl_;

@@ -38,7 +38,7 @@ std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint
     return same;
 }
 
-/// Returns what each rank has passed, by rank.
+/// Returns the value of each rank, by rank.
 std::vector<std::uint64_t> gather(ProcessGroup& group, std::uint64_t mine) {
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
     group.all_gather(buffer(mine), buffer(std::span(all)), {}, {.timeout = {}, .tag = "agreement"}).wait();
@@ -53,7 +53,7 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
     return {bytes.begin(), end};
 }
 
-/// Throws the difference. Collective: every rank has got the same result, that the lists differ.
+/// Throws the difference. Collective: every rank knows that the lists differ.
 [[noreturn]] void explain(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
                           std::string_view advice) {
     const auto counts = gather(group, items.size());

@@ -1,7 +1,7 @@
 #pragma once
 // BackendImpl: carries out the operations of one group. There are two, the native CPU backend (native/) and NCCL
-// (nccl/); the first is the oracle for the second. GroupImpl owns it, checks arguments, numbers the operations and
-// submits them; a backend runs them in the order of submit().
+// (nccl/). The first is the oracle for the second. GroupImpl owns it, checks arguments, numbers the operations and
+// submits them. A backend runs them in the order of submit().
 
 #include <functional>
 #include <memory>
@@ -27,13 +27,13 @@ public:
     /// Makes a backend of the same kind for another group. Collective over spec.members; throws as make_native_backend.
     [[nodiscard]] virtual std::unique_ptr<BackendImpl> make_another(const GroupSpec& spec) const = 0;
 
-    /// Queues the operation, or carries it out at once: then it returns null. Calls record.write() once for every
-    /// operation that it does not refuse: after the announcement to the peers, if it makes one itself, and before it
-    /// waits for any. submit() and transfer() are called by one thread at a time.
+    /// Queues the operation, or carries it out at once and returns null. Calls record.write() once for every operation
+    /// that it does not refuse, before it waits for a peer. If submit() itself announces the operation to the peers,
+    /// write() comes after that. One thread at a time calls submit() and transfer().
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation, OperationRecord& record) = 0;
     /// The same for sends and receives. Call start() of the result, without any lock. On the native backend they run
-    /// beside the operations; with NCCL they are steps among them. Of a batch that is done at once (null is returned)
-    /// nothing has been moved from.
+    /// beside the operations; with NCCL they are steps among them. If it returns null, the batch is done and nothing
+    /// has been moved from it.
     [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch&& batch, TransferRecord& record) = 0;
     /// The same without a flight record.
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) {

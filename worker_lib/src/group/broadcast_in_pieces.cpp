@@ -10,8 +10,8 @@ namespace {
 constexpr std::size_t kPieceBytes = 32u << 20;
 constexpr std::size_t kMaxInFlight = 4;  // bounds the queue for models of many thousand tensors
 
-/// InFlight: the broadcasts in flight, the oldest first. They use the caller's memory until they have ended, well or
-/// badly, so the destructor waits for them, also when an exception passes.
+/// Owns the broadcasts in flight, the oldest first. They use the caller's memory until they have ended, with or without
+/// an error. Therefore the destructor waits for them, also when an exception passes.
 class InFlight {
 public:
     InFlight() = default;

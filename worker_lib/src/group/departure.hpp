@@ -1,5 +1,5 @@
 #pragma once
-// Departure: how a rank was lost to its group, and the errors that ranks which still need it get. Pure.
+// Departure: the way in which a rank was lost to its group, and the error of ranks that still need it. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -20,16 +20,16 @@ enum class Departure : std::uint32_t {
 };
 
 /// Returns Error{PeerLost}: "rank 3 (host b, pid 7) has left the group normally after operation #5. …"
-/// after   the last operation that the rank has done; nothing: unknown
+/// after   the last operation that the rank has completed; nothing: unknown
 [[nodiscard]] Error departure_error(int rank, std::string_view name, Departure how, std::optional<std::uint64_t> after);
 
-/// Returns `cause` with what its reader was doing before its text: "group 'world': rank 0 cannot finish #6 barrier: …".
-/// Leaves out what another operation, or another rank, could not finish because of it.
+/// Returns `cause` with its reader and operation in front: "group 'world': rank 0 cannot finish #6 barrier: …". Removes
+/// another reader and operation that are in front already.
 /// self   as name_self()
 [[nodiscard]] Error cannot_finish(std::string_view group, std::string_view self, std::string_view operation,
                                   const Error& cause);
 
-/// Returns such a text without what its reader was doing: "group 'world': …". Other texts stay as they are.
+/// Returns such a text without its reader and operation: "group 'world': …". Returns other texts unchanged.
 [[nodiscard]] std::string without_reader(std::string_view text);
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-// How a group ends: at once, or, if one of its own callbacks destroys it, after that callback has returned.
+// The destruction of a group: at once or, if one of its own callbacks destroys it, after that callback has returned.
 
 #include <chrono>
 #include <cstdlib>
@@ -18,13 +18,13 @@ namespace detail {
 
 namespace {
 
-/// GroupEnds: counts the groups that are just ending on threads of their own. main() may return as soon as the last
-/// callback has, so the process waits for them at its exit, for a second at most: peers then learn that this rank has
-/// left, and the driver of a GPU is still loaded.
+/// Counts the groups that are ending on threads of their own. main() may return as soon as the last callback has
+/// returned, so the process waits for these threads at its exit, for a second at most. Then the peers are notified that
+/// this rank has left, while the driver of a GPU is still loaded.
 class GroupEnds {
 public:
     static GroupEnds& all() {
-        static auto& ends = *new GroupEnds;  // never destroyed: threads may use it while statics are
+        static auto& ends = *new GroupEnds;  // never destroyed: threads may outlive the statics
         return ends;
     }
     void begin() EXCLUDES(mutex_) {
@@ -57,7 +57,7 @@ private:
     int running_ GUARDED_BY(mutex_) = 0;
 };
 
-/// Fails what is in flight where there is no thread, or no memory, to end the group. The group's memory leaks.
+/// Fails the operations in flight if there is no thread or no memory to end the group. The group's memory leaks.
 void only_abort(GroupImpl& group) noexcept {
     try {
         group.abort("it was destroyed inside a callback, and there is no memory or thread to end it");
@@ -65,8 +65,8 @@ void only_abort(GroupImpl& group) noexcept {
     }
 }
 
-/// Destroys the group as an exception that leaves a scope would: by std::uncaught_exceptions() destructors choose what
-/// they report to the peers.
+/// Destroys the group while an exception passes, because its destructors choose their report to the peers by
+/// std::uncaught_exceptions().
 void end_by_exception(GroupImpl* group) noexcept {
     struct Exception {};
     try {
@@ -77,7 +77,7 @@ void end_by_exception(GroupImpl* group) noexcept {
 }
 
 /// Ends the group on a thread of its own, because the end waits for the threads that run the group, and the callback's
-/// is one of them. No thread joins this one: the callback may block the thread that would.
+/// thread is one of them. The new thread is detached, because the callback may block any thread that would join it.
 /// by_exception   the group was destroyed by an exception
 void end_elsewhere(GroupImpl* group, bool by_exception) noexcept {
     try {

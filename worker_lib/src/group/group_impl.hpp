@@ -1,7 +1,7 @@
 #pragma once
-// GroupImpl: the implementation of a ProcessGroup, whatever its backend. It owns the backend, checks arguments, numbers
-// operations, sets deadlines, and splits and shrinks the group. Any thread may call it; which operation gets which
-// number is the caller's order.
+// GroupImpl: the implementation of a ProcessGroup, for any backend. It owns the backend, checks arguments, numbers
+// operations, sets deadlines, and splits and shrinks the group. Any thread may call it. Operations are numbered in the
+// order of the calls.
 
 #include <chrono>
 #include <cstdint>
@@ -33,10 +33,10 @@ public:
     [[nodiscard]] int world_rank() const { return spec_.members[static_cast<std::size_t>(spec_.rank)]; }
     [[nodiscard]] BackendImpl& backend() { return *backend_; }
 
-    /// Checks and numbers the operation, then submits it. Throws Error{InvalidArgument}, which uses up no number.
+    /// Checks and numbers the operation, then submits it. A call that throws Error{InvalidArgument} takes no number.
     [[nodiscard]] Work submit(Operation&& operation, const OpOptions& options) EXCLUDES(mutex_);
-    /// Makes the next operations belong to the caller's step of this number; 0: to none. The ranks compare it, so that
-    /// a rank that is a step behind gets an error instead of the others' data.
+    /// Assigns the next operations to the caller's step of this number; 0: to none. The ranks compare the number, so
+    /// that a rank that is a step behind gets an error instead of the others' data.
     void set_step(std::uint64_t step) EXCLUDES(mutex_);
     /// As submit(), for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options) EXCLUDES(mutex_);
@@ -59,12 +59,12 @@ private:
     void check_process() const;
     /// Numbers the step, and shows it in the flight record as long as the result lives.
     [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
-    /// Numbers and submits the batch. Null: it is done already.
+    /// Numbers and submits the batch. Returns null if it is done already.
     [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch& batch, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] ddprun::Duration timeout_of(const OpOptions& options) const;
 
     const GroupSpec spec_;
-    GroupRecorder recorder_;  ///< before the backend, whose end still writes
+    GroupRecorder recorder_;  ///< before the backend, whose destructor still writes
     std::unique_ptr<BackendImpl> backend_;
     const ProcessMark home_;
     LightMutex mutex_;  ///< held while an operation gets its number and is submitted

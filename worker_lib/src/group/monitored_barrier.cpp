@@ -1,10 +1,10 @@
 // monitored_barrier(): a barrier over the store that ends with one verdict on all ranks: all arrived, or these did not.
 //
 // It has two phases, so that no rank is reported absent while it waits in the barrier itself. First each rank sets its
-// card and adds 1 to a counter; the rank that makes the counter full sets the state "ok". A rank that gives up adds
-// kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that closed it is the
-// arbiter. In the second phase the arbiter lists the ranks without a card, each rank that arrived reports what it knows
-// of them (only their neighbours know anything), and the arbiter composes the verdict, which all ranks throw. A late
+// card (an arrival key) and adds 1 to a counter. The rank that makes the counter full sets the state "ok". A rank that
+// gives up adds kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that
+// closed it is the arbiter. In the second phase the arbiter lists the ranks without a card, and each rank that arrived
+// reports the states of those that are its neighbours. The arbiter composes the verdict, which all ranks throw. A late
 // rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ constexpr milliseconds kSlice{100};            ///< the interval at which a wait
 constexpr milliseconds kAnswerTimeout{5000};   ///< for a value that another rank is about to set
 constexpr milliseconds kReportsTimeout{1000};  ///< for the reports of all ranks that arrived
 
-/// MonitoredBarrier: one barrier, on the stack of the thread that calls it.
+/// One call of monitored_barrier(). It lives on the stack of the calling thread.
 class MonitoredBarrier {
 public:
     MonitoredBarrier(const GroupSpec& spec, const BackendImpl& backend, std::uint64_t number, std::string_view where)
@@ -56,7 +56,7 @@ public:
         obey("");
     }
 
-    /// Erases what this rank has set. Call it when all ranks have arrived at the next barrier.
+    /// Erases the keys that this rank has set. Call it when all ranks have arrived at the next barrier.
     void forget() const {
         spec_.store->erase(key(card(spec_.rank)));
         spec_.store->erase(key(report_of(spec_.rank)));
@@ -102,7 +102,7 @@ private:
         }
     }
 
-    /// Follows the state: passes, or reports what it knows and throws the verdict.
+    /// Returns if the state is "ok". Otherwise reports the states of the missing ranks and throws the verdict.
     void obey(const std::string& introduction) const {
         for (const bool again : {true, false}) {
             const auto state = get("state", kAnswerTimeout);
@@ -118,7 +118,7 @@ private:
                                 title()));
     }
 
-    /// Returns what this rank knows of the missing ones: "3 gone rank 3 (host a, pid 7) is gone: …", a line for each.
+    /// Returns the known states of the missing ranks: "3 gone rank 3 (host a, pid 7) is gone: …", a line for each.
     std::string knowledge(const std::string& missing) const {
         std::string text;
         std::istringstream ranks(missing);
@@ -139,7 +139,7 @@ private:
         std::vector<int> ranks(spec_.members.size());
         std::iota(ranks.begin(), ranks.end(), 0);
         const std::vector<int> missing = without_card(ranks);
-        if (missing.empty()) return set("state", "ok");  // the last ones arrived just now
+        if (missing.empty()) return set("state", "ok");  // the last ranks have just arrived
         const std::string list = fmt::format("{}", fmt::join(missing, " "));
         set("state", list);
         std::string known = knowledge(list);

@@ -33,8 +33,8 @@ void check_name(const GroupSpec& spec, std::string_view name) {
                                     ddprun::cut(name, 40), name.size(), kMaxNameBytes));
 }
 
-/// Returns when the timeout of an operation begins: at the kernel's next tick, which is cheap to get, or, for a timeout
-/// of its own, which may be short, now.
+/// Returns the time at which the timeout of an operation begins. The group's default begins at the kernel's next tick,
+/// which is cheap to get. A timeout of the call may be short, so it begins now.
 ddprun::TimePoint begin_of_timeout(const OpOptions& options, ddprun::TimePoint tick) {
     return options.timeout.count() > 0 ? ddprun::Clock::now() : tick + ddprun::tick_length();
 }
@@ -52,7 +52,7 @@ GroupSpec with_places(GroupSpec spec, const BackendImpl& backend) {
 GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
     : spec_(with_places(std::move(spec), *backend)), recorder_(spec_), backend_(std::move(backend)) {}
 
-/// Ends nothing in a child of fork(): the group is the parent's, and its threads exist only there.
+/// Ends nothing in a child of fork(), because the group belongs to the parent and its threads exist only there.
 GroupImpl::~GroupImpl() {
     if (home_.is_elsewhere()) {
         static_cast<void>(backend_.release());
@@ -61,7 +61,7 @@ GroupImpl::~GroupImpl() {
     }
 }
 
-/// Does nothing in a child of fork(), which may handle an error in the way of its parent.
+/// Does nothing in a child of fork(), which may run the error handling of its parent.
 void GroupImpl::abort(std::string_view reason) {
     if (home_.is_elsewhere()) return;
     if (!backend_->failure()) recorder_.abort(reason);  // else it follows from that failure

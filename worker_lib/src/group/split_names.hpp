@@ -1,5 +1,5 @@
 #pragma once
-// SplitRequest: what a rank passes to split(), as it travels through the store; and the names of the parts. Pure.
+// SplitRequest: the arguments that a rank passes to split(), as text in the store. And the names of the parts. Pure.
 
 #include <cstdint>
 #include <string>
@@ -18,8 +18,8 @@ struct SplitRequest {
 [[nodiscard]] SplitRequest parse_request(const std::string& text);
 
 /// Returns "reducer of world", "half (color 1) of world" where several parts of this split have that name, "eval (split
-/// 2) of world" where it is not the first split. Flight records tell groups apart by their names, so the name depends
-/// only on what all ranks know, including those whose earlier calls failed.
+/// 2) of world" where it is not the first split. Flight records distinguish groups by their names, so the name
+/// depends only on values that all ranks know, including those whose earlier calls failed.
 /// parent   the name of the group that is split
 /// split    the number of this split there, from 1
 [[nodiscard]] std::string name_of_part(std::string_view parent, std::uint64_t split, const SplitRequest& own,

@@ -22,7 +22,7 @@ private:
     RecordEntry entry_;
 };
 
-/// The wait of the ranks that are to become a world.
+/// Shows the wait of a rank whose world is being formed.
 class InitWait {
 public:
     explicit InitWait(const GroupSpec& world)

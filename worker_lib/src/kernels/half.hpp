@@ -1,6 +1,6 @@
 #pragma once
 // Half, Bfloat16: f16 and bf16 as bits, converted without branches, so that plain loops over them vectorise on any
-// machine. Conversion rounds to nearest, ties to even; infinities and subnormals are exact; a NaN stays a NaN. Pure.
+// machine. Conversion rounds to nearest, ties to even. Infinities and subnormals are exact, and a NaN stays a NaN. Pure.
 
 #include <bit>
 #include <cstdint>
@@ -51,7 +51,7 @@ inline Half to_half(float value) {
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     // Normal: rebias the exponent by 112 and round at bit 13.
     const std::uint32_t normal = (magnitude - (112u << 23) + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
-    // Subnormal: the addition rounds at the right place, and what is above kAlign is the result.
+    // Subnormal: the addition rounds at the right place, and the part above kAlign is the result.
     const float aligned = std::bit_cast<float>(magnitude) + kAlign;
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(aligned) - std::bit_cast<std::uint32_t>(kAlign);
     const std::uint32_t special = choose(magnitude > 0x7f800000u, 0x7e00u, 0x7c00u);

@@ -26,6 +26,7 @@ struct StoreStep {
 /// Writes an entry for an operation that is queued.
 [[nodiscard]] RecordEntry record(const Operation& operation, const EntrySlot& claim, const GroupEntry& group,
                                  ddprun::TimePoint now);
+/// Writes an entry for a step at the store, in a slot that it claims.
 [[nodiscard]] RecordEntry record(FlightRecorder& recorder, const StoreStep& step, const GroupEntry& group,
                                  ddprun::TimePoint now);
 /// Reserves an entry for each transfer of a batch.
@@ -40,7 +41,7 @@ void record(TransferBatch& batch, const GroupEntry& group, ddprun::TimePoint now
 /// Writes an entry for a message that arrived for `receive` and does not fit it.
 void note_misfit(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive);
 
-/// A group in the flight recorder, for as long as this object lives. Does nothing where no agent reads.
+/// Owns the slot of one group in the flight recorder. Does nothing if no agent reads the recorder.
 class GroupRecorder {
 public:
     explicit GroupRecorder(const GroupSpec& spec, std::string_view name = {});
@@ -50,14 +51,16 @@ public:
 
     /// Returns whether there is a flight recorder at all, so that times are needed.
     [[nodiscard]] bool is_written() const { return recorder_ != nullptr; }
-    /// Reserves an entry, which queue() writes; an empty one where nothing is written.
+    /// Reserves an entry for queue() to write. Returns an empty one if nothing is written.
     [[nodiscard]] EntrySlot claim() { return may_write() && group_.slot != nullptr ? recorder_->claim() : EntrySlot(); }
     [[nodiscard]] RecordEntry queue(const Operation& operation, const EntrySlot& claim, ddprun::TimePoint now);
-    /// The same for each transfer of a batch, into which the entries are put.
+    /// The same for each transfer of a batch, which gets the entries.
     void claim(TransferBatch& batch);
     void queue(TransferBatch& batch, ddprun::TimePoint now);
     [[nodiscard]] RecordEntry queue(const StoreStep& step, ddprun::TimePoint now);
+    /// Records that the program aborts the group.
     void abort(std::string_view reason);
+    /// Records that the program destroys the group, which has not failed.
     void leave(bool by_exception);
 
 private:

@@ -45,11 +45,11 @@ enum class OpKind : std::uint8_t {
 /// One collective, checked. `seq` counts from 1 in its group.
 struct Operation {
     OpKind kind = OpKind::kBarrier;
-    Buffer buffer;                    ///< the input of this rank, and its output where there is no `output`
+    Buffer buffer;                    ///< the input of this rank, and its output if there is no `output`
     std::optional<Buffer> output;     ///< without data on ranks that get nothing
-    std::vector<std::size_t> counts;  ///< kAllToAllV: what this rank sends to each; other V kinds: each rank's part
-    std::vector<std::size_t> receive_counts;  ///< kAllToAllV: what this rank expects of each
-    /// The hash of `counts`, where they are the same on all ranks, plus the number of the caller's step, if it has one.
+    std::vector<std::size_t> counts;  ///< kAllToAllV: elements to send to each rank; other V kinds: each rank's part
+    std::vector<std::size_t> receive_counts;  ///< kAllToAllV: elements to receive from each rank
+    /// The hash of `counts`, if they are the same on all ranks, plus the number of the caller's step, if it has one.
     std::uint64_t counts_hash = 0;
     ReduceOp reduce_op = ReduceOp::Sum;
     int root = 0;
@@ -61,15 +61,15 @@ struct Operation {
     RecordEntry record_entry;  ///< its entry in the flight record, which WorkState updates
 
     [[nodiscard]] const Buffer& result() const { return output ? *output : buffer; }
-    /// Returns the buffer whose type the ranks compare, and whose count, too, unless there are `counts`.
+    /// Returns the buffer whose type and, unless there are `counts`, whose count the ranks compare.
     [[nodiscard]] const Buffer& part() const {
         return kind == OpKind::kReduceScatter || scatters(kind) ? result() : buffer;
     }
-    /// Returns the number of elements that the ranks compare; 0 where each has its own.
+    /// Returns the number of elements that the ranks compare; 0 if each has its own.
     [[nodiscard]] std::size_t compared_count() const;
 };
 
-/// "#183 all_reduce sum f32[6572160] 'bucket 3'": the form in which errors name an operation.
+/// Returns the form in which errors name an operation: "#183 all_reduce sum f32[6572160] 'bucket 3'".
 [[nodiscard]] std::string describe(const Operation& operation);
 
 }  // namespace ddp::detail

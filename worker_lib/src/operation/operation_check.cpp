@@ -34,7 +34,7 @@ std::optional<std::size_t> sum(const std::vector<std::size_t>& counts, std::size
     return total;
 }
 
-/// Shape: checks the two buffers of an operation with a separate output, on one rank.
+/// Checks the two buffers of an operation with a separate output, on one rank. complaint() makes it on its stack.
 class Shape {
 public:
     Shape(const Operation& operation, const GroupSpec& spec)

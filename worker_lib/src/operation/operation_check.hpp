@@ -9,10 +9,10 @@
 
 namespace ddp::detail {
 
-/// Returns what is wrong with one buffer, called `name`, for this backend; empty: nothing.
+/// Returns why this backend cannot use the buffer, called `name`; empty if it can.
 [[nodiscard]] std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backend backend);
 
-/// Returns what is wrong with the operation as rank spec.rank of its group calls it; empty: nothing.
+/// Returns why rank spec.rank of its group cannot start the operation; empty if it can.
 [[nodiscard]] std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend);
 
 }  // namespace ddp::detail

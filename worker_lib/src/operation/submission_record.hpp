@@ -1,8 +1,8 @@
 #pragma once
-// OperationRecord and TransferRecord: the flight-record entries of what GroupImpl is just submitting. GroupImpl makes
-// one on its stack for each call and passes it to the backend. The backend calls write() once, when it likes: an entry
-// that is written after the announcement to the peers costs no time, because they have to fetch the announcement
-// meanwhile. One thread at a time, as submitting itself.
+// OperationRecord and TransferRecord: the flight-record entries of an operation or batch that GroupImpl is submitting.
+// GroupImpl makes one on its stack for each call and passes it to the backend. The backend chooses when it calls
+// write(), once: an entry that is written after the announcement to the peers costs no time, because the peers fetch the
+// announcement meanwhile. One thread at a time, as for submit().
 
 #include <cassert>
 #include <optional>
@@ -15,15 +15,16 @@
 
 namespace ddp::detail {
 
-/// Whether peers may already see what is written down. Then it has been called, whatever becomes of it.
+/// Whether peers may already see the operation. Then it counts as called, even if it fails.
 enum class Announced : bool { kNo, kYes };
 
+/// The entry of one operation while it is submitted.
 class OperationRecord {
 public:
-    /// Writes nothing.
+    /// Makes a record that writes nothing.
     OperationRecord() = default;
     /// Reserves an entry: afterwards write() needs no locked instruction.
-    /// tick   ddprun::last_tick(), the time of what ends in the call itself
+    /// tick   ddprun::last_tick(), the time of an operation that ends in the call itself
     OperationRecord(GroupRecorder& group, ddprun::TimePoint tick)
         : group_(&group), reserved_(group.claim()), queued_(tick) {}
     OperationRecord(const OperationRecord&) = delete;
@@ -37,12 +38,12 @@ public:
         if (announced == Announced::kNo && group_->is_written()) queued_ = ddprun::Clock::now();
         entry_ = operation.record_entry = group_->queue(operation, reserved_, queued_);
     }
-    /// Marks it as begun and done in the call.
+    /// Marks the operation as started and done in the call.
     void done_at_once() const {
         assert(announced_ && "a backend calls write() for each operation that it carries out");
         entry_.done_at_once(queued_);
     }
-    /// Marks it as failed if it was announced; otherwise it was never called, and its number is free again.
+    /// Marks the operation as failed if it was announced. Otherwise it was never called, and its number is free again.
     void refused() const { announced_ == Announced::kYes ? entry_.ended(false) : entry_.refused(); }
 
 private:
@@ -64,7 +65,7 @@ public:
     TransferRecord(const TransferRecord&) = delete;
     TransferRecord& operator=(const TransferRecord&) = delete;
 
-    /// announced   whether a peer may already have got something
+    /// announced   whether a peer may already have received a part of it
     void write(TransferBatch& batch, Announced announced) {
         if (group_ == nullptr) return;
         if (announced == Announced::kNo && group_->is_written()) queued_ = ddprun::Clock::now();
@@ -74,7 +75,7 @@ public:
     void done_at_once(const TransferBatch& batch) const {
         for (const RecordEntry& entry : batch.record_entries) entry.done_at_once(queued_);
     }
-    /// What was announced is not refused: if it cannot go on, the group has failed.
+    /// Marks a batch as refused, unless it was announced: if that one cannot go on, the group has failed.
     void refused() const {
         for (const RecordEntry& entry : entries_) entry.refused();
     }

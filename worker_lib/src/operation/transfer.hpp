@@ -21,7 +21,7 @@ struct Transfer {
     int tag = 0;   ///< a send goes to the first unmatched receive of its tag
 };
 
-/// `seq` counts from 1 in its group, apart from the numbers of collectives.
+/// The transfers of one Work. `seq` counts from 1 in its group, apart from the numbers of collectives.
 struct TransferBatch {
     std::vector<Transfer> transfers;
     Stream stream;    ///< of the caller, where buffers are on a device
@@ -30,7 +30,7 @@ struct TransferBatch {
     ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;
     std::vector<RecordEntry>
-        record_entries;  ///< the flight-record entry of each transfer; none where nothing is written
+        record_entries;  ///< the flight-record entry of each transfer; none if nothing is written
 };
 
 /// Returns OpOptions::tag as errors show it: cut, because a program may pass any text.

@@ -15,8 +15,8 @@ namespace {
 
 using Callback = std::function<void(std::exception_ptr)>;
 
-/// CallbackFrame: marks that this thread is in the callbacks of a work. A callback may wait for another group's work,
-/// and so run callbacks of that group inside.
+/// Marks, on the stack of complete(), that this thread is in the callbacks of a work. Frames nest: a callback may wait
+/// for another group's work, and so run callbacks of that group inside.
 class CallbackFrame {
 public:
     explicit CallbackFrame(const WorkState& work) : work_(work), outer_(innermost) { innermost = this; }
@@ -56,7 +56,7 @@ private:
 
 constinit thread_local CallbackFrame* CallbackFrame::innermost = nullptr;
 
-/// Returns nothing for no error, and for an exception of another type.
+/// Returns the code of an Error; nothing for no error, and for an exception of another type.
 std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
     if (error == nullptr) return std::nullopt;
     try {

@@ -33,16 +33,16 @@ public:
     [[nodiscard]] std::uint64_t seq() const { return seq_; }
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-    /// Returns what a public handle points to; null: nothing, the operation is done.
+    /// Returns the state that a public handle points to; null if the handle was done from the start.
     [[nodiscard]] static WorkState* of(const Work& work) { return work.state_.get(); }
     /// Returns the rank that the work belongs to, for errors. Any thread.
     [[nodiscard]] virtual const Participant& owner() const = 0;
     /// Returns the operation as errors name it: "#183 all_reduce sum f32[6572160] 'bucket 3'". Any thread.
     [[nodiscard]] virtual std::string text() const = 0;
 
-    /// Records that the backend has begun with it.
+    /// Records that the backend has started the operation.
     void begin() const { entry_.started(); }
-    /// Gets the text of what a callback has thrown. It has to abort the group, because no other rank learns of it.
+    /// Receives the text of a callback's exception. It has to abort the group, because no other rank learns of it.
     using OnThrown = std::function<void(std::string_view)>;
     /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts. An
     /// Error gets the name of the operation.
@@ -52,23 +52,23 @@ public:
     /// Throws Error{InvalidArgument} if this thread is in a callback of the work's group, which cannot go on meanwhile.
     /// Call it only when the work is not done and CALL would block.
     void refuse_inside_callback(std::string_view call) const;
-    /// If this thread is in callbacks of that group: calls `end`, which must not throw, when it has left them and what
-    /// they have thrown has been reported. Otherwise returns false, and does not call `end`. group   Participant::of of
-    /// its works
+    /// If this thread is in callbacks of that group, returns true and calls `end` after it has left them and their
+    /// exceptions have been reported. Otherwise returns false and drops `end`, which must not throw.
+    /// group   Participant::of of its works
     [[nodiscard]] static bool after_callbacks(const void* group, std::function<void()> end);
     void then(std::function<void(std::exception_ptr)> callback) EXCLUDES(mutex_);
     /// Throws Error{Timeout}: "… is not done WHEN".
     [[noreturn]] void throw_late(std::string_view when) const;
 
-    /// Does what Work::wait means on this backend; the default blocks the host.
+    /// Implements Work::wait on this backend. The default blocks the host.
     virtual void wait();
     /// Returns whether wait() returns only when the operation has ended.
     [[nodiscard]] virtual bool blocks_host() const { return true; }
     /// Returns how long after its deadline the backend may take to end it, with an error that names the absent ranks.
     /// After that a waiter gives up by itself.
     [[nodiscard]] virtual ddprun::Duration grace() const { return std::chrono::seconds(4); }
-    /// Records that the program waits: `blocked` until the work has ended; else it only looks, or has a device wait.
-    /// wait() does not record it, because a caller may wait for a program that goes on meanwhile.
+    /// Records that the program waits. `blocked`: until the work has ended; else it only polls, or makes a device wait.
+    /// wait() does not record it, because a thread of the library may wait while the program goes on.
     virtual void note_waiter(bool blocked) const { entry_.waited(blocked); }
     /// Records the end; `timed_out`: by a deadline.
     virtual void note_end(bool well, bool timed_out) const { entry_.ended(well, timed_out); }
@@ -77,9 +77,9 @@ public:
 
     /// Starts what has been queued; the caller holds no lock.
     virtual void start() {}
-    /// A thread is about to wait: the backend may have it do the work.
+    /// Lets a thread that is about to wait run the work, if the backend supports that.
     virtual void help() {}
-    /// The program wants it done, but does not wait, or not for as long as it takes.
+    /// Makes the backend run the work on its own thread: the program does not wait for it, or not until its end.
     virtual void hurry() {}
 
 private:

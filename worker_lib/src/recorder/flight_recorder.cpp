@@ -27,7 +27,7 @@ void copy(std::array<char, Size>& to, std::string_view text) {
     std::copy_n(text.begin(), std::min(text.size(), Size), to.begin());
 }
 
-/// Shortens a name that is too long to its beginning, a hash of all of it, and its end: readers tell groups apart by
+/// Shortens a name that is too long to its beginning, a hash of all of it, and its end. Readers distinguish groups by
 /// name, and the names of a split's parts differ at the end or, in parts of parts, anywhere.
 std::string recorded_name(std::string_view name) {
     constexpr std::size_t kRoom = std::tuple_size_v<decltype(layout::Group::name)>;
@@ -124,7 +124,7 @@ void FlightRecorder::remove(const GroupEntry& entry) {
     entry.slot->group.store(group);
 }
 
-/// There is no slot if a thread is still writing there which was interrupted for kOperations others: then the operation
+/// Returns no slot if a thread that was interrupted for kOperations others is still writing to it. Then the operation
 /// gets no entry.
 EntrySlot FlightRecorder::claim() {
     const std::uint64_t id = memory_.last_operation.fetch_add(1, std::memory_order_relaxed) + 1;

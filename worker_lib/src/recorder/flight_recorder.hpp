@@ -1,7 +1,7 @@
 #pragma once
-// FlightRecorder: writes the flight record of this process, what its groups do, into memory that its agent has mapped
-// and can read even after a SIGKILL. A few plain stores for each operation; no lock, no system call. Groups use it on
-// any thread. Without ddprun there is none, and nothing is written.
+// FlightRecorder: writes the operations of this process's groups into memory that its agent has mapped and can read even
+// after a SIGKILL. An operation costs one atomic increment and a few plain stores, no lock and no system call. Groups
+// use it on any thread. Without ddprun there is no recorder, and nothing is written.
 
 #include <cstdint>
 #include <mutex>
@@ -13,7 +13,7 @@
 
 namespace ddp::detail {
 
-/// Where a group is in the flight record; empty: nowhere.
+/// The slot of a group in the flight record; empty if it has none.
 struct GroupEntry {
     ddprun::flight_record::GroupSlot* slot = nullptr;
     std::uint32_t id = 0;
@@ -30,7 +30,7 @@ public:
     [[nodiscard]] GroupEntry add(std::string_view name, int rank, const std::vector<int>& members);
     /// Marks a group as ended; its slot is reused when another group needs it.
     void remove(const GroupEntry& group);
-    /// Takes a slot for an operation. Until queue() with it, readers miss an entry there.
+    /// Takes a slot for an operation. Until queue() is called with it, readers find no entry there.
     [[nodiscard]] EntrySlot claim();
     /// Writes the entry of a collective, and gives `entry` the number of its group.
     [[nodiscard]] static RecordEntry queue(ddprun::flight_record::Operation& entry, const EntrySlot& claim,
@@ -50,7 +50,7 @@ private:
     static void write(const EntrySlot& claim, ddprun::flight_record::Operation& entry);
 
     ddprun::flight_record::Memory& memory_;
-    std::mutex mutex_;  ///< of groups, aborts and phase
+    std::mutex mutex_;  ///< guards groups, aborts and phase
     std::uint32_t groups_ = 0;
 };
 

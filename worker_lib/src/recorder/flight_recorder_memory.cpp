@@ -23,7 +23,7 @@ bool is_held(std::int64_t holder) {
     return pid > 0 && pid != ::getpid() && (::kill(pid, 0) == 0 || errno != ESRCH);
 }
 
-/// Makes the memory as new, while the agent may be reading it.
+/// Resets the memory, while the agent may be reading it.
 void clear(layout::Memory& memory) {
     for (auto& [id, operation, started, ended, waited, failure] : memory.operations) {
         operation.clear();
@@ -50,7 +50,7 @@ bool claim(layout::Memory& memory) {
     const bool has_predecessor = holder != 0 && holder != self;
     if (!memory.pid.compare_exchange_strong(holder, has_predecessor ? -self : self)) return false;
     if (!has_predecessor) return true;
-    clear(memory);  // the predecessor's entries would pass for ours
+    clear(memory);  // the predecessor's entries would look like ours
     memory.pid.store(self);
     return true;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Taking the memory of a flight record, which the agent made and hands over as a descriptor.
+// Maps the memory of a flight record, which the agent made and passes as a descriptor.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace ddp::detail {
 
 /// Maps the flight record behind `descriptor`, and makes this process its writer. Returns null, with the reason in
-/// `problem`, when it is no flight record or another process writes it. For process_recorder() and tests.
+/// `problem`, if it is not a flight record or another process writes it. For process_recorder() and tests.
 [[nodiscard]] ddprun::flight_record::Memory* take_recorder_memory(int descriptor, std::string& problem);
 
 }  // namespace ddp::detail

@@ -1,5 +1,5 @@
 #pragma once
-// RecordEntry: one operation in the flight record of this process, and what happens to it. FlightRecorder makes
+// RecordEntry: a handle on the entry of one operation in the flight record of this process. FlightRecorder makes
 // entries; works and batches hold them as values and mark them on any thread, with a few plain stores each.
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace ddp::detail {
 
-/// A slot for an operation that is about to be recorded. Taking it early leaves no locked instruction for later: those
-/// wait for all stores before them, also for stores that peers have to see first.
+/// A slot for an operation that is about to be recorded. Taking it early leaves no locked instruction for later: such an
+/// instruction waits for all earlier stores, including those that peers have to see first.
 struct EntrySlot {
     ddprun::flight_record::OperationSlot* slot = nullptr;  ///< null: there is none for it
     std::uint64_t id = 0;
 };
 
-/// An empty one marks nothing.
+/// Marks the progress of one operation. An empty entry marks nothing.
 class RecordEntry {
 public:
     RecordEntry() = default;

@@ -1,5 +1,5 @@
 #pragma once
-// What all writers of the flight record need: whether they may write, and the time as it is recorded.
+// Shared by all writers of the flight record: whether they may write, and the time in its format.
 
 #include <atomic>
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-/// A fork shares the memory, but the flight record is about its parent.
+/// True in a child of fork(), which shares the memory although the flight record is its parent's.
 inline std::atomic<bool> is_fork{false};
 
 inline std::int64_t nanoseconds(ddprun::TimePoint time) {

@@ -1,12 +1,12 @@
 #pragma once
-// LightMutex: a mutex for small operations, which lock two of them each. lock() calls no function where the mutex is
+// LightMutex: a mutex for small operations, each of which locks two of them. lock() calls no function if the mutex is
 // free, and unlock() is a plain store: with an exchange, which waits until all earlier stores have reached the peers'
 // caches, small operations take longer (docs/benchmarks/decisions.md#light-mutex).
 //
 // The unlocking thread stores "free" and then looks for waiters. A waiter counts itself and then looks whether the
 // mutex is free. Each needs a fence between its two steps, so that at least one of them sees the other (Dekker's
-// algorithm). The waiter has time, so it has the fence of the unlocking thread carried out as well, by membarrier(2),
-// where the kernel can.
+// algorithm). The waiter has time, so it executes the unlocking thread's fence as well, by membarrier(2), if the kernel
+// has it (asymmetric fences).
 
 #include <atomic>
 #include <cstdint>
@@ -26,7 +26,7 @@ public:
     void lock() ACQUIRE() {
         if (!try_lock()) wait_and_lock();
     }
-    /// Returns false where a thread holds the mutex, the calling one included.
+    /// Returns false if a thread holds the mutex, the calling one included.
     [[nodiscard]] bool try_lock() TRY_ACQUIRE(true) {
         std::uintptr_t free = 0;
         return holder_.compare_exchange_strong(free, self(), std::memory_order_acquire, std::memory_order_relaxed);
@@ -47,7 +47,7 @@ private:
         static thread_local char here = 0;
         return reinterpret_cast<std::uintptr_t>(&here);
     }
-    /// Returns whether the kernel lets a thread carry out fences in the other threads of its process.
+    /// Returns whether the kernel lets a thread execute fences in the other threads of its process.
     static bool waiters_can_fence();
     void wait_and_lock() ACQUIRE();
     void wake();

@@ -1,8 +1,8 @@
 #pragma once
 // StagingChoice: decides whether data that passes through staging slots is copied past the caches. Which way is faster
 // depends on whether the ranks' cores share a cache, which on a virtual machine changes within minutes
-// (docs/benchmarks/decisions.md#staging-choice); so it times both ways, the slower one every now and then. The measured
-// time is that of a whole node, so one rank chooses for all of it. Pure.
+// (docs/benchmarks/decisions.md#staging-choice). So it times both ways, the slower one from time to time. The measured
+// time is that of a whole node, so one rank chooses for all its ranks. Pure.
 
 #include <algorithm>
 #include <array>
@@ -44,16 +44,16 @@ public:
 private:
     static constexpr std::uint64_t kRun = 2;  ///< operations in a row in one way; the second is timed
     static constexpr std::uint64_t kFirstRuns = 3;
-    /// After so many operations the slower way is tried again. Odd, because training repeats in even numbers.
+    /// Number of operations after which the slower way is tried again. Odd, because training repeats in even numbers.
     static constexpr std::uint64_t kAgain = 61;
-    /// It is tried twice earlier, in the runs of this number and its double: a program's first operations are disturbed
-    /// most often.
+    /// The slower way is tried twice earlier, in the runs of this number and its double, because a program's first
+    /// operations are disturbed most often.
     static constexpr std::uint64_t kSoon = 8;
     static constexpr std::size_t kRecent = 4;
     static constexpr std::size_t kClasses = 12;
     static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-    /// What is known of operations of similar size. Those of other sizes have another cost per byte.
+    /// The times of operations of similar size. Other sizes have another cost per byte.
     struct Class {
         std::uint64_t count = 0;
         bool last = false;
@@ -61,7 +61,7 @@ private:
         std::array<std::array<double, kRecent>, 2> recent{
             {{kNever, kNever, kNever, kNever}, {kNever, kNever, kNever, kNever}}};
 
-        /// Returns seconds per byte: the least of the last few times, because longer ones were disturbed.
+        /// Returns seconds per byte: the minimum of the last few times, because longer ones were disturbed.
         [[nodiscard]] double cost(std::size_t way) const { return *std::ranges::min_element(recent[way]); }
     };
     static std::size_t class_of(std::size_t bytes) {

@@ -1,8 +1,8 @@
 #pragma once
 // WakeChoice: decides whether the progress thread is woken when an operation is queued, or left asleep because the
-// caller is about to wait for the operation and will run it itself. A needless wake-up costs several times what a small
-// operation takes (docs/benchmarks/decisions.md#wake-choice); a missing one delays an operation whose caller computes
-// meanwhile by up to twice kInterval. Pure: it learns from what JobQueue reports.
+// caller is about to wait for the operation and will run it itself. A needless wake-up takes longer than a small operation
+// (docs/benchmarks/decisions.md#wake-choice). A missing one delays an operation whose caller computes meanwhile by up to
+// twice kInterval. Pure: it learns from what JobQueue reports.
 
 #include <algorithm>
 #include <chrono>
@@ -13,10 +13,10 @@ namespace ddp::detail {
 
 class WakeChoice {
 public:
-    /// The time between two looks of the progress thread. An operation that is seen by two looks has been left lying.
+    /// The time between two looks of the progress thread. An operation that is seen by two looks is unclaimed.
     static constexpr auto kInterval = std::chrono::milliseconds(1);
 
-    /// Notes that an operation has been queued, while `others` before it are still there. Returns whether to wake the
+    /// Notes that an operation has been queued. `others`: earlier ones are still queued. Returns whether to wake the
     /// progress thread.
     [[nodiscard]] bool wake(bool others) {
         news_ = true;
@@ -26,7 +26,7 @@ public:
         return true;
     }
 
-    /// Returns whether the last operations were left lying, so that the next ones are expected to be as well.
+    /// Returns whether the last operations were unclaimed, so that the next ones are expected to be, too.
     [[nodiscard]] bool eager() const { return eager_ > 0; }
 
     enum class Look { kGoOn, kWake, kStop };
@@ -61,7 +61,7 @@ private:
     static constexpr int kMaxStretch = 512;
     static constexpr int kTrust = 8;      ///< operations that waiting threads take one after another
     static constexpr int kMaxIdle = 200;  ///< looks
-    int eager_ = 0;                       ///< so many more wake at once
+    int eager_ = 0;                       ///< number of next operations that wake the progress thread at once
     int stretch_ = kMinStretch;
     int claimed_ = 0;
     std::uint64_t seen_ = 0;  ///< the first operation at the last look

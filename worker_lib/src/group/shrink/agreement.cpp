@@ -18,8 +18,8 @@ using std::chrono::milliseconds;
 /// The interval at which a rank looks for lost survivors and for other requests.
 constexpr milliseconds kSlice{100};
 constexpr milliseconds kReadTimeout{5000};  ///< for keys that exist
-/// How long to wait for a larger side that may be about to exclude this one, and for reports that a rank is lost, or is
-/// not.
+/// Time to wait for a larger side that may be about to exclude this one, and for reports that a rank is lost or
+/// present.
 constexpr milliseconds kGrace{1000};
 
 constexpr const char* kRequests = "shrink/request";
@@ -129,11 +129,11 @@ bool ShrinkAgreement::obey(std::uint64_t round) const {
     return outcome == ShrinkJournal::Outcome::kMet;
 }
 
-/// Throws if it is useless to wait on; decides the round if that is possible.
+/// Throws if further waiting is useless. Decides the round if possible.
 void ShrinkAgreement::look_around(std::uint64_t round) {
     check_alive();
     std::vector<int> ranks = unheard_;
-    for (const int rank : others_) {  // which of them have called again since they went on without this rank?
+    for (const int rank : others_) {  // a rank that went on without this one may have called again
         const auto* const group = journal().last_group_of(rank);
         const bool without_this_rank = group != nullptr && !group->holds(spec_.rank);
         if (without_this_rank && std::ranges::find(unheard_, rank) == unheard_.end()) ranks.push_back(rank);
@@ -153,7 +153,7 @@ void ShrinkAgreement::look_around(std::uint64_t round) {
     if (now >= deadline_) report_absent();
 }
 
-/// All have met: they go on if no other side does or can.
+/// Decides the round after all ranks have met: they go on unless another side does or can.
 void ShrinkAgreement::decide(std::uint64_t round, const ShrinkRequests& requests) {
     const auto now = ddprun::Clock::now();
     if (const auto in_the_way = rival(requests)) {
@@ -182,7 +182,7 @@ ShrinkRequests ShrinkAgreement::read_requests(std::vector<int> ranks) const {
     return requests;
 }
 
-/// Compares this request with the published ones.
+/// Removes the ranks that have published the same request from unheard_.
 void ShrinkAgreement::compare(const ShrinkRequests& requests) {
     std::erase_if(unheard_, [&](int rank) {
         const auto found = requests.find(rank);
@@ -190,7 +190,8 @@ void ShrinkAgreement::compare(const ShrinkRequests& requests) {
     });
 }
 
-/// Returns false while the rank is between two calls.
+/// Returns whether the rank makes the same request; false while it is between two calls. Throws Error{Mismatch} if its
+/// request differs.
 bool ShrinkAgreement::agrees(int rank, const ShrinkRequest& theirs) {
     if (theirs.state == ShrinkRequest::State::kWithdrawn || theirs.serial <= history_.refused[rank]) return false;
     if (theirs.excluded == request_.excluded) return theirs.stands();
@@ -215,8 +216,8 @@ std::vector<int> ShrinkAgreement::excluded_by_either(int rank, const ShrinkReque
     return all;
 }
 
-/// Reports which of the excluded ranks that have called shrink() are lost, as far as this rank knows; and that this one
-/// is not.
+/// Writes into the journal which of the excluded ranks that have called shrink() are lost, as far as this rank knows,
+/// and that this rank is present if another one has reported it lost.
 void ShrinkAgreement::report_presence(const ShrinkRequests& requests) {
     for (const int rank : request_.excluded) {
         if (!requests.contains(rank) || !counts_as_lost(rank)) continue;
@@ -227,16 +228,16 @@ void ShrinkAgreement::report_presence(const ShrinkRequests& requests) {
     while (journal().accused_since(spec_.rank)) try_append(ShrinkJournal::presence(spec_.rank));
 }
 
-/// Returns whether the rank is lost, as far as this rank knows itself. One that has left this group and goes on in a
-/// group that was formed from it is not.
+/// Returns whether the rank is lost, as far as this rank knows itself. A rank that has left this group and goes on in a
+/// group that was formed from it is not lost.
 bool ShrinkAgreement::counts_as_lost(int rank) const {
     const RankState state = backend_.state_of(rank);
     return state.gone && !(state.left && journal().group_of(rank) != nullptr);
 }
 
-/// A rank that has never called shrink() is lost if this rank knows it. One that has called it may form a group, or
-/// has: it gets the time to deny that it is lost, unless its process is known to have ended, because only the
-/// connection may be lost.
+/// Returns the presence of an excluded rank. A rank that has never called shrink() is gone if this rank has lost it. A
+/// rank that has called it may form a group, and perhaps only its connection is lost. So it gets time to deny the loss,
+/// unless its process is known to have ended.
 Presence ShrinkAgreement::presence_of(int rank, const ShrinkRequests& requests) const {
     if (journal().is_dead(rank) || backend_.state_of(rank).ended) return Presence::kGone;
     const bool lost_here = counts_as_lost(rank);

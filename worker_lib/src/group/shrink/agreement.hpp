@@ -20,12 +20,12 @@
 
 namespace ddp::detail {
 
-/// What a rank remembers of its earlier calls of shrink().
+/// The state that a rank keeps between its calls of shrink(). GroupImpl owns it.
 struct ShrinkHistory {
     std::uint64_t calls = 0;
     ShrinkJournal journal;
-    /// The last round, by label, in which this rank has been counted; may have been, if the store was lost during the
-    /// add.
+    /// The last round that this rank has joined, by label. If the store was lost during the add, `counted` is false and
+    /// the rank may or may not have been counted.
     struct Joined {
         std::uint64_t round = 0;
         bool counted = false;
@@ -84,7 +84,7 @@ private:
     const ddprun::TimePoint began_;
     const ddprun::TimePoint deadline_;
     std::vector<int> unheard_;                     ///< those of others_ that have not published the same request so far
-    std::optional<ddprun::TimePoint> full_since_;  ///< all ranks have arrived in this round
+    std::optional<ddprun::TimePoint> full_since_;  ///< time since which all ranks have arrived
     bool disagree_ = false;
 };
 

@@ -46,8 +46,8 @@ public:
     [[nodiscard]] static std::string closed(std::uint64_t round, std::string_view label);
     [[nodiscard]] static std::string refused(std::uint64_t round, std::string_view label, std::string_view why);
     [[nodiscard]] static std::string failed(std::uint64_t round, std::string_view label, int rank);
-    [[nodiscard]] static std::string death(int rank);       ///< the kernel of its host says that the process has ended
-    [[nodiscard]] static std::string accusation(int rank);  ///< another rank says that it is lost
+    [[nodiscard]] static std::string death(int rank);       ///< the kernel of its host reports the end of its process
+    [[nodiscard]] static std::string accusation(int rank);  ///< another rank reports it lost
     [[nodiscard]] static std::string presence(int rank);    ///< the rank itself denies that
 
     /// Applies the entry number next(). Ignores any other text.
@@ -66,9 +66,9 @@ public:
     /// formed.
     [[nodiscard]] const Formed* group_of(int rank) const;
     [[nodiscard]] bool has_failed(const std::string& label, std::uint64_t round, int rank) const;
-    /// Returns since when the journal says that the rank is lost; nothing: it does not, or the rank has denied it.
+    /// Returns the time at which the rank was reported lost; nothing if it was not, or has denied it.
     [[nodiscard]] std::optional<ddprun::TimePoint> accused_since(int rank) const;
-    /// Returns whether it has ever said so. A rank that has denied it is not accused again.
+    /// Returns whether the rank was ever reported lost. A rank that has denied it is not reported again.
     [[nodiscard]] bool ever_accused(int rank) const { return accused_.contains(rank); }
     [[nodiscard]] bool is_dead(int rank) const { return dead_.contains(rank); }
 

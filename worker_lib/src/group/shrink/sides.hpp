@@ -13,9 +13,8 @@
 
 namespace ddp::detail {
 
-/// ShrinkRequest: the call of one rank, as it travels through the store: "SERIAL excludes 3 5" during the call; then
-/// "SERIAL withdrawn", or "SERIAL excluded 3 5" where others requested something else, so that they see the difference,
-/// too.
+/// The call of one rank, as text in the store: "SERIAL excludes 3 5" during the call, and "SERIAL withdrawn" after it.
+/// If the ranks disagreed, "SERIAL excluded 3 5" comes after it instead, so that the others see the difference too.
 struct ShrinkRequest {
     enum class State { kWithdrawn, kStands, kDisagreed };
 
@@ -34,20 +33,20 @@ using ShrinkRequests = std::map<int, ShrinkRequest>;
 /// Returns the ranks of a group of `size` that stay.
 [[nodiscard]] std::vector<int> side_without(const std::vector<int>& excluded, int size);
 [[nodiscard]] bool are_disjoint(const std::vector<int>& a, const std::vector<int>& b);
-/// Returns whether side `a` wins over `b`: the larger one does, of equal ones that with the lowest rank.
+/// Returns whether side `a` wins over `b`. The larger side wins; if both are equal, the one with the lowest rank.
 [[nodiscard]] bool beats(const std::vector<int>& a, const std::vector<int>& b);
 
-/// What is known of an excluded rank. Doubtful: it was reported lost a moment ago, and may still deny it.
+/// The known state of an excluded rank. Doubtful: it was reported lost a moment ago, and may still deny it.
 enum class Presence { kThere, kDoubtful, kGone };
 
 /// Another side, which excludes all ranks of this one.
 struct RivalSide {
     int rank = 0;  ///< a rank of it that is not known to be lost
     std::vector<int> side;
-    bool formed = false;  ///< it goes on already; else it is complete or not, and wins over this one
+    bool formed = false;  ///< it goes on already; else it wins over this one, complete or not
     bool doubtful = false;
 };
-/// Returns the side that keeps the ranks that exclude `excluded`, of a group of `size`, from going on. Returns a
+/// Returns the side that prevents the ranks that exclude `excluded`, in a group of `size`, from going on. Returns a
 /// doubtful one only if there is no other.
 [[nodiscard]] std::optional<RivalSide> find_rival(const std::vector<int>& excluded, int size,
                                                   const ShrinkJournal& journal, const ShrinkRequests& requests,
