@@ -29,7 +29,7 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-/// How long a finished job waits for a slow file system to take the rest of its log files.
+/// The time for which a finished job waits for a slow file system to take the rest of its log files.
 constexpr std::chrono::seconds kLogFlush{8};
 
 protocol::Join join_of(const AgentConfig& config) {
@@ -47,8 +47,8 @@ protocol::Join join_of(const AgentConfig& config) {
     return join;
 }
 
-/// The loop around the decisions of worker_group.hpp: takes the next event, lets step() decide, performs the actions.
-/// Owns the parts that push events and those that perform() uses. One thread, the main thread.
+/// Agent: runs the loop around the decisions of worker_group.hpp: takes the next event, lets step() decide, performs
+/// the actions. Owns the parts that push events and those that perform() uses. Used on the main thread.
 class Agent {
 public:
     Agent(asio::io_context& io, AgentConfig config);
@@ -128,7 +128,7 @@ void Agent::handle(const Event& event) {
     sources_.arm_deadline(state_.deadline);
 }
 
-/// Closes what the agent has open, in the order in which the parts need each other.
+/// Closes everything that the agent has open, in the order in which the parts depend on each other.
 asio::awaitable<void> Agent::shut_down() {
     sources_.stop_stall_checks();
     co_await link_.close();

@@ -1,7 +1,7 @@
 #pragma once
-// One node of a job: joins the rendezvous, starts the workers of its assignments, watches, stops and restarts them, and
-// ends with the job's verdict. Has an io_context of its own. Call run_agent from the main thread (parent-death signals
-// follow it).
+// Runs one node of a job: joins the rendezvous, starts the workers of its assignments, watches, stops and restarts
+// them, and ends with the job's verdict. It has an io_context of its own. Call run_agent() from the main thread, which
+// parent-death signals follow.
 
 #include "agent/config/agent_config.hpp"
 

@@ -27,7 +27,7 @@ constexpr milliseconds kCloseTimeout{2000};  // a daemon that does not answer mu
 /// Returns text that other nodes may have written (host names, messages), fit for a terminal.
 std::string clean(const std::string& reason) { return printable(reason, reason.size()); }
 
-/// Ends the program when a coroutine throws: that is a bug, and must not end a part of it in silence.
+/// Ends the program when a coroutine throws: that is a bug, and must not end a part of the program silently.
 void rethrow(std::exception_ptr error) {
     if (error) std::rethrow_exception(error);
 }

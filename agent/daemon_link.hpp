@@ -1,7 +1,7 @@
 #pragma once
-// DaemonLink: the agent's conversation with the daemon: connects, joins, sends heartbeats, and pushes whatever the
-// daemon sends, or its silence, into the EventQueue. When a connection breaks it makes a new one and repeats every
-// report that the daemon may have missed, until a silent daemon would count as lost. Owned by Agent; one thread.
+// DaemonLink: owns the agent's connection to the daemon: connects, joins, sends heartbeats, and pushes the daemon's
+// messages, and its loss, into the EventQueue. When a connection breaks it makes a new one and repeats every report
+// that the daemon may have missed, until a silent daemon would count as lost. Owned by Agent; one thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -30,10 +30,10 @@ public:
     void start();
     /// Sends a report, now or on the next connection. If no connection is made in time, DaemonLost follows.
     void send(const protocol::AgentMessage& message);
-    /// Sends a message that is of use now or never. Returns false, and drops it, if there is no connection or the
-    /// daemon does not understand it.
+    /// Sends a message that is useful only now. Returns false, and drops it, if there is no connection or the daemon
+    /// does not understand it.
     [[nodiscard]] bool try_send(const protocol::AgentMessage& message);
-    /// Closes the connection behind the messages that were sent; takes 2 s at most.
+    /// Sends the messages that are queued, then closes the connection; takes 2 s at most.
     [[nodiscard]] boost::asio::awaitable<void> close();
 
 private:
@@ -60,7 +60,7 @@ private:
     boost::asio::steady_timer heartbeat_timer_;
     bool welcomed_ = false;
     bool daemon_knows_records_ = false;
-    bool interrupted_ = false;       ///< the connection broke, and the user has read that
+    bool interrupted_ = false;       ///< the connection broke, and the user was notified
     bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
     bool over_ = false;              ///< the daemon has sent its last message
     bool closed_ = false;

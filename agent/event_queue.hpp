@@ -1,5 +1,5 @@
 #pragma once
-// EventQueue: the events of the agent, in the order in which they happened. Event sources, the daemon link and the
+// EventQueue: holds the agent's events in the order in which they happened. Event sources, the daemon link and the
 // worker processes push; the agent's loop takes. One thread.
 
 #include <boost/asio/awaitable.hpp>
@@ -28,7 +28,7 @@ public:
         wake_.cancel();
     }
 
-    /// Appends an event when the handlers that are ready by now have run. For work that goes on in small pieces.
+    /// Appends an event after the handlers that are ready by now have run. For work that goes on in small pieces.
     void push_later(Happening what) {
         boost::asio::post(wake_.get_executor(), [this, what = std::move(what)]() mutable { push(std::move(what)); });
     }
@@ -36,7 +36,7 @@ public:
     /// Returns the oldest event, and waits for one if there is none.
     [[nodiscard]] boost::asio::awaitable<Event> next() {
         while (events_.empty()) {
-            // Ends by cancellation alone; the queue shows whether an event is the cause.
+            // The wait ends by cancellation alone; the queue shows whether an event is the cause.
             co_await wake_.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
         }
         co_return take();

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kStop{SIGINT, SIGTERM, SIGQUIT, SIGHUP};
 constexpr std::array kNotify{SIGUSR1, SIGUSR2};
 
-volatile std::sig_atomic_t final_code = 0;  // of what a signal handler may read
+volatile std::sig_atomic_t final_code = 0;  // of a type that a signal handler may read
 
 void end_now(int) { ::_exit(final_code); }
 

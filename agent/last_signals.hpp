@@ -1,6 +1,6 @@
 #pragma once
-// Signals at the end of a job, when only its output is still being written. The outcome is known by then, so a signal
-// changes how long that takes, and never the exit code. Main thread.
+// Handles signals at the end of a job, when only its output is still being written. The outcome is known by then, so a
+// signal may shorten that, and never changes the exit code. Main thread.
 
 namespace ddprun::agent {
 

@@ -14,11 +14,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// How long signals, messages and heartbeats wait at most while workers are started: starting hundreds of them takes
-/// longer than the daemon waits for a heartbeat.
+/// The longest time for which signals, messages and heartbeats wait while workers are started. Starting hundreds of
+/// workers takes longer than the daemon waits for a heartbeat.
 constexpr std::chrono::milliseconds kStartSlice{100};
 
-/// Adds what is known about a worker that was started and has ended.
+/// Adds the evidence about a worker that was started and has ended.
 void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
     if (!evidence.error_file_problem.empty()) spdlog::warn("{}", evidence.error_file_problem);
     report.pid = evidence.pid;

@@ -1,7 +1,7 @@
 #pragma once
-// LocalGroup: the worker group that this node runs: its assignment and its processes. Starts it in slices, signals it,
-// gathers the evidence about a worker that failed, and pushes the ends of workers into the EventQueue. Agent::perform()
-// calls it. One thread, the main thread (parent-death signals follow it).
+// LocalGroup: owns the worker group that this node runs, its assignment and its processes. It starts the workers in
+// slices, signals them, gathers the evidence about one that failed, and pushes the ends of workers into the EventQueue.
+// Agent::perform() calls it. One thread, the main thread (parent-death signals follow it).
 
 #include <sys/types.h>
 
@@ -30,23 +30,23 @@ public:
     LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
                EventQueue& events);
 
-    /// The run id that workers get from now on.
+    /// Sets the run id that workers get from now on.
     void set_run_id(std::string run_id) { run_id_ = std::move(run_id); }
 
     /// Replaces the group before, which is reaped, and starts the first workers of the new one.
     void start(const protocol::Assignment& assignment);
-    /// Starts workers from `next` on, for as long as everything else can wait. StartPaused follows if some are left,
-    /// SpawnFailed if one cannot be started.
+    /// Starts workers from `next` on, for one time slice. StartPaused follows if some are left, SpawnFailed if one
+    /// cannot be started.
     void start_more(LocalRank next);
-    /// No further worker will be started.
+    /// Ends the start: no further worker follows.
     void end_start() { processes_->all_started(); }
 
     void signal(int signal) { processes_->signal_group(signal); }
     void notify_workers(int signal) { processes_->notify_workers(signal); }
 
-    /// Returns what the daemon gets to know about a worker that failed or could not be started.
+    /// Returns the report to the daemon about a worker that failed or could not be started.
     [[nodiscard]] protocol::FailureReport failure_report(const ReportFailure& failure);
-    /// The workers whose flight records can be read; empty before the first start().
+    /// Returns the workers whose flight records can be read; empty before the first start().
     [[nodiscard]] std::optional<RecordedWorkers> recorded() const;
 
     /// Stops waiting for processes that survive SIGKILL; returns their pids.

@@ -17,7 +17,7 @@ void RecorderService::reset() {
 void RecorderService::check_for_stalls(const RecordedWorkers& workers, const std::set<LocalRank>& running) {
     for (const LocalRank rank : running) {
         report_stall(workers, rank, false);
-        // The kernel does not tell when a process was stopped, so the first look that sees it counts.
+        // The kernel does not report when a process was stopped, so the first look that finds it stopped counts.
         (void)stopped_for(rank, workers.processes.process_state(rank));
     }
 }

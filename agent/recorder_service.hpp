@@ -1,6 +1,6 @@
 #pragma once
-// RecorderService: reports to the daemon what the flight records of this node's workers show: workers that are stuck,
-// and whole records on request. Agent::perform() calls it. One thread.
+// RecorderService: reads the flight records of this node's workers. It reports stuck workers to the daemon, and sends
+// whole records on request. Agent::perform() calls it. One thread.
 
 #include <chrono>
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace ddprun::agent {
 
-/// The worker group whose flight records there are.
+/// The worker group whose flight records are read.
 struct RecordedWorkers {
     const protocol::Assignment& assignment;
     const WorkerProcesses& processes;
@@ -31,7 +31,7 @@ public:
     /// `config` outlives this object, and the node's name in it may change.
     RecorderService(const AgentConfig& config, TrySend try_send);
 
-    /// How often to call check_for_stalls().
+    /// Returns the interval at which to call check_for_stalls().
     [[nodiscard]] std::chrono::nanoseconds check_interval() const { return stalls_.interval(); }
     /// Forgets the workers of the group before.
     void reset();
@@ -40,7 +40,7 @@ public:
     /// Reports an operation of `rank`, which has ended, that failed by its deadline: the flight records of its peers
     /// still show which rank kept it waiting.
     void report_timeouts(const RecordedWorkers& workers, LocalRank rank) { report_stall(workers, rank, true); }
-    /// Sends the flight record of `rank`; `last`: of the answer to `request`.
+    /// Sends the flight record of `rank`; `last`: it completes the answer to `request`.
     void send_record(const RecordedWorkers& workers, const protocol::RequestRecords& request, LocalRank rank,
                      bool last);
 

@@ -75,7 +75,7 @@ void StatusReporter::report_job_notice(const std::string& text) {
     spdlog::warn("{} [all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
 }
 
-/// Prints, in a job of several terminals, which node this one shows; again when that has changed.
+/// Prints which node this terminal shows, in a job of several terminals, and again when that has changed.
 void StatusReporter::report_ranks(const Assignment& assignment) {
     if (config_.max_nodes == 1 || config_.emulated) return;
     const int last = assignment.rank_base + config_.slots - 1;
@@ -125,7 +125,7 @@ void StatusReporter::send_final_report(std::string text) const {
     if (text.empty() || !config_.final_report) return;
     std::erase(text, '\0');
     text.push_back('\0');
-    // A file in memory that is open for appending: one write puts the report beside those of other nodes. If it fails,
+    // The file is in memory and open for appending: one write puts the report beside those of other nodes. If it fails,
     // the launcher still has the exit code to report.
     [[maybe_unused]] const ssize_t ignored = ::write(config_.final_report.get(), text.data(), text.size());
 }

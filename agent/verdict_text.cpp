@@ -90,8 +90,8 @@ std::string advice(const Verdict& verdict) {
     return verdict.hint.empty() || ran_out ? std::string(advice_for_end(verdict)) : verdict.hint + ".";
 }
 
-/// Whether a program reports with that line that its arguments are wrong: the first line of a usage text (argparse and
-/// others), a reference to the help at the line's end (GNU), or getopt's message. Other lines only mention such words.
+/// Returns whether the line reports wrong arguments of a program: the first line of a usage text (argparse and others),
+/// a reference to the help at the line's end (GNU), or getopt's message. Other lines only mention such words.
 bool is_usage_error(std::string line) {
     line = lower_case(std::move(line));
     const auto begin = line.find_first_not_of(" \t");
@@ -103,7 +103,7 @@ bool is_usage_error(std::string line) {
     return points && std::ranges::any_of(kEnds, [&](std::string_view end) { return line.ends_with(end); });
 }
 
-/// Whether it ended with the code for wrong usage and printed that: then its own message is what the user needs first.
+/// Returns whether the worker ended with the code for wrong usage and such a line. Then the user needs that line first.
 bool rejected_its_arguments(const FailureReport& culprit) {
     const ExitStatus& status = culprit.status;
     if (culprit.pid == 0 || !culprit.activity.empty() || !culprit.message.empty()) return false;

@@ -7,6 +7,7 @@
 
 namespace ddprun::agent {
 
+/// The names of a job, for its verdict.
 struct JobName {
     std::string program;
     std::string command = {};  ///< the program with its arguments; empty: it has none

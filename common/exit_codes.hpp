@@ -5,11 +5,10 @@
 namespace ddprun::exit_code {
 
 inline constexpr int kSuccess = 0;
-inline constexpr int kUsage = 2;  ///< bad options, environment or arguments
-inline constexpr int kInfrastructure =
-    69;                               ///< the rendezvous or a node failed, not the user's program (EX_UNAVAILABLE)
-inline constexpr int kInternal = 70;  ///< a bug in ddprun (EX_SOFTWARE)
-inline constexpr int kOutput = 74;    ///< requested output could not be written (EX_IOERR)
+inline constexpr int kUsage = 2;              ///< bad options, environment or arguments
+inline constexpr int kInfrastructure = 69;    ///< the rendezvous or a node failed (EX_UNAVAILABLE)
+inline constexpr int kInternal = 70;          ///< a bug in ddprun (EX_SOFTWARE)
+inline constexpr int kOutput = 74;            ///< requested output could not be written (EX_IOERR)
 inline constexpr int kCannotExecute = 126;    ///< the program exists but cannot be executed
 inline constexpr int kProgramNotFound = 127;  ///< no such program
 inline constexpr int kSignalBase = 128;       ///< 128 + n: ended by signal n

@@ -105,7 +105,7 @@ struct Run {
     std::int32_t unused = 0;
 };
 
-/// A group that this rank is a member of, or was one (`live` is 0) until another group gets the slot.
+/// A group that this rank is a member of. `live` is 0 after its end, until another group takes the slot.
 struct Group {
     std::uint32_t id = 0;  ///< counted from 1; 0: no group
     std::uint32_t live = 0;

@@ -15,6 +15,7 @@ enum class NodeRank : int {};
 /// The number of a worker group, counted up during the job. Messages, stores and connections of older ones are refused.
 enum class Generation : std::int64_t {};
 
+/// Return the plain number.
 constexpr int number(Rank rank) { return static_cast<int>(rank); }
 constexpr int number(LocalRank rank) { return static_cast<int>(rank); }
 constexpr int number(NodeRank rank) { return static_cast<int>(rank); }

@@ -18,7 +18,7 @@ constexpr const char* kVersion = "2.10";
 /// PyTorch's analysis accepts only names of libraries that it knows, and treats them alike in everything that matters
 /// here.
 constexpr const char* kLibrary = "nccl";
-/// Its analysis uses this for groups without a description.
+/// PyTorch's analysis uses this for groups without a description.
 constexpr const char* kNoDescription = "undefined";
 constexpr int kMaxMembers = 1 << 16;
 
@@ -31,7 +31,7 @@ std::string c10d_type(const std::string& dtype) {
     return found == names.end() ? dtype : found->second;
 }
 
-/// Returns c10d's name: it has one for parts of equal and of different size, and operations at the store are barriers.
+/// Returns c10d's name: it ignores whether parts have equal sizes, and calls operations at the store barriers.
 std::string c10d_name(const std::string& op) {
     if (op == "monitored_barrier" || op == "split") return "barrier";
     if (op == "gather_v") return "gather";
@@ -132,7 +132,7 @@ std::string to_c10d_json(const RankRecord& record, const std::string& run_id) {
     }
     json::array entries;
     for (const RecordedOperation& operation : record.view.operations) {
-        // Its group is no longer recorded, or c10d has no such entry.
+        // Skips operations whose group is no longer recorded, and entries that c10d does not have.
         if (operation.group < 0 || is_arrival(operation)) continue;
         const RecordedGroup& group = record.view.groups[static_cast<std::size_t>(operation.group)];
         entries.push_back(entry(operation, group, record.wall_clock_ns));

@@ -31,7 +31,7 @@ namespace {
 namespace asio = boost::asio;
 using namespace protocol;
 
-/// Of each rank, for the summary; a dump has all operations of its flight record.
+/// The number of operations of each rank for the summary. A dump has all operations of the flight record.
 constexpr int kOperationsForSummary = 16;
 
 struct Answer {

@@ -1,5 +1,5 @@
 #pragma once
-// ddpctl dump: asks the daemon of a running job for the flight records of its workers.
+// Implements ddpctl dump: requests the flight records of a running job's workers from the job's daemon.
 
 #include "ctl/options.hpp"
 

@@ -7,11 +7,12 @@
 
 namespace ddprun::ctl {
 
+/// A job that has workers of this user on this machine.
 struct Job {
     std::string run_id;
     std::string endpoint;
     int workers = 0;      ///< on this machine
-    std::string command;  ///< of one of them, cut: people recognise a job by it
+    std::string command;  ///< of one of them, cut, to recognise the job
     friend auto operator<=>(const Job&, const Job&) = default;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The command line of ddpctl.
+// Parses the command line of ddpctl.
 
 #include <chrono>
 #include <optional>
@@ -11,6 +11,7 @@
 
 namespace ddprun::ctl {
 
+/// The options of `ddpctl dump`.
 struct DumpOptions {
     std::optional<Endpoint> endpoint;  ///< absent: the one job of this user on this machine
     std::string output;                ///< folder for one file per rank; empty: none

@@ -1,5 +1,5 @@
 #pragma once
-// Text of a dump for the terminal. Pure.
+// Formats a dump as text for the terminal. Pure.
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// The signals of the launcher of emulated nodes, as something to poll for. Main thread, one at a time.
+// Makes the signals of the launcher of emulated nodes pollable. Main thread, one object at a time.
 
 #include <csignal>
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace ddprun::launcher {
 
-/// Blocks the signals that are passed on to the nodes, and SIGCHLD, for as long as it lives. A hang-up that was ignored
-/// (nohup) stays ignored.
+/// ClusterSignals: blocks the signals that are passed on to the nodes, and SIGCHLD, for as long as it lives. A hang-up
+/// that was ignored (nohup) stays ignored.
 class ClusterSignals {
 public:
     /// Throws ErrorException when the system refuses a signalfd.
@@ -18,11 +18,11 @@ public:
     ClusterSignals(const ClusterSignals&) = delete;
     ClusterSignals& operator=(const ClusterSignals&) = delete;
 
-    /// Readable when next() has something to return.
+    /// Returns a descriptor that is readable when a signal waits.
     [[nodiscard]] int fd() const { return signals_.get(); }
     /// Takes the next signal that has arrived; nullopt: there is none. One SIGCHLD may stand for several children.
     std::optional<int> next();
-    /// In a child between fork and exec: restores the mask that this process was started with.
+    /// Restores the mask that this process was started with. Called in a child between fork and exec.
     void restore_mask() const { ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr); }
 
 private:

@@ -23,9 +23,9 @@ namespace {
 constexpr int kReadyFd = 3;
 constexpr int kLifelineFd = 4;  // never written to: it closes when the daemon ends
 
-/// Executes the daemon in the grandchild. Between fork and exec: system calls only.
+/// Executes the daemon in the grandchild. Makes only system calls, as it runs between fork and exec.
 [[noreturn]] void become_daemon(char* const* argv, int ready, int lifeline) {
-    // Both are copied to high numbers first, for each may have the number that the other one needs.
+    // Both are copied to high numbers first, because each may have the number that the other one needs.
     const int ready_copy = ::fcntl(ready, F_DUPFD, 10);
     const int lifeline_copy = ::fcntl(lifeline, F_DUPFD, 10);
     const int null = ::open("/dev/null", O_RDWR);

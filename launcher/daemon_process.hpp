@@ -14,6 +14,7 @@
 
 namespace ddprun::launcher {
 
+/// The settings of a daemon to start.
 struct DaemonRequest {
     std::filesystem::path program;             ///< of ddprund
     Endpoint bind;                             ///< numeric address; port 0: any free one
@@ -24,6 +25,7 @@ struct DaemonRequest {
     std::chrono::milliseconds ready_within{10'000};
 };
 
+/// A daemon that listens.
 struct RunningDaemon {
     Endpoint endpoint;  ///< where it listens
     std::string run_id;

@@ -1,6 +1,6 @@
 #pragma once
-// The final report of an emulated job, which is printed once, whichever of its nodes is killed. Owned by the launcher
-// of the nodes; each node inherits the descriptor.
+// Collects the final reports of emulated nodes, so that one is printed once, whichever nodes are killed. Owned by the
+// launcher of the nodes; each node inherits the descriptor.
 
 #include <string>
 
@@ -8,13 +8,13 @@
 
 namespace ddprun::launcher {
 
-/// A file in memory, open for appending. Every node that knows how the job ended appends a text that ends with a zero
-/// byte. Without such a file (the system refused it) the exit code has to do.
+/// FinalReport: owns a file in memory, open for appending. Every node that knows how the job ended appends a text that
+/// ends with a zero byte. If the system refuses such a file, only the exit code is reported.
 class FinalReport {
 public:
     FinalReport();
 
-    /// For the nodes, not close-on-exec; -1: there is no file.
+    /// Returns the descriptor that the nodes inherit (not close-on-exec); -1: there is no file.
     [[nodiscard]] int fd() const { return file_.get(); }
     /// Returns the last whole text that a node has left; empty: there is none.
     [[nodiscard]] std::string read() const;
@@ -23,7 +23,7 @@ private:
     UniqueFd file_;
 };
 
-/// Pure: returns the last of `texts`; each ends with a zero byte. Empty: there is no whole one.
+/// Returns the last of `texts`, each of which ends with a zero byte. Empty: there is no whole one. Pure.
 [[nodiscard]] std::string last_report(const std::string& texts);
 
 }  // namespace ddprun::launcher

@@ -24,9 +24,9 @@ constexpr std::chrono::milliseconds kLookAgain{20};
 /// Returns the endpoint that an agent on this machine connects to.
 Endpoint for_local_agent(const Endpoint& bound) { return {address_to_dial(bound.host, this_host()), bound.port}; }
 
-/// Lock between processes, held while a port is probed and perhaps taken, so that only one of two ddprun that start at
-/// the same time starts a daemon. It is a name in the abstract socket space: like the port it belongs to the network
-/// namespace, and it is released when the process ends.
+/// StartLock: a lock between processes, held while a port is probed and perhaps taken, so that only one of two ddprun
+/// that start at the same time starts a daemon. It is a name in the abstract socket space: like the port it belongs to
+/// the network namespace, and it is released when the process ends.
 class StartLock {
 public:
     explicit StartLock(const Endpoint& endpoint) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -75,7 +75,7 @@ int probe_bind(const Endpoint& endpoint) {
     const UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) return errno;
     const int on = 1;
-    // As the daemon does: a listener is an obstacle, a connection of an earlier job in TIME_WAIT is not.
+    // The daemon sets it too: a listener is an obstacle, a connection of an earlier job in TIME_WAIT is not.
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     return ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
 }

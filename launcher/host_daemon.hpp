@@ -9,13 +9,14 @@
 
 namespace ddprun::launcher {
 
-/// Pure: returns whether the holder of the port may be joined: a ddprund, or a process that cannot be inspected (the
-/// agent finds out what it is when it connects).
+/// Returns whether the holder of the port may be joined: a ddprund, or a process that cannot be inspected (the agent
+/// finds out when it connects). Pure.
 [[nodiscard]] bool is_joinable(const PortHolder& holder);
 
 /// Tries to bind `endpoint` and releases it at once. Returns 0, or the errno of the refusal.
 [[nodiscard]] int probe_bind(const Endpoint& endpoint);
 
+/// The daemon of this job, started here or joined.
 struct Hosted {
     Endpoint endpoint;  ///< for the agent of this node
     bool started_here = false;

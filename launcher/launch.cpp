@@ -49,8 +49,7 @@ struct Plan {
 };
 
 int refuse(const Error& error, int code) {
-    std::fputs(fmt::format("ddprun: {}\n", error.message).c_str(),
-               stderr);  // fmt::print throws when stderr takes nothing
+    std::fputs(fmt::format("ddprun: {}\n", error.message).c_str(), stderr);  // fmt::print might throw
     return code;
 }
 
@@ -58,7 +57,7 @@ int code_of_program_error(const Error& error) {
     return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
 }
 
-/// Notes ranks of --local-ranks-filter that this node does not have. Not an error: another node may have them.
+/// Notes ranks of --local-ranks-filter that this node lacks. That is no error: another node may have them.
 void note_absent_ranks(Options& options, int slots) {
     const auto is_absent = [slots](int rank) { return rank >= slots; };
     const auto absent = std::ranges::find_if(options.console_ranks, is_absent);
@@ -164,8 +163,8 @@ void share_cpus(const Plan& plan) {
     spdlog::debug("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
 }
 
-/// Has the kernel kill the launcher of emulated nodes when its guard dies. The launcher cannot watch the guard: it may
-/// be stopped, or blocked by a console that takes nothing. Without the launcher each node ends by itself.
+/// Makes the kernel kill the launcher of emulated nodes when its guard dies. The launcher cannot watch the guard: it
+/// may be stopped, or blocked by a console that takes nothing. Without the launcher each node ends by itself.
 bool die_with_guard(pid_t guard) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     return ::getppid() == guard;  // else it died before prctl()
@@ -192,6 +191,7 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     return code;
 }
 
+/// The reason why a job cannot run.
 struct Refusal {
     Error error;
     int code;  ///< of ddprun
@@ -226,7 +226,7 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     return std::nullopt;
 }
 
-/// Output that is lost ends no job, but it must not be lost in silence.
+/// Warns if the workers' stdout will be lost. That ends no job, but must not happen silently.
 void warn_of_lost_output(const Options& options) {
     const bool console = options.redirects != StreamCode::kBoth || options.tee == StreamCode::kBoth;
     if (!console || is_open_for_writing(STDOUT_FILENO)) return;
@@ -236,7 +236,7 @@ void warn_of_lost_output(const Options& options) {
 }
 
 int run(Plan plan, const std::vector<std::string>& arguments) {
-    // Before anything is started: without a guard it would be left behind.
+    // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
     auto hosted = meet(plan);
     if (!hosted) return refuse(hosted.error(), exit_code::kInfrastructure);

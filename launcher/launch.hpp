@@ -1,5 +1,5 @@
 #pragma once
-// ddprun from argv to exit code: which process does what, in which order. Called by main().
+// Runs ddprun from argv to exit code: decides which process does which part, and when. Called by main().
 
 #include <string>
 #include <vector>

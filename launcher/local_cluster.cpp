@@ -34,12 +34,12 @@ constexpr std::chrono::seconds kAfterGrace{10};
 /// With too few nodes left the daemon gets this long to end the job by itself.
 constexpr std::chrono::seconds kTooFewTimeout{5};
 
-/// One emulated cluster, from the first fork to the last wait: owns the processes of the nodes and decides when they
-/// are stopped. Called by run_local_cluster() alone.
+/// Cluster: owns the processes of the emulated nodes, from the first fork to the last wait, and decides when they are
+/// stopped. Used by run_local_cluster() alone.
 class Cluster {
 public:
     explicit Cluster(const LocalCluster& cluster) : cluster_(cluster), lifeline_(cluster.daemon_lifeline) {
-        // What a node leaves behind when its guard and agent are killed together becomes our child, to be ended here.
+        // Orphans of a node whose guard and agent are killed together become our children, and are killed here.
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
         ignore_failed_writes();
     }
@@ -154,7 +154,7 @@ private:
         watch_for_too_few();
     }
 
-    /// With too few nodes the daemon waits for others, unless the job is over.
+    /// Ends a job with too few nodes after a while: the daemon would wait for others.
     void watch_for_too_few() {
         const bool too_few = running_.size() < static_cast<std::size_t>(cluster_.min_nodes);
         if (stop_signal_ != 0)
@@ -165,7 +165,7 @@ private:
 
     /// Kills every child that is not a node: this process became its parent because its guard is dead.
     void end_orphans() {
-        std::array<pid_t, 256> children{};  // what does not fit is met in the next round
+        std::array<pid_t, 256> children{};  // those that do not fit are killed in the next round
         int count = agent::list_children(children.data(), children.size());
         if (count < 0) count = agent::list_children_by_scan(children.data(), children.size());
         for (int i = 0; i < count; ++i) {
@@ -192,7 +192,7 @@ private:
             "a process of the job survives SIGKILL (it waits in the kernel, state D in ps); it is left behind");
     }
 
-    /// Prints once for all nodes what each would have printed on a machine of its own. Returns the exit code.
+    /// Prints the outcome once for all nodes, as each would on a machine of its own. Returns the exit code.
     int report_verdict() const {
         const int code = too_few_ ? exit_code::kInfrastructure : cluster_exit_code(ends_);
         const std::string final_report = too_few_ ? too_few_verdict() : final_report_.read();
@@ -201,7 +201,7 @@ private:
             spdlog::error("interrupted by {}: {} stopped on {}", signal_name(stop_signal_), counted(workers, "worker"),
                           counted(stopped_nodes_, "node"));
         } else if (!final_report.empty() && code != 0) {
-            // Not fmt::print: it throws without a reader, and the exit code would be lost.
+            // fmt::print would throw without a reader, and the exit code would be lost.
             std::fputs(final_report.c_str(), stderr);
         } else if (code == exit_code::kInfrastructure && lifeline_ < 0) {  // each node has reported its own end
             spdlog::error(

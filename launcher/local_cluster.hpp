@@ -1,7 +1,7 @@
 #pragma once
-// --local-nodes: runs every node of the job as processes of this machine, below one launcher. Each child is a complete
-// ddprun, so that a kill or crash has the consequences that it has for a real node. Called by launch(); main thread
-// only.
+// Implements --local-nodes: runs every node of the job as processes of this machine, below one launcher. Each child is
+// a complete ddprun, so that a kill or crash has the consequences that it has for a real node. Called by launch(); main
+// thread only.
 
 #include <chrono>
 #include <string>
@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 
 inline constexpr int kMaxLocalNodes = 1024;
 
+/// The emulated nodes to run.
 struct LocalCluster {
     std::vector<std::string> arguments;  ///< of this ddprun, without argv[0]: every node parses the same ones
     int nodes = 1;
@@ -33,8 +34,9 @@ struct LocalCluster {
 /// Returns the name of an emulated node: "node0" for the first.
 [[nodiscard]] std::string local_node_name(int index);
 
-/// Pure: returns the job's exit code. `ends`, not empty: how the nodes ended, in that order. The last node that exited
-/// by itself counts, for it knows the verdict; a node that was killed, or left early, does not.
+/// Returns the job's exit code. `ends`, not empty: the exit statuses of the nodes, in the order in which they ended.
+/// The last node that exited by itself counts, because it knows the verdict; a node that was killed, or left early,
+/// does not. Pure.
 [[nodiscard]] int cluster_exit_code(const std::vector<ExitStatus>& ends);
 
 }  // namespace ddprun::launcher

@@ -135,14 +135,14 @@ Result<void> check_script(const std::string& script) {
     return {};
 }
 
-/// What to set PYTHON_EXEC to: an interpreter that is there.
+/// Returns advice for PYTHON_EXEC: an interpreter that exists.
 std::string python_advice(const SearchPath& search) {
     const Result<std::string> found = find_program("python3", {search.path, {}});
     if (!found) return "Set PYTHON_EXEC to the path of a Python; PATH has no python3 either.";
     return fmt::format("Unset PYTHON_EXEC to use {}, or set it to the path of another Python.", *found);
 }
 
-/// Replaces `why`, which names a program in general: the user would look for the script.
+/// Returns the error for PYTHON_EXEC. It replaces `why`, which names a program: the user would look for the script.
 Error wrong_python(const std::string& named, const Error& why, const SearchPath& search) {
     std::error_code ignored;
     const fs::path path = named;

@@ -17,6 +17,7 @@ struct SearchPath {
     std::filesystem::path own_folder;  ///< of ddprun itself, searched after PATH; empty: none
 };
 
+/// Returns PATH, or a usual one where it is not set, and `own_folder`.
 [[nodiscard]] SearchPath search_path(const Environment& environment, const std::filesystem::path& own_folder);
 
 /// Returns argv of a worker; its first element is a path. A name with a slash is that file; another one is searched on

@@ -12,7 +12,7 @@
 
 namespace ddprun::agent {
 
-/// Where the output of the workers goes.
+/// The destinations of the workers' output.
 struct OutputConfig {
     std::string log_dir;                  ///< empty: no files
     bool redirect_to_files = false;       ///< only to files; needs log_dir
@@ -21,7 +21,7 @@ struct OutputConfig {
     std::string label_template = {};      ///< … or with this, as of worker_label()
     std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
 };
-/// One member for each setting of the launcher that the agent needs, however many they are.
+/// One member for each setting of the launcher that the agent needs.
 struct AgentConfig {
     Endpoint endpoint;                  ///< of the daemon
     std::optional<std::string> run_id;  ///< absent: any job that the daemon serves

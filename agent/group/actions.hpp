@@ -1,6 +1,6 @@
 #pragma once
-// The actions of an agent: what worker_group::step() has decided to do, as plain values in the order in which to do it.
-// Agent::perform() does them. Pure.
+// Defines the actions of an agent as plain values. worker_group::step() returns them in the order in which
+// Agent::perform() performs them. Pure.
 
 #include <optional>
 #include <set>
@@ -19,16 +19,16 @@ struct StartWorkers {
     protocol::Assignment assignment;
     friend bool operator==(const StartWorkers&, const StartWorkers&) = default;
 };
-/// Goes on with a start that was paused (StartPaused), with worker `next`.
+/// Continues a paused start (StartPaused) with worker `next`.
 struct StartMoreWorkers {
     LocalRank next{};
     friend bool operator==(const StartMoreWorkers&, const StartMoreWorkers&) = default;
 };
-/// Gives up a start that was paused: the workers that were not started never will be.
+/// Gives up a paused start: the remaining workers are never started.
 struct EndStart {
     friend bool operator==(const EndStart&, const EndStart&) = default;
 };
-/// Signals every process of the group: the workers, their children, and strays that turn up later.
+/// Signals every process of the group: the workers, their children, and strays that appear later.
 struct SignalGroup {
     int signal = 0;
     friend bool operator==(const SignalGroup&, const SignalGroup&) = default;
@@ -79,10 +79,12 @@ struct AdoptNames {
     std::string node_name;  ///< empty: this node keeps its name
     friend bool operator==(const AdoptNames&, const AdoptNames&) = default;
 };
+/// Prints why the job cannot start yet.
 struct PrintWait {
     std::string reason;
     friend bool operator==(const PrintWait&, const PrintWait&) = default;
 };
+/// Prints a line about the whole job.
 struct PrintNotice {
     std::string text;
     friend bool operator==(const PrintNotice&, const PrintNotice&) = default;

@@ -7,7 +7,7 @@ namespace {
 
 bool is_last(const State& state, LocalRank rank) { return number(rank) + 1 == state.slots; }
 
-/// Whether `request` is about the latest group of this node.
+/// Returns whether `request` is about the latest group of this node.
 bool is_current(const State& state, const protocol::RequestRecords& request) {
     return number(state.generation) >= 0 && request.generation == state.generation;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The events of an agent: all that can happen to it, as plain values. Each comes through the EventQueue, which adds the
-// time; worker_group::step() decides what follows. Pure.
+// Defines the events of an agent as plain values. Each comes through the EventQueue, which adds the time;
+// worker_group::step() decides what follows. Pure.
 
 #include <csignal>
 #include <string>
@@ -20,15 +20,17 @@ namespace ddprun::agent {
 /// The daemon has accepted this node.
 struct Welcomed {
     std::string run_id;
-    std::string node_name;  ///< what the job calls this node; empty: the name that it has
+    std::string node_name;  ///< the job's name for this node; empty: it keeps its own
 };
 /// The job cannot start yet.
 struct WaitReceived {
     std::string reason;
 };
+/// The daemon has assigned ranks for the next generation.
 struct Assigned {
     protocol::Assignment assignment;
 };
+/// The daemon has ordered the stop of a generation.
 struct AbortReceived {
     Generation generation{};
     std::string reason;
@@ -42,7 +44,7 @@ struct NoticeReceived {
 struct RecordsRequested {
     protocol::RequestRecords request;
 };
-/// The connection to the daemon broke and is made again, or has been made again.
+/// The connection to the daemon broke and is being made again, or it was made again.
 struct ConnectionChanged {
     std::string text;
 };
@@ -64,6 +66,7 @@ struct SpawnFailed {
     LocalRank rank{};
     Error error;
 };
+/// A worker has ended.
 struct WorkerExited {
     LocalRank rank{};
     ExitStatus status;

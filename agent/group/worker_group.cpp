@@ -20,7 +20,7 @@ using protocol::GroupSucceeded;
 using protocol::Leave;
 using protocol::WorkerFinished;
 
-/// Builds one Step, for step() alone. The on() functions are the rows of the table, one per event.
+/// Transition: builds one Step, for step() alone. The on() functions are the rows of the table, one per event.
 class Transition {
 public:
     Transition(State state, TimePoint now) : state_(std::move(state)), now_(now) {}
@@ -40,7 +40,7 @@ public:
     void on(const DaemonLost& event);
     void on(const GuardLost& event);
     void on(const Tick& event);
-    /// The events that change no state.
+    /// Answers the events that change no state.
     void on(const auto& event) {
         for (Action& action : answer(state_, event)) act(std::move(action));
     }
@@ -108,7 +108,7 @@ void Transition::end_with(Finish finish) {
     if (!state_.ending || finish.verdict) state_.ending = std::move(finish);
 }
 
-/// Does what had to wait until no process of the group is left: ends, or starts the next group.
+/// Performs what had to wait until no process of the group is left: ends the agent, or starts the next group.
 void Transition::settle() {
     if (!state_.reaped) return;
     if (state_.ending) {
@@ -145,7 +145,7 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
-    // It may have caught the error of a deadline. ReportFailure includes this check.
+    // The worker may have caught the error of a deadline. ReportFailure includes this check.
     if (event.status.success()) act(ReportTimeouts{event.rank});
     if (state_.phase == Phase::kStopping && event.unasked && !event.status.success()) {
         // Peers may have failed because of this failure and been noticed first: the daemon must know the cause.

@@ -1,7 +1,6 @@
 #pragma once
-// The decisions of one node: when its workers start, stop and are killed, what is reported to the daemon, when the
-// agent ends. Pure: no clock, process, socket or log. The table is in docs/design/003-worker-group.md; the code has its
-// rows.
+// Decides for one node when its workers start, stop and are killed, what is reported to the daemon, and when the agent
+// ends. Pure: no clock, process, socket or log. The table is in docs/design/003-worker-group.md; the code has its rows.
 
 #include <chrono>
 #include <csignal>
@@ -18,12 +17,13 @@
 
 namespace ddprun::agent::worker_group {
 
-/// A second INT or TERM this long after the first means "now". One that comes sooner is the same request, sent by shell
-/// and scheduler both.
+/// A second INT or TERM at least this long after the first means "now". A sooner one is the same request, sent by both
+/// shell and scheduler.
 inline constexpr std::chrono::milliseconds kSecondSignalAfter{500};
-/// How long SIGKILL may take. A process that sleeps in the kernel (state D) survives it.
+/// The time that SIGKILL may take. A process that sleeps in the kernel (state D) survives it.
 inline constexpr std::chrono::seconds kUnkillableAfter{60};
 
+/// The phase of this node's worker group.
 enum class Phase {
     kIdle,       ///< no group: connecting, in rendezvous, between two groups
     kRunning,    ///< every worker runs or has exited with 0
@@ -53,14 +53,15 @@ struct State {
     bool guard_lost = false;                   ///< this node counts as lost: it sends nothing more
 };
 
+/// The result of one event.
 struct Step {
     State next;
     std::vector<Action> actions;
     std::string reason;  ///< one line for the user; empty: there is nothing new
-    /// A stop begins here. Its outcome, printed when it is over, repeats the reason: print this one only if the stop
-    /// takes long.
+    /// A stop begins here. Its outcome, printed when it is over, repeats the reason, so this one is printed only if the
+    /// stop takes long.
     bool outcome_follows = false;
-    /// Reasons of earlier steps that were not printed so far no longer matter.
+    /// Reasons of earlier steps that are not printed yet are dropped.
     bool supersedes_reasons = false;
 };
 

@@ -52,7 +52,7 @@ int list_children_by_scan(pid_t* out, int capacity) noexcept {
     const pid_t self = ::getpid();
     int count = 0;
     alignas(dirent64) char buffer[kBufferBytes];
-    // The system call, because opendir(3) allocates.
+    // Uses the system call, because opendir(3) allocates.
     for (ssize_t size; (size = ::getdents64(proc, buffer, sizeof buffer)) > 0;) {
         for (ssize_t offset = 0; offset < size;) {
             const auto* entry = reinterpret_cast<const dirent64*>(buffer + offset);

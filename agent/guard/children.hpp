@@ -1,5 +1,5 @@
 #pragma once
-// Lists the children of a process with one thread, from /proc. Allocates nothing, so that the guard may call it at any
+// Lists the children of a single-threaded process, from /proc. Allocates nothing, so that the guard may call it at any
 // time; Strays and the launcher of emulated nodes call it too.
 
 #include <sys/types.h>

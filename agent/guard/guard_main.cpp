@@ -68,8 +68,8 @@ Arguments parse(int argc, char** argv) {
     return arguments;
 }
 
-/// Blocks the signals that are forwarded, and SIGCHLD, so that one loop takes them in order. Not blocked: signals of a
-/// crash of this process, and those that stop a job in a shell.
+/// Blocks the signals that are forwarded, and SIGCHLD, so that one loop takes them in order. Signals of a crash of this
+/// process, and those that stop a job in a shell, stay unblocked.
 sigset_t block_signals() {
     sigset_t signals;
     ::sigfillset(&signals);
@@ -111,7 +111,7 @@ long seconds_now() {
     return now.tv_sec;
 }
 
-/// Reaps children that have ended; returns how many. Sets `left` if any child is left.
+/// Reaps the children that have ended and returns their number. Sets `left` if any child is left.
 int reap_ended(bool& left) {
     int reaped = 0;
     pid_t ended = 0;

@@ -53,7 +53,7 @@ std::filesystem::path find_guard() {
 UniqueFd become_guarded(const std::filesystem::path& guard_path, Leads leads) {
     Pipe pipe = make_pipe("to the guard").value();
 
-    // Blocked until the guard's loop takes signals: none may kill the guard while the agent runs.
+    // Signals stay blocked until the guard's loop takes them: none may kill the guard while the agent runs.
     sigset_t all, before;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, &before);

@@ -4,10 +4,9 @@
 
 namespace ddprun::agent {
 
-/// Returns the end of the segment that begins at `begin`, or `begin` if the segment is not complete yet. It ends behind
-/// a
-/// '\n', before a '\r' that rewrites the line (so neither its first character nor half of a "\r\n"), or at the maximum
-/// length.
+/// Returns the end of the segment that begins at `begin`, or `begin` if the segment is not complete yet. A segment ends
+/// behind a '\n', before a '\r' that rewrites the line (neither its first character nor half of a "\r\n"), or at the
+/// maximum length.
 std::size_t LineBuffer::find_end(std::size_t begin) {
     const std::size_t limit = std::min(pending_.size(), begin + kMaxLineBytes);
     for (std::size_t i = std::max(begin, scanned_); i < limit; ++i) {

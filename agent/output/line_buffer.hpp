@@ -1,6 +1,6 @@
 #pragma once
-// LineBuffer: splits bytes into whole lines; a progress bar, which rewrites its line after '\r', into its states. Owned
-// by WorkerStream. Pure.
+// LineBuffer: splits bytes into whole lines, and a progress bar, which rewrites its line after '\r', into its states.
+// Owned by WorkerStream. Pure.
 
 #include <cstddef>
 #include <functional>
@@ -23,7 +23,7 @@ class LineBuffer {
 public:
     using Sink = std::function<void(const Segment&)>;
 
-    /// What to do with the latest state of a progress bar, which has no end yet.
+    /// Selects the handling of the latest state of a progress bar, which has no end yet.
     enum class Progress {
         kHold,  ///< hold it until the next state or line end: for files and pipes
         kShow,  ///< deliver it at once: for terminals

@@ -1,6 +1,6 @@
 #pragma once
-// Paths of the workers' log files: <log-dir>/<run-id>/gen-<g>/rank-<r>.{out,err}, with the error file beside them. They
-// are never deleted, and readable by their owner alone.
+// Names and opens the workers' log files: <log-dir>/<run-id>/gen-<g>/rank-<r>.{out,err}, with the error file beside
+// them. They are never deleted, and readable by their owner alone.
 
 #include <filesystem>
 #include <string>

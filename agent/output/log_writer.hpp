@@ -20,7 +20,7 @@ namespace ddprun::agent {
 
 class LogWriter;
 
-/// One log file of a LogWriter; writes its bytes in order, and closes it behind them in the destructor. Owned by
+/// LogFile: one log file of a LogWriter. Its bytes are written in order; its destructor closes it after them. Owned by
 /// WorkerStream.
 class LogFile {
 public:
@@ -31,7 +31,7 @@ public:
 
     explicit operator bool() const { return target_ != nullptr; }
     void write(std::string_view bytes);
-    /// Whether too much waits to be written: write no more for now.
+    /// Returns whether too many bytes wait to be written. The caller then writes no more for now.
     [[nodiscard]] bool backlogged() const;
     void close();
 
@@ -43,7 +43,7 @@ private:
 
 class LogWriter {
 public:
-    /// When more than this waits, of all files together, they are backlogged.
+    /// The files are backlogged when more than this waits for all of them together.
     static constexpr std::size_t kBacklogBytes = 8u << 20;
 
     /// `warn` is called on the io_context with a sentence about a file that cannot be written, once per sentence.

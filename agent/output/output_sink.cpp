@@ -107,8 +107,8 @@ OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
             } else if (count == 0 || errno == EAGAIN) {
                 if (wait == kNoWait) obstacle = Obstacle::kFull;
             } else if (errno != EINTR) {
-                // Training goes on without output. A reader that has ended (… | head) does not return; room on a disk
-                // may.
+                // Training goes on without output. A reader that has ended (… | head) does not return, but room on a
+                // disk may.
                 broken_ = errno == EPIPE || errno == EBADF || (errno == EIO && terminal_);
                 lost_for_ = errno;
                 written = queue_.size();

@@ -1,7 +1,7 @@
 #pragma once
 // OutputSink: writes text to an open file without ever waiting for it. Lines stay whole although several processes (the
 // emulated nodes of one machine) write to the same pipe or terminal: a pipe takes a write of up to PIPE_BUF bytes whole
-// or not at all, so a write contains whole lines up to that size; a process that needs several writes for one line
+// or not at all, so a write contains whole lines up to that size. A process that needs several writes for one line
 // holds a lock meanwhile. Owned by Console; one thread.
 
 #include <boost/asio/io_context.hpp>

@@ -20,7 +20,7 @@ public:
     /// latest state.
     [[nodiscard]] std::vector<std::string> lines() const;
 
-    /// Returns how many lines so far began a Python traceback: of an exception that ends the process, or of one that is
+    /// Returns the number of lines so far that began a Python traceback, whether its exception ends the process or is
     /// only logged.
     [[nodiscard]] std::size_t tracebacks() const { return tracebacks_; }
 

@@ -11,7 +11,7 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
-/// How many reads follow each other: a worker that writes faster than the agent reads must not occupy it.
+/// The maximum number of consecutive reads: a worker that writes faster than the agent reads must not occupy it.
 constexpr int kMaxReads = 64;
 constexpr std::chrono::milliseconds kRetryInterval{20};
 /// Python prints exceptions that caused each other one after the other: tracebacks within this time are one failure.

@@ -20,7 +20,7 @@
 
 namespace ddprun::agent {
 
-/// Where the bytes of one stream go.
+/// The destinations of the bytes of one stream.
 struct Route {
     Console* console = nullptr;  ///< null: not to the console
     Console::Stream stream = Console::Stream::kOut;
@@ -47,10 +47,10 @@ public:
 
 private:
     void wait_readable();
-    /// Whether the console or the log file should get no more bytes for now.
+    /// Returns whether the console or the log file should get no more bytes for now.
     [[nodiscard]] bool backlogged() const;
     void wait_for_room();
-    /// Does one read; returns false if there is nothing to read now or ever.
+    /// Reads once. Returns false if there is nothing to read now or ever.
     bool read_some();
     void deliver(std::string_view bytes);
     void show_rest();

@@ -28,7 +28,7 @@ template <std::size_t Size>
 std::string text(const std::array<char, Size>& from) {
     const std::string_view all(from.data(), Size);
     std::string result(all.substr(0, all.find('\0')));
-    // It is shown within status lines.
+    // The text is shown within status lines.
     const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
     std::ranges::replace_if(result, is_control, '?');
     return result;
@@ -82,7 +82,7 @@ std::map<std::uint32_t, RecordedGroup> read_groups(const flight_record::Memory& 
             shown.left_ago = ago(absolute(left), now);
             shown.left_by_exception = left < 0;
         }
-        // Read in this order, done <= started <= queued holds although operations go on meanwhile.
+        // This order of loads keeps done <= started <= queued although operations go on meanwhile.
         shown.done = sane(slot.done.load(std::memory_order_relaxed));
         shown.started = std::max(shown.done, sane(slot.started.load(std::memory_order_relaxed)));
         shown.queued = std::max(shown.started, sane(slot.queued.load(std::memory_order_relaxed)));
@@ -90,6 +90,7 @@ std::map<std::uint32_t, RecordedGroup> read_groups(const flight_record::Memory& 
     return groups;
 }
 
+/// The times and the error of an operation, which its slot has beside the entry.
 struct Marks {
     std::int64_t started = 0;
     std::int64_t ended = 0;

@@ -7,7 +7,7 @@ namespace ddprun::agent {
 
 std::chrono::nanoseconds StallDetector::interval() const {
     using namespace std::chrono_literals;
-    // Also when warnings are off: a program may catch the error of a deadline, and nothing else reports that.
+    // Looks also when warnings are off: a program may catch the error of a deadline, and nothing else reports that.
     return is_on() ? std::clamp<std::chrono::nanoseconds>(warning_ / 4, 50ms, 1s) : 1s;
 }
 

@@ -19,15 +19,15 @@ public:
     explicit StallDetector(std::chrono::nanoseconds warning) : warning_(warning) {}
 
     [[nodiscard]] bool is_on() const { return warning_.count() > 0; }
-    /// Returns how often to call look().
+    /// Returns the interval at which to call look().
     [[nodiscard]] std::chrono::nanoseconds interval() const;
 
-    /// Returns a report about the operation that a worker has waited for longest, for too long, and that was not
-    /// reported yet. An operation that has just failed by its deadline is reported whatever `warning` is. The caller
-    /// fills in `generation`.
+    /// Returns a report about the operation that a worker has waited for longest, if that is too long and not reported
+    /// yet. An operation that has just failed by its deadline is reported whatever `warning` is. The caller fills in
+    /// `generation`.
     [[nodiscard]] std::optional<protocol::Stalled> look(Rank rank, const protocol::FlightRecord& view) const;
-    /// Notes that the daemon has a report about `rank`. It covers every stuck operation in `view`, for the daemon will
-    /// ask for the whole record.
+    /// Notes that the daemon has a report about `rank`. It covers every stuck operation in `view`, because the daemon
+    /// will request the whole record.
     void set_reported(Rank rank, const protocol::FlightRecord& view);
     /// Forgets every report: another worker group begins.
     void reset() { reported_.clear(); }

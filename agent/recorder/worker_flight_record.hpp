@@ -1,6 +1,6 @@
 #pragma once
-// WorkerFlightRecord: the memory into which a worker writes its flight record (docs/design/010). The agent makes it
-// before the worker, so that it stays readable however the worker ends; the worker can neither shrink nor grow it.
+// WorkerFlightRecord: owns the memory into which a worker writes its flight record (docs/design/010). The agent makes
+// it before the worker, so that it stays readable however the worker ends; the worker can neither shrink nor grow it.
 // Owned by Worker; one thread.
 
 #include <sys/types.h>

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The only file that knows Boost.Process. In 1.81 its second version wants the first one included before it.
+// The only file that uses Boost.Process. In 1.81 its second version wants the first one included before it.
 #include <boost/process.hpp>
 #include <boost/process/v2/posix/default_launcher.hpp>
 #include <boost/process/v2/process.hpp>
@@ -45,7 +45,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     return result;
 }
 
-/// Makes `out` and `err` the descriptors 1 and 2. Both are first copied above 2, for one may have the other's number.
+/// Makes `out` and `err` the descriptors 1 and 2. Both are first copied above 2: one may have the other's number.
 bool place_descriptors(int out, int err) {
     const int high_out = ::fcntl(out, F_DUPFD_CLOEXEC, 3);
     const int high_err = ::fcntl(err, F_DUPFD_CLOEXEC, 3);
@@ -94,7 +94,7 @@ struct InChild {
     }
 };
 
-/// Returns what to do about `errno_value` if it means that a resource ran out; else nothing.
+/// Returns advice if `errno_value` means that a resource ran out; else an empty text.
 std::string_view remedy(int errno_value) {
     switch (errno_value) {
         case EAGAIN:

@@ -1,6 +1,6 @@
 #pragma once
-// ChildProcess: one process that this process started, leader of a process group of its own; owns that group. Used by
-// Worker. One thread; start from the main thread, because the parent-death signal follows the thread that forked.
+// ChildProcess: owns a child process of this process, and the process group that the child leads. Used by Worker. One
+// thread; start from the main thread, because the parent-death signal follows the thread that forked.
 
 #include <sys/types.h>
 #include <boost/asio/io_context.hpp>
@@ -17,6 +17,7 @@
 
 namespace ddprun::agent {
 
+/// The program of a child process, and all that the child inherits.
 struct ChildSpec {
     std::vector<std::string> argv;         ///< argv[0] is the path to execute; PATH is not searched
     std::vector<std::string> environment;  ///< "NAME=value", complete: nothing is inherited

@@ -12,7 +12,7 @@
 
 namespace ddprun::agent {
 
-/// What a worker's environment contains beside the assignment of its whole node.
+/// The parts of a worker's environment that the assignment of its node does not contain.
 struct WorkerSlot {
     LocalRank local_rank{};
     int slots = 1;         ///< workers on this node

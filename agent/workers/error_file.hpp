@@ -1,5 +1,5 @@
 #pragma once
-// ErrorFile: the file into which a worker may write its exception as JSON (TORCHELASTIC_ERROR_FILE), in either of
+// ErrorFile: owns the file into which a worker may write its exception as JSON (TORCHELASTIC_ERROR_FILE), in either of
 // torchrun's two formats. Owned by Worker; one thread.
 
 #include <cstddef>
@@ -24,7 +24,7 @@ public:
 
     /// Returns the path for the worker's environment.
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// Returns what the worker has written, which may be nothing. Errors: kLimit.
+    /// Returns the text that the worker has written; may be empty. Errors: kLimit.
     [[nodiscard]] Result<std::string> read() const;
     [[nodiscard]] bool empty() const;
 

@@ -1,6 +1,6 @@
 #pragma once
-// Whether the kernel's out-of-memory killer sent a worker its SIGKILL. The kernel counts such kills per control group,
-// before it sends the signal, whether the limit is the group's own or the machine's.
+// Finds out whether the kernel's out-of-memory killer sent a worker its SIGKILL. The kernel counts such kills per
+// control group, before it sends the signal, whether the limit is the group's own or the machine's.
 
 #include <chrono>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace ddprun::agent {
 
-/// How many processes the kernel has killed because memory had run out; empty: that cannot be read here.
+/// The numbers of processes that the kernel has killed for lack of memory; empty: unreadable here.
 struct OomCounts {
     std::optional<std::uint64_t> group;    ///< in one control group and the groups below it
     std::optional<std::uint64_t> machine;  ///< anywhere, other containers included
@@ -25,14 +25,14 @@ struct OomCounts {
 /// memory hierarchy of version 1. `root` stands for "/".
 [[nodiscard]] OomCounts read_oom_counts(const std::filesystem::path& root, std::string_view membership);
 
-/// Returns what the counts show about a process that was started in that group and killed between them. Pure.
+/// Classifies the end of a process that was started in that group and killed between the two counts. Pure.
 [[nodiscard]] protocol::OomKill classify_oom(const OomCounts& before, const OomCounts& after);
 
-/// Classifies the kills of one node's workers, which start in this process's control group. Owned by WorkerProcesses.
-/// Limit: a worker that was moved to another group cannot be looked up after its end, for version 1 forgets it.
+/// OomWatch: classifies the kills of one node's workers, which start in this process's control group. Owned by
+/// WorkerProcesses. Limit: version 1 forgets the group of an ended worker, so one that was moved cannot be looked up.
 class OomWatch {
 public:
-    /// A kill that was counted is recent for this long, and for twice as long at most.
+    /// A counted kill is recent for at least this long, and for at most twice as long.
     static constexpr std::chrono::seconds kRecentPeriod{30};
 
     explicit OomWatch(std::filesystem::path root = "/", std::chrono::nanoseconds recent_period = kRecentPeriod);

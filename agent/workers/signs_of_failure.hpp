@@ -10,14 +10,14 @@
 
 namespace ddprun::agent {
 
-/// An older sign of failure is about something that the program survived.
+/// An older sign of failure is about a failure that the program survived.
 inline constexpr std::chrono::seconds kRecentSign{10};
 
-/// Returns how long ago a program aborted a group, left one by an exception or got a message that did not fit, for the
-/// first time since an operation last succeeded: the program survived what came before that. Empty: it did not.
+/// Returns the age of the first sign of failure since an operation last succeeded: the program aborted a group, left
+/// one by an exception, or got a message that did not fit. It survived earlier signs. Empty: there is none.
 [[nodiscard]] std::optional<Duration> failing_for(const protocol::FlightRecord& record);
 
-/// Whether the program has left all its groups, and the last of them recently.
+/// Returns whether the program has left all its groups, and the last of them recently.
 [[nodiscard]] bool has_left_all_groups(const protocol::FlightRecord& record);
 
 }  // namespace ddprun::agent

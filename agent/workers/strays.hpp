@@ -1,6 +1,6 @@
 #pragma once
-// Strays: descendants of workers that lost their parent and became children of this process, a child subreaper. Finds,
-// reaps and signals them. Owned by WorkerProcesses; one thread.
+// Strays: finds, reaps and signals the descendants of workers that lost their parent and became children of this
+// process, a child subreaper. Owned by WorkerProcesses; one thread.
 
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-// Worker: one worker of this node: its process, its output streams, its error file, its flight record, and what they
-// show about its end. Owned by WorkerProcesses, which decides when to signal and reap it. One thread.
+// Worker: owns one worker of this node: its process, its output streams, its error file, its flight record, and the
+// evidence about its end. Owned by WorkerProcesses, which decides when to signal and reap it. One thread.
 
 #include <sys/types.h>
 
@@ -23,7 +23,7 @@
 
 namespace ddprun::agent {
 
-/// What one worker is started with.
+/// All that one worker is started with.
 struct WorkerSpec {
     std::vector<std::string> argv;
     std::vector<std::string> environment;
@@ -49,15 +49,16 @@ public:
 
     /// Sends `signal` to the worker and its process group, and lets a stopped process go on so that it can obey.
     void signal_group(int signal);
-    /// Whether signal_group() was called while the worker ran.
+    /// Returns whether signal_group() was called while the worker ran.
     [[nodiscard]] bool was_signalled() const { return signalled_.has_value(); }
     /// Sends `signal` to the worker's process alone, if it runs.
     void notify(int signal);
-    /// Whether it is about to end without a signal: it has written a traceback or an error file, has aborted a group,
-    /// or has left all its groups.
+    /// Returns whether the worker is about to end without a signal: it has written a traceback or an error file, has
+    /// aborted a group, or has left all its groups.
     [[nodiscard]] bool is_ending_by_itself();
 
     void set_oom(protocol::OomKill oom) { oom_ = oom; }
+    /// Returns all that is known about the worker and its end.
     [[nodiscard]] WorkerEvidence evidence();
     /// Returns the newest `max_operations` of its flight record; see WorkerFlightRecord::view().
     [[nodiscard]] protocol::FlightRecord flight_record(std::size_t max_operations) const;
@@ -75,8 +76,8 @@ public:
     void abandon();
 
 private:
-    /// The state of the process when it got the group's signal, which also lets a stopped one go on: a diagnosis of why
-    /// the group is being stopped comes later, and needs to know which process was stopped before.
+    /// The state of the process when it got the group's signal, which also continues a stopped process. A diagnosis of
+    /// why the group is being stopped comes later, and needs to know which process was stopped before.
     struct Signalled {
         TimePoint at;
         pid_t trainer = -1;

@@ -14,7 +14,7 @@
 
 namespace ddprun::agent {
 
-/// How many operations of the flight record the evidence contains.
+/// The number of operations of the flight record that the evidence contains.
 inline constexpr std::size_t kEvidenceOperations = 16;
 
 struct WorkerEvidence {

@@ -13,10 +13,10 @@ namespace {
 
 using boost::system::error_code;
 
-/// While the group is stopping: the kernel sends no SIGCHLD when a stray becomes a child of this process.
+/// The interval of sweeps during a stop: the kernel sends no SIGCHLD when a stray becomes a child of this process.
 constexpr std::chrono::milliseconds kSweepInterval{10};
 
-/// How long a worker that is ending by itself is spared the group's signal.
+/// The time for which a worker that is ending by itself is spared the group's signal.
 constexpr std::chrono::seconds kSparedFor{1};
 
 }  // namespace
@@ -134,15 +134,15 @@ std::vector<pid_t> WorkerProcesses::unreaped_workers() const {
     return pids;
 }
 
-/// Whether all workers have ended and /proc lists no stray.
+/// Returns whether all workers have ended and /proc lists no stray.
 bool WorkerProcesses::is_empty() const {
     const bool all_ended =
         std::ranges::all_of(workers_, [](const auto& worker) { return worker->status().has_value(); });
     return all_started_ && all_ended && Strays::list(unreaped_workers()).empty();
 }
 
-/// Reaps the workers and calls `reaped` if no process is left. The kernel decides that (waitid: no child), for a list
-/// from /proc may miss one. Workers are reaped only here: until then their process groups may have living members,
+/// Reaps the workers and calls `reaped` if no process is left. The kernel decides that (waitid: no child), because a
+/// list from /proc may miss one. Workers are reaped only here: until then their process groups may have living members,
 /// which signals must reach.
 void WorkerProcesses::reap_if_empty() {
     if (reaped_ || !is_empty()) return;

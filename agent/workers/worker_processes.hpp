@@ -1,7 +1,7 @@
 #pragma once
-// WorkerProcesses: the processes of one worker group on this node: the workers, their process groups, and strays. Owned
-// by LocalGroup. One thread; at most one object at a time, because every child process that is no worker counts as a
-// stray.
+// WorkerProcesses: owns the processes of one worker group on this node: the workers, their process groups, and strays.
+// Owned by LocalGroup. One thread; at most one object at a time, because every child process that is no worker counts
+// as a stray.
 
 #include <sys/types.h>
 
@@ -40,7 +40,7 @@ public:
 
     /// Starts the next worker: local rank 0, then 1, …. Errors: of Worker::start.
     [[nodiscard]] Result<void> start(WorkerSpec spec);
-    /// No worker will be started any more: from now on, and even in this call, `reaped` may be called.
+    /// Ends the start: no further worker follows. From now on, and even in this call, `reaped` may be called.
     void all_started();
 
     /// Signals every process of the group and every stray, including those that appear later. A worker that is ending

@@ -20,8 +20,8 @@ public:
     WorkerSpecBuilder(const AgentConfig& config, Console& console, LogWriter& logs)
         : config_(config), console_(console), logs_(logs) {}
 
-    /// Builds the spec of a worker and opens its log and error files. One that cannot be opened costs a warning, not
-    /// the worker.
+    /// Builds the spec of a worker and opens its log and error files. A file that cannot be opened causes a warning;
+    /// the worker starts without it.
     [[nodiscard]] WorkerSpec make(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank);
 
     /// Returns the path of the file with a worker's stderr; empty if there is no such file.

@@ -8,6 +8,7 @@
 
 namespace ddprun::launcher {
 
+/// The workers that a job is to start on this machine.
 struct Demand {
     int workers = 1;         ///< of one node
     int nodes = 1;           ///< on this machine

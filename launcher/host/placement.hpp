@@ -1,6 +1,6 @@
 #pragma once
-// Decides at which endpoint the nodes meet, and whether this process starts the daemon there. Pure; whether a host is
-// this machine is a function that the caller passes in. Called by launch().
+// Decides at which endpoint the nodes meet, and whether this process starts the daemon there. Pure: the caller passes
+// in the function that decides whether a host is this machine. Called by launch().
 
 #include <functional>
 #include <optional>
@@ -12,6 +12,7 @@
 
 namespace ddprun::launcher {
 
+/// The endpoint of the rendezvous, and the part that this process has in it.
 struct Placement {
     enum class Part {
         kAlone,    ///< one node: start a daemon for it on a free port

@@ -11,18 +11,18 @@
 
 namespace ddprun::launcher {
 
+/// The process that listens on a port.
 struct PortHolder {
-    std::optional<pid_t>
-        pid;              ///< absent: the process cannot be inspected (another user's, or in another pid namespace)
-    std::string command;  ///< its arguments, shortened; empty without a pid
-    std::string program;  ///< its name as ps(1) shows it; empty without a pid
-    uid_t uid = 0;        ///< owner of the socket
+    std::optional<pid_t> pid;  ///< absent: it cannot be inspected (another user, another pid namespace)
+    std::string command;       ///< its arguments, shortened; empty without a pid
+    std::string program;       ///< its name as ps(1) shows it; empty without a pid
+    uid_t uid = 0;             ///< owner of the socket
 };
 
 /// Returns the listener that prevents binding `endpoint` (numeric address); it may listen on all interfaces.
 [[nodiscard]] std::optional<PortHolder> find_port_holder(const Endpoint& endpoint);
 
-/// "pid 4242 (python3 -m http.server)", or "a process of user 1000".
+/// Returns "pid 4242 (python3 -m http.server)", or "a process of user 1000".
 [[nodiscard]] std::string to_string(const PortHolder& holder);
 
 }  // namespace ddprun::launcher

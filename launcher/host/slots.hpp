@@ -8,9 +8,10 @@
 
 namespace ddprun::launcher {
 
+/// The devices that this process may use.
 struct Machine {
-    int cpus = 1;  ///< that this process may run on
-    int gpus = 0;  ///< that it may use
+    int cpus = 1;  ///< those that this process may run on
+    int gpus = 0;  ///< those that it may use
 };
 
 /// Counts CPUs by the affinity mask, and GPUs by the device files in `devices`, narrowed by CUDA_VISIBLE_DEVICES.

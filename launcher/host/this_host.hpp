@@ -8,6 +8,7 @@
 
 namespace ddprun::launcher {
 
+/// The name and the addresses of this machine.
 struct ThisHost {
     std::string name;                    ///< as gethostname(2) says
     std::vector<std::string> addresses;  ///< numeric, of interfaces that are up; no loopback, IPv4 before IPv6
@@ -21,8 +22,8 @@ struct ThisHost {
 
 /// Returns the address to bind when `host`, which resolves to `resolved`, is this machine; nullopt: it is another one.
 /// A numeric address of this machine, or a name for one, is bound as it is. This machine's own name may resolve to a
-/// loopback address (Debian installs 127.0.1.1), where other nodes cannot connect: then it is the first address that
-/// they can reach.
+/// loopback address (Debian installs 127.0.1.1), where other nodes cannot connect: then the result is the first address
+/// that they can reach.
 [[nodiscard]] std::optional<std::string> address_here(const std::string& host, const std::vector<std::string>& resolved,
                                                       const ThisHost& self);
 
@@ -31,8 +32,8 @@ struct ThisHost {
 [[nodiscard]] bool is_wildcard(const std::string& address);
 
 /// Returns the address at which a process of this machine connects to a listener at `bound`. For a wildcard it is an
-/// address that other nodes can reach as well, for workers get the address at which their node has reached the daemon
-/// and pass it on to others. It is a loopback address only if this machine has no other.
+/// address that other nodes can reach as well, because workers get the address at which their node has reached the
+/// daemon and pass it on to others. It is a loopback address only if this machine has no other.
 [[nodiscard]] std::string address_to_dial(const std::string& bound, const ThisHost& self);
 
 }  // namespace ddprun::launcher

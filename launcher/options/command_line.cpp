@@ -39,7 +39,7 @@ public:
     }
 };
 
-/// Lines of at most `columns` bytes, broken at blanks.
+/// Returns `text` in lines of at most `columns` bytes, broken at blanks.
 std::string wrap(std::string_view text, std::size_t columns) {
     std::string lines;
     while (text.size() > columns) {
@@ -109,7 +109,7 @@ constexpr std::array kElsewhere{
     Elsewhere{"tag-output", "mpirun's. Use --label, which starts each line with the worker that printed it."},
 };
 
-/// Finds `name` with any number of dashes, for mpirun takes one or two. "-n4" is "-n 4".
+/// Finds `name` with any number of dashes, because mpirun takes one or two. "-n4" is "-n 4".
 const Elsewhere* find_elsewhere(std::string_view name) {
     name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
     name = name.substr(0, name.find('='));
@@ -131,7 +131,7 @@ Error unknown_option(std::string_view typed, std::string_view name) {
                         typed, did_you_mean(name, spelled))};
 }
 
-/// Reads options one by one, up to the program's name.
+/// Splitter: reads options one by one, up to the program's name. Used by read_command_line().
 class Splitter {
 public:
     explicit Splitter(const std::vector<std::string>& arguments) : next_(arguments.begin()), end_(arguments.end()) {}
@@ -236,8 +236,7 @@ Result<CommandLine> read_command_line(const std::vector<std::string>& arguments)
     } catch (const CLI::CallForVersion&) {
         line.print = app.version() + "\n";
     } catch (const CLI::ParseError& error) {
-        return Error{Errc::kUsage,
-                     error.what()};  // not reachable: the splitter has refused everything that CLI11 would
+        return Error{Errc::kUsage, error.what()};  // not reachable: the splitter has refused these already
     }
     for (const OptionRow& row : option_table()) {
         const CLI::Option* option = app.get_option(fmt::format("--{}", row.name));

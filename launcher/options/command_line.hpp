@@ -1,5 +1,5 @@
 #pragma once
-// Splits a command line into ddprun's own options and the program with its arguments, which are not looked at. Both
+// Splits a command line into ddprun's own options and the program with its arguments, which are passed on unread. Both
 // spellings of an option become one. The rows of option_table.hpp parse the values. Called by parse_options().
 
 #include <map>
@@ -10,6 +10,7 @@
 
 namespace ddprun::launcher {
 
+/// A command line after the split.
 struct CommandLine {
     std::map<std::string, std::string, std::less<>> given;  ///< row name → text; "1" for a flag; the last one counts
     std::vector<std::string> program;  ///< from the first argument that is neither option nor value

@@ -1,7 +1,7 @@
 #pragma once
-// The command line as a table: one row per option, from which spellings, PET_* variable, help and parser come. Rules
-// about several options are in options.cpp, --help and --version in command_line.cpp. A new option is a row, a member
-// of Options, its use (most are passed on by agent_config() in launch.cpp) and an entry in docs/man/ddprun.1.
+// Defines the command line as a table: one row per option, from which spellings, PET_* variable, help and parser come.
+// Rules about several options are in options.cpp, --help and --version in command_line.cpp. A new option is a row, a
+// member of Options, its use (most are passed on by agent_config() in launch.cpp) and an entry in docs/man/ddprun.1.
 
 #include <span>
 #include <string>
@@ -12,6 +12,7 @@
 
 namespace ddprun::launcher {
 
+/// One option of ddprun.
 struct OptionRow {
     std::string_view name;   ///< "rdzv-endpoint": --rdzv-endpoint, --rdzv_endpoint and PET_RDZV_ENDPOINT
     char letter;             ///< 'r' for -r; 0: none

@@ -216,8 +216,7 @@ Result<bool> parse_bool(std::string_view text) {
 }
 
 Result<std::string> parse_name(std::string_view text) {
-    constexpr std::size_t kMaxNameBytes =
-        200;  // with a file's name behind it, still a path that every file system takes
+    constexpr std::size_t kMaxNameBytes = 200;  // as a folder's name, every file system takes it
     if (text.empty()) return usage("must not be empty.");
     if (text.size() > kMaxNameBytes) return usage(fmt::format("longer than {} bytes.", kMaxNameBytes));
     if (text == "." || text == ".." || text.find('/') != std::string_view::npos || escape_controls(text) != text) {

@@ -1,6 +1,6 @@
 #pragma once
-// The values of options and their parsers: pure functions from text to a value or Errc::kUsage. A message says what is
-// wrong and what to write; the caller adds the option's or variable's name in front.
+// Defines the values of options and their parsers: pure functions from text to a value or Errc::kUsage. A message says
+// what is wrong and what to write; the caller adds the option's or variable's name in front.
 
 #include <chrono>
 #include <cstdint>
@@ -18,14 +18,14 @@ inline constexpr int kMaxNodes = 65'536;  ///< of a job; a larger number is a ty
 inline constexpr int kMaxSlots = 4'096;   ///< workers of one node
 inline constexpr int kMaxRestartLimit = 1'000'000;
 
-/// --nnodes
+/// The value of --nnodes.
 struct NodeRange {
     int min = 1;
     int max = 1;
     friend bool operator==(const NodeRange&, const NodeRange&) = default;
 };
 
-/// --nproc-per-node: a number, or the kind of device to count.
+/// The value of --nproc-per-node: a number, or the kind of device to count.
 struct Slots {
     enum class Kind { kCount, kCpu, kGpu, kAuto };
     Kind kind = Kind::kCount;
@@ -33,10 +33,10 @@ struct Slots {
     friend bool operator==(const Slots&, const Slots&) = default;
 };
 
-/// --redirects and --tee: a set of streams, as bits.
+/// The value of --redirects and --tee: a set of streams, as bits.
 enum class StreamCode { kNone = 0, kStdout = 1, kStderr = 2, kBoth = 3 };
 
-/// --rdzv-conf; absent: the agent's or daemon's default.
+/// The value of --rdzv-conf; an absent member has the agent's or daemon's default.
 struct RdzvConf {
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call_timeout;
@@ -45,7 +45,7 @@ struct RdzvConf {
     std::string without_effect;  ///< torchrun's keys that mean nothing here, joined by ", "
 };
 
-/// --as-local-node, the internal option of a process that emulates one node.
+/// The value of --as-local-node, the internal option of a process that emulates one node.
 struct LocalNode {
     int index = 0;
     Endpoint endpoint;
@@ -58,11 +58,15 @@ struct LocalNode {
 /// Parses "SIGTERM,USR1", names as in torchrun or without SIG, to the numbers of signals that may end a job.
 [[nodiscard]] Result<std::vector<int>> parse_signals(std::string_view text);
 
+/// Parses "4" or "2:4".
 [[nodiscard]] Result<NodeRange> parse_nodes(std::string_view text);
+/// Parses a number, "cpu", "gpu" or "auto".
 [[nodiscard]] Result<Slots> parse_slots(std::string_view text);
 /// Accepts 0 and 3. One stream without the other, and torchrun's maps per rank, have messages of their own.
 [[nodiscard]] Result<StreamCode> parse_stream_code(std::string_view text);
+/// Parses "KEY=VALUE,KEY=VALUE".
 [[nodiscard]] Result<RdzvConf> parse_rdzv_conf(std::string_view text);
+/// Parses the text that to_string() returns: "0,5@127.0.0.1:29400".
 [[nodiscard]] Result<LocalNode> parse_local_node(std::string_view text);
 [[nodiscard]] std::string to_string(const LocalNode& node);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The user's options as plain values: the command line wins over PET_* variables, those over defaults. Pure: nothing is
-// looked up on this machine; placement.hpp, slots.hpp and program.hpp do that with these values.
+// Options: the user's options as plain values. The command line wins over PET_* variables, those over defaults. Pure:
+// nothing is looked up on this machine; placement.hpp, slots.hpp and program.hpp do that with these values.
 
 #include <chrono>
 #include <optional>
@@ -16,7 +16,7 @@ namespace ddprun::launcher {
 
 using ddprun::Environment;
 
-/// One member for each option that has an effect, so more of them than a class should have otherwise.
+/// One member for each option that has an effect.
 struct Options {
     // the job
     NodeRange nodes;
@@ -48,7 +48,7 @@ struct Options {
     bool label = false;
     std::string label_template;      ///< of labelled lines; empty: "[host:rank] "
     std::vector<int> console_ranks;  ///< local ranks; empty: all
-    /// How long a worker may take to end after the signal, before it is killed (--shutdown-timeout).
+    /// The time that a worker has to end after the signal, before it is killed (--shutdown-timeout).
     std::chrono::milliseconds grace{30'000};
     std::vector<int> drain_signals;  ///< named by --signals-to-handle; INT, TERM, HUP and QUIT end the job anyway
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none

@@ -110,6 +110,7 @@ using Action = std::variant<Send, Refuse, OpenStore, CloseStore, Disconnect, Fin
 
 // ---- the function
 
+/// The result of one event.
 struct Step {
     State next;
     std::vector<Action> actions;

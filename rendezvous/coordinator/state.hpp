@@ -15,6 +15,7 @@ namespace ddprun::coordinator {
 
 using namespace protocol;  // the coordinator works on these messages
 
+/// The phase of the job.
 enum class Phase {
     kGathering,  ///< no worker group; waiting for nodes
     kOpening,    ///< enough nodes; waiting for the store of the next generation
@@ -35,7 +36,7 @@ struct JobShape {
 /// Returns "2" or "2:3", as after --nnodes.
 [[nodiscard]] std::string nnodes(const JobShape& shape);
 
-/// Whether a node has a connection.
+/// The connection between a node and the daemon.
 enum class Link {
     kConnected,
     kDisconnected,  ///< its connection ended; it may reconnect within Config::reconnect_grace
@@ -54,6 +55,7 @@ struct Node {
     std::optional<int> leaving;         ///< the signal that it got; it takes no further part
 };
 
+/// A node of the newest worker group.
 struct Member {
     Assignment assignment;   ///< as it was sent, to send it again after a reconnect
     bool succeeded = false;  ///< all its workers exited with 0; it is parked until the others have ended

@@ -55,7 +55,7 @@ void lose_overdue_nodes(Transition& t);
 
 // ---- gathering.cpp: from waiting nodes to a worker group
 
-/// In kGathering: closes the round, waits longer, or ends the job. To be called whenever a node or the time has
+/// Closes the round, waits longer, or ends the job, if the phase is kGathering. Called whenever a node or the time has
 /// changed.
 void gather(Transition& t);
 /// Lets node `id`, which has no processes, take part. The one place that lets a running group grow.
@@ -118,8 +118,7 @@ inline constexpr std::size_t kMaxHostsListed = 64;
 [[nodiscard]] std::string describe(const FailureReport& failure);
 /// Returns the verdict of a job in which every worker exited with code 0.
 [[nodiscard]] Verdict success_verdict();
-/// Returns the verdict on `cause.failure`, which is set. It is an infrastructure failure if the node could not start
-/// it.
+/// Returns the verdict on `cause.failure`, which is set. A node that could not start it is an infrastructure failure.
 [[nodiscard]] Verdict failure_verdict(const Cause& cause, int max_restarts);
 /// Returns the verdict of a job that a departure ends. `stopped`: the group that it stopped; null: none.
 [[nodiscard]] Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape,

@@ -23,6 +23,7 @@ namespace ddprun::daemon {
 
 inline constexpr std::uint16_t kDefaultPort = 29400;
 
+/// The settings of the daemon, which ddprund makes from its command line.
 struct DaemonConfig {
     boost::asio::ip::address bind = boost::asio::ip::address_v4::loopback();
     std::uint16_t port = kDefaultPort;  ///< 0: a free one

@@ -5,8 +5,7 @@
 
 namespace ddprun::daemon {
 
-/// Serves until SIGTERM or SIGINT and returns the exit code. Preconditions: options.store is set, and logging is set
-/// up.
+/// Serves until SIGTERM or SIGINT and returns the exit code. Preconditions: options.store and the log are set up.
 [[nodiscard]] int run_store(const Options& options);
 
 }  // namespace ddprun::daemon

@@ -107,7 +107,7 @@ private:
     int dead_;
     const RankRecord* record_;
     nanoseconds ended_ago_{0};
-    /// By group and numbers; sends and receives also by rank, because each rank counts its own.
+    /// The waits by group and numbers; sends and receives also by rank, because each rank counts its own.
     std::map<std::tuple<std::string, std::uint64_t, std::uint64_t, std::uint64_t>, Wait> waits_;
 };
 

@@ -10,6 +10,7 @@
 
 namespace ddprun::diagnosis {
 
+/// The diagnosis of a worker's end; both texts may be empty.
 struct DeathVerdict {
     std::string text;  ///< "DEAD rank 3 (node b, killed by SIGKILL): in #183 …; ranks 0-2 (node a) waited for it there"
     std::string detail;  ///< the same without its head, for lines that name rank and end already

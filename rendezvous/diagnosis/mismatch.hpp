@@ -10,6 +10,7 @@
 
 namespace ddprun::diagnosis {
 
+/// The diagnosis of such an error.
 struct ErrorVerdict {
     std::string text;                ///< one line; empty: another error, or the flight records do not show it
     std::string hint = {};           ///< what to do next

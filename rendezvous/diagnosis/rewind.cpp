@@ -115,7 +115,7 @@ std::vector<Timeout> timeouts(const std::vector<RankRecord>& records) {
     return found;
 }
 
-/// Group, numbers, and for a send or receive the rank: each rank counts its own.
+/// Identifies an operation: group, numbers, and for a send or receive the rank, because each rank counts its own.
 using OperationKey = std::tuple<std::string_view, std::uint64_t, std::uint64_t, int>;
 
 OperationKey key_of(const RankRecord& record, const RecordedOperation& operation) {
@@ -125,7 +125,7 @@ OperationKey key_of(const RankRecord& record, const RecordedOperation& operation
     return {group, operation.seq, operation.p2p_seq, operation.p2p_seq != 0 ? number(record.rank) : -1};
 }
 
-/// Failures: remembers which groups have failed and how long ago.
+/// Failures: remembers which groups have failed and how long ago. Used by diagnose_timeout().
 class Failures {
 public:
     /// Returns whether the operation ended because its group had failed, with every operation that was in progress

@@ -9,15 +9,15 @@
 
 namespace ddprun::diagnosis {
 
-using namespace protocol;  // the messages are what this room is about
+using namespace protocol;  // the diagnosis works on these messages
 
-/// Returns one line: the verdict of diagnose(), if there is one. Otherwise a deadline that has just passed (it may be
-/// shorter than `min_wait`) and the ranks whose process is stopped. Otherwise that the job makes progress, or that
-/// nothing is known.
+/// Returns one line: the verdict of diagnose(), if there is one. Otherwise the line names a deadline that has just
+/// passed (it may be shorter than `min_wait`) and the ranks whose process is stopped. If there are none, it says that
+/// the job makes progress, or that nothing is known.
 [[nodiscard]] std::string diagnose_now(const std::vector<RankRecord>& records, std::chrono::seconds min_wait);
 
-/// Precondition: all workers of the job that are not in `records` have ended well. Returns one line if every worker in
-/// `records` that has not ended is stopped, so that the job would wait without end. Empty: one of them is not stopped.
+/// Returns one line if every worker in `records` that has not ended is stopped, so that the job would wait without end.
+/// Empty: one of them is not stopped. Precondition: all workers of the job that are not in `records` have succeeded.
 [[nodiscard]] std::string diagnose_left_behind(const std::vector<RankRecord>& records);
 
 }  // namespace ddprun::diagnosis

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// Returns how much the finding says about the cause; the largest wins.
+/// Returns the weight of the finding as evidence of the cause. The finding with the largest weight is reported.
 int weight(const StallFinding& finding) {
     switch (finding.kind) {
         case StallKind::kDead: return 7;
@@ -29,13 +29,13 @@ int weight(const StallFinding& finding) {
     return 0;
 }
 
-/// If several findings have one weight, those that name a message without a receive win.
+/// Returns whether the finding names a message without a receive. Among findings of one weight, such a one is reported.
 bool has_unasked_message(const StallFinding& finding) {
     const bool may = finding.kind == StallKind::kMismatch || finding.kind == StallKind::kCircle;
     return may && finding.wait->unasked != nullptr;
 }
 
-/// By rank: its long waits, in any group.
+/// The long waits of each rank, in any group.
 using LongWaits = std::map<int, std::vector<const StallWait*>>;
 
 LongWaits waits_by_rank(const std::vector<GroupWaits>& groups) {
@@ -87,7 +87,7 @@ StallFinding classify(const GroupWaits& group, const StallWait& wait, const std:
     if (!hidden.empty()) return is(StallKind::kUnknown, std::move(hidden));
     if (!unknown.empty() || wait.unknown_ranks) return is(StallKind::kUnknown, std::move(unknown));
     if (wait.for_ranks.empty()) return is(StallKind::kAllPresent, group.participants(wait));
-    // Late in this order: the sender may have more to send, and wait for another rank until then.
+    // This check comes late: the sender may have more to send, and may wait for another rank before that.
     if (wait.unasked != nullptr && !waits_elsewhere(wait.peer, wait.rank, waits))
         return is(StallKind::kMismatch, group.participants(wait));
     return is(StallKind::kCircle, {wait.for_ranks.begin(), wait.for_ranks.end()});

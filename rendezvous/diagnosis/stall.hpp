@@ -1,6 +1,6 @@
 #pragma once
-// Diagnoses a job that stands still: which ranks keep which others waiting, in one line. Pure: flight records in, text
-// out. docs/design/010-flight-recorder.md has the rules.
+// Diagnoses a job without progress: one line says which ranks keep which others waiting. Pure.
+// docs/design/010-flight-recorder.md has the rules.
 
 #include <chrono>
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace ddprun::diagnosis {
 
-using namespace protocol;  // the messages are what this room is about
+using namespace protocol;  // the diagnosis works on these messages
 
+/// The cause of a stall.
 enum class StallKind {
     kNone,        ///< no rank is stuck in an operation
     kDead,        ///< peers wait for a worker that has ended
@@ -23,6 +24,7 @@ enum class StallKind {
     kUnknown,     ///< peers wait for ranks without a flight record, or it is not known for which ranks
 };
 
+/// The diagnosis of a job as one line, and the facts that it is made of.
 struct StallVerdict {
     StallKind kind = StallKind::kNone;
     std::string text;             ///< one line; may hold what workers wrote

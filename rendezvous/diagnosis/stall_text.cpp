@@ -91,7 +91,7 @@ std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
     return text;
 }
 
-/// Returns "; its process 71 is stopped …"; empty: it runs. In the past tense without the command that continues it.
+/// Returns "; its process 71 is stopped …"; empty: it runs. The past tense omits the command that continues it.
 std::string process_text(const RankRecord& record, Tense tense) {
     const bool was = tense == Tense::kPast;
     if (record.process == "running") return "";
@@ -103,7 +103,7 @@ std::string process_text(const RankRecord& record, Tense tense) {
     return was ? text : text + fmt::format(": kill -CONT {}", record.pid);
 }
 
-/// Returns "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'"
+/// Returns "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'".
 std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
     const int first = finding.ranks.front();
     const auto record = all.find(first);
@@ -144,7 +144,7 @@ std::string unknown(const StallFinding& finding, const RecordsByRank& all) {
                        name_ranks(finding.ranks, all), finding.ranks.size() == 1 ? "has" : "have", what(finding));
 }
 
-/// The flight records do not say which connection of a collective is slow; the hosts of the waiting ranks narrow it
+/// The flight records do not show which connection of a collective is slow; the hosts of the waiting ranks narrow it
 /// down.
 std::string all_present(const StallFinding& finding, const RecordsByRank& all) {
     const StallWait& wait = *finding.wait;

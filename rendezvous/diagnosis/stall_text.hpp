@@ -12,7 +12,7 @@ namespace ddprun::diagnosis {
 
 using RecordsByRank = std::map<int, const RankRecord*>;
 
-/// Why a wait does not end: a verdict before it becomes text.
+/// The reason why a wait does not end: a verdict before it becomes text.
 struct StallFinding {
     StallKind kind = StallKind::kNone;
     const GroupWaits* group = nullptr;
@@ -20,9 +20,10 @@ struct StallFinding {
     std::vector<int> ranks = {};  ///< the ranks that it names
 };
 
-/// Whether the group still runs when the line is read.
+/// The tense of the line: kPresent while the group still runs.
 enum class Tense { kPresent, kPast };
 
+/// Returns the line of the verdict.
 [[nodiscard]] std::string describe(const StallFinding& finding, const RecordsByRank& all, Tense tense);
 
 /// Returns "ranks 0-3, 8 (node a), 4 (node b)": at most four nodes. Ranks whose host is not known have none.

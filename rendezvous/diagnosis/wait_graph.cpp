@@ -81,7 +81,7 @@ void GroupWaits::find_other_side(StallWait& wait) const {
     wait.for_ranks.insert(wait.peer);
     const auto member = members_.find(wait.peer);
     wait.unknown_ranks = member != members_.end() && member->second.record->view.more_unfinished > 0;
-    // Only if no transfer of the pair matches: a rank with a receive that is served later is not a culprit.
+    // Set only if no transfer of the pair matches: a rank with a receive that is served later is not a culprit.
     const auto other = transfers_.find({wait.peer, wait.rank});
     if (other != transfers_.end() && !matched_.contains(std::minmax({wait.rank, wait.peer})))
         wait.crossing = other->second;

@@ -1,7 +1,6 @@
 #pragma once
-// The waits-for graph of one group of the job, from the flight records of its members: which rank waits for which.
-// Pure, and near-linear in the size of the records: the daemon's other work waits while a thousand ranks with many
-// transfers each are examined.
+// Builds the waits-for graph of one group of the job from the flight records of its members. Pure, and near-linear in
+// the size of the records: the daemon's other work waits while a thousand ranks with many transfers each are examined.
 
 #include <chrono>
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace ddprun::diagnosis {
 
-using namespace protocol;  // the messages are what this room is about
+using namespace protocol;  // the diagnosis works on these messages
 
 /// The record of one rank in one group.
 struct StallMember {
@@ -33,7 +32,7 @@ struct StallWait {
     std::chrono::nanoseconds waited{0};
     int peer = -1;                 ///< of a transfer: rank of the job; -1: the flight record does not say
     std::set<int> for_ranks = {};  ///< empty: all ranks have arrived, unless `unknown_ranks`
-    /// A stuck transfer of the peer with this rank, if no transfer of the one matches any of the other.
+    /// A stuck transfer of the peer with this rank, if no two transfers of the pair match.
     const RecordedOperation* crossing = nullptr;
     const RecordedOperation* unasked = nullptr;  ///< a message of the peer that has arrived under another tag
     bool unknown_ranks = false;                  ///< it waits for ranks that no flight record identifies
@@ -54,19 +53,19 @@ public:
     GroupWaits(std::string name, std::map<int, StallMember> members)
         : name_(std::move(name)), members_(std::move(members)) {}
 
-    /// Finds the ranks that wait, and reports the waits of at least `min_wait`: for the oldest such collective the
-    /// longest wait, because all its ranks wait for the same ones; every send and receive, up to kMaxTransfers per
-    /// rank.
+    /// Finds the ranks that wait, and collects the waits of at least `min_wait`: the longest one in the oldest such
+    /// collective, because all its ranks wait for the same ones, and those in sends and receives, up to kMaxTransfers
+    /// per rank.
     void find_waits(std::chrono::nanoseconds min_wait);
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const std::map<int, StallMember>& members() const { return members_; }
-    /// Ranks that wait in any operation of the group, however short.
+    /// Returns the ranks that wait in any operation of the group, however short the wait is.
     [[nodiscard]] const std::set<int>& waiting() const { return waiting_; }
     [[nodiscard]] const std::vector<StallWait>& long_waits() const { return long_waits_; }
-    /// Returns the ranks that are stuck in the collective of that wait, or the two ends of its transfer.
+    /// Returns the ranks that are stuck in the collective of that wait, or the two ranks of its transfer.
     [[nodiscard]] std::vector<int> participants(const StallWait& wait) const;
-    /// Returns the ranks among them, and among those that a collective waits for, whose process is stopped.
+    /// Returns those of them whose process is stopped; for a collective, all stopped members of the group.
     [[nodiscard]] std::vector<int> stopped(const StallWait& wait) const;
 
     static constexpr std::size_t kMaxTransfers = 64;

@@ -1,6 +1,6 @@
 #pragma once
-// How each kind of member of a control message is bounded and written in JSON. field_table.hpp names the members; its
-// visitors (json_writer.hpp, json_reader.hpp, the tests' generator) have one function per rule. Pure.
+// Defines how each kind of member of a control message is bounded and written in JSON. field_table.hpp names the
+// members; its visitors (json_writer.hpp, json_reader.hpp, the tests' generator) have one function per rule. Pure.
 
 #include <chrono>
 #include <cstddef>
@@ -21,11 +21,11 @@ namespace ddprun::protocol {
 inline constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 /// JSON numbers are exact up to here in every language.
 inline constexpr std::int64_t kMaxExact = std::int64_t{1} << 53;
-/// 36 years in nanoseconds: a receiver adds durations to times and to each other.
+/// 36 years in nanoseconds: a receiver can add durations to times and to each other without overflow.
 inline constexpr std::int64_t kMaxNanoseconds = std::int64_t{1} << 60;
 inline constexpr std::int64_t kMaxMilliseconds = kMaxNanoseconds / 1'000'000;
 inline constexpr std::int64_t kMaxRank = 1 << 27;
-/// Of a name in a flight record: all names together must fit into one message.
+/// Limit of a name in a flight record: all names together must fit into one message.
 inline constexpr std::size_t kMaxNameBytes = 1'024;
 
 /// true or false.
@@ -71,7 +71,7 @@ struct RankRuns {
 /// An object of its own, with the members that visit_fields() names.
 struct Part {};
 
-/// The rule of a member for which the table names none.
+/// Returns the rule of a member for which the table names none.
 template <typename T>
 constexpr auto default_rule() {
     if constexpr (std::is_same_v<T, bool>) {

@@ -20,7 +20,7 @@
 
 namespace ddprun::protocol {
 
-/// T or const T, for a function that reads a message and writes it alike.
+/// Holds for T and const T: one function serves the reader and the writer of a message.
 template <typename M, typename T>
 concept Is = std::same_as<std::remove_const_t<M>, T>;
 
@@ -87,7 +87,7 @@ void visit_fields(Is<RecordedGroup> auto& group, auto& field) {
     if (group.left_ago) field("left_by_exception", group.left_by_exception);
 }
 
-/// What does not apply is left out: thousands of these travel at once. `groups`: the length of FlightRecord::groups.
+/// Omits members that do not apply: a record has thousands of operations. `groups`: the length of FlightRecord::groups.
 void visit_fields(Is<RecordedOperation> auto& operation, auto& field, std::size_t groups) {
     field("id", operation.id);
     field("group", operation.group, Range{-1, static_cast<std::int64_t>(groups) - 1});
@@ -116,7 +116,7 @@ void visit_fields(Is<RecordedOperation> auto& operation, auto& field, std::size_
     field.optional("polled", operation.polled);
 }
 
-/// For an agent that does not report waits: an operation that has begun may be waited for.
+/// Counts every operation that has begun as waited for. Used for the record of an agent that does not report waits.
 inline void take_begun_as_waited_for(FlightRecord& view) {
     for (RecordedOperation& operation : view.operations) {
         operation.waited_ago = operation.started_ago;
@@ -158,7 +158,7 @@ void visit_fields(Is<RankRecord> auto& record, auto& field) {
 
 template <>
 inline constexpr std::string_view kType<Join> = "join";
-/// Of another protocol version only the version and the node are read: the other members may have changed.
+/// Visits only the version and the node of another protocol version: the other members may have changed.
 void visit_fields(Is<Join> auto& join, auto& field) {
     field("protocol", join.protocol);
     field("node", join.node);

@@ -54,7 +54,7 @@ std::string describe(const FlightRecord& view, const RecordedOperation& operatio
 
 namespace {
 
-/// Returns whether the end of the operation says something about the worker: it has begun, and is not a successful
+/// Returns whether the end of the operation is informative about the worker: it has begun, and is not a successful
 /// init.
 bool has_meaningful_end(const RecordedOperation& operation) {
     if (is_arrival(operation) || (is_init(operation) && !operation.failed)) return false;
@@ -64,8 +64,8 @@ bool has_meaningful_end(const RecordedOperation& operation) {
 /// A small operation's times are those of the kernel's last tick, at most this long ago.
 constexpr std::chrono::milliseconds kTick{10};
 
-/// Returns the operation that ended last. Because of ticks an earlier large one may seem to have ended after a small
-/// one. But a group performs its collectives in order, and of two groups the later call has most likely ended later.
+/// Returns the operation that ended last. Ticks may make an earlier large operation seem to end after a small one, so
+/// the later collective of a group counts, and the later call of two groups within a tick: it most likely ended later.
 const RecordedOperation* last_ended(const FlightRecord& view) {
     const RecordedOperation* last = nullptr;
     for (const RecordedOperation& operation : view.operations) {

@@ -1,6 +1,6 @@
 #pragma once
-// The content of a worker's flight record (common/flight_record_layout.hpp) as plain values: read by its agent, sent to
-// the daemon and to ddpctl. Times are durations before the moment at which it was read. Pure.
+// Defines the content of a worker's flight record (common/flight_record_layout.hpp) as plain values. Its agent reads it
+// and sends it to the daemon, which sends it to ddpctl. Times are durations before the moment of reading. Pure.
 
 #include <chrono>
 #include <cstdint>
@@ -20,6 +20,7 @@ struct RankRun {
     friend bool operator==(const RankRun&, const RankRun&) = default;
 };
 
+/// A group as the flight record of one of its members shows it.
 struct RecordedGroup {
     std::string name;  ///< the same on all its members
     int rank = 0;      ///< of this worker in it
@@ -35,7 +36,7 @@ struct RecordedGroup {
     bool left_by_exception = false;                         ///< … while an exception was being handled
     friend bool operator==(const RecordedGroup&, const RecordedGroup&) = default;
 };
-/// One entry as a value: a member for each of its fields, however many they are.
+/// One entry as a value, with a member for each of its fields.
 struct RecordedOperation {
     std::uint64_t id = 0;  ///< over all groups of the worker, in the order of the calls
     int group = -1;        ///< index in FlightRecord::groups; -1: that group is no longer recorded
@@ -55,7 +56,7 @@ struct RecordedOperation {
     std::chrono::milliseconds timeout{0};  ///< from the call to its deadline; 0: unknown (an older agent)
     std::optional<std::chrono::nanoseconds> started_ago = {};
     std::optional<std::chrono::nanoseconds> ended_ago = {};
-    /// Since when a caller waits for it, or for a later collective of its group; empty: it was only posted.
+    /// When a caller began to wait for it, or for a later collective of its group; empty: it was only posted.
     std::optional<std::chrono::nanoseconds> waited_ago = {};
     bool polled = false;     ///< … by polling: that rank may do something else meanwhile
     bool failed = false;     ///< it ended with an error
@@ -64,6 +65,7 @@ struct RecordedOperation {
     friend bool operator==(const RecordedOperation&, const RecordedOperation&) = default;
 };
 
+/// All that a worker's flight record shows.
 struct FlightRecord {
     bool written = false;  ///< by a process of this worker; false: it does not use worker_lib
     std::string phase;     ///< as its program named it; may be empty
@@ -82,31 +84,31 @@ struct FlightRecord {
 /// Returns the same with its group, if that is known: "#183 all_reduce sum f32[4] of group 'world'".
 [[nodiscard]] std::string describe(const FlightRecord& view, const RecordedOperation& operation);
 
-/// Returns the activity of the worker, or its last one: "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for
-/// 0.3 s; in phase 'eval'". That is the operation it waits for; others progress without it. Empty when it has not used
-/// the library.
+/// Returns the current activity of the worker, or its last one: "in #183 all_reduce sum f32[4] 'bucket 3' of group
+/// 'world' for 0.3 s; in phase 'eval'". The current one is the operation that it waits for: others progress without it.
+/// Empty when the worker has not used the library.
 [[nodiscard]] std::string describe_activity(const FlightRecord& view);
 
 /// Returns whether the entry is not an operation of that worker but a message from `peer` that arrived while the worker
-/// waited for another one, and that no receive asked for until `ended_ago`. Its numbers are the sender's.
+/// waited for another one, and that no receive matched until `ended_ago`. Its numbers are the sender's.
 [[nodiscard]] inline bool is_arrival(const RecordedOperation& operation) { return operation.op == "arrived"; }
 
 /// Returns whether the operation waits for the ranks of a new world to arrive (worker_lib's InitWait).
 [[nodiscard]] inline bool is_init(const RecordedOperation& operation) { return operation.op == "init_from_env"; }
 
-/// Returns the operation that the worker is in, or null: begun, not ended, and waited for. Of several the oldest
-/// collective.
+/// Returns the operation that the worker waits for, which has begun and not ended; null: none. If there are several,
+/// returns the oldest collective.
 [[nodiscard]] const RecordedOperation* current_operation(const FlightRecord& view);
-/// Returns the same of the operations that are not waited for.
+/// Returns the same of the operations that the worker does not wait for.
 [[nodiscard]] const RecordedOperation* under_way(const FlightRecord& view);
 
-/// Marks the operations before one that is waited for as waited for: a group performs its collectives in order.
+/// Marks the collectives before one that is waited for as waited for: a group performs its collectives in order.
 void pass_waits_on(FlightRecord& view);
 
 /// Returns whether the worker has called an operation in the last `time`: then it is not blocked by one that it polls.
 [[nodiscard]] bool is_going_on(const FlightRecord& view, std::chrono::nanoseconds time);
 
-/// Returns for how long the worker has waited for `operation` since that began. Empty: it does not wait for it.
+/// Returns for how long the worker has waited for `operation` since it began. Empty: the worker does not wait for it.
 /// `going_on`: the result of is_going_on().
 [[nodiscard]] std::optional<std::chrono::nanoseconds> waits_for(const RecordedOperation& operation, bool going_on);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The control messages about flight records: a worker is stuck, a request for flight records, one of them. Plain
-// values. Sent only to a side that has announced (Join::records, Welcome::records) that it knows them.
+// Defines the control messages about flight records as plain values: reports of stuck workers, requests, and records.
+// Sent only to a side that has announced (Join::records, Welcome::records) that it understands them.
 
 #include <chrono>
 #include <cstdint>
@@ -32,7 +32,7 @@ struct RankRecord {
     friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
 
-/// How long after a failure by a deadline the agent reports it as Stalled.
+/// A failure by a deadline counts as recent for this time.
 inline constexpr std::chrono::seconds kRecentTimeout{10};
 
 /// Agent → daemon. A worker is in one operation for longer than its node's limit. Sent once per operation; if several
@@ -66,7 +66,7 @@ struct RecordReply {
     friend bool operator==(const RecordReply&, const RecordReply&) = default;
 };
 
-/// Daemon → agent: something about the whole job that people should read.
+/// Daemon → agent. A line about the whole job, for the user.
 struct Notice {
     Generation generation{};
     std::string text;  ///< one line
@@ -92,7 +92,7 @@ struct Inspected {
 };
 
 inline constexpr int kMaxOperationsShown = 2'000;  // of one rank
-/// Of each rank, when all are asked for: a verdict needs the unfinished operations and those just before them.
+/// The number for each rank when all are asked for: a verdict needs the unfinished operations and those just before.
 inline constexpr int kOperationsShownOfAll = 16;
 
 }  // namespace ddprun::protocol

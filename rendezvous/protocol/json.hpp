@@ -1,7 +1,7 @@
 #pragma once
-// Messages as JSON text, one object per message: {"type":"join", …}; the members are in field_table.hpp. Pure. Unknown
-// members are ignored, so that a field can be added without a new protocol version; a missing or mistyped one is an
-// error that names it.
+// Encodes and decodes messages as JSON text, one object per message: {"type":"join", …}, with the members of
+// field_table.hpp. Pure. Unknown members are ignored, so that a field can be added without a new protocol version. A
+// missing or mistyped member is an error that names it.
 
 #include <cstddef>
 #include <string>
@@ -20,9 +20,10 @@ inline constexpr std::size_t kMaxTextBytes = 64u << 10;
 /// names. With every byte escaped this still fits into kMaxMessageBytes.
 inline constexpr std::size_t kMaxListBytes = 1u << 20;
 
-// Output of workers may be any bytes: what is not UTF-8 is sent as U+FFFD. Control characters travel escaped and arrive
-// as they were; a program that prints a text escapes them again.
+// Workers may write any bytes. Those that are not UTF-8 are sent as U+FFFD. Control characters travel escaped and
+// arrive unchanged; a program that prints a text escapes them again.
 
+/// Return the message as JSON text, with texts and lists cut to their limits.
 [[nodiscard]] std::string encode(const AgentMessage& message);
 [[nodiscard]] std::string encode(const DaemonMessage& message);
 

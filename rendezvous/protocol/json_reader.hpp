@@ -1,7 +1,7 @@
 #pragma once
 // JsonReader: reads and checks the members of one message or part. A visitor of field_table.hpp; private to json.cpp.
-// The first problem is kept and names its member. A member that cannot be read keeps its default, so a message is read
-// straight through and the problem is looked at once, at the end.
+// It keeps the first problem, which names its member. A member that cannot be read keeps its default, so a message is
+// read straight through, and json.cpp looks for a problem once, at the end.
 
 #include <boost/json.hpp>
 
@@ -127,7 +127,7 @@ private:
                 if (number == nullptr || *number > kMaxInt || *number < -kMaxInt) return fail(path, kExpected);
                 numbers[i] = *number;
             }
-            // Only runs of ranks that can exist: their readers multiply these numbers.
+            // Accepts only runs of ranks that can exist: their readers multiply these numbers.
             const auto [first, count, stride] = numbers;
             const std::int64_t last = first + (count - 1) * stride;
             if (first < 0 || first > kMaxRank || count <= 0 || count > kMaxRank || last < 0 || last > kMaxRank) {

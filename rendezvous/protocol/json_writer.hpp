@@ -75,7 +75,7 @@ private:
         return Value(found == one_of.names.end() ? "unknown" : found->second);
     }
 
-    /// As many texts as kMaxListBytes holds, counted from the end that is kept.
+    /// Returns as many texts as kMaxListBytes holds, counted from the end that is kept.
     static Value json(const std::vector<std::string>& values, const Texts& texts) {
         std::vector<std::string> kept;
         std::size_t bytes = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// The control messages between agents and the daemon, as plain values. Pure: no sockets, no JSON (json.hpp). A new
-// member has a line here, in field_table.hpp and in docs/control-messages.md. One agent represents one node. A receiver
-// ignores a message of another generation than the current one.
+// Defines the control messages between agents and the daemon as plain values. Pure: no sockets, no JSON (json.hpp). A
+// new member has a line here, in field_table.hpp and in docs/control-messages.md. One agent represents one node. A
+// receiver ignores a message of another generation than the current one.
 
 #include <chrono>
 #include <optional>
@@ -21,7 +21,7 @@ inline constexpr int kProtocolVersion = 2;
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
 
-/// Whether the kernel killed a worker because memory had run out.
+/// The answer to the question whether the kernel killed a worker because memory had run out.
 enum class OomKill {
     kUnknown,  ///< its node cannot find out, or it was neither a SIGKILL nor a script's exit code for one
     kNo,       ///< the SIGKILL came from a process
@@ -29,7 +29,7 @@ enum class OomKill {
     kYes,
 };
 
-/// How one worker failed; the culprit of a verdict.
+/// The failure of one worker; the culprit of a verdict.
 struct FailureReport {
     Rank rank{};
     LocalRank local_rank{};
@@ -48,9 +48,10 @@ struct FailureReport {
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
-/// Returns "was killed by SIGKILL by the kernel's out-of-memory killer", "exited with code 3"
+/// Returns "was killed by SIGKILL by the kernel's out-of-memory killer" or "exited with code 3".
 [[nodiscard]] std::string describe_end(const FailureReport& failure);
 
+/// The kind of end of a job.
 enum class Outcome {
     kSucceeded,       ///< every worker exited with 0
     kWorkerFailed,    ///< a worker failed and no restart was left; `culprit` is set
@@ -91,6 +92,7 @@ struct Join {
     friend bool operator==(const Join&, const Join&) = default;
 };
 
+/// Either direction: shows that the sender is alive.
 struct Heartbeat {
     friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
@@ -122,7 +124,7 @@ struct WorkerFinished {
     friend bool operator==(const WorkerFinished&, const WorkerFinished&) = default;
 };
 
-/// This node was asked to end by a signal and takes no more part. Its workers are being stopped; GroupStopped follows.
+/// This node got a signal to end and takes no further part. Its workers are being stopped; GroupStopped follows.
 struct Leave {
     int signal = 0;
     friend bool operator==(const Leave&, const Leave&) = default;
@@ -133,7 +135,7 @@ using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished,
 
 // ---- daemon → agent ----
 
-/// Answer to Join.
+/// Answers a Join.
 struct Welcome {
     std::string run_id;
     std::chrono::milliseconds heartbeat_interval{1000};  ///< each side sends a message at least this often
@@ -144,7 +146,7 @@ struct Welcome {
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
-/// Why nothing starts yet; sent when it changes and every few seconds while it lasts.
+/// The reason why nothing starts yet. Sent when it changes, and every few seconds while it lasts.
 struct Waiting {
     std::vector<std::string> present;  ///< host names
     int min_nodes = 1;
@@ -183,7 +185,7 @@ struct Finished {
     friend bool operator==(const Finished&, const Finished&) = default;
 };
 
-/// Answer to a Join that cannot be served: other job, other --nnodes, other protocol version, job over.
+/// Answers a Join that cannot be served: other job, other --nnodes, other protocol version, job over.
 struct Rejected {
     std::string reason;
     bool try_again = false;  ///< an older connection of this node has not ended yet, but will soon

@@ -1,5 +1,5 @@
 #pragma once
-// Text that a JSON document may carry. Pure.
+// Makes text valid for a JSON document. Pure.
 
 #include <cstddef>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace ddprun::protocol {
 
-/// Returns `text` with each byte that is not part of well-formed UTF-8 (RFC 3629) replaced by U+FFFD, cut at a
-/// character boundary to at most `max_bytes`, the last of which are then "…". max_bytes >= 3.
+/// Returns `text` with each byte that is not part of well-formed UTF-8 (RFC 3629) replaced by U+FFFD. Text longer than
+/// `max_bytes` is cut at a character boundary and ends in "…" within that limit. Precondition: max_bytes >= 3.
 [[nodiscard]] std::string clean_text(std::string_view text, std::size_t max_bytes);
 
 }  // namespace ddprun::protocol

@@ -25,7 +25,7 @@ Watchdog::Watchdog(tcp::socket& socket, TimePoint deadline)
     timer_.async_wait([state = state_](const boost::system::error_code& ec) {
         if (ec || state->socket == nullptr) return;
         state->fired = true;
-        boost::system::error_code ignored;  // closed is closed
+        boost::system::error_code ignored;  // the socket counts as closed all the same
         state->socket->close(ignored);
     });
 }

@@ -1,6 +1,5 @@
 #pragma once
-// Helpers for every TCP socket of the control plane: options, addresses, and a deadline. Used on the io_context's one
-// thread.
+// Prepares the TCP sockets of the control plane, and closes them at a deadline. Used on the io_context's one thread.
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -11,15 +10,15 @@
 
 namespace ddprun::transport {
 
-/// Sets close-on-exec, so that no worker inherits the socket, and no delay: control messages are small and wait for
-/// answers.
+/// Sets close-on-exec, so that no worker inherits the socket, and TCP_NODELAY, because control messages are small and
+/// wait for answers.
 void prepare(boost::asio::ip::tcp::socket& socket);
 
 /// Returns an IPv4 address of an IPv6 socket (::ffff:10.0.0.7) as plain IPv4; other addresses as they are.
 [[nodiscard]] boost::asio::ip::address unwrapped(const boost::asio::ip::address& address);
 
-/// Closes a socket at a deadline, which ends every operation that waits on it. Does nothing once destroyed. A deadline
-/// that works by closing needs no support by the layers above the socket (HTTP, WebSocket, TLS).
+/// Watchdog: closes a socket at a deadline, which ends every operation that waits on it. Does nothing once destroyed. A
+/// deadline that works by closing needs no support by the layers above the socket (HTTP, WebSocket, TLS).
 class Watchdog {
 public:
     /// `socket` outlives the watchdog.

@@ -1,6 +1,6 @@
 #pragma once
-// Channels over TCP, framed as WebSocket messages (RFC 6455) after an HTTP upgrade of kAgentPath. Beast stays in the
-// .cpp. Both functions take their arguments by value and may be spawned; results live on the executor's one thread.
+// Makes channels over TCP, framed as WebSocket messages (RFC 6455) after an HTTP upgrade of kAgentPath. Beast stays in
+// the .cpp. Both functions take their arguments by value and may be spawned; results live on the executor's one thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -15,7 +15,7 @@
 namespace ddprun::transport {
 
 inline constexpr std::string_view kAgentPath = "/ddprun/v1/agent";
-/// Both sides send this header. A web page cannot, so that no page in a browser can talk to a daemon on the same
+/// Both sides send this header. A web page cannot send it, so no page in a browser can talk to a daemon on the same
 /// machine.
 inline constexpr std::string_view kChannelHeader = "Ddprun-Channel";
 inline constexpr std::string_view kChannelVersion = "1";
@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
 
 /// Connects to `endpoint` and upgrades, before `deadline`.
 /// Errors: a system error (connection_refused, …) when there is no connection; kTimeout; kClosed when the peer ends it
-/// during the handshake; kRefused when something that is not a ddprund answers; kMismatch when a ddprund of another
+/// during the handshake; kRefused when a server that is not a ddprund answers; kMismatch when a ddprund of another
 /// version does. The messages do not name the endpoint.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(
     boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);

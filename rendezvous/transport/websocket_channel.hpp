@@ -21,6 +21,7 @@
 
 namespace ddprun::transport {
 
+/// A TCP socket as a type of its own, for which Beast finds the async_teardown() below.
 class TcpStream : public boost::asio::ip::tcp::socket {
 public:
     explicit TcpStream(boost::asio::ip::tcp::socket socket) : boost::asio::ip::tcp::socket(std::move(socket)) {}
@@ -30,7 +31,7 @@ public:
 /// without a limit, and would let a bad peer block receive().
 template <typename Handler>
 void async_teardown(boost::beast::role_type, TcpStream& stream, Handler&& handler) {
-    boost::system::error_code ignored;  // closed is closed
+    boost::system::error_code ignored;  // the stream counts as closed all the same
     stream.close(ignored);
     boost::asio::post(stream.get_executor(),
                       boost::beast::bind_front_handler(std::forward<Handler>(handler), boost::system::error_code{}));
@@ -45,7 +46,7 @@ class WebSocketChannel final : public Channel, public std::enable_shared_from_th
     static constexpr std::size_t kReadBytes = 64u << 10;
 
 public:
-    /// Without permessage-deflate: control messages are small, and a decompressor would be exposed to strangers.
+    /// Has no permessage-deflate: control messages are small, and strangers could attack a decompressor.
     using WebSocket = boost::beast::websocket::stream<Stream, false>;
 
     /// Makes a channel over a connected stream. Errors: kClosed when it is no longer connected.
@@ -96,8 +97,8 @@ private:
         namespace ws = boost::beast::websocket;
         websocket_.text(true);
         websocket_.auto_fragment(false);
-        websocket_.read_message_max(
-            0);  // receive() checks the size: Beast would wait for the peer's close frame before it reports the limit
+        // receive() checks the size: Beast would wait for the peer's close frame before it reports the limit.
+        websocket_.read_message_max(0);
         websocket_.set_option(ws::stream_base::decorator(
             [](auto& request_or_response) { request_or_response.set(kChannelHeader, kChannelVersion); }));
     }
@@ -158,7 +159,7 @@ private:
     void fail(Error reason) {
         if (failure_) return;
         failure_ = std::move(reason);
-        error_code ignored;  // closed is closed
+        error_code ignored;  // the socket counts as closed all the same
         socket().close(ignored);
     }
 

@@ -64,7 +64,7 @@ inline constexpr std::array kAllCollectives{Collective::kAllReduce,  Collective:
     return c == Collective::kAllGather || c == Collective::kReduceScatter || c == Collective::kGather ||
            c == Collective::kScatter || c == Collective::kAllToAll;
 }
-/// Returns whether the call has a form in which they are different memory.
+/// Returns whether the call has a form in which input and output are different memory.
 [[nodiscard]] constexpr bool has_out_of_place(Collective c) { return c != Collective::kBroadcast; }
 
 /// One row of the table for one rank. `count` is the larger side's: the whole, if a rank has only a part. (nccl-tests
@@ -79,7 +79,7 @@ struct Call {
     int rank = 0;
     int ranks = 1;
 
-    /// Returns the elements of rank r's part; for all_to_all_v, of what a rank sends to the r-th rank after it.
+    /// Returns the elements of rank r's part; for all_to_all_v, of the part for the r-th rank after the sender.
     [[nodiscard]] std::size_t part(int r) const;
     [[nodiscard]] std::size_t part() const { return part(rank); }
     /// Returns the elements of all parts of the ranks before r.

@@ -78,7 +78,7 @@ bool write_json(const std::string& json, const Options& options, Output& output,
     return problem.empty() && !output.failed();
 }
 
-/// Returns the exit code. After an error rank 0 writes what was measured before the launcher learns that a rank ended.
+/// Returns the exit code. After an error rank 0 writes the measured rows before the launcher notices that a rank ended.
 int measure_and_report(ddp::ProcessGroup& group, ddp::detail::DeviceAccess* device, const Options& options,
                        Output& output, JsonFile& file) {
     std::vector<Row> rows;

@@ -1,7 +1,7 @@
 #pragma once
 // The inquiries decide which flight records the daemon requests from the agents, when, and what happens with the
 // diagnosis. They are the daemon's second state machine beside the coordinator, and as pure: time arrives in events,
-// effects leave as actions. The daemon feeds it one event at a time, after the coordinator has handled that event.
+// effects leave as actions. Each step takes one event, after the coordinator has handled the input behind it.
 //
 // step() reads the coordinator's state by reference, at the moment of the step. Events are plain values that can be
 // queued, so they cannot hold the reference; a snapshot in each event would copy 1,000 nodes for every record that
@@ -94,14 +94,14 @@ using InquiryActions = std::vector<InquiryAction>;
 
 // ---- the function
 
+/// The result of one event.
 struct InquiryStep {
     InquiryState next;
     InquiryActions actions;
     std::string reason;  ///< one line for the log, or empty when nothing was decided
 };
 
-/// Returns the next state and the actions that `event` causes. `job`: the coordinator's state after it has handled the
-/// same.
+/// Returns the next state and the actions that `event` causes. `job`: the coordinator's state after its own step.
 [[nodiscard]] InquiryStep step(InquiryState state, const coordinator::State& job, InquiryEvent event);
 
 /// Returns whether the answer to that inspector is still being collected.

@@ -14,7 +14,7 @@ namespace {
 using coordinator::Phase;
 using std::chrono::nanoseconds;
 
-/// Returns when the newest successful end of a worker was; empty: none has ended so.
+/// Returns when the newest successful end of a worker was; empty: there was none.
 std::optional<TimePoint> newest_end(const coordinator::Group& group) {
     std::optional<TimePoint> newest;
     const auto add = [&](TimePoint at) { newest = std::max(newest.value_or(at), at); };

@@ -17,8 +17,8 @@ void open_stall(InquiryTransition& t, nanoseconds min_wait) {
                  kOperationsShownOfAll);
 }
 
-/// Postpones the inquiry about a stall. One inquiry looks at everything, so all stalls that are reported until then
-/// share it.
+/// Postpones the inquiry about a stall. One inquiry looks at everything, so stalls that are reported meanwhile share
+/// it.
 void remember(InquiryTransition& t, nanoseconds min_wait, TimePoint when) {
     auto& reminder = t.state.stalls.reminder;
     if (!reminder) reminder = StallReports::Reminder{min_wait, when};

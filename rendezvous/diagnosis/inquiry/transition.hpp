@@ -38,8 +38,7 @@ struct InquiryTransition {
 [[nodiscard]] Occasion occasion_of(const StallVerdict& verdict);
 /// Sends a Notice to every member that understands it: the line, and its hint if there is one.
 void notify_agents(InquiryTransition& t, const std::string& text, const std::string& hint);
-/// Clears the state when `current` is another generation than before. Open inquiries end by themselves, at the next
-/// tick.
+/// Clears the state when `current` is a new generation. Open inquiries end by themselves, at the next tick.
 void forget_older_generations(InquiryTransition& t, Generation current);
 
 /// The number of verdicts that are remembered of each kind: a job with many stalls must not fill the daemon's memory.

@@ -1,8 +1,8 @@
 #pragma once
-// Client: a blocking TCPStore client for worker_lib and for tests, in the protocol's modern dialect: it works with
-// PyTorch's own servers as well. Plain sockets, no Asio: a worker links nothing more. Keys go to the store as they are
-// given. One object, one thread at a time. After an error other than kTimeout of a wait the connection is closed for
-// good. A store that does not answer for a minute counts as lost (kTimeout).
+// Client: owns a blocking connection to a TCPStore, for worker_lib and for tests. It speaks the modern dialect, so it
+// works with PyTorch's servers as well, and uses no Asio, so that a worker links nothing more. Keys go to the store as
+// they are given. One thread uses it at a time. After any error but the kTimeout of a wait, the connection stays
+// closed. A store that does not answer for a minute counts as lost (kTimeout).
 
 #include <chrono>
 #include <cstdint>
@@ -34,19 +34,21 @@ public:
     [[nodiscard]] Result<void> set(std::string_view key, std::string_view value);
     /// Sets all pairs at once: no client sees some without the others.
     [[nodiscard]] Result<void> multi_set(const Pairs& pairs);
-    /// Waits for the key, then reads it. kTimeout: as wait().
+    /// Waits for the key, then reads it. Errors: as wait().
     [[nodiscard]] Result<std::string> get(std::string_view key, TimePoint deadline);
     /// Waits for all the keys, then reads them: two round trips, however many they are.
     [[nodiscard]] Result<std::vector<std::string>> multi_get(std::span<const std::string> keys, TimePoint deadline);
     /// Adds to the decimal counter at `key` (missing: 0) and returns the sum.
     [[nodiscard]] Result<std::int64_t> add(std::string_view key, std::int64_t amount);
     [[nodiscard]] Result<void> append(std::string_view key, std::string_view value);
+    /// Sets the key to `desired` if its value is `expected`, or if it is missing and `expected` is empty. Returns its
+    /// value then, or `expected` for a missing key that was not set.
     [[nodiscard]] Result<std::string> compare_set(std::string_view key, std::string_view expected,
                                                   std::string_view desired);
-    /// Waits until every key is there. kTimeout names the waiter, the time, the missing keys, and what is there
-    /// instead; the client stays usable.
+    /// Waits until every key is there. kTimeout names the waiter, the time, the missing keys and similar keys that are
+    /// there; the client stays usable.
     [[nodiscard]] Result<void> wait(std::span<const std::string> keys, TimePoint deadline);
-    /// The same, but returns false where wait() returns kTimeout. Costs nothing more, for callers that wait again.
+    /// Waits in the same way, but returns false in place of kTimeout and asks for no hint. For callers that wait again.
     [[nodiscard]] Result<bool> came_by(std::span<const std::string> keys, TimePoint deadline);
     /// Returns whether every key is there now.
     [[nodiscard]] Result<bool> check(std::span<const std::string> keys);
@@ -73,7 +75,7 @@ private:
     [[nodiscard]] Result<Answer> receive(Batch::ReplyKind expected);
     /// Returns the error of a wait whose deadline has passed.
     [[nodiscard]] Error wait_timeout(std::span<const std::string> keys, Duration waited);
-    /// Closes the connection, for the position in its stream is unknown. Returns "cannot <action> at <endpoint>:
+    /// Closes the connection, because the position in its stream is unknown. Returns "cannot <action> at <endpoint>:
     /// <cause>".
     [[nodiscard]] Error give_up(std::string_view action, const Error& cause);
 

@@ -25,8 +25,8 @@ constexpr Duration kConclusiveTime = 1s;  ///< a try that timed out after less t
 
 constexpr std::string_view kSilent = "something listens there and does not answer";
 
-/// The request whose answer proves that a store listens. PING is the better proof; servers of PyTorch 2.2 to 2.4 do not
-/// know it and close the connection.
+/// The request whose answer proves that a store listens. PING is the better proof, but servers of PyTorch 2.2 to 2.4 do
+/// not know it and close the connection.
 enum class Proof { kPing, kNumberOfKeys };
 
 /// Returns whether the bytes look like the answer of a text protocol to a request that it cannot read.
@@ -124,7 +124,7 @@ Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline
                                       std::chrono::ceil<std::chrono::seconds>(left).count(), advice(last)));
         }
         if (last.code == Errc::kClosed) proof = proof == Proof::kPing ? Proof::kNumberOfKeys : Proof::kPing;
-        // Towards the end the tries come closer together: none of the time is given away.
+        // Towards the deadline the tries come closer together, so that all of the time is used.
         std::this_thread::sleep_for(std::min(pause, left / 2));
         pause = std::min(pause * 3 / 2, kMaxPause);
     }

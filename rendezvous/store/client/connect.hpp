@@ -1,5 +1,5 @@
 #pragma once
-// How the client finds its store: tries with growing pauses until one answers as a TCPStore does. Any thread.
+// Connects the client to its store: tries with growing pauses until a TCPStore answers. Any thread.
 
 #include <chrono>
 #include <functional>
@@ -19,9 +19,9 @@ struct SlowNotice {
     std::function<void(const std::string& text)> report = {};
 };
 
-/// Connects until `deadline`. Errors, each with the endpoint, the number of tries, the last cause and what to look at:
-/// kUnreachable (nothing listens there, no route, unknown host, closed each time), kTimeout (something listens and does
-/// not answer), kMismatch (what answers is no TCPStore; not tried again).
+/// Connects until `deadline`. Errors, each with the endpoint, the number of tries, the last cause and advice:
+/// kUnreachable (nothing listens there, no route, unknown host, closed each time), kTimeout (a server listens and does
+/// not answer), kMismatch (the server is not a TCPStore; not tried again).
 [[nodiscard]] Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline,
                                                   const SlowNotice& notice = {});
 

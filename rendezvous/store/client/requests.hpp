@@ -1,5 +1,5 @@
 #pragma once
-// Requests in the modern dialect, as the client sends them, and batches of them. Pure.
+// Encodes requests in the modern dialect, and batches of them. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 namespace ddprun::store {
 
+/// Return the bytes of a request: its code, then the fields that this kind of request has.
 inline std::string request_of(RequestKind kind) { return {static_cast<char>(kind)}; }
 
 inline std::string request_of(RequestKind kind, std::string_view key) {
@@ -40,11 +41,11 @@ inline std::string request_of(RequestKind kind, std::span<const std::string> key
     return request;
 }
 
-/// Several requests that go to the store in one write; it answers in order. Only for requests that are answered at
-/// once: the next request would end a WAIT.
+/// Batch: several requests that go to the store in one write and are answered in order. Only for requests that are
+/// answered at once: the next request would end a WAIT.
 class Batch {
 public:
-    /// What the store sends in reply to one request.
+    /// The form of the store's reply to one request.
     enum class ReplyKind : std::uint8_t { kNothing, kByte, kNumber, kBytes };
 
     void set(std::string_view key, std::string_view value) {

@@ -54,7 +54,7 @@ Result<void> wait_until_ready(int socket, short events, TimePoint deadline) {
 Result<UniqueFd> connect_address(const SocketAddress& address, TimePoint deadline) {
     UniqueFd socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) return failure("cannot make a socket", errno);
-    // Without this a request could wait for the acknowledgement of the one before it. Failing costs only speed.
+    // Without this a request could wait for the acknowledgement of the one before it. A failure costs only speed.
     const int on = 1;
     (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The blocking socket under the store client: connect, send and receive, each with a deadline. Plain POSIX, any thread.
+// Connects a socket for the store client, sends and receives, each with a deadline. Plain POSIX; any thread.
 
 #include <cstddef>
 #include <span>
@@ -28,13 +28,13 @@ namespace ddprun::store {
 /// receive_all.
 [[nodiscard]] Result<std::size_t> receive_some(int socket, std::span<char> into, TimePoint deadline);
 
-/// Sends all of `bytes` and appends to `received` what arrives meanwhile: the other side may answer before it has read
-/// all, and read no more until its answers are taken. `timeout` is that of each further piece. Errors: as send_all and
-/// receive_all.
+/// Sends all of `bytes` and appends the bytes that arrive meanwhile to `received`: the other side may answer before it
+/// has read all, and read no more until its answers are taken. `timeout` is that of each further piece. Errors: as
+/// send_all and receive_all.
 [[nodiscard]] Result<void> send_and_receive(int socket, std::string_view bytes, std::string& received,
                                             Duration timeout);
 
-/// Returns the numeric address of this end of the connection; empty when the system does not say.
+/// Returns the numeric address of this end of the connection; empty if the system reports none.
 [[nodiscard]] std::string local_address_of(int socket);
 
 }  // namespace ddprun::store

@@ -11,7 +11,7 @@ namespace ddprun::store {
 namespace {
 
 constexpr std::size_t kAheadBytes = 4096;
-/// How much a value's memory grows by as the value arrives, whatever length it announces.
+/// The step by which a value's memory grows as the value arrives, regardless of the length that it announces.
 constexpr std::uint64_t kGrowthBytes = 1 << 20;
 
 }  // namespace

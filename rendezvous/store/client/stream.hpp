@@ -1,6 +1,6 @@
 #pragma once
-// ClientStream: the client's connection as a stream of bytes, read ahead so that an answer mostly costs one system
-// call. One owner, one thread at a time.
+// ClientStream: owns the client's connection and reads ahead, so that an answer usually costs one system call. One
+// owner, one thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +35,8 @@ public:
     [[nodiscard]] Result<char> receive_byte(TimePoint deadline);
     template <typename T>
     [[nodiscard]] Result<T> receive_number(TimePoint deadline);
-    /// Receives a length, then so many bytes. `timeout` is that of each further piece; memory grows with what has
-    /// arrived.
+    /// Receives a length, then that many bytes. `timeout` is that of each further piece. Memory grows with the bytes
+    /// that have arrived.
     [[nodiscard]] Result<std::string> receive_bytes(Duration timeout);
 
 private:

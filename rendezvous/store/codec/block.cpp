@@ -101,7 +101,7 @@ void Block::grow(std::size_t max) {
     assert(header_ && !shared());
     const std::size_t before = sizeof(Header) + header_->capacity;
     BlockMemory* const memory = header_->memory;
-    // Not for the first few bytes: a client that only announces a large value does not get the pages.
+    // The first few bytes get none, so that a client that only announces a large value does not get the pages.
     const std::size_t spare = memory && mapped(before) ? memory->spare.fitting(sizeof(Header) + max) : 0;
     if (spare <= before) return reserve(std::min(max, 2 * capacity()));
     void* const larger = memory->spare.take();

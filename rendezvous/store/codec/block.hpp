@@ -1,6 +1,6 @@
 #pragma once
-// Block: a large byte string that the store, and every reply that carries it, share without copying it. Written by one
-// owner, then only read. Reference counted without atomics: all owners live on one thread.
+// Block: a large byte string that the store, and every reply that carries it, share without copying it. One owner
+// writes it; then it is only read. Reference counts are not atomic, because all owners live on one thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace ddprun::store {
 /// Values of at least this size are kept in a Block; smaller ones are cheaper to copy.
 inline constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
 
-/// Keeps the memory of the large block that was freed last for the next one: clearing fresh pages is half of the cost
-/// of receiving a large value.
+/// SparePages: keeps the memory of the large block that was freed last for the next one, because clearing fresh pages
+/// is a large part of the cost of receiving a large value. Used on the store's thread.
 class SparePages {
 public:
     SparePages() = default;
@@ -22,7 +22,7 @@ public:
     SparePages(const SparePages&) = delete;
     SparePages& operator=(const SparePages&) = delete;
 
-    /// Takes the mapping, unless it is too small, too large or worse than the one that is kept. Returns whether it did.
+    /// Takes the mapping, unless its size is out of range or below that of the kept one. Returns whether it did.
     [[nodiscard]] bool keep(void* memory, std::size_t bytes) noexcept;
     /// Returns the size of the mapping if it suits a block of `bytes`; else 0.
     [[nodiscard]] std::size_t fitting(std::size_t bytes) const noexcept {
@@ -35,7 +35,7 @@ public:
     /// Gives the mapping back to the kernel.
     void drop() noexcept;
     [[nodiscard]] bool empty() const noexcept { return memory_ == nullptr; }
-    /// Returns how often keep() has taken one.
+    /// Returns how often keep() has taken a mapping.
     [[nodiscard]] std::uint64_t times_kept() const noexcept { return times_kept_; }
 
 private:
@@ -44,7 +44,7 @@ private:
     std::uint64_t times_kept_ = 0;
 };
 
-/// Shared by all blocks of one store.
+/// The byte count and the spare pages that all blocks of one store share.
 struct BlockMemory {
     std::size_t bytes = 0;  ///< of all blocks; without the spare pages
     SparePages spare;

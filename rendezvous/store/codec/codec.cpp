@@ -17,7 +17,7 @@ using enum RequestKind;
 constexpr std::size_t kValidateBytes = 1 + sizeof wire::kMagic;
 /// A connection keeps at most this much memory of each kind while it is between requests.
 constexpr std::size_t kKeptBytes = 512;
-/// The least room that a large value begins with; then its room grows with the bytes that have arrived (R3).
+/// The minimum initial room of a large value. The room then grows with the bytes that have arrived (R3).
 constexpr std::size_t kFirstBlockBytes = std::size_t{4} << 10;
 
 // The code bytes of each dialect, in order. VALIDATE marks a code that is not served: its one proper position is the
@@ -112,7 +112,7 @@ void Decoder::give_memory_back() {
     input_.begin = 0;
     input_.fed = {};
     input_.copied = false;
-    // An assignment, also of an empty string, keeps the memory of a string; and `= {}` that of a vector.
+    // Assigning an empty string keeps the memory of a string, and `= {}` keeps that of a vector.
     if (input_.buffer.capacity() > kKeptBytes) std::string().swap(input_.buffer);
     if (held_bytes() <= kKeptBytes) return;
     request_.pieces = std::vector<Piece>();
@@ -137,7 +137,7 @@ Decoder::Scan Decoder::scan() {
 Decoder::Scan Decoder::settle_dialect() {
     if (available() == 0) return Scan::kMore;
     if (*position() == 0) {
-        // VALIDATE, or an older SET: the magic number would be a key of over 10^9 bytes, so the two cannot be confused.
+        // An older SET begins with 0 too, but as the length of its key the magic number would mean over 10^9 bytes.
         if (available() < kValidateBytes) return Scan::kMore;
         if (wire::load_number<std::uint32_t>(position() + 1) == wire::kMagic) {
             dialect_ = Dialect::kModern;

@@ -1,8 +1,8 @@
 #pragma once
-// Decoder: turns the bytes of one connection into requests, whatever pieces they arrive in. Pure: no socket, no clock,
-// no log. Its memory grows with the bytes that have arrived, never with the lengths that they announce. One for each
-// connection, single owner. Bytes are copied only when a request arrives in several pieces; a large value is then
-// received into its final memory.
+// Decoder: turns the bytes of one connection into requests, however the bytes are split. Its connection owns it. Pure:
+// no socket, no clock, no log. Its memory grows with the bytes that have arrived, never with the lengths that they
+// announce. Bytes are copied only when a request arrives in several pieces; a large value is then received into its
+// final memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,8 +27,8 @@ public:
         : options_(&options), block_memory_(block_memory) {}
     explicit Decoder(const Options&& options, BlockMemory* block_memory = nullptr) = delete;
 
-    /// Takes the next bytes of the stream. The caller keeps them where they are until next() has returned nothing, or
-    /// keep() was called. Invalidates every view handed out before.
+    /// Takes the next bytes of the stream. The caller keeps them in place until next() has returned nothing, or keep()
+    /// was called. Invalidates every view handed out before.
     void feed(std::string_view bytes);
     /// Copies the bytes that are not decoded yet, so that the caller may reuse the memory of those last fed.
     void keep();
@@ -87,7 +87,7 @@ private:
     [[nodiscard]] std::size_t available() const { return data().size() - input_.begin - request_.offset; }
     [[nodiscard]] const char* position() const { return data().data() + input_.begin + request_.offset; }
 
-    /// The bytes at hand are those fed last, or a copy of their rest followed by new ones.
+    /// The available bytes: those fed last, or a copy of their rest followed by new ones.
     struct Input {
         std::string_view fed;
         std::string buffer;
@@ -95,8 +95,8 @@ private:
         bool copied = false;
         [[nodiscard]] std::string_view data() const { return copied ? std::string_view(buffer) : fed; }
     };
-    /// How far that request is scanned. The scan continues from here, so that many small pieces cost no more than one
-    /// large one.
+    /// The progress of the scan. The scan continues from here, so that many small pieces cost no more than one large
+    /// one.
     struct PartialRequest {
         RequestKind kind = RequestKind::kValidate;  ///< VALIDATE: its code is not read yet
         std::uint8_t field = 0;

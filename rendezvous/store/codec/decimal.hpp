@@ -1,5 +1,5 @@
 #pragma once
-// Decimal numbers as the store keeps them: text that ADD reads and writes. Pure.
+// Reads and writes decimal numbers as ADD does: the store keeps them as text. Pure.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +31,7 @@ namespace ddprun::store {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-/// A number as decimal text, without an allocation.
+/// Decimal: holds a number as decimal text, without an allocation.
 class Decimal {
 public:
     explicit Decimal(std::int64_t number)

@@ -1,6 +1,6 @@
 #pragma once
-// A keyed hash: clients choose the keys of a store, and a client that does not know the seed cannot choose colliding
-// ones. SipHash, Aumasson and Bernstein 2012, https://www.aumasson.jp/siphash/siphash.pdf. Pure.
+// Implements SipHash, a keyed hash (Aumasson and Bernstein 2012, https://www.aumasson.jp/siphash/siphash.pdf). A client
+// that chooses keys and does not know the seed cannot make them collide. Pure.
 
 #include <bit>
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 namespace ddprun::store {
 
+/// The secret key of a store's hash function.
 struct HashSeed {
     std::uint64_t first = 0;
     std::uint64_t second = 0;
@@ -54,6 +55,7 @@ template <int kRounds, int kLastRounds>
     return a ^ b ^ c ^ d;
 }
 
+/// Returns the hash by which the store finds a key.
 [[nodiscard]] inline std::uint64_t hash_of(const HashSeed& seed, std::string_view key) noexcept {
     return siphash<1, 3>(seed, key);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Limits of one store. Above a limit the connection that exceeds it is closed, or not accepted yet; the store and the
+// Limits: the limits of one store. A connection that exceeds one is closed, or not accepted yet; the store and the
 // other connections continue.
 
 #include <array>
@@ -28,7 +28,7 @@ struct Limits {
     std::size_t stalled_request_seconds = 60;  ///< inside one request, without a byte. Never between requests
 };
 
-/// A limit as users name it.
+/// A limit with its name and its description for users.
 struct LimitOption {
     std::string_view name;
     std::size_t Limits::*field;
@@ -55,6 +55,7 @@ inline constexpr std::array kLimitOptions{
         "silence in the middle of a request after which its connection is closed; between requests any is fine"},
 };
 
+/// The settings of one store.
 struct Options {
     Limits limits;
     OlderDialect older_dialect = OlderDialect::kV1_13;

@@ -6,7 +6,7 @@
 namespace ddprun::store {
 namespace {
 
-/// How much memory is kept for the next reply when all is sent.
+/// The memory that is kept for the next reply when all bytes are sent.
 constexpr std::size_t kKeptBytes = std::size_t{256} << 10;
 
 }  // namespace

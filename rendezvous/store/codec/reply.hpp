@@ -1,6 +1,6 @@
 #pragma once
-// Reply: bytes to be sent to one peer, in order. Small values are copied in; large ones are referred to. Pure; single
-// owner.
+// Reply: owns the bytes to be sent to one peer, in order. Small values are copied, large ones are referenced. Pure;
+// single owner.
 
 #include <sys/uio.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-// The layout of numbers and byte strings on the TCPStore wire: little-endian, strings with a u64 length before them.
-// Used by the server's codec and by the client. Pure.
+// Reads and writes numbers and byte strings as on the TCPStore wire: little-endian, strings with a u64 length before
+// them. Used by the server's codec and by the client. Pure.
 
 #include <algorithm>
 #include <array>
@@ -34,6 +34,7 @@ template <std::integral T>
     return std::bit_cast<T>(copy);
 }
 
+/// Appends the length of `bytes`, then `bytes`.
 inline void append_bytes(std::string& out, std::string_view bytes) {
     append_number<std::uint64_t>(out, bytes.size());
     out.append(bytes);

@@ -128,8 +128,8 @@ Result<void> Engine::append(const Request& request) {
 }
 
 Result<void> Engine::multi_set(const Request& request) {
-    // All or nothing (R9), so the limits are checked first. A key that occurs twice is counted twice: the sum may only
-    // be too high.
+    // The request stores all or nothing (R9), so the limits are checked first. A key that occurs twice is counted
+    // twice: the sum may only be too high.
     Growth more{0, 0};
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
         const auto [keys, bytes] = growth(table_.locate(request.keys[i]), request.keys[i], request.values[i].size());

@@ -1,7 +1,7 @@
 #pragma once
-// Engine: the content of one store and the connections that wait for keys. Takes one request at a time and produces its
-// reply and the connections that it releases. Pure: no socket, no clock, no log; it knows connections by number only
-// and no dialects. Single owner.
+// Engine: owns the content of one store and the waits of its connections. It takes one request at a time and produces
+// the reply and the connections that it releases. Pure: no socket, no clock, no log. It knows connections by number
+// only, and no dialects. Single owner.
 
 #include <cstddef>
 #include <list>
@@ -26,10 +26,10 @@ public:
     explicit Engine(const Limits& limits, const HashSeed& seed = {}, BlockMemory* block_memory = nullptr)
         : limits_(limits), block_memory_(block_memory), table_(seed), queues_(0, SeededHash{seed}), waits_(seed) {}
 
-    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. Then released() is to be
-    /// notified, whatever the result. Errors: kMalformed (the value is not a number) and kLimit; `from` is then to be
-    /// closed, and nothing was stored or replied. When it throws std::bad_alloc `from` is to be closed too; nothing was
-    /// stored, or all of it, or the first pairs of a MULTI_SET.
+    /// Serves a request of `from` and appends the reply, if one is due now, to `reply`. The connections in released()
+    /// are to be notified then, whatever the result. Errors: kMalformed (the value is not a number) and kLimit; `from`
+    /// is then to be closed, and nothing was stored or replied. When it throws std::bad_alloc `from` is to be closed
+    /// too; nothing was stored, or all of it, or the first pairs of a MULTI_SET.
     [[nodiscard]] Result<void> apply(ConnectionId from, const Request& request, Reply& reply);
     /// Returns the connections to which wire::kStopWaiting is to be sent; never the `from` of the request. Valid until
     /// the next request, or forget_released().

@@ -158,7 +158,7 @@ void Table::grow() {
 }
 
 void Table::shrink() {
-    // Two buckets for each deletion, until there are twice as many as keys.
+    // Removes two buckets for each deletion, until there are twice as many buckets as keys.
     for (int i = 0; i < 2 && buckets_.size() > std::max(2 * size_, kMinBuckets); ++i) {
         const std::size_t last = buckets_.size() - 1;
         Entry** link = &buckets_[last - std::bit_floor(last)];

@@ -1,7 +1,7 @@
 #pragma once
-// Table: the keys of a store and their values. Each entry is one allocation; large values are Blocks. Grows and shrinks
-// by one bucket at a time (linear hashing: Litwin 1980), so that no request pays for moving all the others. Pure;
-// single owner.
+// Table: owns the keys of a store and their values. Each entry is one allocation; large values are Blocks. It grows and
+// shrinks by one bucket at a time (linear hashing: Litwin 1980), so that no request pays for moving all the others.
+// Pure; single owner.
 
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,7 @@ public:
         std::uint32_t room_bytes_;   ///< for a value, after the key
     };
 
-    /// The position of a key, or the one where it would be put. Valid until the next change of the table.
+    /// The position of a key, or the position where it would be inserted. Valid until the next change of the table.
     class Slot {
     public:
         /// Returns null when the key is missing.
@@ -71,7 +71,7 @@ public:
     // These change nothing when they throw std::bad_alloc.
     /// Stores a copy of a value below kLargeBytes.
     void assign(Slot slot, std::string_view key, std::string_view value);
-    /// Stores a large value, which is not written to any more.
+    /// Stores a large value, which is not changed afterwards.
     void assign(Slot slot, std::string_view key, Block value);
     /// Appends to a value in a Block that is not shared. Otherwise does nothing and returns false.
     [[nodiscard]] bool append_in_place(Slot slot, std::string_view more);

@@ -1,5 +1,5 @@
 #pragma once
-// Waits: the names that each connection waits for (rules W1 to W7 of the protocol). Pure; part of the engine.
+// Waits: owns the names that each connection waits for (rules W1 to W7 of the protocol). Pure; part of the engine.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,17 +26,17 @@ public:
     void begin(ConnectionId connection, std::span<const std::string_view> names);
     /// Ends the wait of the connection, if there is one, without adding it to released().
     void forget(ConnectionId connection);
-    /// Takes a name that has been stored out of the set of each connection that waits for it. It is not put back when
-    /// the name is deleted (W4).
+    /// Removes a name that has been stored from the wait of each connection that waits for it. Deleting the name later
+    /// does not add it again (W4).
     void release_all(std::string_view name) noexcept;
-    /// The same, only for the connection that has waited longest.
+    /// Does the same only for the connection that has waited longest.
     void release_first(std::string_view name) noexcept;
 
     /// Returns the connections whose wait has ended since forget_released(), in the order of their replies.
     [[nodiscard]] std::span<const ConnectionId> released() const { return released_; }
     void forget_released() { released_.clear(); }
 
-    /// Returns how many names are waited for, counted once for each connection.
+    /// Returns the number of awaited names, counted once for each connection.
     [[nodiscard]] std::size_t size() const { return size_; }
     /// Returns the memory of the awaited names, with an allowance for each.
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
@@ -57,7 +57,7 @@ private:
         Waiter* after = nullptr;
     };
     struct Wait {
-        /// One for each name that it began with.
+        /// Returns one for each name that the wait began with.
         [[nodiscard]] std::span<Waiter> waiters() { return {many ? many.get() : &one, count}; }
         Waiter one;
         std::unique_ptr<Waiter[]> many;  ///< in place of `one` when there are several
@@ -65,14 +65,14 @@ private:
         std::size_t missing = 0;  ///< how many of them have not arrived yet
     };
 
-    /// Takes the waiter out of its queue; the name stays, even with an empty queue.
+    /// Removes the waiter from its queue; the name stays, even with an empty queue.
     void unlink(Waiter& waiter);
-    /// Takes the waiter's name, which has arrived, out of its wait; ends the wait if it was the last one.
+    /// Removes the waiter's name, which has arrived, from its wait; ends the wait if it was the last one.
     void release(Waiter& waiter);
 
     Connections connections_;
     Names names_;
-    /// Has room for all of connections_, so that a release needs no memory.
+    /// Has room for all of connections_, so that a release allocates nothing.
     std::vector<ConnectionId> released_;
     std::size_t size_ = 0;
     std::size_t bytes_ = 0;

@@ -13,9 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// After an accept that failed, typically for lack of descriptors.
+/// The pause after a failed accept, typically for lack of descriptors.
 constexpr auto kAcceptPause = 100ms;
-/// New connections in one slice of the listener.
+/// The maximum number of new connections in one slice of the listener.
 constexpr int kAcceptsPerSlice = 64;
 
 }  // namespace
@@ -66,7 +66,7 @@ void Admission::admit(Listener::Accepted accepted) {
 
 void Admission::cannot_accept(int error) {
     ++context_.statistics.accept_failures;
-    // Once in a row of failures. The connection stays in the backlog, so trying again at once would spin.
+    // Logs once in a row of failures. The connection stays in the backlog, so trying again at once would spin.
     if (!std::exchange(failed_, true)) {
         context_.warn([&] {
             return fmt::format("store {}: cannot accept a connection: {}; {} are open. {}. Trying again every {} ms",

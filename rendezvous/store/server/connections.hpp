@@ -1,5 +1,5 @@
 #pragma once
-// Connections: the clients of one store server, found by their number, and totals over all of them. Single owner.
+// Connections: owns the clients of one store server, found by number, and totals over all of them. Single owner.
 
 #include <netinet/in.h>
 
@@ -19,7 +19,7 @@
 
 namespace ddprun::store {
 
-/// As IPv6 writes it, IPv4 mapped into it.
+/// An address in IPv6 form; an IPv4 address is mapped to it.
 using PeerAddress = std::array<unsigned char, 16>;
 [[nodiscard]] PeerAddress address_of(const sockaddr_storage& peer);
 
@@ -49,7 +49,7 @@ public:
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] std::size_t count_from(const PeerAddress& peer) const;
-    /// Calls visit(Connection&) for each. It may remove the connection that it is shown.
+    /// Calls visit(Connection&) for each connection, which `visit` may remove.
     template <typename Visit>
     void for_each(Visit visit) {
         for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -57,7 +57,7 @@ public:
         }
     }
 
-    // A member of Connection that has a total is set here.
+    // These set the members of Connection that have a total.
 
     void set_held_bytes(Connection& connection, std::size_t bytes) {
         held_bytes_ += bytes - std::exchange(connection.held_bytes, bytes);
@@ -69,9 +69,9 @@ public:
         if (value != std::exchange(connection.mid_request, value)) value ? ++mid_request_ : --mid_request_;
     }
     [[nodiscard]] std::size_t held_bytes() const { return held_bytes_; }
-    /// How many connections are in the middle of a MULTI_GET.
+    /// Returns the number of connections in the middle of a MULTI_GET.
     [[nodiscard]] std::size_t in_multi_get() const { return in_multi_get_; }
-    /// How many connections wait for the rest of a request.
+    /// Returns the number of connections that wait for the rest of a request.
     [[nodiscard]] std::size_t mid_request() const { return mid_request_; }
 
 private:

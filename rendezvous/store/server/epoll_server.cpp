@@ -11,9 +11,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// How long the pages of a freed large value are kept for the next one: an idle store is small.
+/// The time for which the pages of a freed large value are kept for the next one: an idle store is small.
 constexpr auto kSpareStays = 1s;
-/// After how many waits serve_until_signal() looks for a signal: a few milliseconds under load.
+/// The number of waits after which serve_until_signal() looks for a signal: a few milliseconds under load.
 constexpr int kWaitsWithoutSignals = 64;
 
 /// Returns `options` with a random seed in place of none, and with limits that the types behind them can hold.

@@ -1,7 +1,7 @@
 #pragma once
-// EpollServer: one TCPStore on one listening port, on an epoll set of its own: one recv and one send for a request. It
-// waits and schedules; Admission accepts, RequestService serves, and the meaning of the bytes is in codec.hpp and
-// engine.hpp. One thread. docs/design/006-store-server.md says why.
+// EpollServer: serves one TCPStore on one listening port, with an epoll set of its own: one recv and one send for a
+// request. It waits and schedules; Admission accepts, RequestService serves, codec.hpp and engine.hpp interpret the
+// bytes. One thread. docs/design/006-store-server.md says why.
 
 #include <sys/epoll.h>
 
@@ -41,8 +41,8 @@ public:
     [[nodiscard]] std::uint16_t port() const { return port_; }
     /// Becomes readable when there is something to serve.
     [[nodiscard]] int poll_fd() const { return context_.epoll.get(); }
-    /// Waits up to `timeout` for something to do (negative: for ever) and serves one slice of each connection that is
-    /// ready. Returns how many those were. After 0, and unless has_ready(), poll_fd() says when there is one.
+    /// Waits up to `timeout` (negative: without a limit) and serves one slice of each connection that is ready. Returns
+    /// the number of those. After 0, and unless has_ready(), poll_fd() becomes readable when a connection is ready.
     std::size_t serve(std::chrono::nanoseconds timeout) { return serve(timeout, nullptr); }
     /// Returns whether a connection is to be served although poll_fd() may not be readable.
     [[nodiscard]] bool has_ready() const { return service_.has_ready(); }
@@ -58,10 +58,10 @@ public:
     [[nodiscard]] Statistics statistics() const;
 
 private:
-    /// `signals`: those that are blocked while it waits; null: as always.
+    /// `signals`: the signal mask while it waits; null: the mask of the thread.
     std::size_t serve(std::chrono::nanoseconds timeout, const sigset_t* signals);
     [[nodiscard]] std::size_t wait(std::chrono::nanoseconds timeout, const sigset_t* signals);
-    /// Notes when pages of a freed value were kept, and so when they are to be given back.
+    /// If pages of a freed value were kept since the last call, sets the time at which they are given back.
     void watch_spare();
 
     std::uint16_t port_;

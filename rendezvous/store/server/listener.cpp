@@ -16,7 +16,7 @@
 namespace ddprun::store {
 namespace {
 
-/// The kernel cuts it down to the system's largest backlog; all ranks of a job connect at once (R11).
+/// The kernel reduces it to the system's maximum (net.core.somaxconn). All ranks of a job connect at once (R11).
 constexpr int kBacklog = std::numeric_limits<int>::max();
 
 Error cannot_listen(const std::string& address, std::uint16_t port, const std::string& reason, bool in_use = false) {
@@ -79,11 +79,11 @@ Listener::Accepted Listener::accept() const {
         accepted.error = accepted.socket || errno == EAGAIN ? 0 : errno;
     } while (accepted.error == EINTR || ended_before_it_was_accepted(accepted.error));
     if (!accepted.socket) return accepted;
-    // Without this a reply could wait for the acknowledgement of the one before it (R2). Failing costs only speed.
+    // Without this a reply could wait for the acknowledgement of the one before it (R2). A failure costs only speed.
     set(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-    // A host that lost its power would keep its connections, and its positions in the queues of waiters, for ever. The
-    // kernel probes a silent peer after two hours (net.ipv4.tcp_keepalive_time); a living host's kernel answers,
-    // however idle its connection is (R13).
+    // Without this a host that lost its power would keep its connections, and its positions in the queues of waiters,
+    // for ever. The kernel probes a silent peer after two hours (net.ipv4.tcp_keepalive_time); a living host's kernel
+    // answers, however idle its connection is (R13).
     set(accepted.socket.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
     return accepted;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Listener: the listening socket of a store server. Plain sockets, non-blocking; single owner.
+// Listener: owns the listening socket of a store server. Plain sockets, non-blocking; single owner.
 
 #include <sys/socket.h>
 
@@ -20,9 +20,10 @@ public:
 
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] std::uint16_t port() const { return port_; }
-    /// "10.0.0.7:41234"
+    /// Returns "10.0.0.7:41234".
     [[nodiscard]] const std::string& name() const { return name_; }
 
+    /// The result of one accept().
     struct Accepted {
         UniqueFd socket;  ///< empty when no connection waits
         sockaddr_storage peer{};
@@ -42,7 +43,7 @@ private:
 /// Returns "10.0.0.7:41234"; "an unknown address" if `address` is not one.
 [[nodiscard]] std::string to_text(const sockaddr_storage& address);
 
-/// Returns what an operator can do about an accept that failed with this error.
+/// Returns advice for the operator about an accept that failed with this error.
 [[nodiscard]] std::string advice_after(int accept_error);
 
 }  // namespace ddprun::store

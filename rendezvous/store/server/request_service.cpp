@@ -18,13 +18,13 @@ namespace ddprun::store {
 namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{64} << 10;
-/// What one connection receives into or sends from large values before the others are served. After kLoneSlices in
+/// The bytes of large values that one connection receives or sends before the others are served. After kLoneSlices in
 /// which no other one was ready it is kLoneSliceBytes: larger pieces then delay no other connection.
 constexpr std::size_t kSliceBytes = std::size_t{128} << 10;
 constexpr std::size_t kLoneSliceBytes = std::size_t{1} << 20;
 constexpr std::size_t kLoneSlices = 8;
-/// Of unsent output and half received requests, what a connection may hold when all buffers together are at their
-/// limit.
+/// The bytes of unsent output and half received requests that a connection may hold when all buffers together are at
+/// their limit.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
 
 std::string peer_of(const Connection& connection) {

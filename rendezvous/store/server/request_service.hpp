@@ -24,8 +24,9 @@ public:
     /// Begins a round in which `events` connections are served by serve(). Returns how many more are ready now, for
     /// serve_ready(): a connection that has more after its slice queues up behind the others.
     std::size_t begin_round(std::size_t events);
-    /// Serves one slice of a connection. `events`: of epoll; 0: it is a ready one.
+    /// Serves one slice of a connection. `events`: those of epoll; 0: it is called by serve_ready().
     void serve(Connection& connection, std::uint32_t events);
+    /// Serves one slice of each of the first `count` ready connections.
     void serve_ready(std::size_t count);
 
     /// Returns when end_stalled() is to be called, if a connection waits for the rest of a request.
@@ -35,7 +36,7 @@ public:
     void end_all();
 
     [[nodiscard]] const Engine& engine() const { return engine_; }
-    /// What Limits::buffer_bytes bounds.
+    /// Returns the bytes that Limits::buffer_bytes bounds.
     [[nodiscard]] std::size_t buffer_bytes() const;
 
 private:
@@ -44,7 +45,7 @@ private:
     /// Answers all further parts of every MULTI_GET that has begun.
     void finish_multi_gets();
     void finish_multi_get(Connection& connection);
-    /// Sends what the kernel takes now, up to a slice's worth. False: the connection is over.
+    /// Sends as much as the kernel takes now, up to a slice's worth. Returns false if the connection has ended.
     [[nodiscard]] bool send(Connection& connection, Reply& reply);
     /// Sends kStopWaiting to the connections whose wait the last request ended.
     void notify_released();
@@ -52,7 +53,7 @@ private:
     void wait_for(Connection& connection, bool room_to_send);
     void update_totals(Connection& connection);
     [[nodiscard]] std::size_t slice_bytes() const;
-    /// How often end_stalled() looks: a connection may stay a little longer than its limit.
+    /// Returns the period of end_stalled(). A connection may stay that much longer than its limit.
     [[nodiscard]] Duration stall_check_period() const;
     void refuse(Connection& connection, std::string_view why);
     void end(Connection& connection);

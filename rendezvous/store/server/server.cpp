@@ -17,13 +17,13 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using namespace std::chrono_literals;
 
-/// How long the server serves before the io_context looks at everything else.
+/// The time for which the server serves before the io_context runs other handlers.
 constexpr auto kSlice = 2ms;
 
 }  // namespace
 
-/// Serves when the epoll set is readable. Kept alive by its pending operations, so that a StoreServer may be destroyed
-/// first.
+/// Pump: serves when the epoll set is readable. Its pending operations keep it alive, so that the StoreServer may be
+/// destroyed first.
 class StoreServer::Pump : public std::enable_shared_from_this<Pump> {
 public:
     Pump(const asio::any_io_executor& executor, std::unique_ptr<EpollServer> server)

@@ -1,7 +1,7 @@
 #pragma once
-// StoreServer: one TCPStore on one listening port, for one generation of workers, on an io_context beside other parts.
-// EpollServer does the work. Used on the io_context's one thread and destroyed before that io_context; closing or
-// destroying it ends every connection.
+// StoreServer: serves one TCPStore on one listening port, on an io_context beside other parts; for one generation of
+// workers, or for `ddprund --store`. EpollServer does the work. Used on the io_context's one thread and destroyed
+// before that io_context; closing or destroying it ends every connection.
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
@@ -30,8 +30,8 @@ public:
     StoreServer& operator=(const StoreServer&) = delete;
     [[nodiscard]] std::uint16_t port() const;
     [[nodiscard]] Statistics statistics() const;
-    /// Serves until `io`, that of listen(), is stopped. Called in place of io.run() where `io` has nothing else to do
-    /// but to wait for signals: a request does not take the detour over `io`.
+    /// Serves until `io`, that of listen(), is stopped. Called in place of io.run() where `io` only waits for signals,
+    /// so that a request does not take the detour over `io`.
     void run(boost::asio::io_context& io);
     /// Ends the listener and all connections. A connection is never ended for being idle.
     void close();

@@ -1,5 +1,5 @@
 #pragma once
-// ServerContext: what the parts of one EpollServer share. The EpollServer owns it; one thread.
+// ServerContext: the state that the parts of one EpollServer share. The EpollServer owns it; one thread.
 
 #include <fmt/format.h>
 

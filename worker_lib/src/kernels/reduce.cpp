@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
-// Disabled: instruction sets that are no faster here than the next lower one, or older than 2013. Each costs seconds of
-// compiling.
+// Disabled: instruction sets that are no faster here than the next lower one, or older than 2013. Each one lengthens
+// the compilation.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker_lib/src/kernels/reduce.cpp"

@@ -1,6 +1,6 @@
 #pragma once
 // Reduction: the arithmetic of reductions, a table of functions for each type and operation, for the best instruction
-// set of this machine. All instruction sets give the same bits; of a NaN only that it is one. Pure.
+// set of this machine. All instruction sets give the same bits, except for those of a NaN. Pure.
 
 #include <cstddef>
 
@@ -15,8 +15,8 @@ using ReduceFn = void (*)(const void* const* sources, std::size_t source_count, 
 using ReduceIntoFn = void (*)(const void* const* sources, std::size_t source_count, std::size_t count, double scale,
                               void* const* outputs, std::size_t output_count);
 
-/// f16 and bf16 accumulate in f32 and are rounded once, at the very end; all other types accumulate in themselves.
-/// Integers wrap. Min and max of anything and NaN are NaN.
+/// The functions for one type and operation. f16 and bf16 accumulate in f32 and are rounded once, at the end; any other
+/// type is its own accumulator. Integers wrap. Min and max of anything and NaN are NaN.
 struct Reduction {
     ReduceFn reduce = nullptr;   ///< elements in, accumulators out
     ReduceFn combine = nullptr;  ///< accumulators in, accumulators out

@@ -142,7 +142,7 @@ void finish(const void* accumulators, std::size_t count, double scale, void* ele
     }
 }
 
-/// Does one element of reduce_into(). For a few elements, loops over blocks cost more than the arithmetic.
+/// Computes one element of reduce_into(). For a few elements, loops over blocks cost more than the arithmetic.
 template <typename T, typename Op>
 void reduce_one_into(std::size_t at, const void* const* sources, std::size_t source_count, double scale,
                      void* const* outputs, std::size_t output_count) {

@@ -1,5 +1,5 @@
 // The arithmetic of reductions of floats in vector registers: one pass over all sources and outputs. Included once for
-// each instruction set, like reduce_loops-inl.hpp. The results have the same bits; of a NaN only that it is one.
+// each instruction set, like reduce_loops-inl.hpp. The results have the same bits, except for those of a NaN.
 #if defined(DDP_REDUCE_VECTORS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDP_REDUCE_VECTORS_INL_HPP
 #undef DDP_REDUCE_VECTORS_INL_HPP
@@ -86,7 +86,7 @@ HWY_INLINE V apply(Max, V a, V b) {
     return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
 }
 
-/// Reduces as many elements as fill whole groups of four vectors. Returns how many these are.
+/// Reduces as many elements as fill whole groups of four vectors. Returns their number.
 template <typename T, typename Op>
 std::size_t reduce_vectors(const void* const* sources, std::size_t source_count, std::size_t count, double scale,
                            void* const* outputs, std::size_t output_count) {

@@ -1,7 +1,7 @@
 #pragma once
-// stream_copy: copies with non-temporal stores, past the caches, what another core will read. Between cores that share
-// no cache, fetching lines one by one from the writer's cache is several times slower than reading memory. Between
-// cores that share one, this copy is the slower way. StagingChoice measures which is faster.
+// stream_copy: copies data that another core will read with non-temporal stores, past the caches. Between cores that
+// share no cache, fetching lines one by one from the writer's cache is slower than reading memory. Between cores that
+// share one, this copy is slower. StagingChoice measures which way is faster.
 
 #include <cstddef>
 #include <cstdint>

@@ -37,7 +37,7 @@ public:
         if (function == nullptr && problem_.empty()) problem_ = fmt::format("{} has no function {}", name_, symbol);
     }
     [[nodiscard]] bool opened() const { return handle_ != nullptr; }
-    /// Returns what is wrong; empty: the library is open and has all functions.
+    /// Returns the problem; empty if the library is open and has all functions.
     [[nodiscard]] const std::string& problem() const { return problem_; }
 
 private:

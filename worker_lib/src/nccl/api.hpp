@@ -73,21 +73,22 @@ struct CudaApi {
     CUresult (*pointer_attribute)(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) = nullptr;
 };
 
+/// Both tables, as load_gpu_api() fills them.
 struct GpuApi {
     NcclApi nccl;
     CudaApi cuda;
     int nccl_version = 0;  ///< as NCCL codes it: 22809 is 2.28.9
 };
 
-/// The oldest NCCL whose ncclCommInitRankConfig and ncclCommFinalize do what the backend relies on.
+/// The oldest NCCL whose ncclCommInitRankConfig and ncclCommFinalize behave as the backend requires.
 inline constexpr int kOldestNccl = 21800;
 
 /// Returns "2.28.9" for 22809.
 [[nodiscard]] std::string nccl_version_text(int version);
 
 /// Opens libnccl.so.2 (or the file in DDPRUN_NCCL_LIBRARY) and the CUDA runtime. They stay open until the process ends,
-/// because both have threads and exit handlers of their own. The error says which library or function is missing, or
-/// that NCCL is too old.
+/// because both have threads and exit handlers of their own. The error names the library or function that is missing,
+/// or the version of NCCL that is too old.
 [[nodiscard]] ddprun::Result<GpuApi> load_gpu_api();
 
 /// Returns the number of CUDA devices here; an error with CUDA's text when there is none. The error is cleared in the

@@ -22,8 +22,8 @@ std::string capture_complaint(const CudaApi& cuda, cudaStream_t stream) {
     return "its stream is being captured into a CUDA graph, and no operation of a group can be part of one";
 }
 
-/// Returns what is wrong with the buffer's memory. A kernel that touches memory which the device cannot see leaves a
-/// sticky error, after which the process cannot use CUDA any more.
+/// Returns why the device cannot use the buffer's memory; empty if it can. A kernel that touches memory which the
+/// device cannot see leaves a sticky error, after which the process cannot use CUDA any more.
 std::string memory_complaint(const CudaApi& cuda, const Buffer& buffer, std::string_view name, int device) {
     if (buffer.count == 0 || buffer.data == nullptr) return {};
     const auto pointer = static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(buffer.data));

@@ -9,14 +9,14 @@
 
 namespace ddp::detail {
 
-/// Returns what is wrong with the arguments; empty: nothing that is known.
+/// Returns the problem with the arguments; empty if none is known.
 /// device   the group's, which is the calling thread's current one
 [[nodiscard]] std::string argument_complaint(const CudaApi& cuda, const NcclWork& work, int device);
 
 /// Returns why `stream` cannot wait for an operation now (the wait would end the program's capture); empty: it can.
 [[nodiscard]] std::string wait_complaint(const CudaApi& cuda, cudaStream_t stream);
 
-/// Records `event` behind what is on the caller's stream now. Throws Error{InvalidArgument} for a stream of another
+/// Records `event` behind the current work of the caller's stream. Throws Error{InvalidArgument} for a stream of another
 /// device, Error{System} for any other failure.
 void record_on_callers_stream(const CudaApi& cuda, cudaEvent_t event, const NcclWork& work, int device);
 

@@ -1,5 +1,5 @@
 // NcclBackend: runs the operations of one group on its CUDA device. submit() and transfer() enqueue three steps and
-// return: the group's stream waits for what is on the caller's stream, runs the operation, and records its end in an
+// return: the group's stream waits for the work on the caller's stream, runs the operation, and records its end in an
 // event. The watchdog follows those events; NcclWork::wait makes the caller's stream wait for them.
 
 #include "worker_lib/src/nccl/backend.hpp"
@@ -91,7 +91,7 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
 }
 
 NcclBackend::~NcclBackend() {
-    watchdog_->end();               // fails what is in flight, and aborts the communicator then
+    watchdog_->end();               // fails the works in flight, and aborts the communicator then
     (void)communicator_->finish();  // does nothing after an abort
     device_->release(caller_done_);
     // cudaFree waits for all kernels of the device. If one never ends, the memory stays with the thread that frees it.
@@ -140,7 +140,7 @@ void NcclBackend::fail(const NcclWork& work, ErrorCode code, const std::string& 
     watchdog_->fail({code, fmt::format("{}: {}", own_rank_, text), work.text(), {}});
 }
 
-/// Makes the group's stream wait for what is on the caller's stream now: then the buffer is ready.
+/// Makes the group's stream wait for the current work of the caller's stream: then the buffer is ready.
 void NcclBackend::wait_for_caller(const NcclWork& work) {
     if (work.is_barrier()) return;  // has no buffer
     record_on_callers_stream(api_.cuda, caller_done_, work, device_->index());
@@ -165,7 +165,7 @@ std::optional<Error> NcclBackend::failure() const {
     return Error(failure->code, failure->text, failure->culprits);
 }
 
-/// Known for ranks of this machine only: whether their process has ended.
+/// Knows only whether the process of a rank of this machine has ended.
 RankState NcclBackend::state_of(int rank) const {
     const auto loss = peers_->loss_of(rank);
     if (!loss) return {};

@@ -1,6 +1,6 @@
 #pragma once
-// CallbackThread: completes works on a thread of its own, so that a callback which stays in an NCCL call cannot stop
-// the watchdog, the only thread that could let that call out. Used by the watchdog where the communicator may block.
+// CallbackThread: completes works on a thread of its own, so that a callback that blocks in an NCCL call cannot stop
+// the watchdog, the only thread that can end that call. The watchdog owns one if the communicator may block.
 
 #include <condition_variable>
 #include <deque>
@@ -26,7 +26,7 @@ public:
     /// left to do. Both are called without a lock of this class. Throws std::system_error when there is no thread.
     CallbackThread(std::shared_ptr<GroupDevice> device, std::function<void(const EndedWork&)> complete,
                    std::function<void()> on_idle);
-    /// Completes what was added, then ends the thread.
+    /// Completes the works that were added, then ends the thread.
     ~CallbackThread();
     CallbackThread(const CallbackThread&) = delete;
     CallbackThread& operator=(const CallbackThread&) = delete;

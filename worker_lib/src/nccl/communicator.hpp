@@ -14,7 +14,7 @@
 
 namespace ddp::detail {
 
-/// Timeouts of the backend when it gives NCCL up or ends.
+/// Timeouts of the backend when it aborts its communicator or ends.
 struct NcclLimits {
     ddprun::Duration abort_timeout = std::chrono::seconds(10);
     ddprun::Duration finish_timeout = std::chrono::seconds(5);  ///< for the peers to finish their communicators too
@@ -22,8 +22,8 @@ struct NcclLimits {
 
 /// Returns whether to make non-blocking communicators with this version of NCCL. 2.26 hangs in that mode
 /// (https://github.com/pytorch/pytorch/issues/153960): its communicators are made blocking, on a thread that can be
-/// left behind. NCCL_COMM_BLOCKING, which NCCL reads as well, overrides the version. setting   value of
-/// NCCL_COMM_BLOCKING, or nothing
+/// left behind. NCCL_COMM_BLOCKING, which NCCL reads as well, overrides the version.
+/// setting   value of NCCL_COMM_BLOCKING, or nothing
 [[nodiscard]] bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting);
 
 class Communicator {
@@ -57,7 +57,7 @@ public:
     /// limits.abort_timeout: the device may then still write to buffers. Only the first call counts; later ones return
     /// true.
     bool abort();
-    /// Ends the communicator in order, once nothing is in flight: the peers get what they still miss. Aborts if they do
+    /// Ends the communicator in order, once nothing is in flight: the peers still get their data. Aborts it if they do
     /// not finish in time.
     bool finish();
 

@@ -1,6 +1,6 @@
 #pragma once
-// GroupDevice: owns what one group uses of its CUDA device, a stream and a pool of events. Shared by the backend and
-// its works, which may outlive it. Any thread.
+// GroupDevice: owns one group's stream and pool of events on its CUDA device. Shared by the backend and its works,
+// which may outlive it. Any thread.
 
 #include <mutex>
 #include <string_view>
@@ -18,7 +18,7 @@ void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what);
 [[nodiscard]] cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event);
 
 /// Makes `device` the calling thread's current one while the scope lasts. A thread that had no current device has none
-/// afterwards: cudaSetDevice(0) would start device 0, with some hundred MB of its memory, for a program that uses
+/// afterwards: cudaSetDevice(0) would make a context on device 0, which takes device memory, for a program that uses
 /// another device.
 class DeviceScope {
 public:

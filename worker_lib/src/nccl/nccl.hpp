@@ -13,6 +13,7 @@ namespace ddp::detail {
 /// make_nccl_backend in worker_lib/src/nccl/backend.hpp.
 [[nodiscard]] std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec);
 
+/// The result of probe_nccl().
 struct NcclAvailability {
     bool usable = false;
     std::string reason;  ///< "libnccl.so.2 not found …", "no CUDA device"; or what is present

@@ -23,7 +23,7 @@ struct NcclQueue {
 [[nodiscard]] ncclResult_t start(const Operation& operation, const NcclQueue& queue, ncclComm_t comm);
 
 /// The same for messages, which begin and end together, so that the order in which ranks list them cannot block them.
-/// If NCCL refuses one, none has begun.
+/// If NCCL refuses one, none has started.
 [[nodiscard]] ncclResult_t start(const std::vector<Transfer>& messages, const NcclQueue& queue, ncclComm_t comm);
 
 }  // namespace ddp::detail

@@ -15,7 +15,7 @@ namespace ddp::detail {
 
 namespace {
 
-/// Returns the pid namespace of this process: pids mean the same only within one. "?" if /proc does not tell.
+/// Returns the pid namespace of this process: pids mean the same only within one. "?" if /proc does not show it.
 std::string pid_namespace() {
     std::array<char, 64> name{};
     const ssize_t length = ::readlink("/proc/self/ns/pid", name.data(), name.size());

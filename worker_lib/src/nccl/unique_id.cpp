@@ -1,6 +1,6 @@
 // Keys in the store, all below "<group>/nccl/". Every attempt to make a group has new ones:
 //   address/<rank>   record of that rank: it has arrived
-//   unique-id        'I' and the 128 bytes of the id, or 'E' and why rank 0 could not make one
+//   unique-id        'I' and the 128 bytes of the id, or 'E' and the reason why rank 0 could not make one
 
 #include "worker_lib/src/nccl/unique_id.hpp"
 
@@ -68,7 +68,7 @@ std::vector<int> absent_ranks(const GroupSpec& spec) {
     return absent;
 }
 
-/// Returns why an exchange failed whose ranks have all arrived: rank 0 makes the id when the last one has.
+/// Returns why an exchange failed although all ranks have arrived: rank 0 makes the id when the last one has.
 std::string late_text(const GroupSpec& spec) {
     if (spec.rank == 0) return "the last rank arrived too late";
     return name_ranks(spec, {0}) + " had not published the NCCL id in time; it does so when the last rank has arrived";
@@ -86,8 +86,8 @@ UniqueIdExchange exchange_unique_id(const NcclApi& nccl, const GroupSpec& spec, 
     publish(spec, "nccl/address", Peers::own_record(spec));
     const auto addresses = [&] { return spec.store->get_all(address_keys(spec), left_until(deadline)); };
     try {
-        // Only when all are there: with each id NCCL starts a thread and a socket that wait for the ranks, and that
-        // stay if a rank does not arrive.
+        // Called only when all have arrived: with each id NCCL starts a thread and a socket that wait for the ranks,
+        // and that stay if a rank does not arrive.
         if (spec.rank == 0) (void)addresses();
         if (spec.rank == 0) publish_id(nccl, spec);
         const ncclUniqueId id = read_id(spec, deadline);

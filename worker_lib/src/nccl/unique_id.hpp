@@ -11,6 +11,7 @@
 
 namespace ddp::detail {
 
+/// The result of exchange_unique_id().
 struct UniqueIdExchange {
     ncclUniqueId id;                   ///< rank 0's
     std::vector<std::string> records;  ///< every rank's Peers::own_record(), by rank

@@ -14,7 +14,7 @@ Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
     return {code, std::move(text), work.text(), {}};
 }
 
-/// Adds the peers that are known to be lost: if there are any that is the cause, whatever the device or NCCL noticed.
+/// Adds the peers that are known to be lost. If there are any, they are the cause, whatever CUDA or NCCL reported.
 Failure explained(Failure failure, const Peers& peers) {
     const auto losses = peers.losses();
     if (!losses) return failure;
@@ -90,7 +90,7 @@ void Watchdog::note(Failure failure) {
     const bool decided = failure.code == ErrorCode::Aborted;  // the reason was given to abort()
     failure_ = decided ? std::move(failure) : explained(std::move(failure), peers_);
     // run()'s thread, which aborts the communicator, may be in a callback that waits for a call to return. Only after
-    // failure_ is set: what that call has not launched must not pass for done.
+    // failure_ is set: an operation that the call has not launched must not pass for done.
     communicator_.give_up();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Watchdog: follows the operations of one group on the device. Its thread completes their works in order, notices
-// deadlines and NCCL's background errors, and is the only one that gives the communicator up.
+// deadlines and NCCL's background errors, and is the only one that aborts the communicator. NcclBackend owns it.
 
 #include <condition_variable>
 #include <deque>
@@ -24,7 +24,7 @@ namespace ddp::detail {
 inline constexpr std::string_view kStillConnecting =
     "NCCL was still connecting to its peers at its deadline: have all ranks made this call?";
 
-/// Why a group can do no more work.
+/// The reason why a group can do no more work.
 struct Failure {
     ErrorCode code = ErrorCode::System;
     std::string text;           ///< names the group, not the operation
@@ -40,12 +40,12 @@ public:
     ~Watchdog() { end(); }
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
-    /// Fails what is in flight with Aborted and ends both threads. Bounded by the limits and by the callbacks' own
+    /// Fails the works in flight with Aborted and ends both threads. Bounded by the limits and by the callbacks' own
     /// waits. Must not be called from a callback.
     void end();
 
-    /// Exists while its maker is in the call of a work. Where that call may not return by itself
-    /// (Communicator::may_block), the group fails if it has not returned at the work's deadline. One at a time.
+    /// Exists while its maker is in the call of a work. If that call may block (Communicator::may_block) and has not
+    /// returned at the work's deadline, the group fails. One at a time.
     class Expectation {
     public:
         Expectation(Watchdog& watchdog, std::shared_ptr<NcclWork> work);
@@ -58,9 +58,9 @@ public:
     };
     /// Takes over a work that has been launched. After a failure the work fails too.
     void watch(std::shared_ptr<NcclWork> work);
-    /// Fails everything in flight and to come. Only the first failure counts. Returns at once. Any thread.
+    /// Fails all works, in flight and to come. Only the first failure counts. Returns at once. Any thread.
     void fail(Failure failure);
-    /// Returns why the group can do no more work; nothing: it can. Any thread.
+    /// Returns the group's failure, if it has failed. Any thread.
     [[nodiscard]] std::optional<Failure> failure() const;
 
 private:

@@ -22,15 +22,15 @@ public:
 
     [[nodiscard]] const NcclTask& task() const { return task_; }
     [[nodiscard]] bool is_barrier() const;
-    /// Returns the caller's stream: what is on it at the call comes before the operation.
+    /// Returns the caller's stream, whose work at the time of the call comes before the operation.
     [[nodiscard]] cudaStream_t caller() const;
     [[nodiscard]] const Participant& owner() const override { return *owner_; }
     [[nodiscard]] std::string text() const override;
 
     /// Takes the end event from the pool, before record_end(). Throws Error{System} when CUDA has none.
     void prepare();
-    /// Records the end event behind what is on the group's stream now. `launched`: NCCL has put the operation there;
-    /// else the event only shows when the stream is empty.
+    /// Records the end event behind the current work of the group's stream. `launched`: NCCL has put the operation
+    /// there; else the event only shows when the stream is empty.
     [[nodiscard]] cudaError_t record_end(bool launched);
     /// Returns cudaSuccess if the stream has passed the end event, cudaErrorNotReady if not, else the device's error.
     /// Does not wait.

@@ -31,8 +31,8 @@ std::uint32_t milliseconds(ddprun::Duration timeout) {
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, UINT32_MAX));
 }
 
-/// Owns the names of operations, types and reductions as arrays of the layout's size. Any thread may read it. Copying an
-/// array is faster than copying a text, which matters for small operations.
+/// Owns the names of operations, types and reductions as arrays of the layout's size. Any thread may read it. Copying
+/// an array is faster than copying a text, which matters for small operations.
 class Names {
 public:
     Names() {

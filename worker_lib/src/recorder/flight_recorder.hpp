@@ -1,7 +1,7 @@
 #pragma once
-// FlightRecorder: writes the operations of this process's groups into memory that its agent has mapped and can read even
-// after a SIGKILL. An operation costs one atomic increment and a few plain stores, no lock and no system call. Groups
-// use it on any thread. Without ddprun there is no recorder, and nothing is written.
+// FlightRecorder: writes the operations of this process's groups into memory that its agent has mapped and can read
+// even after a SIGKILL. An operation costs one atomic increment and a few plain stores, no lock and no system call.
+// Groups use it on any thread. Without ddprun there is no recorder, and nothing is written.
 
 #include <cstdint>
 #include <mutex>

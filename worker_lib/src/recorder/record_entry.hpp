@@ -10,8 +10,8 @@
 
 namespace ddp::detail {
 
-/// A slot for an operation that is about to be recorded. Taking it early leaves no locked instruction for later: such an
-/// instruction waits for all earlier stores, including those that peers have to see first.
+/// A slot for an operation that is about to be recorded. Taking it early leaves no locked instruction for later: such
+/// an instruction waits for all earlier stores, including those that peers have to see first.
 struct EntrySlot {
     ddprun::flight_record::OperationSlot* slot = nullptr;  ///< null: there is none for it
     std::uint64_t id = 0;

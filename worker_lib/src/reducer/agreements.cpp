@@ -30,7 +30,7 @@ std::string_view name_of(Average average) {
     return "?";
 }
 
-/// Returns everything that decides which collectives a rank makes.
+/// Returns all options and parameters on which a rank's collectives depend.
 std::vector<std::string> describe(const std::vector<ParamSpec>& params, const ReducerOptions& options) {
     std::vector<std::string> items;
     items.reserve(params.size() + 2);
@@ -45,8 +45,8 @@ std::vector<std::string> describe(const std::vector<ParamSpec>& params, const Re
     return items;
 }
 
-/// Returns the buckets, then the address of each gradient. So the first item that differs is the first bucket that
-/// holds more or less, and only if there is none the first gradient at another address.
+/// Returns the buckets, then the address of each gradient. So the first item that differs is the first bucket of
+/// another size or, only if there is none, the first gradient at another address.
 std::vector<std::string> describe(const BucketPlan& plan, const std::vector<ParamSpec>& params) {
     std::vector<std::string> items;
     items.reserve(plan.buckets.size() + params.size());
@@ -91,7 +91,7 @@ BucketPlan agree_on_plan(ProcessGroup& group, const std::vector<ParamSpec>& para
     try {
         plan = checked_plan(params, options);
     } catch (const Error& error) {
-        // Only this rank may have found it: the others get it by the comparison, else they would wait for this rank.
+        // Perhaps only this rank has found it. The others get it by the comparison, else they would wait for this rank.
         refusal = std::current_exception();
         items.insert(items.begin(), error.what());
     }

@@ -12,12 +12,12 @@
 namespace ddp::detail {
 
 /// Returns the bucket plan, the same on all ranks. Throws Error{Mismatch} if parameters, options or plans differ, and
-/// Error{InvalidArgument} for what is wrong with them on all ranks.
+/// Error{InvalidArgument} if they are wrong on all ranks alike.
 [[nodiscard]] BucketPlan agree_on_plan(ProcessGroup& group, const std::vector<ParamSpec>& params,
                                        const ReducerOptions& options);
 
-/// Throws Error{Mismatch} if the ranks' next backwards are not all with or all without sync. `steps`: synchronised ones
-/// so far.
+/// Throws Error{Mismatch} if the ranks' next backwards are not all with or all without sync. `steps`: number of
+/// synchronised ones so far.
 void agree_on_step(ProcessGroup& group, std::uint64_t steps, bool sync);
 
 /// Returns rank 0's ready order; empty: it has none yet. `own`: this rank's, empty or each of the `params` once.

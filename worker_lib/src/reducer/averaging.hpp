@@ -1,12 +1,12 @@
 #pragma once
-// Averaging: how the sum of a bucket becomes an average. Pure.
+// Averaging: the rule by which the sum of a bucket becomes an average. Pure. BucketExchange owns it.
 
 #include "ddp/reducer.hpp"
 
 namespace ddp::detail {
 
-/// The reduction of a bucket, and the factors before and after it. A hook, and a reduction by Avg, divide by all ranks
-/// of the group. When the divisor is another one (Join), the factor afterwards corrects that.
+/// Chooses the reduction of a bucket, and the factors before and after it. A hook, and a reduction by Avg, divide by
+/// all ranks of the group. If the divisor is another one (Join), the factor afterwards corrects that.
 class Averaging {
 public:
     Averaging(Average how, bool has_hook, int ranks) : how_(how), has_hook_(has_hook), ranks_(ranks), divisor_(ranks) {}

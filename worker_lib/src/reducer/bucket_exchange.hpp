@@ -3,7 +3,7 @@
 // bucket k - 1, so that the launches are one sequence, the same on all ranks.
 //
 // The reducer's mutex guards counting and launching, which run on any thread that completes a bucket. finish() runs
-// without it, on one thread: the finisher's, or the owner's where there is none.
+// without it, on one thread: the finisher's, or the owner's if there is none.
 
 #include <cstddef>
 #include <cstdint>
@@ -46,9 +46,9 @@ public:
     [[nodiscard]] std::size_t done() const;
 
     // Without the mutex, once buckets are launched:
-    /// Waits for bucket `b`, turns its sums into averages, and puts them where the caller wants them.
+    /// Waits for bucket `b`, turns its sums into averages, copies them to bound buffers, and runs the user's callback.
     void finish(std::size_t b);
-    /// Finishes all buckets in launch order, where there is no finisher.
+    /// Finishes all buckets in launch order, if there is no finisher.
     void finish_all();
     /// Records in the flight record that this thread waits for every bucket that is not done.
     void note_waiter() const;

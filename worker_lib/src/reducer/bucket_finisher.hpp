@@ -15,7 +15,7 @@ class BucketFinisher {
 public:
     /// `finish(k)` finishes the k-th bucket of a backward; it may not throw.
     explicit BucketFinisher(std::function<void(std::size_t)> finish);
-    /// Waits for the call of `finish` that is running: what that waits for must be about to end.
+    /// Waits for the running call of `finish`. The exchange that it waits for must be about to end.
     ~BucketFinisher();
 
     /// Adds the next bucket of this backward, which has been launched.

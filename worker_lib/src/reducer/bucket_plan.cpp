@@ -108,7 +108,7 @@ BucketPlan plan_buckets(std::span<const ParamSpec> params, const BucketLimits& l
     for (auto& [dtype, f] : filling) {
         if (!f.bucket.slots.empty()) close(f);
     }
-    // A bucket is complete when the last of its slots is ready: that orders the types.
+    // A bucket is complete when its last slot is ready. This orders the buckets of different types.
     std::vector<std::size_t> position(order.size());
     for (std::size_t k = 0; k < order.size(); ++k) position[order[k]] = k;
     std::ranges::sort(plan.buckets, {},

@@ -99,8 +99,8 @@ private:
         }
     }
 
-    /// Returns the rounding error of a value; 0 if it could not be sent (infinite or NaN), else it would return in
-    /// every step.
+    /// Returns the rounding error of a value; 0 if it could not be sent (infinite or NaN), because the error would
+    /// otherwise return in every step.
     static float lost(float value, float sent) {
         const float difference = value - sent;
         return difference - difference == 0 ? difference : 0;

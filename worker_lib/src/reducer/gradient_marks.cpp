@@ -40,7 +40,7 @@ std::vector<std::pair<std::size_t, Fill>> GradientMarks::claim_the_rest() {
 }
 
 Fill GradientMarks::how_to_fill(bool unused) const {
-    if (unused && !has_accumulated_) return Fill::kZero;  // else what backwards without sync have added must survive
+    if (unused && !has_accumulated_) return Fill::kZero;  // else the sums of backwards without sync must survive
     return sync_ ? Fill::kCopy : Fill::kNothing;
 }
 

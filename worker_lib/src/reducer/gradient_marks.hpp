@@ -1,5 +1,5 @@
 #pragma once
-// GradientMarks: which gradients of a backward are complete, which were used, and in what order they became ready. The
+// GradientMarks: records which gradients of a backward are complete and used, and in which order they became ready. The
 // reducer's mutex guards it. Gradients are copied and cleared outside of that mutex, by the thread that claimed them.
 
 #include <cstddef>
@@ -21,13 +21,13 @@ public:
 
     /// Begins a backward, in which no gradient is marked.
     void begin(bool sync);
-    /// Ends it: after one without sync the gradients stay accumulated.
+    /// Ends a backward. After one without sync the gradients stay accumulated.
     void end(bool sync) { has_accumulated_ = !sync; }
-    /// Returns whether gradients hold what backwards without sync have added, and no synchronised one has followed.
+    /// Returns whether gradients hold sums of backwards without sync that no synchronised one has followed.
     [[nodiscard]] bool has_accumulated() const { return has_accumulated_; }
 
-    /// Takes one mark, and returns what the caller has to do before complete(). kNotYet: the gradient has further uses,
-    /// and the caller does nothing. Throws Error{InvalidArgument} for a mark too many.
+    /// Takes one mark, and returns the action that the caller has to take before complete(). kNotYet: the gradient has
+    /// further uses, and the caller does nothing. Throws Error{InvalidArgument} for one mark too many.
     [[nodiscard]] Fill claim(std::size_t i, bool unused);
     /// Claims every gradient that was not fully marked. It is unused if none of its uses was marked.
     [[nodiscard]] std::vector<std::pair<std::size_t, Fill>> claim_the_rest();
@@ -43,7 +43,7 @@ public:
     [[nodiscard]] std::vector<bool> used() const;
     /// Returns the parameters of this synchronised backward in the order in which they became complete.
     [[nodiscard]] const std::vector<std::size_t>& ready_order() const { return ready_order_; }
-    /// A backward that only shadows other ranks' has no order of its own.
+    /// Forgets the order of a backward that only shadowed those of other ranks.
     void forget_ready_order() { ready_order_.clear(); }
 
 private:

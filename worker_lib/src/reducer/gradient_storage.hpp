@@ -1,6 +1,6 @@
 #pragma once
-// GradientStorage: owns the memory of the buckets, laid out by a plan, and knows the bound gradients outside of it.
-// Ranks, time and locks are the caller's: different gradients may be filled by different threads at once.
+// GradientStorage: owns the memory of the buckets, laid out by a plan, and refers to the bound gradients outside of it.
+// It has no lock: different threads may fill different gradients at the same time.
 
 #include <cstddef>
 #include <optional>
@@ -13,10 +13,10 @@
 
 namespace ddp::detail {
 
-/// What a gradient needs before its bucket may be sent.
+/// The action that a gradient needs before its bucket may be sent.
 enum class Fill {
     kNotYet,   ///< it is not complete
-    kNothing,  ///< it is where it has to be
+    kNothing,  ///< it stays where it is
     kZero,
     kCopy,  ///< from the bound buffer, if there is one
 };
@@ -31,7 +31,7 @@ public:
 
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
     [[nodiscard]] const Buffer& view(std::size_t param) const { return params_[param].view; }
-    /// Returns where the caller has the gradient: the bound buffer, or the view.
+    /// Returns the caller's memory of the gradient: the bound buffer, or the view.
     [[nodiscard]] const Buffer& gradient(std::size_t param) const {
         return params_[param].external ? *params_[param].external : params_[param].view;
     }

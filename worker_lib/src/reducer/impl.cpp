@@ -114,7 +114,7 @@ void GradientReducer::Impl::mark(std::size_t i, bool unused) {
     complete(i);
 }
 
-/// The gradient's contents are final. Launches every bucket whose turn has come.
+/// Counts a gradient whose contents are final, and launches every bucket whose turn has come.
 void GradientReducer::Impl::complete(std::size_t i) {
     const std::lock_guard lock(mutex_);
     marks_.complete(i);
@@ -157,7 +157,7 @@ Step GradientReducer::Impl::finish() {
     return step;
 }
 
-/// UnusedPolicy::Zero.
+/// Marks all other gradients as unused, for UnusedPolicy::Zero.
 void GradientReducer::Impl::mark_the_rest() {
     const auto rest = [this] {
         const std::lock_guard lock(mutex_);
@@ -187,7 +187,7 @@ bool GradientReducer::Impl::end_marking() {
     }
 }
 
-/// On the finisher's thread. The peers get a failure at once, the caller gets it from its next call.
+/// Finishes a bucket on the finisher's thread. The peers get a failure at once, the caller from its next call.
 void GradientReducer::Impl::finish_aside(std::size_t b) noexcept {
     {
         const std::lock_guard lock(mutex_);
@@ -217,8 +217,8 @@ void GradientReducer::Impl::wait_for_buckets() {
     phase_.refuse_if_failed();
 }
 
-/// Ends the reducer with the exception that is being handled. Under the lock. The group is aborted, so that the peers
-/// fail at once instead of waiting until their deadline for buckets that never come.
+/// Ends the reducer with the exception that is being handled. The caller holds the lock. Aborts the group, so that the
+/// peers fail at once instead of waiting until their deadline for buckets that never come.
 void GradientReducer::Impl::fail() {
     if (phase_.has_failed()) return;  // a consequence of the first failure
     const std::string text = detail::caught();

@@ -3,8 +3,8 @@
 // ranks when one of them fails. The parts: GradientMarks (which gradients are complete), GradientStorage (the memory),
 // BucketExchange (launch and averages), BucketFinisher (its thread), NextBackward, ReducerPhase, BackwardStatistics.
 //
-// mark() runs on any thread, all else on the owner's. `mutex_` guards what marking touches, and makes the launches one
-// sequence. Gradients are copied and cleared outside of it, by the one thread that has claimed them.
+// mark() and stats() run on any thread, all else on the owner's. `mutex_` guards the state that marking changes, and
+// makes the launches one sequence. Gradients are copied and cleared outside of it, by the thread that has claimed them.
 
 #include <memory>
 #include <mutex>
@@ -48,7 +48,7 @@ public:
     /// Makes an announced backward without gradients, in which this rank only follows the others.
     void shadow(bool sync);
     void divide_by(int ranks) { exchange_->divide_by(ranks); }
-    /// Throws Error{InvalidArgument}. The reducer has failed then, here and on all peers, which would wait in vain.
+    /// Fails the reducer, here and on all peers, which would otherwise wait in vain. Throws Error{InvalidArgument}.
     void end_for_misuse(const std::string& text);
 
 private:
@@ -60,7 +60,7 @@ private:
     void finish_aside(std::size_t b) noexcept;
     void wait_for_buckets();
     void fail();
-    /// Runs what the peers take part in, too: if `action` throws, the reducer has failed. Not under the lock.
+    /// Runs an action in which the peers take part. If it throws, the reducer fails. The caller does not hold the lock.
     template <typename Action>
     void or_fail(Action action) {
         try {

@@ -25,7 +25,7 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
     return detail::list_of(std::move(names));
 }
 
-/// Throws with JoinOptions::Early::Throw.
+/// Throws the error of JoinOptions::Early::Throw.
 [[noreturn]] void end_early(const ProcessGroup& group, const std::vector<std::uint8_t>& plans) {
     std::vector<int> ended;
     for (std::size_t r = 0; r < plans.size(); ++r) {
@@ -38,7 +38,7 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
                 ended);
 }
 
-/// Throws for steps of different kinds: each rank would wait for what the others do not do.
+/// Throws for steps of different kinds, in which each rank would wait for collectives that the others do not make.
 [[noreturn]] void end_for_sync(const ProcessGroup& group, const std::vector<std::uint8_t>& plans, int first) {
     std::vector<int> others;
     std::map<std::uint64_t, std::vector<int>> ranks_by_plan;

@@ -1,5 +1,5 @@
 #pragma once
-// NextBackward: which kind of backward may begin next. no_sync() and Join decide that. The reducer's owner thread.
+// NextBackward: checks which kind of backward may begin next, as no_sync() and Join decide. The reducer's owner thread.
 
 namespace ddp::detail {
 
@@ -10,24 +10,24 @@ public:
     /// Returns whether a backward that the caller begins with this `sync` synchronises.
     [[nodiscard]] bool synchronises(bool sync) const { return sync && no_sync_guards_ == 0; }
 
-    /// From here each backward has to be announced, until the last Join has ended. A new Join may begin before the old
-    /// one ends.
+    /// Requires each backward to be announced, until the last Join has ended. A new Join may begin before the old one
+    /// ends.
     void join_begins() {
         if (joins_++ == 0 || expected_ == Expected::kNone) expected_ = Expected::kUnannounced;
     }
     void join_ends() {
         if (--joins_ == 0) expected_ = Expected::kAny;
     }
-    /// The next backward has to be of this kind.
+    /// Requires the next backward to be of this kind.
     void announce(bool sync) { expected_ = sync ? Expected::kSync : Expected::kNoSync; }
-    /// No rank has a batch for another backward.
+    /// Refuses further backwards, because no rank has a batch.
     void end_epoch() { expected_ = Expected::kNone; }
     /// Returns whether an announced backward has not begun.
     [[nodiscard]] bool is_owed() const { return expected_ == Expected::kSync || expected_ == Expected::kNoSync; }
 
     /// Throws Error{InvalidArgument} if a backward of this kind may not begin now.
     void check(bool sync) const;
-    /// The backward has begun: its announcement is used up.
+    /// Notes that the backward has begun, which uses up its announcement.
     void begin() {
         if (expected_ != Expected::kAny) expected_ = Expected::kUnannounced;
     }

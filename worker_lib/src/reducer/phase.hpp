@@ -1,5 +1,5 @@
 #pragma once
-// ReducerPhase: whether a reducer is idle, in a backward, or has failed. Guarded by the reducer's mutex.
+// ReducerPhase: the state of a reducer, which is idle, in a backward, or failed. The reducer's mutex guards it.
 
 #include <exception>
 #include <string>
@@ -11,7 +11,7 @@ class ReducerPhase {
 public:
     void begin(bool sync) { phase_ = sync ? Phase::kSyncing : Phase::kAccumulating; }
     void end() { phase_ = Phase::kIdle; }
-    /// A failure is final. `text` is part of the error of every later call.
+    /// Ends the reducer for good. `text` is part of the error of every later call.
     void fail(std::string text);
     /// Keeps the failure itself for the next call, if no call has thrown it yet.
     void keep_unreported(std::exception_ptr failure) { unreported_ = std::move(failure); }

@@ -1,4 +1,4 @@
-// The public face of a reducer: every call goes to GradientReducer::Impl.
+// The public interface of a reducer, which forwards every call to GradientReducer::Impl.
 #include "ddp/reducer.hpp"
 
 #include <utility>
@@ -15,7 +15,7 @@ GradientReducer::NoSync::~NoSync() { reducer_.next().add_no_sync_guards(-1); }
 GradientReducer::GradientReducer(ProcessGroup& group, std::vector<ParamSpec> params, ReducerOptions options)
     : impl_(std::make_unique<Impl>(group, std::move(params), std::move(options))) {}
 GradientReducer::~GradientReducer() {
-    // In a child of fork() the threads that Impl would join are the parent's: its memory is left alone.
+    // In a child of fork() the threads that Impl would join are the parent's. So its memory leaks here.
     if (impl_ && impl_->is_elsewhere()) static_cast<void>(impl_.release());
 }
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;

@@ -1,5 +1,5 @@
 #pragma once
-// refuse(): how this room rejects a call.
+// refuse(): rejects a call of a reducer.
 
 #include <string>
 

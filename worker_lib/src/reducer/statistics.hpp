@@ -1,6 +1,6 @@
 #pragma once
 // BackwardStatistics: counts and times of a reducer's backwards (ReducerStats). The reducer's mutex guards every change
-// of what stats() returns.
+// of stats().
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ public:
     void begin(ddprun::TimePoint now) { began_ = now; }
     void count_out_of_order() { ++stats_.out_of_order; }
     void end(ddprun::TimePoint now) { stats_.backward += now - began_; }
-    /// The backward that has ended was synchronised. `exposed`: how long finish_backward waited for communication.
+    /// Counts a synchronised backward. `exposed`: the time for which finish_backward waited for communication.
     void count_step(std::size_t bytes, ddprun::Duration exposed) {
         ++stats_.steps;
         stats_.bytes_reduced += bytes;

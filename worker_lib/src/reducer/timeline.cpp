@@ -31,8 +31,8 @@ std::shared_ptr<Timeline> Timeline::from_environment(int rank) {
         throw Error(ErrorCode::InvalidArgument,
                     fmt::format("DDP_TIMELINE: '{}' is a directory. Name a file, such as '{}'", file,
                                 (std::filesystem::path(file) / "timeline.json").string()));
-    // All reducers of a process share it, also those that follow one another. Never destroyed: a reducer may end while
-    // the process does.
+    // All reducers of a process share it, also those that follow one another. Never destroyed, because a reducer may
+    // end during the exit of the process.
     static auto& all = *new std::map<std::filesystem::path, std::shared_ptr<Timeline>>;
     static std::mutex mutex;
     const std::filesystem::path own = timeline_file(file, rank);
@@ -89,7 +89,7 @@ void Timeline::bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimeP
     write(half('b', begin) + half('e', end));
 }
 
-/// The next event overwrites the array's end.
+/// Writes the array's end, which the next event overwrites.
 void Timeline::flush() {
     constexpr std::string_view kEnd = "\n]\n";
     const std::lock_guard lock(mutex_);

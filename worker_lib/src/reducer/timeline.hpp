@@ -1,5 +1,5 @@
 #pragma once
-// Timeline: records what the reducers of a process do and when, for chrome://tracing or ui.perfetto.dev. It exists with
+// Timeline: records the backwards and buckets of a process's reducers, for chrome://tracing or ui.perfetto.dev. Set by
 // DDP_TIMELINE=FILE. Each rank writes FILE with ".rank-N" (its rank in the world) before the extension, a new one in
 // every generation. All reducers of the process share it, also those that follow one another.
 //
@@ -23,8 +23,8 @@ namespace ddp::detail {
 /// Owns the file. Thread-safe.
 class Timeline {
 public:
-    /// Returns a share for one reducer, whose end flushes the file. Null when DDP_TIMELINE is not set. Throws
-    /// Error{System} naming the file that cannot be written.
+    /// Returns a share for one reducer, whose destruction flushes the file. Null if DDP_TIMELINE is not set. Throws
+    /// Error{System} naming the file that cannot be written, and Error{InvalidArgument} for a directory.
     [[nodiscard]] static std::shared_ptr<Timeline> from_environment(int rank);
     Timeline(const std::filesystem::path& file, int rank);
     Timeline(const Timeline&) = delete;

@@ -38,8 +38,8 @@ void LightMutex::wait_and_lock() {
 }
 
 void LightMutex::wake() {
-    // notify_all() looks for waiters in a counter of its own. The fence ensures that it finds there each waiter that has
-    // seen this thread as the holder.
+    // notify_all() looks for waiters in a counter of its own. The fence ensures that it finds there each waiter that
+    // has seen this thread as the holder.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     holder_.notify_all();
 }

@@ -1,8 +1,8 @@
 #pragma once
 // WakeChoice: decides whether the progress thread is woken when an operation is queued, or left asleep because the
-// caller is about to wait for the operation and will run it itself. A needless wake-up takes longer than a small operation
-// (docs/benchmarks/decisions.md#wake-choice). A missing one delays an operation whose caller computes meanwhile by up to
-// twice kInterval. Pure: it learns from what JobQueue reports.
+// caller is about to wait for the operation and will run it itself. A needless wake-up takes longer than a small
+// operation (docs/benchmarks/decisions.md#wake-choice). A missing one delays an operation whose caller computes
+// meanwhile by up to twice kInterval. Pure: it learns from the reports of JobQueue.
 
 #include <algorithm>
 #include <chrono>

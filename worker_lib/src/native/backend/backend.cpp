@@ -25,13 +25,13 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     thread_ = start_signal_masked_thread("ddp-native", [this] { run(); });
 }
 
-/// Fails what is in flight, then reports the departure of this rank, or the group's failure, to the peers.
+/// Fails the work in flight, then reports the departure of this rank, or the group's failure, to the peers.
 NativeBackend::~NativeBackend() {
     auto how = std::uncaught_exceptions() > 0 ? Departure::kLeftByException : Departure::kLeft;
     Node& node = peers_.node();
     Links* const links = peers_.links();
     Watch* const watch = peers_.watch();
-    // Both before stop(), which must not look like a failure of the group.
+    // Both come before stop(), which must not look like a failure of the group.
     if (watch != nullptr) watch->stop();
     auto failure = node.failure.for_other_nodes();
     failure_.stop(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by {} with work in flight",
@@ -64,12 +64,12 @@ std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch&& batch, Transf
         return p2p->submit(std::move(batch));
     } catch (const std::bad_alloc&) {
         if (has_sent)
-            failure_.report_out_of_memory();  // peers have got a part: the rest must not stay away unexplained
+            failure_.report_out_of_memory();  // peers have got a part, and must not wait for the rest
         throw;
     }
 }
 
-/// The progress thread: runs what is queued until the group ends, and then fails what is left.
+/// The body of the progress thread: runs the queued operations until the group ends, and then fails the rest.
 void NativeBackend::run() {
     for (bool goes_on = true; goes_on;) {
         goes_on = queue_.wait();

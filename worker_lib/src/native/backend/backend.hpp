@@ -1,7 +1,7 @@
 #pragma once
-// NativeBackend: the operations of one group on CPUs. It owns the parts that carry them out, in the order of their use,
-// and the progress thread "ddp-native", which runs what no caller does. submit() and transfer() by one thread at a
-// time, all else by any.
+// NativeBackend: runs the operations of one group on CPUs. It owns the parts that carry them out, in the order of their
+// use, and the progress thread "ddp-native", which runs the operations that no caller runs. One thread at a time calls
+// submit() and transfer(), any thread all else.
 
 #include <memory>
 #include <optional>
@@ -42,11 +42,11 @@ public:
     [[nodiscard]] std::optional<Error> failure() const override { return peers_.failure(); }
 
     // Called by works, through BackendHandle.
-    /// OperationRunner::help().
+    /// Calls OperationRunner::help().
     void help(const WorkState& work) { runner_.help(work); }
-    /// Makes the progress thread finish what is queued.
+    /// Makes the progress thread run the queued operations.
     void hurry() { queue_.wake(); }
-    /// GroupFailure::abort_for().
+    /// Calls GroupFailure::abort_for().
     void abort_for(const WorkState& work, std::string_view thrown) { failure_.abort_for(work, thrown); }
 
 private:

@@ -41,8 +41,8 @@ std::optional<int> ConnectedPeers::neighbour(int rank) const {
     return index;
 }
 
-/// Describes the ranks of this node. Of ranks of other nodes it knows only whether they are lost, and that only where
-/// this rank leads its node.
+/// Describes a rank of this node. A rank of another node is known only to be lost, and only if this rank leads its
+/// node.
 RankState ConnectedPeers::state_of(int rank) const {
     const auto lost = watch_ ? watch_->departure_of(rank) : std::nullopt;
     const auto index = neighbour(rank);

@@ -1,7 +1,7 @@
 #pragma once
-// ConnectedPeers: the ranks of one group on the native backend and the ways to them: memory shared with those of the
-// node, links to other nodes, the leaders' watch. NativeBackend owns it and all its parts use it. The questions of
-// PeerStates may come from any thread; which thread may use a part is written in its header.
+// ConnectedPeers: owns the connections to the ranks of one group on the native backend: memory shared with those of the
+// node, links to other nodes, the leaders' watch. NativeBackend owns it and all its parts use it. Any thread may call
+// the functions of PeerStates. The header of each part names the threads that may use it.
 
 #include <optional>
 #include <string>
@@ -19,7 +19,7 @@ namespace ddp::detail {
 
 class ConnectedPeers final : public PeerStates {
 public:
-    /// Takes the connections from `connected`, and leaves in it what is for sends and receives.
+    /// Takes the connections from `connected`, but leaves those for sends and receives in it.
     ConnectedPeers(const GroupSpec& spec, Connected& connected);
 
     [[nodiscard]] const std::string& group() const { return group_; }
@@ -29,9 +29,9 @@ public:
     [[nodiscard]] HeapArena& arena() { return arena_; }
     [[nodiscard]] Node& node() { return node_; }
     [[nodiscard]] const Node& node() const { return node_; }
-    /// Null on ranks that exchange no messages with other nodes.
+    /// Returns null on ranks that exchange no messages with other nodes.
     [[nodiscard]] Links* links() { return links_ ? &*links_ : nullptr; }
-    /// Null on ranks that do not lead their node, and in groups of one node.
+    /// Returns null on ranks that do not lead their node, and in groups of one node.
     [[nodiscard]] Watch* watch() { return watch_ ? &*watch_ : nullptr; }
     /// Returns this rank as errors name it.
     [[nodiscard]] std::string own_name() const { return name_of(rank_); }

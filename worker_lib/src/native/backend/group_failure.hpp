@@ -1,6 +1,7 @@
 #pragma once
-// GroupFailure: makes a failure of one group known, to the peers and to every part of the native backend that may wait.
-// It fails no work itself: OperationRunner and P2p do, on threads that no longer touch the buffers. Any thread.
+// GroupFailure: reports a failure of one group to the peers and to every part of the native backend that may wait. It
+// fails no work itself: OperationRunner and P2p do, on threads that no longer touch the buffers. NativeBackend owns it.
+// Any thread may call it.
 
 #include <cstdint>
 #include <string_view>
@@ -19,7 +20,7 @@ public:
     GroupFailure(ConnectedPeers& peers, JobQueue& queue, P2pSlot& p2p) : peers_(peers), queue_(queue), p2p_(p2p) {}
 
     /// Reports the failure to all ranks of the node, and through them to others. Operations after number `after` cannot
-    /// be done any more; earlier ones may still end well.
+    /// complete any more; earlier ones may.
     void report(const Error& failure, std::uint64_t after);
     /// The same for a failure in the step after the last operation that this rank has done.
     void report(const Error& failure) { report(failure, peers_.node().progress.last_done()); }

@@ -43,7 +43,7 @@ bool JobQueue::may_announce_behind(const Operation& operation) {
 void JobQueue::push(Job job) {
     const Update update(*this);
     const bool others = !jobs_.empty();
-    // A job is announced early only behind others that are, so if peers are served by the first, they are by all.
+    // A job is announced early only behind announced ones, so if the first one has served its peers, all have.
     const bool all_served = job.peers_served && (!others || jobs_.front().peers_served);
     jobs_.push_back(std::move(job));
     if (all_served) return;

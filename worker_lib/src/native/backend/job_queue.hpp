@@ -1,10 +1,10 @@
 #pragma once
-// JobQueue: the queued operations of one group on the native backend, and what its progress thread has to do about
+// JobQueue: owns the queued operations of one group on the native backend, and decides when its progress thread runs
 // them. NativeBackend owns it; OperationRunner, the progress thread and threads that wait for works use it.
 // Thread-safe.
 //
 // The progress thread is woken only if no other thread is likely to run a job (WakeChoice). While it is left asleep,
-// it looks every now and then whether a job has been queued for long.
+// it polls for a job that has been queued for long.
 
 #include <atomic>
 #include <cstdint>
@@ -25,30 +25,31 @@ namespace ddp::detail {
 struct Job {
     Operation operation;
     std::shared_ptr<WorkState> work;
-    Step step = Step::kNone;    ///< how far submit() has carried it out
+    Step step = Step::kNone;    ///< the last step that submit() has carried out
     bool peers_served = false;  ///< peers need nothing more of this rank
 };
 
 class JobQueue {
 public:
-    // What the last change has left, without the lock. OperationRunner, which takes jobs away, holds its own.
+    // The state after the last change, read without the lock. OperationRunner, which takes jobs away, holds its own.
     /// Returns whether nothing is queued, and nothing for the progress thread to do.
     [[nodiscard]] bool is_idle() const { return idle_.load(std::memory_order_relaxed); }
-    /// Returns whether callers seem to wait for what they call, instead of computing meanwhile.
+    /// Returns whether callers seem to wait for their operations instead of computing meanwhile.
     [[nodiscard]] bool callers_wait() const { return callers_wait_.load(std::memory_order_relaxed); }
 
-    /// Returns whether an operation may be announced before those that are queued run: all of them have been announced,
-    /// and none will still write the buffer that this one reads.
+    /// Returns whether an operation may be announced before the queued ones run: all of them have been announced, and
+    /// none will still write the buffer that this one reads.
     [[nodiscard]] bool may_announce_behind(const Operation& operation) EXCLUDES(mutex_);
     void push(Job job) EXCLUDES(mutex_);
     /// Takes the first job. A job with a deadline later than `latest` is left to the progress thread, because a helping
     /// thread has a deadline of its own to keep.
     [[nodiscard]] std::optional<Job> next(ddprun::TimePoint latest = ddprun::TimePoint::max()) EXCLUDES(mutex_);
-    /// Makes the progress thread run what is queued.
+    /// Makes the progress thread run the queued jobs.
     void wake() EXCLUDES(mutex_);
 
-    /// Makes the progress thread look at the failure of the group, or end.
+    /// Makes the progress thread handle the failure of the group.
     void report_failure() EXCLUDES(mutex_);
+    /// Makes the progress thread end.
     void stop() EXCLUDES(mutex_);
     /// Returns whether report_failure() has been called since the last time.
     [[nodiscard]] bool take_failure() EXCLUDES(mutex_);
@@ -64,9 +65,9 @@ private:
     ddprun::Mutex mutex_;
     ddprun::Condition changed_;
     std::deque<Job> jobs_ GUARDED_BY(mutex_);
-    bool wanted_ GUARDED_BY(mutex_) = false;  ///< the progress thread has to run what is queued
+    bool wanted_ GUARDED_BY(mutex_) = false;  ///< the progress thread has to run the queued jobs
     WakeChoice choice_ GUARDED_BY(mutex_);
-    bool watching_ GUARDED_BY(mutex_) = false;  ///< the progress thread looks every now and then
+    bool watching_ GUARDED_BY(mutex_) = false;  ///< the progress thread polls
     bool stopping_ GUARDED_BY(mutex_) = false;
     bool failed_ GUARDED_BY(mutex_) = false;  ///< since the last take_failure()
     std::atomic<bool> idle_{true};

@@ -14,16 +14,16 @@ OperationRunner::OperationRunner(ConnectedPeers& peers, JobQueue& queue, GroupFa
                                  std::shared_ptr<BackendHandle> handle)
     : peers_(peers), queue_(queue), group_failure_(failure), rules_(std::move(rules)), handle_(std::move(handle)) {
     const auto ranks = static_cast<std::size_t>(peers.node().ranks.size());
-    scratch_.sources.reserve(ranks);  // so that what submit() carries out allocates nothing
+    scratch_.sources.reserve(ranks);  // so that an operation that submit() carries out allocates nothing
     scratch_.outputs.reserve(ranks + 1);
 }
 
 std::shared_ptr<WorkState> OperationRunner::submit(Operation&& operation, OperationRecord& record) {
     const bool one_shot = is_one_shot(peers_.topology(), operation);
     if ((one_shot || may_do_at_once(operation)) && running_.try_lock()) {
-        // Held until the operation is in the queue: no thread may take the queue for empty.
+        // Held until the operation is in the queue, so that no thread takes the queue for empty.
         const ddprun::Lock running(running_, std::adopt_lock);
-        // Stays so: no other thread submits, nor takes jobs away.
+        // This cannot change meanwhile: no other thread submits, nor takes jobs away.
         const bool alone = queue_.is_idle();
         if (announce(operation, one_shot, alone)) {
             record.write(operation, Announced::kYes);
@@ -56,8 +56,8 @@ bool OperationRunner::announce(const Operation& operation, bool one_shot, bool a
     return peers_.node().meetings.try_open(operation, {.input = own.input.offset(), .output = own.output.offset()}, {});
 }
 
-/// Carries out the rest, as far as the peers arrive within a moment. What is left begins when a thread runs it: until
-/// then this rank waits for no peer, and says so.
+/// Carries out the rest, as far as the peers arrive within a moment. The steps that are left begin when a thread runs
+/// them: until then this rank waits for no peer, and does not appear to.
 Step OperationRunner::finish_soon(const Operation& operation, bool one_shot) {
     Node& node = peers_.node();
     if (!node.meetings.try_join()) return Step::kOpened;
@@ -91,7 +91,7 @@ std::shared_ptr<WorkState> OperationRunner::enqueue_announced(Operation&& operat
 }
 
 void OperationRunner::help(const WorkState& work) {
-    if (!running_.try_lock()) return queue_.wake();  // the thread that runs may stop short of this work
+    if (!running_.try_lock()) return queue_.wake();  // the running thread may stop before this work
     const ddprun::Lock running(running_, std::adopt_lock);
     while (!work.done()) {
         const auto job = queue_.next(work.deadline());
@@ -137,7 +137,7 @@ void OperationRunner::run(const Job& job) {
     job.work->begin();
     node.progress.begin(operation);
     if (job.step == Step::kReduced || job.step == Step::kArrived) node.meetings.take_earliest_deadline();
-    // Peers that have been served may end it well without this rank, so it must end it well, too.
+    // Peers that have been served may complete it without this rank, so this rank must complete it, too.
     if (!job.peers_served) node.failure.check(operation);
     if (is_one_shot(peers_.topology(), operation)) {
         if (job.step == Step::kNone) node.meetings.open(operation, {}, one_shot_data(peers_.topology(), operation));
@@ -160,16 +160,16 @@ void OperationRunner::complete(WorkState& work, std::exception_ptr error) {
     work.complete(std::move(error), [&](std::string_view thrown) { group_failure_.abort_for(work, thrown); });
 }
 
-/// Notes a job that fails because this rank leaves. Of one that peers need nothing more for, they may say that this
-/// rank has done it.
+/// Notes a job that fails because this rank leaves. If the peers need nothing more for it, they may report that this
+/// rank has completed it.
 void OperationRunner::note_unfinished(const Job& job) {
     ending_.left_in_flight = ending_.left_in_flight || !job.peers_served;
     if (!ending_.left_in_flight) peers_.node().done(job.operation);
 }
 
 /// Fails the whole group: the ranks of this node at once, others by a final report, unless this rank is leaving (then
-/// the destructor of NativeBackend reports that). Nothing after number `after` can be done; peers may still be in what
-/// was before.
+/// the destructor of NativeBackend reports that). Operations after number `after` cannot complete; peers may still run
+/// earlier ones.
 void OperationRunner::fail(const Error& failure, std::uint64_t after) {
     if (ending_.failure) return;
     ending_.failure = failure;

@@ -1,7 +1,7 @@
 #pragma once
 // OperationRunner: runs the operations of one group, in their order, on the thread that calls it. That is the thread
-// that submits a small operation, one that waits for a work, or else the progress thread; `running_` keeps it to one at
-// a time.
+// that submits a small operation, one that waits for a work, or else the progress thread. `running_` admits one at a
+// time. NativeBackend owns it.
 //
 // Small operations inside a node are announced by submit(), and finished by it if the peers have arrived: peers need
 // nothing more of this rank then, so the progress thread is not woken for them. An all-reduce of up to kImmediateBytes
@@ -30,15 +30,15 @@ public:
     OperationRunner(ConnectedPeers& peers, JobQueue& queue, GroupFailure& failure, AllReduceRules rules,
                     std::shared_ptr<BackendHandle> handle);
 
-    /// BackendImpl::submit().
+    /// Implements BackendImpl::submit().
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation, OperationRecord& record) EXCLUDES(running_);
     /// Runs operations until `work` is done. If another thread runs, or an operation before it has a later deadline,
     /// wakes the progress thread and returns.
     void help(const WorkState& work) EXCLUDES(running_);
-    /// Runs what is queued, and passes a failure of the group on to other nodes. The progress thread calls it.
+    /// Runs the queued operations, and reports a failure of the group to other nodes. The progress thread calls it.
     void run_queue() EXCLUDES(running_);
 
-    /// How the group ended here, once no thread runs operations any more.
+    /// The end of the group on this rank; final when no thread runs operations any more.
     struct Ending {
         std::optional<Error> failure;  ///< the first one that an operation met
         bool left_in_flight = false;   ///< work that others need has failed because this rank leaves

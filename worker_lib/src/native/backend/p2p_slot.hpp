@@ -1,7 +1,7 @@
 #pragma once
-// P2pSlot: the P2p of one group on the native backend. With several nodes it is made with the group, because peers may
-// send before this rank does anything; with one node it is made by the first send or receive, because most groups have
-// none.
+// P2pSlot: owns the P2p of one group on the native backend. With several nodes it is made with the group, because peers
+// may send before this rank does anything. With one node it is made by the first send or receive, because most groups
+// have none.
 
 #include <atomic>
 #include <functional>

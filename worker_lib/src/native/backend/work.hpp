@@ -15,8 +15,8 @@ namespace ddp::detail {
 
 class NativeBackend;
 
-/// BackendHandle: the way from works to their backend, which the backend shuts when it ends. Calls inside are counted
-/// rather than locked: a callback that runs inside may drop a work of its own, and so come in once more.
+/// The reference of works to their backend, which the backend shuts when it ends. Any thread may call it. It counts the
+/// calls inside instead of locking them: a callback that runs inside may drop a work of its own, and so enter again.
 class BackendHandle {
 public:
     BackendHandle(NativeBackend& backend, Participant owner) : backend_(backend), owner_(std::move(owner)) {}

@@ -137,7 +137,7 @@ private:
         if (elements > 0) stream_copy(to, from, elements * parts_.width);
     }
 
-    /// Copies the slices that peers reduce of a foreign input to the own slot.
+    /// Copies those slices of a foreign input that peers reduce to the own slot.
     void stage(Range piece, std::size_t number) const {
         if (!own_.input.is_foreign() || piece.empty()) return;
         const Range mine = slice(piece, node_.ranks.own_index());
@@ -198,7 +198,7 @@ private:
         });
     }
 
-    /// Copies the slices that peers have reduced to a foreign output.
+    /// Copies those slices that peers have reduced to a foreign output.
     void take(Range piece, std::size_t number) const {
         if (!parts_.receives() || !own_.output.is_foreign()) return;
         for (int i = 0; i < node_.ranks.size(); ++i) {
@@ -215,7 +215,7 @@ private:
     const bool long_;       ///< long enough that StagingChoice matters
     const bool uncached_;   ///< too long for the caches
     bool streams_ = false;  ///< copy to the slot past the caches
-    bool fetches_ = false;  ///< prefetch what is reduced
+    bool fetches_ = false;  ///< prefetch the memory that is reduced
 };
 
 }  // namespace

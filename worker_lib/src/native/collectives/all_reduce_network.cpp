@@ -1,4 +1,4 @@
-// All-reduce and reduce between nodes, hierarchical: each carrier, a rank that talks to other nodes, reduces its slice
+// All-reduce and reduce between nodes, hierarchical: each carrier, a rank with links to other nodes, reduces its slice
 // of all inputs over its node, adds it up with its counterparts on the other nodes, and stores the result to all
 // outputs, or the root's. all_reduce_rules.hpp lists the algorithms between counterparts.
 
@@ -74,8 +74,8 @@ private:
     }
 
     /// Gathers the sums of all nodes on every node and adds them up in node order. Bruck's all-gather (Bruck et al.
-    /// 1997): in step k a node sends all that it has, its own sums first, to the node 2^k before it, so that each step
-    /// doubles what a node has, for any number of nodes.
+    /// 1997): in step k a node sends all blocks that it has, its own sums first, to the node 2^k before it. So each
+    /// step doubles the blocks of a node, for any number of nodes.
     void gather_sums(Range slice) {
         if (slice.empty() && !(context_.is_leader() && gathered_ == 0)) return;
         const std::size_t nodes = context_.nodes();

@@ -1,7 +1,7 @@
 #pragma once
-// AllReduceParts: what an all-reduce or reduce inside a node (all_reduce.cpp) and between nodes
-// (all_reduce_network.cpp) have in common: kernel, sizes, the ranks that get the result; and, between nodes, where
-// elements lie, with foreign buffers in staging slots. One per operation, used by the thread that runs it.
+// AllReduceParts: the parts that an all-reduce or reduce inside a node (all_reduce.cpp) and between nodes
+// (all_reduce_network.cpp) have in common: kernel, sizes, the ranks that get the result and, between nodes, the
+// addresses of elements, with foreign buffers in staging slots. One per operation, used by the thread that runs it.
 
 #include <cstddef>
 #include <vector>

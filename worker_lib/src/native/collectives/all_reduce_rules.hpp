@@ -36,6 +36,7 @@ struct AllReduceRule {
     friend bool operator==(const AllReduceRule&, const AllReduceRule&) = default;
 };
 
+/// The default table.
 inline constexpr std::array kUsualRules{
     AllReduceRule{2, 256u << 10, NetworkAlgorithm::kDirect},  // as many bytes as kScatter, in one step instead of two
     AllReduceRule{8, 16u << 10, NetworkAlgorithm::kDirect},   // one step, few enough messages
@@ -48,7 +49,7 @@ public:
     AllReduceRules() : rules_(kUsualRules.begin(), kUsualRules.end()) {}
 
     /// Parses "rd:0-32768;scatter:32769-max": ranges of sizes in bytes, without gaps, from 0 to max. Without text the
-    /// default table applies. Throws Error{Environment} that says what is wrong.
+    /// default table applies. Throws Error{Environment} naming the wrong part.
     [[nodiscard]] static AllReduceRules parse(const std::optional<std::string>& text);
 
     [[nodiscard]] NetworkAlgorithm choose(std::size_t bytes, std::size_t nodes) const;

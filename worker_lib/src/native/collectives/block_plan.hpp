@@ -1,6 +1,6 @@
 #pragma once
-// BlockPlan: which bytes of each rank's input become which bytes of each rank's output, for the collectives that only
-// move data. Every rank computes the same plan, so messages need no directory of their contents. Pure.
+// BlockPlan: maps the bytes of each rank's input to bytes of each rank's output, for the collectives that only move
+// data. Every rank computes the same plan, so messages need no directory of their contents. Pure.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Broadcast, hierarchical. On every node one rank's buffer is the source from which its neighbours copy: the root's on
-// its own node, the leader's on the others, once the data has arrived there. Between nodes each carrier, a rank that
-// talks to other nodes, sends or receives one slice; broadcast_stream.hpp lists the algorithms. With one node, and all
+// its own node, the leader's on the others, once the data has arrived there. Between nodes each carrier, a rank with
+// links to other nodes, sends or receives one slice; broadcast_stream.hpp lists the algorithms. With one node, and all
 // buffers in arenas, every rank copies a part of the root's buffer to all others.
 
 #include <algorithm>

@@ -86,7 +86,7 @@ std::span<std::byte> BroadcastStream::piece(const Course& course, std::size_t me
     return {address_(range.begin), range.size()};
 }
 
-/// Returns whether `done` messages are all that go_on() is to complete.
+/// Returns whether `done` messages are all that go_on() has to complete.
 bool BroadcastStream::ends(const Course& course, std::size_t done) const {
     return done == messages(course) || number_of(course, done) >= end_;
 }

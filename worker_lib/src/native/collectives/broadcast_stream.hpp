@@ -6,7 +6,7 @@
 // as it has arrived. No node sends more than the slices, all connections are busy, and a piece is everywhere after two
 // hops. kDirect: the root's node sends everything to all others.
 //
-// Owned by an operation; Links calls it on the thread that runs the operation.
+// An operation owns it. Links calls it on the thread that runs the operation.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ public:
     /// Returns the address of a byte of the buffer, valid up to the end of its window.
     using Address = std::function<std::byte*(std::size_t)>;
     /// `algorithm` is not kTree. `windows` are of bytes. `opening`: every node sends to every other, even an empty
-    /// message, so that the nodes compare what was called. `owner`: of the memory at `address`.
+    /// message, so that the nodes compare their calls. `owner`: of the memory at `address`.
     BroadcastStream(const Topology& topology, int root_node, BroadcastAlgorithm algorithm, const Windows& windows,
                     bool opening, Address address, Owner owner);
 
@@ -82,7 +82,7 @@ private:
     const Pieces cut_;
     const std::size_t pieces_;
     std::size_t open_ = 0;  ///< pieces that may be begun
-    std::size_t end_ = 0;   ///< pieces that go_on() is to complete
+    std::size_t end_ = 0;   ///< pieces that go_on() has to complete
     std::vector<Peer> peers_;
     std::vector<int> ranks_;
 };

@@ -51,12 +51,12 @@ struct OperationScratch {
     StagingChoice staging;
 };
 
-/// What a collective needs to know about its group: the ranks and their connections, and memory to work in. The backend
+/// The group of a collective, its ranks and their connections, and memory to work in. The backend
 /// makes one per call.
 struct CollectiveContext {
     const Topology& topology;
     Node& node;
-    Links* links = nullptr;  ///< null on ranks that talk to no other node
+    Links* links = nullptr;  ///< null on ranks without links to other nodes
     OperationScratch& scratch;
     const AllReduceRules& rules;
     const std::vector<Member>& members;  ///< by rank
@@ -86,7 +86,7 @@ struct OwnBuffers {
     OwnBuffer output;
 };
 
-/// How far this rank is in an operation inside a node.
+/// The last step that this rank has taken in an operation inside a node.
 enum class Step : std::uint8_t {
     kNone,
     kOpened,   ///< Meetings::open() has returned
@@ -98,8 +98,8 @@ enum class Step : std::uint8_t {
 /// Up to this size the calling thread may execute an all-reduce itself, because waking another takes longer.
 inline constexpr std::size_t kImmediateBytes = 64u << 10;
 
-/// Does the own part of an all-reduce inside a node that this rank has joined, and returns kArrived or kReduced. Only
-/// for up to kImmediateBytes and buffers that are not foreign. Allocates nothing if `scratch` has room for all ranks.
+/// Executes the own part of an all-reduce inside a node that this rank has joined, and returns kArrived or kReduced.
+/// Only for up to kImmediateBytes and local buffers. Allocates nothing if `scratch` has room for all ranks.
 [[nodiscard]] Step reduce_and_arrive(const CollectiveContext& context, const Operation& operation,
                                      const OwnBuffers& own) noexcept;
 

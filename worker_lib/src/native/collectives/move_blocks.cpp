@@ -1,7 +1,7 @@
 // The collectives that only move data: all-gather, gather, scatter, all-to-all. Every rank fetches its blocks from its
 // neighbours' inputs. Between nodes the carriers exchange blocks pairwise, each with its counterpart on every other
-// node at once: the blocks from one node to another are assigned to the carriers round-robin; each carrier sends its
-// own to its counterpart's inbox, from which the ranks of that node fetch them. A block for all ranks travels to each
+// node at once. The blocks from one node to another are assigned to the carriers round-robin. Each carrier sends its
+// own to its counterpart's inbox, from which the ranks of that node fetch them. A block for all ranks is sent to each
 // node once.
 //
 // Large blocks move in rounds, a piece of every block in each, so that all ranks are busy in all rounds. If every node
@@ -206,7 +206,7 @@ private:
         Owner owner = Owner::kSelf;
     };
 
-    /// Returns what this carrier sends to each node. Several pieces are copied together; a single one is sent from its
+    /// Returns this carrier's message to each node. Several pieces are copied together; a single one is sent from its
     /// source.
     std::vector<Piece> pack() const {
         std::vector<Piece> messages(context_.nodes());
@@ -267,7 +267,7 @@ private:
 };
 
 /// Gathers how many elements each rank gives to each, by [source * ranks + destination], on every rank. Throws Mismatch
-/// if that differs from what this rank expects to receive.
+/// if that differs from the counts that this rank expects to receive.
 std::vector<std::uint64_t> agree_on_counts(const CollectiveContext& context, const Operation& operation,
                                            std::uint32_t& step) {
     const auto ranks = static_cast<std::size_t>(context.topology.ranks());

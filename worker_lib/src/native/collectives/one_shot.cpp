@@ -15,8 +15,7 @@ void copy(const Buffer& to, std::size_t offset, const std::byte* from, std::size
     if (bytes > 0) std::memcpy(static_cast<std::byte*>(to.data) + offset, from, bytes);
 }
 
-/// Adds up the data of all ranks, on every rank; in rank order and rounded once, so that the bits equal those of large
-/// operations.
+/// Reduces the data of all ranks, in rank order and rounded once, so that the bits equal those of large operations.
 void reduce_all(const CollectiveContext& context, const Operation& operation, OwnData own) {
     const Node& node = context.node;
     const std::size_t count = operation.buffer.count;

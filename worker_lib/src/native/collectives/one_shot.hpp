@@ -1,8 +1,8 @@
 #pragma once
 // One-shot operations: small collectives inside a node. Each rank puts its data beside its announcement
-// (Meetings::open), and reads what it needs from the others' (after Meetings::join). There is one message each way and
-// no barrier: a rank that has opened may be gone when the others finish. The first step does not wait, so the calling
-// thread executes it.
+// (Meetings::open), and reads the data that it needs beside the others' (after Meetings::join). There is one message
+// each way and no barrier: a rank that has opened may be gone when the others finish. The first step does not wait, so
+// the calling thread executes it.
 
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace ddp::detail {
 
-/// Returns whether an operation is one-shot. Depends only on what is the same on all ranks.
+/// Returns whether an operation is one-shot. Depends only on values that are the same on all ranks.
 [[nodiscard]] bool is_one_shot(const Topology& topology, const Operation& operation);
 
 /// Returns the data that this rank puts beside its announcement.

@@ -1,7 +1,7 @@
 // Reduce-scatter. Inside a node each rank reduces its chunk of all inputs into its own output, in one pass. Between
-// nodes by pairwise exchange (Thakur, Rabenseifner, Gropp 2005), with all peers at once: the chunks of a node's ranks,
-// laid end to end, are divided among the carriers; each carrier reduces its slice over its own node and sends the sums
-// to its counterpart on that node, which adds up the sums of all nodes and stores them to the outputs.
+// nodes it is a pairwise exchange (Thakur, Rabenseifner, Gropp 2005) with all peers at once. The chunks of a node's
+// ranks, laid end to end, are divided among the carriers. Each carrier reduces its slice over its own node and sends
+// the sums to its counterpart on that node, which adds up the sums of all nodes and stores them to the outputs.
 
 #include <algorithm>
 

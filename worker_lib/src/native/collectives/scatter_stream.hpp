@@ -3,7 +3,7 @@
 // sends to every other the sums for that node, and adds up its own sums with those that it receives, in node order. No
 // message that is sent depends on one that is received. A peer may be kDepth pieces ahead of the slowest.
 //
-// Owned by an operation; Links calls it on the thread that runs the operation.
+// An operation owns it. Links calls it on the thread that runs the operation.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ public:
     virtual ~ScatterSums() = default;
     /// Returns how many elements this rank reduces for a node.
     [[nodiscard]] virtual std::size_t size(std::size_t node) const = 0;
-    /// Returns the sums over the own node of elements `range` of those: where they lie already, or in `memory`.
+    /// Returns the own node's sums of elements `range` of those, made in `memory` unless they exist already.
     [[nodiscard]] virtual const std::byte* sums(std::size_t node, Range range, std::byte* memory) const = 0;
     /// Adds up and stores elements `range` for the own node. `sums` by node; `memory` has room for the accumulators.
     virtual void store(Range range, std::span<const void* const> sums, std::byte* memory) const = 0;
@@ -31,7 +31,7 @@ public:
 class ScatterStream final : public MessageStream {
 public:
     /// `width`: bytes of an accumulator. `opening`: every node sends to every other, even an empty message, so that the
-    /// nodes compare what was called. `step`: of the first message.
+    /// nodes compare their calls. `step`: of the first message.
     ScatterStream(const CollectiveContext& context, const ScatterSums& sums, std::size_t width, bool opening,
                   std::uint32_t step);
 
@@ -69,8 +69,8 @@ private:
     std::vector<Peer> peers_;
     std::vector<int> ranks_;
     std::vector<const void*> parts_;
-    std::span<std::byte> outbox_;  ///< a chunk for every node: what is being sent; of the own one, where sums are made
-    std::span<std::byte> inbox_;   ///< kDepth times the same; of the own node, where results are made
+    std::span<std::byte> outbox_;  ///< a chunk for every node: the message to it; the own one's chunk holds its sums
+    std::span<std::byte> inbox_;   ///< kDepth times the same; the own node's chunk holds the results
     std::size_t combined_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// SumMemory: where the pieces of an all-reduce between nodes lie while they are under way: the sums of the own node,
-// the sums that other nodes send, and finished parts on their way to a node. A ring of kDepth slots, one for each
-// piece. SumStream owns it and decides when a slot is free.
+// SumMemory: assigns memory to the pieces of an all-reduce between nodes while they are in progress: to the sums of the
+// own node, the sums that other nodes send, and finished parts on their way to a node. It is a ring of kDepth slots,
+// one for each piece. SumStream owns it and decides when a slot is free.
 
 #include <cstddef>
 #include <span>
@@ -19,16 +19,16 @@ public:
     /// Takes its memory from the operation's scratch. `chunk`: the maximum number of elements in a message.
     SumMemory(const AllReduceParts& parts, const Pieces& pieces, std::size_t chunk);
 
-    /// Bytes of an accumulator.
+    /// Returns the bytes of an accumulator.
     [[nodiscard]] std::size_t width() const { return width_; }
     /// Returns whether the sums of the own node are its only rank's input itself.
     [[nodiscard]] bool in_place() const { return in_place_; }
     /// Returns the own node's sums of piece `number`, from element `element` of the buffer on.
     [[nodiscard]] const std::byte* sums(std::size_t number, std::size_t element) const;
-    /// Returns the place for what `node` sends of piece `number`; for the own node, a place to add up in.
+    /// Returns the memory for the sums of piece `number` that `node` sends; for the own node, memory to add up in.
     [[nodiscard]] std::byte* inbox(std::size_t number, std::size_t node) const;
-    /// Returns where finished elements of piece `number` go: to the first rank here that gets them, or, if there is
-    /// none, beside the inboxes.
+    /// Returns the memory for finished elements of piece `number`: that of the first rank here that gets them, or, if
+    /// there is none, memory beside the inboxes.
     [[nodiscard]] std::byte* result(std::size_t number, Range range) const;
 
 private:

@@ -10,7 +10,7 @@ namespace {
 /// cost of a message does not matter.
 constexpr std::size_t kMaxChunkBytes = 256u << 10;
 constexpr std::size_t kMinChunkBytes = 16u << 10;
-/// Maximum of the messages of one piece together: with many nodes each message is smaller.
+/// Maximum bytes of all messages of one piece: with many nodes each message is smaller.
 constexpr std::size_t kPieceBytes = 2u << 20;
 constexpr std::size_t kLag = 1;
 constexpr std::size_t kDepth = SumMemory::kDepth;
@@ -63,13 +63,13 @@ SumStream::Next SumStream::next_of(const Direction& direction) const {
     return !direct_ && direction.results < pieces_ ? Next::kResult : Next::kNothing;
 }
 
-/// Returns of how many pieces all messages of a direction are done.
+/// Returns the number of pieces whose messages in a direction are all done.
 std::size_t SumStream::completed(const Direction& direction) const {
     const bool last_in_flight = direction.in_flight && direction.phase == (direct_ ? Phase::kSums : Phase::kResult);
     return (direct_ ? direction.sums : direction.results) - (last_in_flight ? 1 : 0);
 }
 
-/// Returns of how many pieces all sums of a peer have been received.
+/// Returns the number of pieces whose sums from a peer have all been received.
 std::size_t SumStream::arrived(const Peer& peer) {
     return peer.in.sums - (peer.in.in_flight && peer.in.phase == Phase::kSums ? 1 : 0);
 }
@@ -105,7 +105,7 @@ bool SumStream::reduce(std::size_t number) {
     if (!memory_.in_place() && !range.empty()) {
         const auto from = parts_.sources(range.begin);
         auto* const to =
-            const_cast<std::byte*>(memory_.sums(number, range.begin));  // in scratch memory, for they are not in place
+            const_cast<std::byte*>(memory_.sums(number, range.begin));  // in scratch memory, as they are not in place
         parts_.reduction.reduce(from.data(), from.size(), range.size(), to);
         parts_.context.node.wait.check_read(parts_.operation);
     }

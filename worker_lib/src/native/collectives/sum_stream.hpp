@@ -8,11 +8,11 @@
 // order. kDirect has one step: every node sends its sums to all and adds up everything.
 //
 // Order of the messages to each peer: the sums S of the own node for pieces 0, 1, …, and kLag = 1 piece later the
-// finished part G: S0 S1 G0 S2 G1 S3 …. Both ends know it. What a piece needs is kept in one of kDepth slots, which is
+// finished part G: S0 S1 G0 S2 G1 S3 …. Both ends know it. The data of a piece lies in one of kDepth slots, which is
 // free for another piece when all its messages are sent. Because kDepth > kLag, S(k + kDepth) comes after G(k)
 // everywhere, so no cycle of waits can form.
 //
-// Owned by an operation; Links calls it on the thread that runs the operation.
+// An operation owns it. Links calls it on the thread that runs the operation.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,11 +29,11 @@ namespace ddp::detail {
 
 class SumStream final : public MessageStream {
 public:
-    /// `opening`: every node sends to every other, even an empty message, so that the nodes compare what was called.
+    /// `opening`: every node sends to every other, even an empty message, so that the nodes compare their calls.
     SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, const Windows& windows, bool opening);
 
-    /// Lets windows before `open` begin, whose staged data is there, and completes those before `end`. Then it stops:
-    /// no message that touches the memory of those is under way any more.
+    /// Lets windows before `open` begin, whose staged data is there, and completes those before `end`. Then it stops,
+    /// and no message that touches their memory is in flight any more.
     void go_on(std::size_t open, std::size_t end);
 
     /// Returns the ranks of the peers, in the order of their nodes.
@@ -89,7 +89,7 @@ private:
     std::vector<Peer> peers_;
     std::vector<int> ranks_;
     std::size_t open_ = 0;      ///< pieces that may be begun
-    std::size_t end_ = 0;       ///< pieces that go_on() is to complete
+    std::size_t end_ = 0;       ///< pieces that go_on() has to complete
     std::size_t reduced_ = 0;   ///< pieces, over the own node
     std::size_t combined_ = 0;  ///< pieces, over all nodes
 };

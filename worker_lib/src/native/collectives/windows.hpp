@@ -1,6 +1,6 @@
 #pragma once
-// Windows: the parts of a buffer that pass between nodes one after the other, each small enough for a staging slot; the
-// same on all nodes, whether they stage or not. Each carrier moves one slice of every window. Pieces: the messages of
+// Windows: the parts of a buffer that pass between nodes one after the other, each small enough for a staging slot. All
+// nodes have the same, whether they stage or not. Each carrier moves one slice of every window. Pieces: the messages of
 // one carrier. Pure.
 
 #include <algorithm>

@@ -20,12 +20,12 @@ namespace {
 using std::chrono::milliseconds;
 
 /// A peer may have ended because of a failure elsewhere, which reaches the node a little later. Counted in looks, not
-/// in time, because no news arrives while a machine stands still.
+/// in time, because no report arrives while a machine is suspended.
 constexpr milliseconds kLookInterval{2};
 constexpr int kLooksForBetterReason = 50;
 static_assert(sizeof(FailureNote) <= kMaxUnsealed, "a final report has no seal");
-/// A peer that began the operation later than this rank has a later deadline, so it gets as much longer before it is
-/// accused of something for which it may itself wait.
+/// A peer that began the operation later than this rank has a later deadline. So it gets that much more time before an
+/// error names it for messages that it may itself wait for.
 constexpr milliseconds kMaxLag = kReporting;
 static_assert(3 * kDoubt + kMaxLag < 2 * kReporting, "neighbours wait 2 * kReporting longer than the network deadline");
 
@@ -43,15 +43,15 @@ bool depends(const std::vector<Flow>& flows, const Flow& flow, const MessageStre
     return flow.received_all() || (stream != nullptr ? stream->in_depends(peer) : flow.in.depends);
 }
 
-/// The late peers that an error is to name.
+/// The late peers that an error names.
 struct Suspects {
     std::vector<const Flow*> flows;
     bool cut_off = false;  ///< their hosts acknowledge nothing
 };
 
-/// Returns the peers whose hosts acknowledge nothing. If there are none: of the late peers that need not wait for a
-/// third rank, or else of all late peers, those that have sent the fewest messages. A peer that only waits has sent all
-/// that it can.
+/// Returns the peers whose hosts acknowledge nothing. If there are none, takes the late peers that need not wait for a
+/// third rank, or else all late peers, and returns those of them that have sent the fewest messages. A peer that only
+/// waits has sent all that it can.
 Suspects suspects(const std::vector<Flow>& flows, const MessageStream* stream) {
     std::vector<const Flow*> late;
     for (const Flow& flow : flows) {

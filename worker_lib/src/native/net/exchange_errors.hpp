@@ -1,7 +1,7 @@
 #pragma once
-// ExchangeErrors: finds out why an exchange of messages cannot go on, and throws that: a peer that is late, a message
-// that does not fit, a lost connection, or the failure that a peer or the node reports. Links owns it; used by the
-// thread that runs the group's operations.
+// ExchangeErrors: finds and throws the reason why an exchange of messages cannot go on: a late peer, a message that
+// does not fit, a lost connection, or the failure that a peer or the node reports. Links owns it; the thread that runs
+// the group's operations uses it.
 
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ public:
     /// Throws the reason why a connection is broken: the peer's final report, or the failure or death of another rank
     /// that reaches the node within a moment, or else PeerLost with `cause`.
     [[noreturn]] void peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const;
-    /// Throws because part of a payload may have been written after a rank of the peer's node had given up.
+    /// Throws as peer_lost(), because part of a payload may have been written after a rank of the peer's node gave up.
     [[noreturn]] void invalid_payload(const Operation& operation, Flow& flow) const;
 
 private:

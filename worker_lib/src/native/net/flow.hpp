@@ -1,5 +1,5 @@
 #pragma once
-// Flow: the exchange of messages with one peer: one that is being sent and one that is being received. Each message is
+// Flow: the messages exchanged with one peer: one that is being sent and one that is being received. Each message is
 // a header, the payload, and behind a long payload a seal. A Flow moves bytes as far as the sockets take and give them
 // without waiting. Links owns the flows, gives the messages a meaning, and handles errors.
 
@@ -44,15 +44,15 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 80);
 
-/// Follows every payload of more than kMaxUnsealed bytes, and says whether the payload is valid. After kBroken only the
-/// sender's final report follows.
+/// Follows every payload of more than kMaxUnsealed bytes, and marks it as valid or not. After kBroken only the sender's
+/// final report follows.
 enum class Seal : std::uint8_t { kGood = 1, kBroken = 2 };
-/// A payload of up to so many bytes from a neighbour's memory is copied before it is sent, which costs less than a seal
+/// Maximum size of a payload that is copied from a neighbour's memory before it is sent, which costs less than a seal
 /// that arrives separately.
 inline constexpr std::size_t kMaxUnsealed = 16u << 10;
 constexpr std::size_t seal_bytes(std::size_t payload_bytes) { return payload_bytes > kMaxUnsealed ? sizeof(Seal) : 0; }
 
-/// Bytes of one message that are moved in one go, before the other sockets and the node are looked at.
+/// Bytes of one message that are moved in one go, before the thread turns to the other sockets and the node.
 inline constexpr std::size_t kBytesAtOnce = 1u << 20;
 
 /// The message to a peer.
@@ -64,13 +64,13 @@ struct Outgoing {
     Seal seal = Seal::kGood;
     bool unsealed = false;            ///< Flow::seal() has still to be called
     std::vector<std::byte> own_copy;  ///< of a small message from a neighbour's memory
-    bool depends = false;             ///< as in OutMessage; a stream knows that itself
+    bool depends = false;             ///< as in OutMessage; not used with a stream
 };
 
 /// The message from a peer.
 struct Incoming {
     bool active = false;
-    std::uint32_t step = 0;  ///< which it must belong to
+    std::uint32_t step = 0;  ///< that the message must belong to
     MessageHeader header;
     std::span<std::byte> bytes;
     Progress progress;
@@ -85,8 +85,8 @@ struct Flow {
     Outgoing out;
     Incoming in;
 
-    /// Begins to send a message. If `owner` is a neighbour, only what has been read of its memory until this returns,
-    /// or until the last byte has been sent and `unsealed` is left, may be valid: then check that, and call seal().
+    /// Begins to send a message. If `owner` is a neighbour, its memory may become invalid while it is read. So check
+    /// that when this returns and, if `unsealed` is set, again when the last byte has been sent, and then call seal().
     void send(std::uint32_t step, std::span<const std::byte> bytes, Owner owner = Owner::kSelf);
     void seal(Seal seal);
     /// Begins to receive a message of that step and size.
@@ -102,8 +102,8 @@ struct Flow {
     /// Returns whether a message on the first socket is sent in part, so that no other can follow there.
     [[nodiscard]] bool cut_off() const { return out.progress.done(0) > 0 && !sent_all(0); }
 
-    /// Sends what the sockets take, or what one of them takes. If that fails, the link is broken for sending only: what
-    /// the peer sent before it ended may say why.
+    /// Sends what the sockets take, or what one of them takes. If that fails, the link is broken for sending only:
+    /// the messages that the peer sent before it ended may give the reason.
     void send_more();
     void send_more(std::size_t socket);
     /// Calls recvmsg once. Returns the number of bytes, 0 at the end of the stream, or -1 with errno.

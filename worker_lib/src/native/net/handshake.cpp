@@ -83,7 +83,7 @@ public:
     }
 
 private:
-    /// Which connection to which peer.
+    /// Identifies a connection: the peer, and its number among those to that peer.
     struct Seat {
         int rank = 0;
         std::uint32_t socket = 0;
@@ -128,7 +128,7 @@ private:
         finish(met);
     }
 
-    /// Returns why the other side is no member of the group; empty if it is one.
+    /// Returns why the other side is not a member of the group; empty if it is one.
     std::string complaint(int socket, const Hello& hello, const UniqueFd& passed) const {
         if (!belongs(hello, own_)) return "it belongs to another group, generation or job";
         if (is_foreign(socket)) return kForeign;
@@ -169,7 +169,7 @@ private:
         unproven.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .received = 0});
     }
 
-    /// Reads from a connection. Returns whether it is decided: taken over, or to be closed as a stranger.
+    /// Reads from a connection. Returns whether it is settled: accepted, or to be closed as foreign.
     bool receive_from(Unproven& one, std::vector<Seat>& expected) {
         const auto bytes = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
         const ssize_t received = receive_some(one.socket.get(), bytes, one.passed);

@@ -20,7 +20,7 @@ namespace ddp::detail {
 
 namespace {
 
-/// A rank looks this long before it sleeps: about the time that it takes to fall asleep and be woken.
+/// Time for which a rank polls before it sleeps, about as long as falling asleep and being woken take.
 constexpr auto kSpinning = std::chrono::microseconds(50);
 /// Interval at which an exchange checks the node and its deadline while messages move.
 constexpr auto kLooking = std::chrono::milliseconds(10);
@@ -98,7 +98,7 @@ void Links::go_on(const Operation& operation, MessageStream& stream) {
 
 void Links::run(const Operation& operation, MessageStream* stream) {
     bool looked_again = stream == nullptr;
-    auto enough = ddprun::TimePoint::max();  // of looking without sleeping
+    auto enough = ddprun::TimePoint::max();  // of polling without sleep
     auto look = ddprun::Clock::now() + kLooking;
     for (;;) {
         node_.progress.signal_listening();
@@ -130,7 +130,7 @@ void Links::run(const Operation& operation, MessageStream* stream) {
             continue;
         }
         wait(operation, stream);
-        // A peer that has not read all of a message cannot be ahead of this rank: what it sent last is its reason.
+        // A peer that has not read all of a message cannot be ahead of this rank: its last message is its reason.
         for (Flow& flow : flows_) {
             if (flow.link->sending_broken && !flow.sent_all())
                 errors_.peer_lost(operation, flow, "it closed the connection");
@@ -210,8 +210,8 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
     }
 }
 
-/// Returns the deadline while there is something to read, which may be a peer's final report; without end that must not
-/// go on.
+/// Returns the deadline while there is something to read, which may be a peer's final report. Reading must not go on
+/// without end.
 ddprun::TimePoint Links::last_moment() const { return last_network_deadline(node_.progress.deadline()); }
 
 /// Returns when a socket is ready, interrupt() is called, or it is time to look at the node again.

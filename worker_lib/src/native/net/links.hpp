@@ -1,8 +1,8 @@
 #pragma once
 // Links: the TCP connections of one rank to its counterparts on the other nodes, and exchanges of messages over them.
 // An exchange sends to and receives from any number of peers at once, so that two large messages never wait for each
-// other. Where a peer has several sockets, large messages are spread over them (stripes.hpp). The backend owns it; the
-// thread that runs the group's operations uses it; interrupt() may be called by any thread.
+// other. If a peer has several sockets, large messages are spread over them (stripes.hpp). The backend owns it. The
+// thread that runs the group's operations uses it; any thread may call interrupt().
 
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +51,7 @@ public:
         begin(operation, peers);
         go_on(operation, stream);
     }
-    /// Do the same for a stream that stops now and then: go_on() returns when it stops, and when everything is done.
+    /// Do the same for a stream that stops at times: go_on() returns when it stops, and when everything is done.
     void begin(const Operation& operation, std::span<const int> peers);
     void go_on(const Operation& operation, MessageStream& stream);
 
@@ -88,7 +88,7 @@ private:
     std::map<int, Link> links_;
     Node& node_;
     const ExchangeErrors errors_;
-    const ddprun::Duration spinning_;        ///< how long to look before sleeping
+    const ddprun::Duration spinning_;        ///< time to poll before sleeping
     ddprun::UniqueFd interrupt_;             ///< eventfd
     std::uint64_t seq_ = ~std::uint64_t{0};  ///< of the current operation
     ddprun::TimePoint began_;                ///< begin of its first exchange

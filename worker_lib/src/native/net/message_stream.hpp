@@ -1,6 +1,6 @@
 #pragma once
-// MessageStream: the messages of an operation, some of which become possible only when others have arrived. Links asks
-// for them one by one. The order of the messages from one rank to another is fixed and known to both; nothing else is,
+// MessageStream: the messages of an operation. Some become possible only when others have arrived, so Links asks for
+// them one by one. The order of the messages from one rank to another is fixed and known to both; nothing else is,
 // so that all connections are busy whenever they can be.
 
 #include <cstddef>
@@ -39,7 +39,7 @@ public:
     /// kLater.
     [[nodiscard]] virtual NextOut next_out(std::size_t peer) = 0;
     [[nodiscard]] virtual NextIn next_in(std::size_t peer) = 0;
-    /// The message returned last is done: its memory is free, or holds what was received.
+    /// Note that the message returned last is done: its memory is free, or holds the received data.
     virtual void sent(std::size_t peer) = 0;
     virtual void received(std::size_t peer) = 0;
     /// Return whether a peer that does not receive the current message, or send the expected one, may itself wait for

@@ -31,7 +31,7 @@ namespace ddp::detail {
 /// Connects to a numeric address before `deadline`.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port,
                                                            ddprun::TimePoint deadline);
-/// Begins to connect without waiting. The socket becomes writable when finish_connect() can say whether that worked.
+/// Begins to connect without waiting. The socket becomes writable when finish_connect() can return the result.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> begin_connect_tcp(const std::string& address, int port);
 [[nodiscard]] ddprun::Result<void> finish_connect(int socket, const std::string& what);
 /// Connects to a listener on this machine. If its queue is full, tries again until the deadline.

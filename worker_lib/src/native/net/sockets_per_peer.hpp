@@ -10,11 +10,11 @@ namespace ddp::detail {
 
 class SocketsPerPeer {
 public:
-    /// Parses a number from 1 to kMaxSocketsPerPeer; without text the default applies. Throws Error{Environment} that
-    /// says what is wrong.
+    /// Parses a number from 1 to kMaxSocketsPerPeer; without text the default applies. Throws Error{Environment} naming
+    /// the invalid text.
     [[nodiscard]] static SocketsPerPeer parse(const std::optional<std::string>& text);
 
-    /// Returns the number for a group over `nodes` nodes, where `carriers` ranks of each talk to the others.
+    /// Returns the number for a group over `nodes` nodes, where `carriers` ranks of each have links.
     [[nodiscard]] std::size_t choose(std::size_t nodes, std::size_t carriers) const;
     /// Returns one word that identifies the setting: "usual", or the number.
     [[nodiscard]] std::string text() const { return chosen_ ? std::to_string(*chosen_) : "usual"; }

@@ -1,7 +1,7 @@
 #pragma once
-// Stripes: how the payload of a message is spread over the sockets to a peer: round-robin, in stripes of fixed size,
-// the first one on the first socket, where the header goes. Small messages use that socket alone; large ones fill a
-// network that a single connection cannot fill. Pure.
+// Stripes: the distribution of a message's payload over the sockets to a peer: round-robin, in stripes of fixed size,
+// the first one on the first socket, which also carries the header. Small messages use that socket alone; large ones
+// fill a network that a single connection cannot fill. Pure.
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ struct Stripes {
     }
 };
 
-/// Progress: how many bytes of a message have passed over each socket, in one direction.
+/// Counts the bytes of a message that have passed over each socket, in one direction.
 class Progress {
 public:
     Progress() = default;
@@ -55,7 +55,7 @@ public:
     [[nodiscard]] std::size_t done(std::size_t socket) const { return done_[socket]; }
     [[nodiscard]] bool has_header() const { return done_[0] >= header_; }
 
-    /// Return what is next on a socket: of the header, then of the payload, then of the seal.
+    /// Return the next bytes on a socket: those of the header, then of the payload, then of the seal.
     [[nodiscard]] Range header_part(std::size_t socket) const {
         return socket == 0 && !has_header() ? Range{done_[0], header_} : Range{};
     }

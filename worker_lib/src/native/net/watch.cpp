@@ -133,8 +133,8 @@ void Watch::look_at_own_node() {
         if (i == node_.ranks.own_index() || local_missing_[static_cast<std::size_t>(i)]) continue;
         const auto absence = node_.progress.absence(i);
         if (!absence) continue;
-        // A rank that leaves because of a failure has poisoned the node before: then that is the news, unless the rank
-        // ended before it had published which operations the failure ends.
+        // A rank that leaves because of a failure has poisoned the node before. Then report_own_failure() reports that,
+        // unless the rank ended before it had published which operations the failure ends.
         if (node_.failure.valid_through() < reported_after_) return;
         local_missing_[static_cast<std::size_t>(i)] = true;
         report_departure(*absence);
@@ -142,8 +142,8 @@ void Watch::look_at_own_node() {
     }
 }
 
-/// Poisons the node for operations that a missing rank will not join; even if the group has failed already, because a
-/// rank may wait in an operation that the failure leaves alone.
+/// Poisons the node for operations that a missing rank will not join, even if the group has failed already, because a
+/// rank may wait in an operation that the failure does not end.
 void Watch::end_waits_for_missing() {
     for (const Missing& missing : missing_) {
         const auto& after = missing.absence.after;

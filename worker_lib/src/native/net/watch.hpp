@@ -1,10 +1,10 @@
 #pragma once
-// Watch: reports failures between nodes, even while no rank talks to another node. The leader of every node (its first
+// Watch: reports failures between nodes, even while they exchange no messages. The leader of every node (its first
 // rank) has one, with a thread and a connection to every other leader that carries nothing else. It reports to the
 // other leaders that the group has failed on its node, or that a rank has left or died, and after which operation. It
 // ends waits on its own node for ranks that will not arrive.
 //
-// The thread looks at the memory of its node 20 times a second, and as soon as a process ends. It continues after the
+// The thread looks at the memory of its node every Waiter::kNap, and as soon as a process ends. It continues after the
 // group has failed, because survivors still ask which ranks are present. Groups on one node have no watch: their waits
 // see everything.
 
@@ -35,9 +35,9 @@ struct Alarm {
     std::uint32_t magic = kMagic;
     Kind kind = Kind::kFailed;
     std::int64_t generation = 0;
-    std::uint64_t after = 0;           ///< last operation that the rank has completed, or that the failure leaves alone
+    std::uint64_t after = 0;           ///< last operation that the rank has completed, or that the failure does not end
     Departure how = Departure::kLeft;  ///< kDeparted only
-    FailureNote note;                  ///< why; kDeparted: its first culprit is the rank
+    FailureNote note;                  ///< the reason; kDeparted: its first culprit is the rank
 };
 
 class Watch {
@@ -50,7 +50,7 @@ public:
 
     /// Ends the thread. Only say_goodbye() reports anything after that.
     void stop();
-    /// Returns how a rank left, if it is known to be gone. Any thread.
+    /// Returns the departure of a rank, if it is known to be gone. Any thread.
     [[nodiscard]] std::optional<Absence> departure_of(int rank) const;
     /// Reports the failure, if there is one, and that this rank leaves. After stop().
     void say_goodbye(const std::optional<Error>& failure, const Absence& departure);
@@ -89,7 +89,7 @@ private:
     std::vector<Missing> missing_;
     mutable std::mutex absences_mutex_;
     std::map<int, Absence> absences_;           ///< those of `missing_`, by rank
-    std::uint64_t reported_after_ = kAllValid;  ///< of the last failure reported; only a lower number is news
+    std::uint64_t reported_after_ = kAllValid;  ///< of the last failure reported; only a lower number is reported
     ddprun::UniqueFd interrupt_;                ///< eventfd
     std::atomic<bool> stopping_{false};
     std::thread thread_;  ///< last: it uses all of the above

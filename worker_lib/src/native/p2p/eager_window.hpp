@@ -1,6 +1,6 @@
 #pragma once
 // EagerWindow: credit-based flow control of eager messages, those that are sent before the receiver has asked for them.
-// It bounds what one sender may have stored at this rank, and what this rank may have stored at a peer.
+// It bounds the bytes that a peer may have stored at this rank, and this rank at the peer. A Peer owns it.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace ddp::detail::p2p {
 
 class EagerWindow {
 public:
-    /// Returns what a message counts against the window: an empty one needs room, too.
+    /// Returns the bytes that a message counts against the window. An empty one needs room, too.
     [[nodiscard]] static std::size_t cost_of(std::size_t bytes) { return bytes + sizeof(Frame); }
 
     // Our messages, against the peer's window:
@@ -23,7 +23,7 @@ public:
     void add_sent(std::size_t bytes) { used_ += cost_of(bytes); }
     void add_credit(std::size_t cost) { used_ -= std::min(used_, cost); }
 
-    // The peer's messages, against ours. Credit goes back in large portions, for each of them costs a frame:
+    // The peer's messages, against ours. Credit goes back in large portions, because each costs a frame:
     [[nodiscard]] bool owes_credit_after(std::size_t bytes) const { return owed_ + cost_of(bytes) >= kPortion; }
     void add_received(std::size_t bytes) { owed_ += cost_of(bytes); }
     [[nodiscard]] bool owes_credit() const { return owed_ >= kPortion; }

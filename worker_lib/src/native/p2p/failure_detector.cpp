@@ -14,10 +14,10 @@ namespace ddp::detail::p2p {
 
 namespace {
 
-/// Passes in which the messages of a lost peer are taken before anything else is looked at: 100 MiB at most.
+/// Passes that receive the messages of a lost peer before anything else is checked: 100 MiB at most.
 constexpr int kMaxDrainPasses = 100;
-/// How long before a deadline ranks of other nodes are asked whether they wait themselves: they answer many times, or
-/// they are silent.
+/// Time before a deadline from which on ranks of other nodes are asked whether they wait themselves. It is enough for
+/// many answers, so a rank without any is silent.
 constexpr auto kAskBefore = 2 * kSilence;
 
 }  // namespace
@@ -50,12 +50,12 @@ void FailureDetector::look_at_connections() {
         if (remote.peer->departure()) remote.lost = "it has left";
         if (!remote.lost) remote.lost = remote.sink->broken();
         const bool arrives = std::exchange(remote.arrived, remote.source->arrived()) != remote.source->arrived();
-        // The end of our own connection may overtake what the peer has sent: all of that counts.
+        // The end of our own connection may overtake data that the peer has sent, all of which counts.
         if (remote.lost && (!was_lost || arrives)) remote.reason_until = ddprun::Clock::now() + kReporting;
     }
 }
 
-/// Takes what a lost peer has sent: all of that counts. Returns whether there is more than fits into one go.
+/// Receives the data that a lost peer has sent, because all of it counts. Returns whether some is left.
 bool FailureDetector::drain(Peer& peer) {
     bool moved = true;
     for (int pass = 0; moved && pass < kMaxDrainPasses; ++pass) moved = peer.progress().moved;
@@ -73,7 +73,7 @@ std::optional<Failure> FailureDetector::find_lost() {
         if (!remote.lost) continue;
         const int rank = remote.peer->rank();
         const auto& departure = remote.peer->departure();
-        // Without a goodbye: if the whole group has failed, the report of that is on its way.
+        // Without a final report: if the whole group has failed, the report of that is on its way.
         if (!departure && ddprun::Clock::now() < remote.reason_until) continue;
         const Error lost(ErrorCode::PeerLost, fmt::format("lost {}: {}", peers_.name_of(rank), *remote.lost), {rank});
         if (auto found = failure_without(rank, departure ? *departure : lost)) return found;
@@ -108,7 +108,7 @@ void FailureDetector::ask_remotes(ddprun::TimePoint now) {
     }
 }
 
-/// Returns whether a peer says that it waits for another rank itself.
+/// Returns whether a peer signals that it waits for another rank itself.
 bool FailureDetector::is_listening(int rank) const {
     const auto now = ddprun::Clock::now();
     if (const Neighbour* const neighbour = peers_.neighbour(rank)) return now - neighbour->listening.since < kSilence;

@@ -1,7 +1,7 @@
 #pragma once
-// FailureDetector: finds out that a work cannot be done any more: the group has failed, a peer that it needs is lost
-// or has left, or its deadline has passed; and which ranks are the culprits. ProgressEngine owns it, and acts on what
-// it finds. All calls are made under P2p's lock.
+// FailureDetector: finds the works that cannot complete any more, because the group has failed, a peer that they need
+// is lost or has left, or their deadline has passed. It names the culprits. ProgressEngine owns it, and handles the
+// failures. All calls are made under P2p's lock.
 
 #include <memory>
 #include <optional>
@@ -27,8 +27,8 @@ public:
     FailureDetector(const P2pSetup& setup, Peers& peers, WorkTable& works)
         : setup_(setup), peers_(peers), works_(works) {}
 
-    /// Looks at all connections, also while nothing is under way: one that is being made sends its greeting. Throws
-    /// Error{System}.
+    /// Looks at all connections, also while no work is in flight, because one that is being made has to send its
+    /// greeting. Throws Error{System}.
     void look_at_connections();
     /// Looks at all peers and all works in flight. Throws as Peer::progress().
     [[nodiscard]] std::optional<Failure> find_failure();
@@ -47,7 +47,7 @@ private:
     const P2pSetup& setup_;
     Peers& peers_;
     WorkTable& works_;
-    ddprun::TimePoint looked_ = ddprun::Clock::now();  ///< at the neighbours, the last time
+    ddprun::TimePoint looked_ = ddprun::Clock::now();  ///< time of the last look at the neighbours
 };
 
 }  // namespace ddp::detail::p2p

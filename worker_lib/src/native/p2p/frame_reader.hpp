@@ -1,6 +1,6 @@
 #pragma once
-// FrameReader: takes frames out of the stream of one peer. A Peer owns it, decides by each frame's header where the
-// payload goes, and acts on the frame when it is complete. All calls are made under P2p's lock.
+// FrameReader: reads frames from the stream of one peer. A Peer owns it, chooses the destination of each payload by the
+// frame's header, and handles the frame when it is complete. All calls are made under P2p's lock.
 
 #include <cstddef>
 #include <memory>
@@ -25,25 +25,25 @@ public:
     /// Reads more of the current frame, `max` bytes at most.
     [[nodiscard]] Progress read(std::size_t max);
     [[nodiscard]] const Frame& frame() const { return frame_; }
-    /// Has the payload written to the buffer of a receive.
+    /// Directs the payload to the buffer of a receive.
     void deliver_to(PendingTransfer receive);
-    /// Has a payload of so many bytes kept here.
+    /// Directs a payload of `bytes` bytes to kept().
     void keep(std::size_t bytes);
     [[nodiscard]] std::size_t payload_bytes() const { return payload_.size(); }
     /// Returns whether header and payload have been read.
     [[nodiscard]] bool is_complete() const {
         return read_ >= sizeof(Frame) && read_ == sizeof(Frame) + payload_.size();
     }
-    /// Starts on the next frame. What there is of this one stays until read().
+    /// Starts the next frame. The data of this one stays valid until read().
     void finish_frame() { read_ = 0; }
     /// Returns the receive of deliver_to(), once.
     [[nodiscard]] std::optional<PendingTransfer> take_receive() { return std::exchange(receive_, std::nullopt); }
-    /// The payload of keep().
+    /// Returns the payload of keep().
     [[nodiscard]] std::vector<std::byte>& kept() { return kept_; }
 
     // For a message that is received without a Work:
     [[nodiscard]] bool is_between_frames() const { return read_ == 0; }
-    /// Copies the next frame's fixed part without taking it. Returns how many bytes have arrived; 0: not all of it.
+    /// Copies the next frame's fixed part without taking it. Returns how many bytes have arrived; 0 if it is not whole.
     [[nodiscard]] std::size_t peek(Frame& frame) { return source_->look(std::as_writable_bytes(std::span(&frame, 1))); }
     /// Takes that frame, whose payload fills `payload` and has arrived.
     void take(std::span<std::byte> payload) { source_->take(sizeof(Frame), payload); }

@@ -8,15 +8,15 @@ namespace ddp::detail::p2p {
 
 namespace {
 
-/// As Waiter::glance(): a microsecond or two.
+/// As in Waiter::glance().
 constexpr int kLooks = 40;
 constexpr int kLooksWithoutPause = 8;
-/// After how many receives in vain a program is taken for one that posts its receives long before they are met; and how
-/// often one of those waits for the message nevertheless.
+/// Number of receives in vain after which a program is taken for one that posts its receives early. From then on one
+/// receive of kTryAgain waits for its message.
 constexpr unsigned kMaxVain = 4;
 constexpr unsigned kTryAgain = 16;
-/// Two ranks that write to each other at the same time, and then read at the same time, hinder each other where
-/// messages are larger.
+/// Maximum size of a message in a batch of several. With larger ones, two ranks that write to each other at the same
+/// time, and then read at the same time, slow each other down.
 constexpr std::size_t kMaxOfSeveral = std::size_t{2} << 10;
 
 bool is_small(const TransferBatch& batch) {
@@ -72,7 +72,7 @@ bool ImmediateTransfers::finish(const TransferBatch& batch) noexcept {
     return true;
 }
 
-/// Receives a message if it arrives as soon as one does where both ranks come at the same time.
+/// Receives a message if it arrives within the time that it takes if both ranks call at the same time.
 bool ImmediateTransfers::receive(Neighbour& from, const Transfer& transfer) noexcept {
     const bool looks_once = pauses_ == 0 || (vain_ >= kMaxVain && vain_ % kTryAgain != 0);
     const int looks = looks_once ? 1 : kLooks;

@@ -1,10 +1,10 @@
 #pragma once
-// ImmediateTransfers: small messages between ranks of a node that need no Work, because the receiver is there already
-// or comes within a moment. The caller's thread writes and reads the rings itself. Nothing is allocated, and nothing
-// fails: a transfer that cannot be done so is done in the usual way.
+// ImmediateTransfers: carries out small messages between ranks of a node that need no Work, because the message is
+// there or arrives within a moment. The caller's thread writes and reads the rings itself. Nothing is allocated, and
+// nothing fails: a transfer that cannot be done in this way is submitted.
 //
-// No message may overtake another. So nothing may be submitted that has not been started, no frame may wait in the
-// peer's outbox, and no work may be in flight when a message is to be received.
+// No message may overtake another. So every submitted work must have been started, no frame may wait in the peer's
+// outbox, and no work may be in flight when a message is received.
 //
 // P2p owns it. open(), finish() and P2p::submit() are called under the lock of the group that numbers the batches.
 // Therefore a work that is submitted while we hold `running` was submitted before we looked: no thread leaves its work
@@ -38,11 +38,11 @@ public:
           pauses_(pauses) {}
 
     static constexpr std::size_t kMaxTransfers = 8;
-    /// Sends what can be sent now. False: nothing has happened. Else finish() has to follow, and the lock is held until
-    /// then.
+    /// Sends as much as can be sent now. Returns false if nothing has happened. Otherwise finish() has to follow, and
+    /// the lock is held until then.
     [[nodiscard]] bool open(const TransferBatch& batch) noexcept;
-    /// Receives what arrives within a moment, and releases the lock. True: the whole batch is done; else the rest has
-    /// to be submitted.
+    /// Receives the messages that arrive within a moment, and releases the lock. Returns true if the whole batch is
+    /// done. Otherwise the rest has to be submitted.
     [[nodiscard]] bool finish(const TransferBatch& batch) noexcept;
     /// Returns whether a transfer of a batch that has to be submitted is done.
     [[nodiscard]] bool any_done() const { return done_ != 0; }
@@ -61,7 +61,7 @@ private:
     const int pauses_;
     std::unique_lock<LightMutex> running_;  ///< from open() to finish()
     std::uint32_t done_ = 0;                ///< from open() until finish() returns true, or take_done()
-    unsigned vain_ = 0;                     ///< receives that found nothing, one after another
+    unsigned vain_ = 0;                     ///< consecutive receives that found nothing
 };
 
 }  // namespace ddp::detail::p2p

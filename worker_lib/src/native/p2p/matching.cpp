@@ -14,7 +14,7 @@ namespace ddp::detail::p2p {
 
 namespace {
 
-/// Returns the send that a frame stands for.
+/// Returns the send that a frame describes.
 TransferBatch send_of(const Frame& frame, int peer) {
     TransferBatch batch;
     batch.seq = frame.seq;
@@ -26,11 +26,11 @@ TransferBatch send_of(const Frame& frame, int peer) {
 
 std::string describe(const Frame& frame, int destination) { return detail::describe(send_of(frame, destination)); }
 
-/// How long a message is unexpected before it is recorded; of a shorter time until the deadline, a part.
+/// Time for which a message is unexpected before it is recorded; if the deadline is near, a part of the time left.
 constexpr auto kUnexpectedFor = std::chrono::seconds(1);
 constexpr int kPartOfDeadline = 4;
 constexpr std::size_t kMaxSearched = 8;
-/// Of the oldest ones: senders may be many messages ahead of their receivers.
+/// Only the oldest ones are recorded, because senders may be many messages ahead of their receivers.
 constexpr std::ptrdiff_t kMaxRecorded = 16;
 constexpr std::size_t kMaxNamed = 3;
 

@@ -36,14 +36,14 @@ public:
     [[nodiscard]] std::optional<Arrival> take_unexpected(std::int32_t tag);
     /// Throws Error{Mismatch} naming both sides if a message differs from its receive in type or count.
     void compare(const Frame& frame, const PendingTransfer& receive) const;
-    /// Returns whether the next message of that tag is still in the stream. False also where there are so many
-    /// unexpected messages that looking through them again and again would take long.
+    /// Returns whether the next message of that tag is still in the stream. Returns false also if there are so many
+    /// unexpected messages that searching them each time would take long.
     [[nodiscard]] bool is_next_in_stream(std::int32_t tag) const;
 
     /// Gives unexpected messages an entry in the flight record when they have been here for long while a receive waits
     /// for another message of the peer: they explain why it waits.
     void record_unexpected(ddprun::TimePoint now);
-    /// Names the first few unexpected messages, for errors about a receive that waits. Empty: there are none, or no
+    /// Names the first few unexpected messages, for errors about a receive that waits. Empty if there are none, or no
     /// receive waits.
     [[nodiscard]] std::string unexpected_text() const;
     /// Drops both queues.

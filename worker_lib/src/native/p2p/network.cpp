@@ -23,7 +23,7 @@ constexpr std::size_t kMaxStrangers = 64;
 /// Attempts to connect to a peer that closes the connection before it has authenticated: it may be out of descriptors.
 constexpr int kTries = 5;
 
-/// Returns whether this process is out of descriptors, memory or ports, which says nothing about the peer.
+/// Returns whether this process is out of descriptors, memory or ports, which is not the peer's fault.
 bool is_lack(const ddprun::Error& error) {
     if (error.code.category() != boost::system::system_category()) return false;
     const int number = error.code.value();
@@ -45,7 +45,7 @@ void ReadySet::add(int fd, std::uint32_t events) const {
 
 void ReadySet::change(int fd, std::uint32_t events) const {
     epoll_event event{.events = events, .data = {.fd = fd}};
-    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);  // fails only for what was not added
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);  // fails only for a descriptor that was not added
 }
 
 void ReadySet::remove(int fd) const { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
@@ -164,7 +164,7 @@ SocketSource::~SocketSource() {
 void SocketSource::attach(ddprun::UniqueFd socket) {
     if (attached()) return;  // a second one is not used, and closed here
     socket_ = std::move(socket);
-    prepare_tcp(socket_.get());  // so that a crash of its host is noticed, too
+    prepare_tcp(socket_.get());  // its keep-alive notices a crash of the peer's host, too
     ready_.add(socket_.get(), EPOLLIN);
 }
 

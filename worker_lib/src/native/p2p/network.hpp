@@ -18,8 +18,8 @@
 
 namespace ddp::detail {
 
-/// A set of descriptors that are ready when there is something to do, as one descriptor for poll(2): an epoll instance.
-/// Several threads may poll it while another one changes it.
+/// Owns an epoll instance: one descriptor for poll(2) that is ready when one of a set of descriptors is. Several
+/// threads may poll it while another one changes it.
 class ReadySet {
 public:
     ReadySet();
@@ -74,6 +74,7 @@ public:
     explicit SocketSource(const ReadySet& ready) : ready_(ready) {}
     ~SocketSource() override;
 
+    /// Takes the accepted connection, or closes it if there is one already.
     void attach(ddprun::UniqueFd socket);
     [[nodiscard]] bool attached() const { return socket_ || ended_; }
     /// Returns how many bytes have arrived so far.

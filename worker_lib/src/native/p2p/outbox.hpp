@@ -15,7 +15,7 @@
 
 namespace ddp::detail::p2p {
 
-/// How many bytes one pass moves in each direction of a peer, before its caller looks at anything else.
+/// Bytes that one pass moves in each direction of a peer, before its caller looks at anything else.
 inline constexpr std::size_t kMaxPerPass = std::size_t{1} << 20;
 
 class Outbox {
@@ -39,7 +39,7 @@ public:
     void push_now(const Frame& frame, std::span<const std::byte> payload) {
         (void)sink_->push(std::as_bytes(std::span(&frame, 1)), payload);
     }
-    /// Writes what there is room for, about kMaxPerPass. Returns whether it wrote anything.
+    /// Writes as much as there is room for, about kMaxPerPass. Returns whether it wrote anything.
     [[nodiscard]] bool push();
     /// Drops all frames but a partly written one, and writes the reason why nothing follows, if there is room for it:
     /// the group failed, or this rank leaves.

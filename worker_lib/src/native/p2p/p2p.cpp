@@ -7,7 +7,7 @@ namespace ddp::detail {
 
 namespace {
 
-/// Pauses between two yields, as Waiter spins, for the same reasons; a turn also looks at all peers.
+/// Pauses between two yields, few for the reason of Waiter::kPauses. Each turn also looks at all peers.
 constexpr int kPauses = 20;
 
 PostPage& own_page(const Node& node) { return node.ranks.local(node.ranks.own_index()).segment->post_page(); }

@@ -4,7 +4,7 @@
 // not done. Any thread may call it, open(), finish() and submit() one at a time.
 //
 // Scheduler decides which thread makes progress, ProgressEngine moves the messages of all Peers, FailureDetector finds
-// out that it cannot. Small messages between neighbours need none of that, nor a Work: see ImmediateTransfers.
+// the works that cannot complete. Small messages between neighbours need none of these: see ImmediateTransfers.
 
 #include <memory>
 
@@ -29,28 +29,28 @@ public:
 
     [[nodiscard]] const Participant& self() const { return self_; }
 
-    /// Sends what can be sent now, before submit(), under the caller's lock of numbers. False: nothing has happened.
-    /// Else finish() has to follow, and no other thread moves messages until then.
+    /// Sends as much as can be sent now, before submit(), under the lock with which the caller numbers batches. Returns
+    /// false if nothing has happened. Otherwise finish() has to follow; no other thread moves messages until then.
     [[nodiscard]] bool open(const TransferBatch& batch) noexcept { return immediate_.open(batch); }
-    /// Receives what arrives within a moment. True: the whole batch is done; else submit() has to follow.
+    /// Receives the messages that arrive within a moment. Returns true if the batch is done; else submit() must follow.
     [[nodiscard]] bool finish(const TransferBatch& batch) noexcept { return immediate_.finish(batch); }
     /// Returns whether a peer has got a message of the batch that has to be submitted.
     [[nodiscard]] bool has_sent() const { return immediate_.any_done(); }
     /// Queues the batch, whose number must be new; the work's start() moves it.
     [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch);
-    /// Starts what has been submitted, and moves what can be moved for a moment. The caller must hold no lock: works
-    /// end here, and their callbacks may submit others.
+    /// Starts the submitted works, and moves messages for a moment. The caller must hold no lock: works end here, and
+    /// their callbacks may submit others.
     void start() { scheduler_.start(); }
     /// Makes progress until `work` is done; returns at once if another thread does so.
     void help(const P2pWork& work) { scheduler_.help(work); }
-    /// Moves what can be moved now.
+    /// Moves all messages that can be moved now.
     void hurry() { scheduler_.hurry(); }
     /// Returns whether this process is a child of fork(): the works are its parent's.
     [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
-    /// Has a thread that sleeps look at the state of the node. Any thread.
+    /// Makes a thread that sleeps look at the state of the node. Any thread.
     void interrupt() { sleeper_.interrupt(); }
-    /// Fails what is under way with the node's failure, which there must be, and reports `goodbye` to other nodes.
-    /// No buffer is touched afterwards.
+    /// Fails the works in flight with the node's failure, which must exist, and reports `goodbye` to other nodes. No
+    /// buffer is touched afterwards.
     void stop(const Error& goodbye, bool failed);
 
 private:
@@ -58,7 +58,7 @@ private:
     P2pSetup setup_;
     const Participant self_;
     p2p::Activity activity_;
-    p2p::Sleeper sleeper_;  ///< as long as there are works: their waiters may interrupt() it
+    p2p::Sleeper sleeper_;  ///< lives as long as the works, whose waiters may interrupt() it
     p2p::Peers peers_;
     p2p::WorkTable works_;
     p2p::ProgressEngine engine_;

@@ -130,7 +130,7 @@ bool Peer::pull() {
     return total > 0;
 }
 
-/// Decides where the payload goes, when the frame's fixed part has been read.
+/// Chooses the destination of the payload, when the frame's fixed part has been read.
 void Peer::begin_frame() {
     const Frame& frame = reader_.frame();
     if (frame.magic != Frame::kMagic || frame.dtype > DType::f64) refuse("bytes that are no message of this version");
@@ -211,7 +211,7 @@ bool Peer::copy() {
     if (copies_.empty()) return false;
     Copy& front = copies_.front();
     const std::size_t some = std::min(front.bytes, kMaxPerPass);
-    if (some > 0) std::memmove(front.to, front.from, some);  // a rank may send to itself what it receives
+    if (some > 0) std::memmove(front.to, front.from, some);  // a rank may send to itself from the buffer of the receive
     front.to += some;
     front.from += some;
     front.bytes -= some;

@@ -1,5 +1,5 @@
 #pragma once
-// Peer: the message protocol between this rank and one other, in both directions; the other one may be this rank
+// Peer: runs the message protocol between this rank and one other, in both directions. The other one may be this rank
 // itself. It follows the rules of FrameKind and moves bytes without waiting. Peers owns it; all calls are made under
 // P2p's lock.
 
@@ -36,12 +36,12 @@ public:
         bool moved = false;
         bool peer_concerned = false;  ///< there is something for the peer to look at
     };
-    /// Moves what can be moved now, about kMaxPerPass in each direction. Throws Error{Mismatch}, and Error{System} for
-    /// a peer that breaks the protocol.
+    /// Moves as much as can be moved now, about kMaxPerPass in each direction. Throws Error{Mismatch}, and
+    /// Error{System} for a peer that breaks the protocol.
     [[nodiscard]] Progress progress();
 
-    /// Sends a small message if it can go as a whole now and no frame is before it. Never fails: where it returns
-    /// false, post() has to follow.
+    /// Sends a small message if it can go as a whole now and no frame is before it. Never fails: if it returns false,
+    /// post() has to follow.
     [[nodiscard]] bool send_immediately(const TransferBatch& batch, const Transfer& transfer) noexcept;
     /// kOther: there is something else to do first, or the message does not fit: post() has to follow.
     enum class Look : std::uint8_t { kNothing, kTaken, kOther };
@@ -50,13 +50,13 @@ public:
     /// Returns once whether reading made room for a peer that waits for it.
     [[nodiscard]] bool has_made_room() { return reader_.has_made_room(); }
 
-    /// Asks the peer for its PostPage::listening, unless it has not answered the last time.
+    /// Asks the peer for its PostPage::listening, unless the last answer is still due.
     void ask();
     /// Returns the peer's last answer.
     [[nodiscard]] std::uint64_t listening() const { return listening_; }
-    /// Returns the peer's reason, if it has said goodbye.
+    /// Returns the reason in the peer's kGoodbye, if it has left.
     [[nodiscard]] const std::optional<Error>& departure() const { return departure_; }
-    /// Lets go of all buffers.
+    /// Drops all work, whose buffers are the program's again.
     void clear();
 
 private:

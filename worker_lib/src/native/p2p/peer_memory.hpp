@@ -1,5 +1,5 @@
 #pragma once
-// PeerMemory: which memory of a peer this rank can read and write directly, so that a large message is copied once.
+// PeerMemory: the memory of a peer that this rank can read and write directly, so that large messages are copied once.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace ddp::detail::p2p {
 }
 
 struct PeerMemory {
-    /// none: the peer is on another node; its heap: it is a neighbour; everything: the peer is this rank.
+    /// kNone: the peer is on another node. kHeap: it is a neighbour. kOwn: it is this rank, with all its memory.
     enum class Kind : std::uint8_t { kNone, kHeap, kOwn };
     Kind kind = Kind::kNone;
     std::byte* heap = nullptr;

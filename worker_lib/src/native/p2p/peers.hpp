@@ -1,5 +1,5 @@
 #pragma once
-// Peers: the ranks with which this rank exchanges messages, and the connection to each: a buffer in the own memory for
+// Peers: owns the connection to each rank with which this rank exchanges messages: a buffer in the own memory for
 // itself, a pair of rings for a neighbour, a pair of sockets for a rank of another node. A connection is made at the
 // first transfer with its rank, or when that rank connects. P2p owns it; all calls but network_fd() are made under its
 // lock.
@@ -38,7 +38,7 @@ struct RemotePeer {
     Peer* peer = nullptr;
     SocketSink* sink = nullptr;
     SocketSource* source = nullptr;
-    std::optional<std::string> lost = {};  ///< why
+    std::optional<std::string> lost = {};  ///< the reason, if it is lost
     ddprun::TimePoint reason_until = {};   ///< until then a lost peer's own report of the reason may still arrive
     std::uint64_t arrived = 0;             ///< bytes from the peer, when last looked at
     Listening listening = {};
@@ -62,13 +62,13 @@ public:
     [[nodiscard]] const std::vector<Peer*>& all() const { return all_; }
     [[nodiscard]] std::vector<Neighbour>& neighbours() { return neighbours_; }
     [[nodiscard]] std::vector<RemotePeer>& remotes() { return remotes_; }
-    /// Takes in ranks of other nodes that have connected. Throws Error{System}.
+    /// Accepts the connections of ranks of other nodes. Throws Error{System}.
     void accept();
     /// Returns whether a frame waits for room.
     [[nodiscard]] bool has_to_send() const;
     /// Returns whether such a frame ends a transfer that is done on this rank and for which the peer still waits.
     [[nodiscard]] bool owes_reply() const;
-    /// Returns a rank's name for errors, with its address where it is on another node.
+    /// Returns a rank's name for errors, with its address if it is on another node.
     [[nodiscard]] std::string name_of(int rank) const;
     [[nodiscard]] bool has_network() const { return ready_.has_value(); }
     /// Returns the descriptor that is readable when accept(), a send or a receive can make progress; -1: there is no

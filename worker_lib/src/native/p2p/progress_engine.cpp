@@ -11,7 +11,7 @@ namespace ddp::detail::p2p {
 
 namespace {
 
-/// Passes in which a rank that leaves moves what it still can: 100 MiB at most.
+/// Passes in which a rank that leaves still moves messages: 100 MiB at most.
 constexpr int kLastPasses = 100;
 
 }  // namespace
@@ -52,7 +52,7 @@ bool ProgressEngine::move_all() {
     return moved;
 }
 
-/// Call it inside a handler.
+/// Fails the group with the exception that is being handled.
 void ProgressEngine::fail_by_exception() {
     try {
         throw;
@@ -80,7 +80,7 @@ void ProgressEngine::look_around() {
     try {
         detector_.look_at_connections();
         if (!busy()) return;
-        // While no caller waits the program computes: then it may be late for collectives, not for sends and receives.
+        // While no caller waits, the program computes. Then it may be late for collectives, not for sends and receives.
         activity_.is_helped ? setup_.node.progress.signal_listening() : setup_.node.progress.signal_waiting();
         found = detector_.find_failure();
     } catch (...) {
@@ -94,7 +94,7 @@ void ProgressEngine::fail(const Failure& failure) {
     const bool first = !failure_;
     if (first) failure_ = failure.error;
     if (first && failure.is_ours) setup_.on_failure(failure.error);
-    // A rank that only leaves says goodbye in stop().
+    // A rank that only leaves sends its final report in stop().
     if (first && !activity_.is_stopping && !setup_.node.failure.stopped()) {
         say_goodbye(setup_.node.failure.for_other_nodes().value_or(failure.error), true);
     }

@@ -26,8 +26,8 @@ public:
           activity_(activity),
           detector_(setup, peers, works) {}
 
-    /// Moves what can be moved now, about kMaxPerPass per peer and direction. Returns whether anything moved; false
-    /// also when the group has failed. Any exception becomes the group's failure.
+    /// Moves as much as can be moved now, about kMaxPerPass per peer and direction. Returns whether anything moved;
+    /// false also when the group has failed. Any exception becomes the group's failure.
     [[nodiscard]] bool pass();
     /// Chooses whether pass() looks at the connections, too: each look is a system call.
     void set_network(bool included) { with_network_ = included; }
@@ -36,8 +36,9 @@ public:
     /// Returns whether a work is in flight, or a peer waits for a frame that there was no room for.
     [[nodiscard]] bool busy() const { return !works_.in_flight().empty() || peers_.has_to_send(); }
     [[nodiscard]] bool failed() const { return failure_.has_value(); }
+    /// Fails all works. A failure that was found here is reported to the group.
     void fail(const Failure& failure);
-    /// Sends what peers have to get, then reports `goodbye` to other nodes, and fails what is still in flight.
+    /// Sends the frames that peers still need, reports `goodbye` to other nodes, and fails the works in flight.
     void stop(const Error& goodbye, bool failed);
 
 private:

@@ -11,15 +11,15 @@ namespace ddp::detail::p2p {
 
 namespace {
 
-/// As Waiter spins, for the same reasons.
+/// Time for which a waiter spins before it sleeps, for the reasons of Waiter.
 constexpr auto kSpinning = std::chrono::milliseconds(2);
-/// Passes of a waiter after which it looks for failures, where nothing moves.
+/// Passes of a waiter after which it looks for failures, if nothing moves.
 constexpr unsigned kPassesBetweenLooks = 4096;
-/// The same where each pass moves up to kMaxPerPass per peer; and after how many of those others get the lock.
+/// The same if each pass moves up to kMaxPerPass per peer. After as many, other threads get the lock.
 constexpr unsigned kMovesBetweenLooks = 32;
 /// Passes between two looks at the connections: a look at a ring is a load, one at a connection is a system call.
 constexpr unsigned kPassesBetweenSockets = 8;
-/// How long the thread sleeps between two looks for waiters, and after how many idle looks it sleeps longer.
+/// The thread's sleep between two looks for waiters, and the number of idle looks after which it sleeps longer.
 constexpr int kTickMs = 1;
 constexpr int kTicksBeforeLongSleep = 50;
 constexpr int kNoTimeout = -1;
@@ -40,9 +40,9 @@ Scheduler::Scheduler(const P2pSetup& setup, ProgressEngine& engine, WorkTable& w
     thread_ = start_signal_masked_thread("ddp-p2p", [this] { run(); });
 }
 
-/// It looks again after the lock was released: another thread may have submitted meanwhile, and left it to us. That
-/// thread sets the flag and then looks at the lock; we release the lock and then look at the flag. Unlocking is a plain
-/// store, so each has a fence between its two steps: at least one sees the other.
+/// Looks again after the lock was released, because another thread may have submitted meanwhile and left its work to
+/// us. That thread sets the flag and then looks at the lock. We release the lock and then look at the flag. Unlocking
+/// is a plain store, so each has a fence between its two steps, and at least one sees the other (Dekker's algorithm).
 void Scheduler::start() {
     for (;;) {
         std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -54,8 +54,8 @@ void Scheduler::start() {
     }
 }
 
-/// Returns whether there may be more to move: it stops after a while, for other threads want the lock and deadlines
-/// have to be looked at.
+/// Returns whether there may be more to move. It stops after a while, because other threads want the lock and deadlines
+/// have to be checked.
 bool Scheduler::move(Running& running) {
     for (unsigned moves = 0; moves < kMovesBetweenLooks; ++moves) {
         if (!engine_.pass()) return false;
@@ -117,8 +117,8 @@ void Scheduler::help(const P2pWork& work) {
     start();
 }
 
-/// The thread. While waiters come and go it only takes short naps, and looks at what it finds: so submit() need not set
-/// `asleep`, which would have peers wake a thread for messages that the waiter takes long before.
+/// The body of the thread. While waiters come and go, it only takes short naps and looks for work after each. So
+/// submit() need not set `asleep`, which would make peers wake the thread for messages that a waiter takes long before.
 void Scheduler::run() {
     int timeout = kTickMs;
     int idle = 0;    // ticks with nothing to do
@@ -155,7 +155,7 @@ void Scheduler::run() {
     }
 }
 
-/// Has peers ring when there is something for us. Returns whether there is already.
+/// Makes peers ring when there is something to move. Returns whether there is already.
 bool Scheduler::prepare_sleep() {
     if (!engine_.busy()) return false;
     sleeper_.announce_sleep();
@@ -163,7 +163,7 @@ bool Scheduler::prepare_sleep() {
     return sleeper_.fence_wakers() && engine_.pass();
 }
 
-/// Completes works without the lock, for their callbacks may send and receive, and takes it again.
+/// Completes works without the lock, because their callbacks may send and receive, and takes it again.
 void Scheduler::deliver(Running& running) {
     if (!works_.any_ended()) return;
     release(running);
@@ -177,8 +177,8 @@ void Scheduler::release(Running& running) {
     complete(ended);
 }
 
-/// As release(); and the thread takes over soon, for no other may. Only the thread itself says that it is awake: a
-/// helper may silence the doorbell before the thread has heard it.
+/// As release(), but makes the thread take over soon, because no other may. Only the thread itself announces that it is
+/// awake, because a helper may silence the doorbell before the thread has noticed the ring.
 void Scheduler::hand_over(Running& running) {
     need_thread();
     const auto ended = works_.take_ended();

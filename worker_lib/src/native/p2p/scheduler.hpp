@@ -1,8 +1,8 @@
 #pragma once
-// Scheduler: decides which thread makes progress. The one that holds the lock `running` does, for all works: the thread
-// that submits, for as long as something moves; a thread that waits, which spins and then sleeps; and the thread
-// "ddp-p2p" while no caller waits. That one sleeps without the lock, so that a waiter never has to wait for it. P2p
-// owns the Scheduler; all public calls may come from any thread, without the lock.
+// Scheduler: decides which thread makes progress. The thread that holds the lock `running` does, for all works. It is
+// the thread that submits, for as long as something moves; a thread that waits, which spins and then sleeps; or the
+// thread "ddp-p2p" while no caller waits. That one sleeps without the lock, so that a waiter never has to wait for it.
+// P2p owns the Scheduler. Any thread may make the public calls, without the lock.
 
 #include <atomic>
 #include <memory>
@@ -26,13 +26,13 @@ public:
     Scheduler(const P2pSetup& setup, ProgressEngine& engine, WorkTable& works, const Peers& peers, Sleeper& sleeper,
               Activity& activity, int pauses);
 
-    /// Starts what has been submitted, and moves what can be moved for a moment.
+    /// Starts the submitted works, and moves messages for a moment.
     void start();
     /// Makes progress until `work` has ended; returns at once if another caller does so.
     void help(const P2pWork& work);
-    /// Moves what can be moved now.
+    /// Moves all messages that can be moved now.
     void hurry();
-    /// Ends the thread, has the engine stop(), and completes all works.
+    /// Ends the thread, calls the engine's stop(), and completes all works.
     void stop(const Error& goodbye, bool failed);
 
     /// P2p's lock, which guards the peers, the works and the engine. It is taken before WorkTable's.

@@ -1,6 +1,6 @@
 #pragma once
-// P2pSetup: what a group gives to its P2p. OwnRank: what the objects for the peers of this rank share. Activity: what
-// the parts of P2p know of each other without its lock.
+// P2pSetup: the parameters that a group gives to its P2p. OwnRank: the data that all Peer objects of this rank share.
+// Activity: the state of P2p that its parts read without its lock.
 
 #include <atomic>
 #include <functional>

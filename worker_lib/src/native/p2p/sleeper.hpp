@@ -1,11 +1,11 @@
 #pragma once
-// Sleeper: how a rank sleeps until a peer has something for it, and how it wakes neighbours that sleep. The calls that
-// say so may come from any thread, all others are made under P2p's lock by the thread that makes progress.
+// Sleeper: lets a rank sleep until a peer has something for it, and wakes neighbours that sleep. P2p owns it. Any
+// thread may make the calls that are marked so. All others are made under P2p's lock by the thread that makes progress.
 //
 // A peer changes a ring (`written`, or `read` for a peer that is starved) and then looks at our `asleep` (or
 // `starved`); we set `asleep` and then look at the rings. With a fence between the two steps of each, at least one of
-// the two sees the other. Where the kernel can, the sleeper has the peers' fence carried out between two looks at the
-// rings: the second one sees what a peer did before that fence, and after it the peer sees `asleep`, and also
+// the two sees the other. If the kernel has membarrier(2), the sleeper executes the peers' fence between two looks at
+// the rings. The second look sees all changes of a peer before that fence. After it the peer sees `asleep`, and also
 // `starved`, which the first look sets.
 
 #include <atomic>
@@ -34,14 +34,14 @@ public:
     /// whether one of the former happened. Any thread, without the lock.
     [[nodiscard]] bool sleep(int timeout_ms, int network_fd) const;
 
-    /// Says that we sleep: from now on neighbours ring. The rings have to be looked at once more.
+    /// Announces that this rank sleeps: from now on neighbours ring. Look at the rings once more after it.
     void announce_sleep();
-    /// Has the neighbours' fences carried out. Returns whether the rings have to be looked at again.
+    /// Executes the neighbours' fences. Returns whether the caller has to look at the rings again.
     [[nodiscard]] bool fence_wakers();
     void announce_wakefulness() { own_.asleep.store(0, std::memory_order_relaxed); }
-    /// Empties the doorbell. Look after it at what it was rung for.
+    /// Empties the doorbell. Call it before the look for the changes that may have rung it.
     void silence() { doorbell_.silence(); }
-    /// Returns for how long to sleep at most while something is under way.
+    /// Returns the maximum sleep while a work is in flight.
     [[nodiscard]] int nap_ms() const { return unfenced_ ? kUnfencedNapMs : kNapMs; }
 
     static constexpr int kNapMs =

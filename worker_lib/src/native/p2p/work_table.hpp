@@ -28,9 +28,9 @@ public:
     void submit(const WorkPtr& work);
     [[nodiscard]] bool any_submitted(std::memory_order order) const { return any_submitted_.load(order); }
 
-    /// Moves what has been submitted to the works in flight, and returns it.
+    /// Moves the submitted works to those in flight, and returns them.
     [[nodiscard]] std::deque<WorkPtr> take_submitted();
-    /// By number: the oldest first.
+    /// Returns the works in flight by number, the oldest first.
     [[nodiscard]] const std::map<std::uint64_t, WorkPtr>& in_flight() const { return in_flight_; }
     /// Marks transfers as done, and ends each work whose transfers all are; empties `finished`.
     void collect(std::vector<PendingTransfer>& finished);
@@ -44,7 +44,7 @@ private:
     std::map<std::uint64_t, WorkPtr> in_flight_;
     std::vector<Ended> ended_;
     std::atomic<bool> any_submitted_{false};
-    std::mutex mutex_;  ///< of submitted_; taken after P2p's lock
+    std::mutex mutex_;  ///< guards submitted_; taken after P2p's lock
     std::deque<WorkPtr> submitted_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 // ByteSink, ByteSource: the two ends of a one-way stream of bytes between two ranks, through shared memory
-// (shm/message_ring.hpp) or a connection (p2p/network.hpp). Frame: the header of what travels in it, followed by
+// (shm/message_ring.hpp) or a connection (p2p/network.hpp). Frame: the header of each message in it, followed by
 // `bytes` of payload. Each end has one user at a time, and never waits.
 
 #include <array>
@@ -13,24 +13,26 @@
 
 namespace ddp::detail {
 
+/// The sender's end.
 class ByteSink {
 public:
     virtual ~ByteSink() = default;
-    /// Takes as much of `head`, then of `body`, as there is room for now. Returns how many bytes that is.
+    /// Takes as much of `head`, then of `body`, as there is room for now. Returns the number of bytes taken.
     [[nodiscard]] virtual std::size_t push(std::span<const std::byte> head, std::span<const std::byte> body) = 0;
     /// Returns whether push() would take `bytes` bytes now; false if that is not known.
     [[nodiscard]] virtual bool has_room(std::size_t /*bytes*/) { return false; }
 };
 
+/// The receiver's end.
 class ByteSource {
 public:
     virtual ~ByteSource() = default;
-    /// Fills as much of `bytes` as has arrived. Returns how many bytes that is.
+    /// Fills as much of `bytes` as has arrived. Returns the number of bytes filled.
     [[nodiscard]] virtual std::size_t pull(std::span<std::byte> bytes) = 0;
-    /// Fills `bytes` with what is next without taking it. Returns how much has arrived; 0 if that is less than `bytes`,
-    /// or not known.
+    /// Fills `bytes` with the next bytes without taking them. Returns the number that have arrived; 0 if these are
+    /// fewer than `bytes`, or if it is not known.
     [[nodiscard]] virtual std::size_t look(std::span<std::byte> /*bytes*/) { return 0; }
-    /// Takes `skipped` bytes, and then `bytes`. Only if look() has returned as much.
+    /// Drops `skipped` bytes, and then takes `bytes`. Call it only if look() has returned as many.
     virtual void take(std::size_t /*skipped*/, std::span<std::byte> /*bytes*/) {}
     /// Returns whether the sender was out of room and has some now: it may sleep, and must be woken. True once.
     [[nodiscard]] virtual bool has_made_room() { return false; }
@@ -48,8 +50,8 @@ enum class FrameKind : std::uint8_t {
     kCredit,   ///< receiver: it has taken `count` of the bytes that the sender counts against its window
     kAsk,      ///< between nodes: asks whether the peer waits itself; inside a node its memory shows that
     kAnswer,   ///< count: value of PostPage::listening
-    kGoodbye,  ///< payload: a FailureNote, why nothing follows; count: 1 if the group has failed, 0 if the sender
-               ///< leaves
+    kGoodbye,  ///< payload: a FailureNote, the reason why nothing follows; count: 1 if the group has failed, 0 if the
+               ///< sender leaves
 };
 
 struct Frame {

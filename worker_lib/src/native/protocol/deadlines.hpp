@@ -1,11 +1,11 @@
 #pragma once
-// Deadlines: when a waiting rank gives up. Waiting ranks form chains: one waits for its neighbour, which waits for a
+// Deadlines: the times at which waiting ranks give up. They form chains: one waits for its neighbour, which waits for a
 // counterpart on another node, which waits for a neighbour of its own that does nothing. Only the last one sees the
-// culprit, so it must give up and report first; the others wait a little longer.
+// culprit, so it must give up and report first. The others wait a little longer.
 //
 // Neighbours see each other's memory: a rank that waits for messages increments a word there, and is no culprit. So a
-// rank gives up at the deadline for a silent neighbour; kReporting later for messages, because the senders may be about
-// to report why; and last for neighbours that all wait for messages themselves.
+// rank gives up on a silent neighbour at the deadline. It gives up on messages kReporting later, because the senders
+// may be about to report why, and last on neighbours that all wait for messages themselves.
 
 #include <algorithm>
 #include <chrono>
@@ -14,9 +14,9 @@
 
 namespace ddp::detail {
 
-/// Time for the name of the culprit to get from node to node.
+/// Time for a report of the culprit to get from node to node.
 inline constexpr std::chrono::milliseconds kReporting{750};
-/// Between nodes: how much earlier a rank that sees the culprit gives up than one that only suspects a peer.
+/// Between nodes, a rank that sees the culprit gives up this much earlier than one that only suspects a peer.
 inline constexpr std::chrono::milliseconds kDoubt{150};
 /// Limit for the final report to and from a peer after a failure.
 inline constexpr std::chrono::milliseconds kFarewell{250};
@@ -24,8 +24,8 @@ inline constexpr std::chrono::milliseconds kFarewell{250};
 /// rank that is ready to run has to wait for a core on a busy machine.
 inline constexpr std::chrono::milliseconds kSilence{500};
 
-/// Returns how much of the time between two looks says nothing about the ranks looked at, because the looking rank did
-/// not run itself: on a machine that stands still no rank runs.
+/// Returns the part of the time between two looks in which the looking rank did not run itself. That part shows nothing
+/// about the other ranks, because on a suspended machine no rank runs.
 [[nodiscard]] inline ddprun::Duration unwatched(ddprun::TimePoint last, ddprun::TimePoint now) {
     return std::max<ddprun::Duration>(now - last - kSilence / 2, ddprun::Duration::zero());
 }
@@ -38,7 +38,7 @@ inline constexpr std::chrono::milliseconds kSilence{500};
 [[nodiscard]] inline ddprun::TimePoint network_deadline(ddprun::TimePoint deadline) {
     return extended(deadline, kReporting);
 }
-/// Returns the same while messages still arrive, one of which may be the reason.
+/// Returns the same while messages still arrive, one of which may carry the reason.
 [[nodiscard]] inline ddprun::TimePoint last_network_deadline(ddprun::TimePoint deadline) {
     return extended(deadline, 2 * kReporting);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// FailureNote: why a group is unusable, as ranks read it from shared memory or from a message. Long text is cut.
+// FailureNote: the reason why a group is unusable, as ranks read it from shared memory or a message. Long text is cut.
 
 #include <array>
 #include <cstdint>

@@ -11,11 +11,11 @@
 
 namespace ddp::detail {
 
-/// Ranks of different versions refuse each other. Increment it with every change to what ranks read from each other:
+/// Ranks of different versions refuse each other. Increment it with every change to data that ranks read of each other:
 /// the records of members, the leaders' alarms, the layout of Control and of staging slots, the sizes of pieces, the
 /// order and steps of messages.
 inline constexpr std::uint32_t kProtocolVersion = 16;
-/// "ddp/0.1.0/16": the library's version and the protocol's.
+/// Returns "ddp/0.1.0/16": the library's version and the protocol's.
 [[nodiscard]] std::string own_version();
 /// Returns a member's version for errors: "0.1.0 (protocol 16)".
 [[nodiscard]] std::string version_text(std::string_view version);
@@ -63,11 +63,11 @@ struct Topology {
     std::vector<std::vector<int>> nodes;
     int own_node = 0;
     int own_index = 0;  ///< within the own node
-    int carriers = 0;   ///< ranks of each node that talk to other nodes: the size of the smallest node
+    int carriers = 0;   ///< ranks of each node that have links to other nodes: the size of the smallest node
 
     [[nodiscard]] const std::vector<int>& local() const { return nodes[static_cast<std::size_t>(own_node)]; }
     [[nodiscard]] bool own_carries() const { return nodes.size() > 1 && own_index < carriers; }
-    /// Returns the rank of node `node` with the same local index as this rank, which talks to it.
+    /// Returns the rank of node `node` with the same local index as this rank, which has a link to it.
     [[nodiscard]] int counterpart(int node) const {
         return nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(own_index)];
     }

@@ -1,6 +1,6 @@
 #pragma once
-// Signature: what ranks compare before they touch each other's data. It travels through shared memory and in every
-// message between nodes, so it is trivially copyable and all its bytes are defined. Pure.
+// Signature: the description of an operation that ranks compare before they touch each other's data. Every message
+// contains it, and shared memory, so it is trivially copyable and all its bytes are defined. Pure.
 
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ddp::detail {
 
-/// Which operation was called.
+/// The part that has to be equal on all ranks.
 struct Identity {
     std::uint64_t seq = 0;
     std::uint64_t count = 0;
@@ -46,7 +46,8 @@ static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Identity) == 32 
 
 /// Returns Error{Mismatch} for two ranks whose identities differ: "group 'world': the ranks called all_reduce with
 /// different counts: rank 0 (host a, pid 7): #2 all_reduce sum f32[10], rank 3 (host b, pid 9): #2 all_reduce sum
-/// f32[11]". Lists of counts are compared by sum and hash only, so it says how they differ only if that can be found.
+/// f32[11]". Lists of counts are compared by sum and hash only, so the text shows their difference only if that can be
+/// found.
 [[nodiscard]] Error mismatch(std::string_view group, std::string_view own_name, const Operation& own,
                              std::string_view their_name, const Signature& theirs);
 

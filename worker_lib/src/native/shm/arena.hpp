@@ -1,5 +1,5 @@
 #pragma once
-// HeapArena: allocates from the heap of the own segment, from front to back, and never frees. Any thread.
+// HeapArena: a bump allocator on the heap of this rank's segment, which never frees. Any thread may call it.
 
 #include <cstdint>
 #include <memory>

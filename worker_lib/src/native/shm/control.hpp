@@ -1,6 +1,6 @@
 #pragma once
-// Control: the first pages of a rank's segment, through which the ranks of a node communicate. Plain shared memory and
-// lock-free atomics, so a rank that dies leaves nothing locked. Each word names its writer.
+// Control: the first pages of a rank's segment, through which the ranks of a node communicate. They contain no locks,
+// only atomics and plain data, so a rank that dies leaves nothing locked. The comment of each word names its writer.
 
 #include <array>
 #include <atomic>
@@ -28,7 +28,7 @@ struct BufferOffsets {
     bool streams = false;
 };
 
-/// What a rank announces about its current operation.
+/// The description of a rank's current operation for its peers.
 struct Announcement {
     BufferOffsets offsets;
     Tag tag{};
@@ -41,7 +41,7 @@ inline constexpr std::size_t kAhead = 4;
 inline constexpr std::size_t kInlineBytes = 8u << 10;
 
 /// A rank's announcement of one operation. For an operation on a number or two, all that peers read lies in one cache
-/// line; what only large operations and errors need lies before it.
+/// line. The fields that only large operations and errors need lie before it.
 struct Meeting {
     static constexpr std::size_t kBesideNumber = 16;  ///< bytes of `data` in that line
     alignas(kSeparation) Announcement announcement;
@@ -55,8 +55,8 @@ struct Meeting {
 /// Value of Control::valid_through without a failure.
 inline constexpr std::uint64_t kAllValid = ~std::uint64_t{0};
 
-/// More than 15 members, because it is the layout of memory that peers read, and each word stands where it is for
-/// speed.
+/// The control page of one rank. It has many members because it is the layout of memory that peers read, and the
+/// position of each word is chosen for speed.
 struct Control {
     /// Number of the last meeting whose announcements this rank has finished reading. Owner writes.
     alignas(kSeparation) std::atomic<std::uint64_t> through{0};
@@ -86,8 +86,8 @@ struct Control {
     std::atomic<std::uint32_t> core{0};
     /// Whether peers may execute fences in the owner's threads (membarrier). Owner writes, before peers see this page.
     bool allows_remote_fences = false;
-    /// 0, or 1 + local index of the rank whose `failure` says why the group is unusable. Any peer writes, the first
-    /// wins.
+    /// 0, or 1 + local index of the rank whose `failure` is the reason why the group is unusable. Any peer writes, the
+    /// first wins.
     alignas(kSeparation) std::atomic<std::uint32_t> poisoned_by{0};
     /// Number of the last operation that may still complete. Any peer writes, after the word above, and only lowers it.
     std::atomic<std::uint64_t> valid_through{kAllValid};

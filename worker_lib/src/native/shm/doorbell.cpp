@@ -24,7 +24,7 @@ std::pair<sockaddr_un, socklen_t> address_of(std::string_view name) {
     return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
 }
 
-/// Rings that silence() takes: a stranger may ring without end.
+/// Maximum number of rings that silence() takes, because a foreign process may ring without end.
 constexpr int kMaxRings = 64;
 
 }  // namespace
@@ -42,7 +42,7 @@ void Doorbell::silence() {
     for (int i = 0; i < kMaxRings && ::recv(socket_.get(), ring.data(), ring.size(), 0) >= 0; ++i) {
     }
     // The flag is cleared last: else a ring of ours in between would be taken, and its flag would suppress all later
-    // ones. An exchange, so that the thread that looks around next sees the stores of a ringer that found the flag set.
+    // ones. An exchange, so that the thread that looks for changes next sees the stores of a ringer that found it set.
     own_rung_.exchange(false);
 }
 

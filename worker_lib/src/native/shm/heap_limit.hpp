@@ -1,5 +1,5 @@
 #pragma once
-// HeapLimit: the maximum size of a rank's arena on this machine, and what decides it.
+// HeapLimit: the maximum size of a rank's arena on this machine, and the reason for it.
 
 #include <cstddef>
 #include <string>
@@ -12,8 +12,8 @@ struct HeapLimit {
 };
 
 /// Returns the minimum of: 64 GiB, this machine's memory, the memory limits of the cgroups of this process (container,
-/// batch job), and the limit on file sizes, which the kernel applies to shared memory too.
-/// reserved_bytes   size of the segment without its heap. Throws Error{System} if not even that is allowed.
+/// batch job), and the limit on file sizes, which the kernel applies to shared memory too. Throws Error{System} if not
+/// even `reserved_bytes`, the size of the segment without its heap, are allowed.
 [[nodiscard]] HeapLimit heap_limit_here(std::size_t reserved_bytes);
 
 }  // namespace ddp::detail

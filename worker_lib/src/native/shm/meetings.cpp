@@ -13,13 +13,13 @@ bool Meetings::any_foreign(Side side) const {
     return false;
 }
 
-/// Returns whether the rank at `index` is through with the meeting whose slot the next one takes.
+/// Returns whether the rank at `index` has closed the meeting whose slot the next one takes.
 bool Meetings::has_room(int index) const {
     return ranks_.control(index).through.load(std::memory_order_acquire) + kAhead > opened_;
 }
 
-/// Returns the same for all ranks. Looks at their `through` only when it matters: each look at a word that its owner
-/// changes all the time takes about as long as a small operation.
+/// Returns the same for all ranks. Looks at their `through` only when it matters, because each look at a word that its
+/// owner changes all the time is a cache miss.
 bool Meetings::all_have_room() {
     if (opened_ < room_) return true;
     auto least = ~std::uint64_t{0};
@@ -46,7 +46,7 @@ void Meetings::announce(const Operation& operation, const BufferOffsets& offsets
     Control& own = ranks_.own();
     Meeting& meeting = own.meetings[opened_ % kAhead];
     meeting.announcement = {offsets, tag_of(operation), operation.deadline};
-    // A peer that waits takes the cache line of `number` away again and again, so what lies in it is written in one go,
+    // A peer that waits takes the cache line of `number` away again and again, so all its fields are written in one go,
     // and not prefetched.
     const std::size_t beside = std::min(data.size(), Meeting::kBesideNumber);
     if (data.size() > beside) std::memcpy(meeting.data.data() + beside, data.data() + beside, data.size() - beside);
@@ -62,7 +62,7 @@ void Meetings::announce(const Operation& operation, const BufferOffsets& offsets
     ranks_.wake_all();
 }
 
-/// No later meeting takes the slot until the own rank is through with this one.
+/// Compares the slot's number with equality: no later meeting takes the slot until the own rank has closed this one.
 bool Meetings::has_opened(int index, std::uint64_t number) const {
     return ranks_.control(index).meetings[number % kAhead].number.load(std::memory_order_acquire) == number;
 }
@@ -83,7 +83,7 @@ bool Meetings::try_join() {
     if (!wait_.all_soon([&](int i) { return has_opened(i, number); })) return false;
     std::uint64_t least = ranks_.own().through.load(std::memory_order_relaxed);
     for (int i = 0; i < ranks_.size(); ++i) {
-        if (i == ranks_.own_index()) continue;  // the own line may still be on its way back: reading it would wait
+        if (i == ranks_.own_index()) continue;  // the own line may still be on its way back: a read would wait
         const Meeting& theirs = ranks_.control(i).meetings[number % kAhead];
         if (theirs.identity != opened_identity_) return false;
         least = std::min(least, theirs.through);
@@ -103,7 +103,7 @@ void Meetings::compare(const Operation& operation) const {
     throw Error(error.code(), error.what(), minority());
 }
 
-/// Returns the ranks that called something else than more than half of the group; none if ranks of other nodes might
+/// Returns the ranks whose call differs from that of more than half of the group; none if ranks of other nodes might
 /// change that majority.
 std::vector<int> Meetings::minority() const {
     for (int i = 0; is_whole_group_ && i < ranks_.size(); ++i) {

@@ -1,7 +1,7 @@
 #pragma once
-// Meetings: the first step of every operation inside a node. Each rank announces what it calls and where its buffers
-// lie; when all have announced the same, they may read and write each other's memory. Used by the thread that runs the
-// group's operations.
+// Meetings: the first step of every operation inside a node. Each rank announces its operation and the offsets of its
+// buffers. When all have announced the same operation, they may read and write each other's memory. Used by the thread
+// that runs the group's operations.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,30 +23,31 @@ public:
              bool is_whole_group)
         : ranks_(ranks), progress_(progress), failure_(failure), wait_(wait), is_whole_group_(is_whole_group) {}
 
-    /// Announces an operation, where its buffers lie, and up to kInlineBytes of `data`. Waits only for a peer that is
-    /// kAhead meetings behind. Throws as PeerWait::until_all().
+    /// Announces an operation, the offsets of its buffers, and up to kInlineBytes of `data`. Waits only for a peer that
+    /// is kAhead meetings behind. Throws as PeerWait::until_all().
     void open(const Operation& operation, const BufferOffsets& offsets, std::span<const std::byte> data = {});
-    /// Does the same unless it would have to wait. False: nothing has been announced.
+    /// Does the same unless it would have to wait. Returns false if nothing has been announced.
     [[nodiscard]] bool try_open(const Operation& operation, const BufferOffsets& offsets,
                                 std::span<const std::byte> data);
-    /// Waits until all ranks of the node have opened the operation, and compares what they called. What they announced
-    /// is valid here until Node::done(). Throws Mismatch naming both sides, and as PeerWait::until_all().
+    /// Waits until all ranks of the node have opened the operation, and compares their calls. Their announcements are
+    /// valid here until Node::done(). Throws Mismatch naming both sides, and as PeerWait::until_all().
     void join(const Operation& operation);
-    /// Joins the only meeting that is opened and not joined, unless a rank stays away for longer than a moment or has
-    /// called something else. False: nothing has changed. Afterwards, and after NodeProgress::begin(), call
+    /// Joins the only meeting that is opened and not joined. Returns false, and changes nothing, if a rank stays away
+    /// for longer than a moment or has made another call. Afterwards, and after NodeProgress::begin(), call
     /// take_earliest_deadline().
     [[nodiscard]] bool try_join();
+    /// Lowers the deadline of the operation to the earliest one that a rank has announced.
     void take_earliest_deadline();
     void meet(const Operation& operation, const BufferOffsets& offsets) {
         open(operation, offsets);
         join(operation);
     }
-    /// Publishes that the own rank is through with what the ranks announced in the meeting that it joined last.
+    /// Publishes that the own rank has finished reading the announcements of the meeting that it joined last.
     void close() const { ranks_.own().through.store(joined_, std::memory_order_release); }
     /// Returns the number of that meeting.
     [[nodiscard]] std::uint64_t joined() const { return joined_; }
 
-    // What the rank at `index` announced in that meeting:
+    // The announcement of the rank at `index` in that meeting:
 
     [[nodiscard]] const std::byte* data(int index) const { return meeting(index).data.data(); }
     /// Returns whether a buffer lies outside the rank's heap, so that it passes through its staging slot.

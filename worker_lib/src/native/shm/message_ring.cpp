@@ -8,7 +8,7 @@ namespace ddp::detail {
 
 namespace {
 
-/// How much of a large message is published at once, so that both ends copy at the same time. With less than this they
+/// Bytes of a large message that are published at once, so that both ends copy at the same time. With fewer bytes they
 /// would mostly exchange cache lines.
 constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
 /// A larger ring would not stay in the second-level cache.
@@ -23,7 +23,7 @@ RingMemory ring_at(std::byte* area, std::size_t area_bytes, int ranks, int to) {
     return {reinterpret_cast<RingControl*>(begin), begin + sizeof(RingControl), capacity};
 }
 
-/// Returns how many of `wanted` bytes fit now. If none does, the receiver will wake us when there is room.
+/// Returns how many of `wanted` bytes fit now. If none fits, the receiver wakes this rank when there is room.
 std::size_t RingSink::room(std::size_t wanted) {
     const auto free = [this] { return memory_.capacity - static_cast<std::size_t>(written_ - read_); };
     if (free() < wanted) read_ = memory_.control->read.load(std::memory_order_acquire);

@@ -4,7 +4,7 @@
 // PostPage: the state of a rank's sends and receives that all neighbours see.
 //
 // The sender publishes bytes by a release store of `written`, the receiver frees them by one of `read`; neither waits
-// until that has reached the other. Each looks whether the other one sleeps behind fence_before_wake(), see waiter.hpp
+// until that has reached the other. Each looks whether the other one sleeps, after fence_before_wake(): see waiter.hpp
 // and p2p::Sleeper.
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace ddp::detail {
 
-/// It lies at the beginning of a segment's post area. Only the owner writes, except that neighbours clear `asleep`.
+/// The beginning of a segment's post area. Only the owner writes, except that neighbours clear `asleep`.
 struct PostPage {
     /// 1: the owner sleeps, or is about to: a neighbour that has something for it clears the flag and rings.
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};
@@ -30,6 +30,7 @@ struct PostPage {
     alignas(kSeparation) std::atomic<std::uint64_t> listening{0};
 };
 
+/// The counters of a ring.
 struct RingControl {
     /// Bytes since the beginning; the sender writes `written`, the receiver `read`.
     alignas(kSeparation) std::atomic<std::uint64_t> written{0};

@@ -21,7 +21,7 @@ struct Node {
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    /// Ends `operation` on this rank: what the ranks announced for it is not needed any more.
+    /// Ends `operation` on this rank, which does not need the announcements of its peers any more.
     void done(const Operation& operation) {
         progress.finish(operation);
         meetings.close();

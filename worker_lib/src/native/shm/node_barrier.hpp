@@ -42,7 +42,7 @@ private:
 
     const NodeRanks& ranks_;
     const PeerWait& wait_;
-    std::uint64_t arrived_ = 0;  ///< at so many barriers
+    std::uint64_t arrived_ = 0;  ///< number of barriers at which this rank has arrived
 };
 
 }  // namespace ddp::detail

@@ -16,8 +16,8 @@ void NodeFailure::stop(const Error& failure) {
     give_up(failure, Wording::kOwnView, Recipients::kOwnRank, ranks_.own().done.load(std::memory_order_acquire));
 }
 
-/// When it returns, peers can see that the own rank has given up, even if another thread noted another failure first
-/// and has not yet published it: from then on the program may get its buffers back.
+/// Ends the own rank's part. When it returns, peers can see that, even if another thread noted another failure first
+/// and has not yet published it, because from then on the program may get its buffers back.
 void NodeFailure::give_up(const Error& failure, Wording wording, Recipients recipients, std::uint64_t after) {
     note(failure, wording, recipients);  // a later failure is not noted, but may end more operations
     mark(ranks_.own_index(), ranks_.own_index(), after);
@@ -98,7 +98,7 @@ std::optional<Error> NodeFailure::found_by_others() const {
 void NodeFailure::check_any(const Operation& operation) const {
     const auto found = for_this_rank();
     if (!found) return;
-    // A failure that this rank found itself says already in which operation.
+    // The text of a failure that this rank found itself names the operation already.
     if (author() == ranks_.own_index() && ranks_.own().failure.complete == 0) throw *found;
     throw cannot_finish(ranks_.group(), ranks_.self(), describe(operation), *found);
 }

@@ -2,7 +2,7 @@
 // NodeFailure: whether the group has failed on this node, why, and from which operation on. A failure is noted in the
 // control page of the rank that found it, and every rank's page points to the first such note. Any thread may call it.
 //
-// A failure leaves alone the operations up to a number: those need nothing more of the rank that failed, and complete.
+// Operations up to a certain number still complete after a failure: they need nothing more of the rank that failed.
 
 #include <atomic>
 #include <cstdint>
@@ -21,7 +21,7 @@ public:
     explicit NodeFailure(const NodeRanks& ranks) : ranks_(ranks) {}
 
     /// Makes the group unusable on this node: every wait in an operation later than number `after` ends with `failure`.
-    /// Of several failures the first counts, and the least number.
+    /// If there are several failures, the first one and the lowest number count.
     void poison(const Error& failure, std::uint64_t after = 0);
     /// Does the same with a failure that was found elsewhere, whose text names its reporter already.
     void relay(const Error& failure, std::uint64_t after = 0);
@@ -29,12 +29,12 @@ public:
     void stop(const Error& failure);
     /// Returns whether stop() came before any failure of the group.
     [[nodiscard]] bool stopped() const { return stopped_; }
-    /// Passes the failure on to every rank, unless it is stop()'s: the rank that found it may have died before it had
+    /// Reports the failure to every rank, unless it is stop()'s: the rank that found it may have died before it had
     /// reached all. The own rank takes part in no operation later than `after`. Call it before work fails with it.
     void propagate(std::uint64_t after) const;
 
     [[nodiscard]] bool poisoned() const { return ranks_.own().poisoned_by.load(std::memory_order_seq_cst) != 0; }
-    /// Returns the number of the last operation that the failure leaves alone; kAllValid without a failure.
+    /// Returns the number of the last operation that still completes; kAllValid without a failure.
     [[nodiscard]] std::uint64_t valid_through() const {
         return ranks_.own().valid_through.load(std::memory_order_seq_cst);
     }
@@ -44,8 +44,8 @@ public:
     void check(const Operation& operation) const {
         if (ends(operation)) check_any(operation);
     }
-    /// Throws the failure, whichever operation it ends. For an operation that needs a rank which is gone: a failure in
-    /// a later operation may be why.
+    /// Throws the failure, even if it ends only later operations. Call it for an operation that needs a rank that is
+    /// gone: that failure may be the reason.
     void check_any(const Operation& operation) const;
 
     /// Returns whether the rank at `index` takes no further part in `operation`, because it failed or because it
@@ -54,11 +54,11 @@ public:
         return ranks_.control(index).valid_through.load(std::memory_order_relaxed) < operation.seq;
     }
     /// Returns whether any rank has given up. The program of such a rank may have got its buffers back, and have
-    /// written to them before they were read here: look after reading, and before any peer can take the own part for
-    /// done.
+    /// written to them before they were read here. So call it after reading, and before any peer can take the own part
+    /// for done.
     [[nodiscard]] bool any_gives_up(const Operation& operation) const;
 
-    /// Return the failure, if there is one: as the operations of this rank report it, and as ranks of other nodes do.
+    /// Return the failure, if there is one, in the wording for this rank's operations and for ranks of other nodes.
     [[nodiscard]] std::optional<Error> for_this_rank() const;
     [[nodiscard]] std::optional<Error> for_other_nodes() const;
     /// Returns the latter if another rank found the failure.
@@ -74,7 +74,7 @@ private:
     [[nodiscard]] Error noted_by(int index, bool with_name) const;
 
     const NodeRanks& ranks_;
-    std::mutex mutex_;  ///< of noted_
+    std::mutex mutex_;  ///< guards noted_
     bool noted_ = false;
     std::atomic<bool> stopped_{false};
 };

@@ -1,7 +1,7 @@
 #pragma once
-// NodeProgress: how far each rank of a node is in its sequence of operations, and whether it is still there. The own
-// rank publishes its state; any thread may read that of the others. begin(), finish() and the deadline belong to the
-// thread that runs the group's operations.
+// NodeProgress: the position of each rank of a node in its sequence of operations, and whether it is present. The own
+// rank publishes its state, and any thread may read that of the others. begin(), finish() and the deadline belong to
+// the thread that runs the group's operations.
 
 #include <cstdint>
 #include <optional>

@@ -8,7 +8,7 @@
 
 namespace ddp::detail {
 
-/// Looks, after every sleep of a wait, whether it can still succeed. Throws if a rank is gone or the time is over.
+/// Checks, after every sleep of a wait, whether it can still succeed. Throws if a rank is gone or the deadline passed.
 void PeerWait::check(const Operation& operation, Silence& silence,
                      const std::function<bool(int index)>& arrived) const {
     progress_.signal_waiting();
@@ -17,7 +17,7 @@ void PeerWait::check(const Operation& operation, Silence& silence,
     std::vector<int> silent;  // subset of `absent`
     for (int i = 0; i < ranks_.size(); ++i) {
         const auto absence = progress_.absence(i);
-        // Looked at after its end: a rank that arrived and then ended does not matter any more.
+        // Called after absence(): a rank that arrived and then ended does not matter any more.
         if (arrived(i)) continue;
         if (absence) {
             failure_.check_any(operation);  // a rank that leaves because of a failure has reported that before
@@ -37,7 +37,7 @@ void PeerWait::check(const Operation& operation, Silence& silence,
                 culprits);
 }
 
-/// Signals meanwhile that it waits, so that no rank takes this one for the culprit.
+/// Signals while it waits that it does, so that no rank takes this one for the culprit.
 void PeerWait::await_failure(const Operation& operation) const {
     until_all(operation, [&](int i) {
         progress_.signal_listening();

@@ -16,9 +16,9 @@ public:
     PeerWait(const NodeRanks& ranks, const NodeProgress& progress, const NodeFailure& failure)
         : ranks_(ranks), progress_(progress), failure_(failure) {}
 
-    /// Returns when `arrived(index)` is true for every rank. What it looks at must be stored before the peer calls
-    /// wake_all(); once true it stays so, or no longer matters. Throws Timeout or PeerLost with the culprits, or the
-    /// failure that ends `operation`. deadlines.hpp says when it gives up.
+    /// Returns when `arrived(index)` is true for every rank. A peer must store the value that arrived() reads before it
+    /// calls wake_all(). Once true, arrived() stays true or no longer matters. Throws Timeout or PeerLost with the
+    /// culprits, or the failure that ends `operation`. It gives up at the times of deadlines.hpp.
     template <typename HasArrived>
     void until_all(const Operation& operation, HasArrived arrived) const {
         int next = 0;  // all before it have arrived
@@ -30,12 +30,12 @@ public:
         ranks_.waiter().wait([&] { return all_arrived() || failure_.ends(operation); },
                              [&] { return ranks_.needs_this_core(next, arrived); },
                              [&] { check(operation, silence, [&](int i) { return arrived(i); }); });
-        // If all have arrived, the failure concerns a later operation. Looked at once more: the last rank may have
+        // If all have arrived, the failure concerns a later operation. Called once more, because the last rank may have
         // arrived and failed between the look at it and the look at the failure.
         if (!all_arrived()) failure_.check(operation);
     }
 
-    /// Returns whether that is so within a moment: see Waiter::glance().
+    /// Returns whether all ranks arrive within a moment: see Waiter::glance().
     template <typename HasArrived>
     [[nodiscard]] bool all_soon(HasArrived arrived) const {
         int next = 0;  // all before it have arrived
@@ -47,11 +47,11 @@ public:
     }
 
     /// Throws as until_all() if a rank has given up. Call it between reading what peers have announced and showing the
-    /// result to other nodes, whose ranks hear of a failure here only later.
+    /// result to other nodes, whose ranks learn of a failure here only later.
     void check_read(const Operation& operation) const {
         if (ranks_.size() > 1 && failure_.any_gives_up(operation)) await_failure(operation);
     }
-    /// Throws why a rank has given up, as soon as that is known.
+    /// Throws the failure because of which a rank has given up, as soon as it is known.
     void await_failure(const Operation& operation) const;
 
 private:

@@ -1,7 +1,7 @@
 #pragma once
 // Segment: the memory that a rank shares with the ranks of its node: control page, area for sends and receives, staging
-// slot, heap of its arena. It is one sparse memfd, which costs what is touched, has no name in any file system, and
-// ends with the last process that maps it.
+// slot, heap of its arena. It is one sparse memfd: only touched pages take memory, it has no name in any file system,
+// and it ends with the last process that maps it.
 
 #include <cstddef>
 #include <memory>
@@ -40,14 +40,14 @@ public:
     [[nodiscard]] std::byte* heap() const { return base_ + kHeapOffset; }
     [[nodiscard]] std::size_t heap_bytes() const { return bytes_ - kHeapOffset; }
     [[nodiscard]] int fd() const { return fd_.get(); }  ///< only in the creator
-    /// Returns what decided the size of the heap, for errors. Only in the creator.
+    /// Returns the reason for the size of the heap, for errors. Only in the creator.
     [[nodiscard]] const std::string& heap_limit() const { return heap_limit_; }
 
     /// Allocates the pages of [offset, offset + bytes) of the heap, or throws Error{System}. Without this a lack of
     /// memory would be a SIGBUS at the first access.
     void populate_heap(std::size_t offset, std::size_t bytes) const;
-    /// Requests huge pages for the first `bytes` of the staging slot. Takes up to a millisecond, so call it once,
-    /// before large operations.
+    /// Requests huge pages for the first `bytes` of the staging slot. The requests are slow, so call it once, before
+    /// large operations.
     void prepare_staging(std::size_t bytes) const;
 
 private:

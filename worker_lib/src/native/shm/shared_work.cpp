@@ -3,8 +3,8 @@
 // A rank publishes that it works before it claims a part, and that it does not after its last one. So a rank that has
 // seen all parts claimed sees all ranks that still work, and needs to wait for those only. A rank that gives up gets
 // its buffers back at once, while others may be reading them. It publishes that first, and a rank that has done a part
-// looks for it afterwards: only parts that were whole count as done. Whether all parts are done alone decides how the
-// operation ends, and it stays true whichever rank fails or leaves later.
+// looks for it afterwards: only parts that were whole count as done. Nothing but whether all parts are done decides how
+// the operation ends. Once true, it stays true even if a rank fails or leaves later.
 
 namespace ddp::detail {
 
@@ -22,7 +22,7 @@ std::uint64_t parts_in(std::uint64_t word, std::uint64_t meeting) {
     return ahead > 0 ? kPartMask : word & kPartMask;
 }
 
-/// Counts one part more, unless there are `parts` already, and returns how many there were. Calls before() before it
+/// Counts one more part, unless there are `parts` already, and returns the previous count. Calls before() before it
 /// counts.
 template <typename Before>
 std::uint64_t count_up(std::atomic<std::uint64_t>& word, std::uint64_t meeting, std::uint64_t parts, Before before) {

@@ -1,6 +1,6 @@
 #pragma once
 // SharedWork: work of an operation that any rank of the node can do as well, in parts that the ranks claim one by one
-// (dynamic self-scheduling). It takes the place of a barrier where ranks share cores: a rank that waits for one certain
+// (dynamic self-scheduling). It replaces a barrier if ranks share cores: a rank that waits for one certain
 // peer waits until the kernel lets that one run. Used by the thread that runs the group's operations.
 
 #include <cstddef>
@@ -19,7 +19,7 @@ public:
     SharedWork(const NodeRanks& ranks, const NodeFailure& failure, const PeerWait& wait, const Meetings& meetings)
         : ranks_(ranks), failure_(failure), wait_(wait), meetings_(meetings) {}
 
-    /// Takes part in work on what the ranks have announced. The share of each rank has `parts` parts, at most
+    /// Takes part in the work of the announced operation. The share of each rank has `parts` parts, at most
     /// kMaxParts; each part is done once, by the rank that claims it first. Returns when all parts are done, and does
     /// not wait for ranks that do none. Throws as PeerWait::until_all().
     void run(const Operation& operation, std::size_t parts, const DoPart& do_part);

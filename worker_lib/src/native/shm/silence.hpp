@@ -1,6 +1,6 @@
 #pragma once
-// Silence: how long each rank of a node has not signalled that it waits for messages, as far as one wait has seen. A
-// rank that waits too long for others accuses the silent ones first: see protocol/deadlines.hpp.
+// Silence: the time for which each rank of a node has not signalled that it waits for messages, as seen by one wait. A
+// rank that waits too long for others reports the silent ones first: see protocol/deadlines.hpp.
 
 #include <cstdint>
 #include <vector>

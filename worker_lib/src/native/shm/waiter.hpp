@@ -1,6 +1,6 @@
 #pragma once
 // Waiter: waits for memory that a peer writes, and wakes peers that wait. It spins, then yields, then sleeps on a
-// futex. Where ranks share cores it yields at once to a peer that needs this core, and only then: a switch to a process
+// futex. If ranks share cores, it yields at once to a peer that needs this core, and only then: a switch to a process
 // that waits as well takes longer than the wait.
 //
 // A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
@@ -33,8 +33,8 @@ inline void fence_before_wake(WakerFence by) {
     }
 }
 
-/// Waits for one rank, whose Control page it holds. The thread that runs the group's operations waits; any thread may
-/// wake.
+/// Waits on behalf of one rank, whose Control page it refers to. The thread that runs the group's operations waits; any
+/// thread may wake.
 class Waiter {
 public:
     /// Maximum sleep: a waiter looks this often for deadlines and for processes that ended.
@@ -45,9 +45,9 @@ public:
 
     [[nodiscard]] bool oversubscribed() const { return oversubscribed_; }
 
-    /// Returns when ready() is true. ready() may look at what peers store before they call fence() and wake(). check()
-    /// is called after every sleep, and may end the wait by throwing. needed() returns whether a peer that this rank
-    /// waits for needs its core; it is called only if oversubscribed().
+    /// Returns when ready() is true. ready() may read values that peers store before they call fence() and wake().
+    /// check() is called after every sleep, and may end the wait by throwing. needed() returns whether a peer that this
+    /// rank waits for needs its core; it is called only if oversubscribed().
     template <typename Ready, typename Needed, typename Check>
     void wait(Ready ready, Needed needed, Check check) const {
         auto enough = ddprun::TimePoint::max();
@@ -72,8 +72,8 @@ public:
         }
     }
 
-    /// Returns whether ready() becomes true within a moment, as it does if peers arrive at the same time: a microsecond
-    /// or two, or, where peers need this core, until each has run for a short time.
+    /// Returns whether ready() becomes true within a moment, as it does if peers arrive at the same time. If peers need
+    /// this core, the moment is long enough for each to run for a short time.
     template <typename Ready, typename Needed>
     [[nodiscard]] bool glance(Ready ready, Needed needed) const {
         if (!oversubscribed_) return spin(ready);
@@ -106,7 +106,7 @@ public:
 
 private:
     static constexpr int kYields = 200;
-    /// The first looks of spin() have no pause between them: what is on its way arrives within the time of one.
+    /// The first looks of spin() have no pause between them, because a store on its way arrives within the time of one.
     static constexpr int kWithoutPause = 8;
     /// Time for several switches between ranks that wait as well; less than the time slice of one that computes.
     static constexpr auto kGlancing = std::chrono::microseconds(20);
@@ -152,8 +152,8 @@ private:
     static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest);
     static void wake_sleeper(Control& peer);
 
-    /// Between two yields: 1 to 3 µs, depending on the processor. Few, because a trainer's thread and the progress
-    /// thread of a rank may share its core.
+    /// Pauses between two yields. They are few, because a trainer's thread and the progress thread of a rank may share
+    /// its core.
     static constexpr int kPauses = 40;
 
     Control& own_;
