@@ -32,8 +32,8 @@ public:
         return microseconds_since(began);
     }
 
-    /// Queues all calls, then waits for the last. It polls the stream without a pause, because the threads that complete
-    /// works poll less often.
+    /// Queues all calls, then waits for the last. It polls the stream without a pause, because the threads that
+    /// complete works poll less often.
     double timed_calls(std::size_t count) {
         const auto began = Clock::now();
         Work last;

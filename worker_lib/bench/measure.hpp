@@ -18,6 +18,7 @@ struct Times {
     std::optional<double> p99 = std::nullopt;
 };
 
+/// The result of one call, the same on all ranks.
 struct Measured {
     Times us;
     std::size_t wrong = 0;  ///< wrong elements on all ranks

@@ -22,9 +22,9 @@ private:
 /// end: until then an old file is unchanged.
 class JsonFile {
 public:
-    /// Returns why the file cannot be opened; empty: it is open.
+    /// Returns why the file cannot be opened; empty if it is open.
     [[nodiscard]] std::string open(const std::string& name);
-    /// Returns why the file could not be written; empty: it was.
+    /// Returns why the file could not be written; empty if it was.
     [[nodiscard]] std::string write(const std::string& text);
 
 private:

@@ -50,7 +50,7 @@ double exchanged(const Call& call, std::size_t i) {
     int from = 0;
     int after = call.rank;
     for (; i >= call.part(after); after = (after + call.ranks - 1) % call.ranks, ++from) i -= call.part(after);
-    std::size_t before = 0;  // of rank `from`'s input: what it sends to the ranks below this one
+    std::size_t before = 0;  // offset in rank `from`'s input: its parts for the ranks below this one
     for (int r = 0; r < call.rank; ++r) before += call.part((r - from + call.ranks) % call.ranks);
     return static_cast<double>(given(call, from, before + i));
 }

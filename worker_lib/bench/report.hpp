@@ -10,6 +10,7 @@
 
 namespace ddp::bench {
 
+/// One row of the table.
 struct Row {
     Call call;
     std::size_t bytes = 0;

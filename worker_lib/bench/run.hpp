@@ -19,8 +19,9 @@ namespace ddp::bench {
 /// Returns a text about the collectives without counts(), with the remedy; empty if there are none. Pure.
 [[nodiscard]] std::string left_out(const Options& options, int ranks);
 
-/// Appends to `rows` and calls `show` with each new row. Collective. Throws ddp::Error; `rows` then has what was
-/// measured before. device   where the group's buffers are; null: on the host
+/// Appends to `rows` and calls `show` with each new row. Collective. Throws ddp::Error; `rows` then has the rows that
+/// were measured before.
+/// device   that of the group's buffers; null: they are in host memory
 void run(ProcessGroup& group, const Options& options, detail::DeviceAccess* device, std::vector<Row>& rows,
          const std::function<void(const Row& row, bool first_of_collective)>& show);
 

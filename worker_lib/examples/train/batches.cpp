@@ -9,7 +9,7 @@
 namespace train {
 namespace {
 
-/// Returns the number of windows that a byte follows. Throws UserError; all ranks come to the same result.
+/// Returns the number of windows with a next byte. Throws UserError, on all ranks alike.
 std::size_t checked_windows(const Text& text, std::size_t context_bytes, std::size_t global_batch,
                             const ddp::Context& context) {
     const auto world_size = static_cast<std::size_t>(context.world_size());

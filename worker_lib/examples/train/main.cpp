@@ -1,4 +1,4 @@
-// train: takes options and prints one line of JSON. The training itself is in trainer.cpp; here are start and failures.
+// train: takes options and prints one line of JSON. This file handles start and failures; trainer.cpp has the training.
 
 #include <fmt/format.h>
 
@@ -40,8 +40,7 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
         const train::Summary summary = train::train(options, context);
         return context.rank() == 0 ? train::print_result(train::to_json(summary) + "\n") : EXIT_SUCCESS;
     } catch (const train::LoneUserError& error) {
-        // The other ranks are not on their way to a barrier: they see that this process ends, and later than the
-        // launcher.
+        // The other ranks do not go to a barrier: they notice the end of this process, and later than the launcher.
         fmt::print(stderr, "train: {}\n", error.what());
         std::_Exit(train::kUserErrorExitCode);
     } catch (const train::UserError& error) {
@@ -63,8 +62,8 @@ int main(int argc, char** argv) {
         return *exit_code;
     }
     try {
-        // Connect to the other ranks. The launcher's environment variables say how many there are and where their store
-        // is; without a launcher this is a world of one. This trainer computes on the CPU, so its group is native.
+        // Connect to the other ranks. The launcher's environment variables give their number and the address of their
+        // store; without a launcher this is a world of one. This trainer computes on the CPU, so its group is native.
         ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
         return train_and_report(options, context);
     } catch (const std::exception& error) {  // such as a rank that is missing or lost: each rank reports its own view

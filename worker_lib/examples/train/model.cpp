@@ -116,7 +116,7 @@ template <typename T>
 void Model<T>::backward(const Batch& batch, std::span<const std::span<T>> gradients,
                         const std::function<void(std::size_t)>& ready) {
     const std::size_t rows = batch.size();
-    // Per layer: first the gradients, so that they can be sent; then what the layer below needs.
+    // Per layer: first the gradients, so that they can be sent; then the derivatives for the layer below.
     const auto layer_gradients = [&](const std::vector<T>& in, std::size_t in_size, const std::vector<T>& delta,
                                      std::size_t out_size, Parameter weight, Parameter bias) {
         sum_rows(delta, gradients[bias]);

@@ -1,7 +1,7 @@
 #pragma once
 // Model: a language model over bytes. It predicts the next byte from the last `context` bytes, with an embedding per
 // byte, two hidden layers (tanh) and a softmax over 256 values (Bengio et al. 2003, "A neural probabilistic language
-// model"). It is independent of processes: it writes gradients where the caller says, and reports when each is
+// model"). It is independent of processes: it writes gradients into the caller's memory, and reports when each is
 // complete.
 
 #include <array>
@@ -14,6 +14,7 @@
 
 namespace train {
 
+/// The sizes of the layers.
 struct ModelShape {
     std::size_t context = 32;    ///< bytes that the model sees
     std::size_t embedding = 32;  ///< numbers per byte
@@ -43,7 +44,7 @@ public:
     [[nodiscard]] std::span<T> parameter(std::size_t i) { return parameters_[i]; }
     [[nodiscard]] std::size_t parameter_count() const;
 
-    /// Returns the sum over the batch of -log p(target), in nats. Keeps what backward() needs.
+    /// Returns the sum over the batch of -log p(target), in nats. Keeps the activations for backward().
     double forward(const Batch& batch);
 
     /// Computes the gradients of the batch's mean loss. `gradients[i]` has the size of parameter(i) and is overwritten;

@@ -1,5 +1,5 @@
 #pragma once
-// Checks of the command line whose texts say what would be right. CLI11's own texts name C++ types. Pure.
+// Checks of the command line whose texts name the valid values. CLI11's own texts name C++ types. Pure.
 
 #include <cstdint>
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace train {
 
-// Each returns an empty text if `text` is valid, else what it should be.
+// Each returns an empty text if `text` is valid, else one that names the valid values.
 [[nodiscard]] std::string check_whole_number(const std::string& text, std::uint64_t min, std::uint64_t max);
 [[nodiscard]] std::string check_positive(const std::string& text);
 [[nodiscard]] std::string check_one_of(const std::string& text, std::span<const std::string> words);

@@ -83,7 +83,7 @@ void add_running_options(CLI::App& app, Options& options, Texts& texts) {
         ->type_name("HOW");
 }
 
-/// Returns what is wrong; empty: nothing. Throws CLI::CallForHelp.
+/// Returns the problem; empty if there is none. Throws CLI::CallForHelp.
 std::string parse(CLI::App& app, std::vector<std::string> arguments) {
     try {
         std::ranges::reverse(arguments);  // CLI11 takes them from the back

@@ -27,7 +27,7 @@ struct StepReport {
 [[nodiscard]] std::string describe(const StepReport& report);
 
 /// Returns "[##------] 30/120  0:45 left  loss 2.00 = 2.89 bits/byte  1024 samples/s  waits 10 %" in at most `columns`
-/// characters; the bar gets what the text leaves.
+/// characters; the bar gets the columns that the text leaves.
 [[nodiscard]] std::string describe_with_bar(const StepReport& report, std::size_t columns);
 
 class Progress {

@@ -50,7 +50,7 @@ std::vector<std::filesystem::path> default_files() {
     std::set<std::filesystem::path> files;
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(kDefaultFolder, error)) {
-        std::error_code broken_link;  // then it is no regular file
+        std::error_code broken_link;  // then it is not a regular file
         if (entry.is_regular_file(broken_link)) files.insert(std::filesystem::canonical(entry.path()));
     }
     if (files.empty()) throw UserError(fmt::format("there are no texts in {}. Pass files with --data", kDefaultFolder));

@@ -23,7 +23,7 @@ namespace {
 using Network = Model<float>;
 using Tensors = std::vector<std::span<float>>;  // one per parameter of the network
 
-// The model is small (16 MB), so its buckets are too: else all of it would travel at the end.
+// The model is small (16 MB), so its buckets are too: else all of it would be sent at the end.
 constexpr ddp::BucketLimits kBuckets{.bucket_cap_bytes = 4 << 20, .first_bucket_cap_bytes = 1 << 19};
 
 Tensors parameters_of(Network& network) {
@@ -41,7 +41,7 @@ std::vector<ddp::ParamSpec> specs_of(const Tensors& parameters) {
     return specs;
 }
 
-/// Returns where to write the gradients: views into the reducer's buckets, which the ranks of a node share.
+/// Returns the memory of the gradients: views into the reducer's buckets, which the ranks of a node share.
 Tensors gradients_of(ddp::GradientReducer& reducer) {
     Tensors tensors;
     for (std::size_t i = 0; i < Network::kParameters; ++i) {

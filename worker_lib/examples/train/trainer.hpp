@@ -9,6 +9,7 @@
 
 namespace train {
 
+/// The result of a training, as stdout shows it.
 struct Summary {
     int world_size = 1;
     std::size_t steps = 0;
@@ -19,7 +20,7 @@ struct Summary {
     int restarts = 0;
 };
 
-/// Trains as the options say. Collective: every rank of the job calls it. Throws UserError or ddp::Error.
+/// Trains with the given options. Collective: every rank of the job calls it. Throws UserError or ddp::Error.
 [[nodiscard]] Summary train(const Options& options, ddp::Context& context);
 
 /// Returns one line of JSON. A number that JSON cannot express becomes null.

@@ -20,8 +20,8 @@ struct LoneUserError : UserError {
     using UserError::UserError;
 };
 
-/// Throws UserError on every rank if any rank has a problem; only on the lowest of those does it have a text.
-/// Collective. `problem`: what this rank found wrong, empty if nothing.
+/// Throws UserError on every rank if any rank has a problem. The text is empty on all ranks but the lowest of those.
+/// Collective. `problem`: that of this rank; empty if it has none.
 void leave_together_if(ddp::Context& context, const std::string& problem);
 
 }  // namespace train

@@ -1,7 +1,7 @@
 #pragma once
 // Waiting: measures how long the steps of a run waited for gradients, and how much of that backward did not hide.
 //
-// It uses the trainer's clock, not ReducerStats::exposed, which begins with finish_backward. Where ranks outnumber
+// It uses the trainer's clock, not ReducerStats::exposed, which begins with finish_backward. If ranks outnumber
 // cores, the last buckets may use this thread's core, and be done, before finish_backward begins.
 
 #include <chrono>

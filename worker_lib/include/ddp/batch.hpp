@@ -18,21 +18,22 @@ class GroupImpl;
 struct TransferBatch;
 }  // namespace detail
 
+/// Collects messages until start(). ProcessGroup::batch() makes it; the group must outlive it.
 class Batch {
 public:
     explicit Batch(detail::GroupImpl& group);
-    /// The other one is empty afterwards.
+    /// Leaves the other one empty.
     Batch(Batch&&) noexcept;
     Batch& operator=(Batch&&) noexcept;
     ~Batch();
 
-    /// Add a message, which start() sends or receives as ProcessGroup::send and recv. Buffers may not overlap, except
-    /// those of sends.
+    /// Add a message, which start() sends or receives as ProcessGroup::send and recv do. Buffers may not overlap,
+    /// except those of sends.
     Batch& send(Buffer buffer, int destination, int tag = 0);
     Batch& recv(Buffer buffer, int source, int tag = 0);
 
-    /// Starts all messages. The Work is done when all of them are; that of an empty batch is done at once. The batch is
-    /// empty afterwards. Throws Error{InvalidArgument} naming the message that is wrong, and none has started then.
+    /// Starts all messages. The Work is done when all of them are; for an empty batch it is done at once. The batch is
+    /// empty afterwards. Throws Error{InvalidArgument} naming the message that is wrong, before any has started.
     Work start(Stream stream = {}, OpOptions options = {});
 
 private:

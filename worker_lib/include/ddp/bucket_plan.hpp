@@ -1,5 +1,5 @@
 #pragma once
-// BucketPlan: which gradient lies in which bucket, and plan_buckets, which decides it. Pure values.
+// BucketPlan: the assignment of gradients to buckets, and plan_buckets, which makes it. Pure values.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +16,10 @@ struct ParamSpec {
     std::string name;       ///< shown in errors
     std::size_t count = 0;  ///< elements
     DType dtype = DType::f32;
-    int uses = 1;  ///< mark_ready calls per backward: more than one if layers share it. The last one completes it.
+    int uses = 1;  ///< mark_ready calls per backward, the last one completes it; several if layers share it
 };
 
-/// Assigns each gradient to a slot of a bucket. The same on all ranks.
+/// Assigns each gradient to a slot of a bucket. It is the same on all ranks.
 struct BucketPlan {
     struct Slot {
         std::size_t param = 0;
@@ -34,6 +34,7 @@ struct BucketPlan {
     };
     std::vector<Bucket> buckets;  ///< in launch order: the bucket that is expected to be complete first comes first
 
+    /// Returns a hash of all buckets and slots, by which plans can be compared.
     [[nodiscard]] std::uint64_t hash() const;
     bool operator==(const BucketPlan&) const = default;
 
@@ -52,16 +53,16 @@ struct BucketLimits {
 
 /// Assigns gradients to buckets as PyTorch's DDP does. In the order in which they become ready, gradients fill one
 /// bucket per dtype until its limit is crossed; the crossing one is still inside. The limits are [first_bucket_cap,
-/// bucket_cap, bucket_cap, …]. `ready_order` holds every index once; empty: the last registered first, as backward
-/// goes. Pure. Throws Error{InvalidArgument} for a dtype without gradients, a bad alignment or a bad order. Source:
-/// c10d compute_bucket_assignment_by_size, as DDP calls it for the rebuilt plan. Unlike there, every gradient is padded
-/// to align_bytes. (DDP's first plan walks forward and reverses the list, so its small bucket starts last.)
+/// bucket_cap, bucket_cap, …]. `ready_order` holds every index once. If it is empty, the last registered gradient comes
+/// first, as in backward. Pure. Throws Error{InvalidArgument} for a dtype without gradients, a bad alignment or order.
+/// Source: c10d compute_bucket_assignment_by_size, as DDP calls it for the rebuilt plan. Unlike there, each gradient is
+/// padded to align_bytes. (DDP's first plan walks forward and reverses the list, so its small bucket starts last.)
 [[nodiscard]] BucketPlan plan_buckets(std::span<const ParamSpec> params, const BucketLimits& limits,
                                       std::span<const std::size_t> ready_order = {});
 
-/// Throws Error{InvalidArgument} if `plan` cannot hold the gradients of `params`, and says why: a parameter is missing,
-/// there twice, of another type, outside its bucket or overlaps another; a gap is larger than any alignment; or the
-/// sizes exceed any memory.
+/// Throws Error{InvalidArgument} with the reason if `plan` cannot hold the gradients of `params`: a parameter is
+/// missing, there twice, of another type, outside its bucket or overlaps another; a gap is larger than any alignment;
+/// or the sizes exceed any memory.
 void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params);
 
 }  // namespace ddp

@@ -1,9 +1,9 @@
 #pragma once
-// Checkpointer: saves and loads parameters so that a file is whole or absent, whatever is killed when. For native
-// groups (host memory) so far.
+// Checkpointer: saves and loads parameters so that a file is whole or absent, even if processes are killed at any time.
+// For native groups (host memory) so far.
 //
 // Every call is collective and fails on all ranks alike. The ranks compare their arguments before a file or a buffer is
-// touched, so a group that has failed already damages nothing on disk. One thread at a time.
+// touched, so a call in a group that has failed changes nothing on disk. One thread at a time.
 
 #include <cstdint>
 #include <filesystem>
@@ -24,6 +24,7 @@ struct NamedBuffer {
     Buffer buffer;
 };
 
+/// Saves and loads checkpoints in one directory. It refers to its group, which must outlive it.
 class Checkpointer {
 public:
     /// Creates `dir` if it is missing (rank 0 of the group) and removes the temporary files of a killed run. `keep`:

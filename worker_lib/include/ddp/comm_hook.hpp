@@ -36,8 +36,8 @@ public:
     /// Prepares for a plan: called before the first backward, and again when the plan has changed. Collective.
     virtual void prepare(ProcessGroup& group, const BucketPlan& plan) = 0;
     /// Starts the exchange of a bucket that is complete on this rank, over the prepared group, with the same calls on
-    /// all ranks. Called for one bucket at a time, in launch order, on the thread that completed it. The marks of other
-    /// threads wait meanwhile, so do long work in complete().
+    /// all ranks. Called for one bucket at a time, in launch order, on the thread that completed it. Marks of other
+    /// threads wait meanwhile. Therefore do lengthy work in complete().
     virtual Work launch(const GradBucket& bucket) = 0;
     /// Leaves the average over all ranks in the bucket, once the work that launch() returned is done. Called for one
     /// bucket at a time, in launch order, on a thread of the reducer, while other buckets are in flight.
@@ -49,14 +49,14 @@ public:
 
 /// Options of compress().
 struct CompressOptions {
-    /// Adds what rounding took from this rank's gradient to that of the next step (error feedback: Seide et al. 2014,
+    /// Adds the rounding error of this rank's gradient to that of the next step (error feedback: Seide et al. 2014,
     /// Karimireddy et al. 2019). The rounding of the average, which is the same on all ranks, is not compensated. Costs
     /// as much memory as the gradients. The residuals end with the reducer and are not part of a checkpoint.
     bool error_feedback = false;
 };
 
 /// Returns a hook that sends f32 gradients as f16 or bf16, half the bytes. They are summed in f32 and rounded once,
-/// after the division, so the sum of many ranks does not overflow. Buckets of other types travel as they are. Values
+/// after the division, so the sum of many ranks does not overflow. Buckets of other types are sent unchanged. Values
 /// beyond f16's maximum of 65,504 become infinite. Throws Error{InvalidArgument} for another wire type.
 [[nodiscard]] std::shared_ptr<CommHook> compress(DType wire_type, CompressOptions options = {});
 

@@ -1,5 +1,5 @@
 #pragma once
-// Context: this process's rank in the job, its store and its groups. Everything starts with ddp::init_from_env().
+// Context: this process's rank in the job, its store and its groups. A program gets it from ddp::init_from_env().
 
 #include <chrono>
 #include <cstdint>
@@ -44,7 +44,7 @@ struct Environment {
 /// Owns this process's connection to the store, the world, and the groups local() and leaders(). One thread at a time.
 class Context {
 public:
-    /// Collective. For programs and tests that bring their own store and ranks; throws as init_from_env().
+    /// Joins the job. Collective. For programs and tests with their own store and ranks; throws as init_from_env().
     Context(Environment environment, std::shared_ptr<Store> store, const InitOptions& options = {});
     Context(Context&&) noexcept;
     Context& operator=(Context&&) noexcept;
@@ -65,7 +65,7 @@ public:
     /// emulated nodes by their number, never by LOCAL_WORLD_SIZE. The first call makes the group: it is collective over
     /// the world and throws as ProcessGroup::split.
     [[nodiscard]] ProcessGroup& local();
-    /// Returns the group of the first ranks of all machines; nullptr on other ranks. Made as local().
+    /// Returns the group of all machines' first ranks, or nullptr on other ranks. The first call makes it as local().
     [[nodiscard]] ProcessGroup* leaders();
 
 private:
@@ -83,7 +83,7 @@ private:
 /// LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID,
 /// DDPRUN_GENERATION. Works under ddprun, and under torchrun when its agent hosts the store
 /// (TORCHELASTIC_USE_AGENT_STORE=True). Without any of them it returns a world of one rank, so that a trainer also runs
-/// when started by hand. That is refused where mpirun or srun has started several processes that would each run alone.
+/// when started by hand, but refuses that if mpirun or srun has started several processes that would each run alone.
 /// Throws Error{Environment} naming the variable, Error{Timeout} naming the ranks that did not arrive,
 /// Error{InvalidArgument} for invalid options, Error{Unavailable} or Error{Mismatch} for the backend.
 [[nodiscard]] Context init_from_env(const InitOptions& options = {});

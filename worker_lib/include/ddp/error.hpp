@@ -1,5 +1,5 @@
 #pragma once
-// Error: the one base class of what the worker library throws. It has a code to branch on, and the culprits if known.
+// Error: the base class of all exceptions of the worker library. It has a code to branch on, and the culprits if known.
 
 #include <cstdint>
 #include <stdexcept>
@@ -21,9 +21,10 @@ enum class ErrorCode {
     System,           ///< the operating system refused something
 };
 
+/// An error, with the group and the operation that failed, if there was one. A plain value.
 class Error : public std::runtime_error {
 public:
-    /// what() is one line: control characters in `text`, which may come from tags and names, become \xHH.
+    /// Makes what() one line: control characters in `text`, which may come from tags and names, become \xHH.
     Error(ErrorCode code, const std::string& text, std::vector<int> culprits = {});
 
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
@@ -34,13 +35,13 @@ public:
     /// both have to exclude them.
     [[nodiscard]] const std::vector<int>& culprits() const noexcept { return culprits_; }
     /// Return the group's name and the operation that ended with this error or was refused at the call: "#183
-    /// all_reduce sum f32[6572160] 'bucket 3'" is number 183 of its group. Empty, and 0, where there was none, as while
-    /// a group is being made.
+    /// all_reduce sum f32[6572160] 'bucket 3'" is number 183 of its group. Empty, and 0, if there was none, for example
+    /// while a group is being made.
     [[nodiscard]] const std::string& group() const noexcept { return group_; }
     [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
     [[nodiscard]] std::uint64_t seq() const noexcept { return seq_; }
 
-    /// Returns the same error with an operation. For the library.
+    /// Returns the same error with an operation. Only the library calls it.
     [[nodiscard]] Error in(std::string group, std::string operation, std::uint64_t seq) const {
         Error error = *this;
         error.group_ = std::move(group);

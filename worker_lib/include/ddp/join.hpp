@@ -24,9 +24,9 @@ struct JoinOptions {
     bool divide_by_initial = true;
 };
 
-/// Tells each rank whether to make another step. All ranks use a Join for the same steps. The reducer may be moved
-/// meanwhile, not destroyed. The loop may make no collective calls but the reducer's, because a rank without batches
-/// would not make them. The reducer's owner thread.
+/// Decides whether each rank makes another step. All ranks use a Join for the same steps. The reducer may be moved
+/// meanwhile, but not destroyed. The loop may make no collective calls but the reducer's, because a rank without
+/// batches would not make them. The reducer's owner thread uses it.
 class Join {
 public:
     /// Collective. `group` is the group that the reducer was made with. Throws Error{InvalidArgument} if it has another

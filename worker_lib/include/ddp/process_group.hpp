@@ -29,7 +29,8 @@ namespace detail {
 class GroupImpl;
 }
 
-/// Memory that collectives use without a copy: the ranks of a node share it (memfd). Freed with its group.
+/// Memory that collectives use without a copy: the ranks of a node share it (memfd). Any thread may allocate. All of it
+/// is freed with its group.
 class Arena {
 public:
     virtual ~Arena() = default;
@@ -97,7 +98,7 @@ public:
     /// The same with parts of different sizes: rank r contributes counts[r] elements. All ranks pass the same counts.
     Work all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, Stream stream = {},
                       OpOptions options = {});
-    /// As all_gather and all_gather_v, but only root has an `out`.
+    /// Do the same as all_gather and all_gather_v, but only root has an `out`.
     Work gather(Buffer in, Buffer out, int root, Stream stream = {}, OpOptions options = {});
     Work gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream = {},
                   OpOptions options = {});
@@ -128,11 +129,11 @@ public:
     // one message always fits up to 500 ranks.) Any other send may wait for its receive: no more than kEagerWindow is
     // ever stored. So a program in which two ranks both wait in send before either calls recv is wrong: use batch().
     //
-    // NCCL: a message takes its turn among the group's operations, and no send completes before its receive is called.
-    // So what ranks do at the same time, such as a send and a receive, is one batch, with the same collectives before
-    // and after it on both sides. There are no tags: messages between two ranks meet in the order of the calls. A batch
-    // with two tags to one rank, or from one, is Error{InvalidArgument}; so is a batch in which a rank sends itself a
-    // message that it does not receive.
+    // NCCL: a message runs in order with the group's operations, and no send completes before its receive is called. So
+    // messages that run at the same time, such as a send and a receive, must be one batch, with the same collectives
+    // before and after it on both sides. There are no tags: messages between two ranks meet in the order of the calls.
+    // A batch with two tags to one rank, or from one, is Error{InvalidArgument}; so is a batch in which a rank sends
+    // itself a message that it does not receive.
 
     static constexpr std::size_t kEagerBytes = std::size_t{16} << 10;
     static constexpr std::size_t kEagerWindow = std::size_t{256} << 10;
@@ -145,9 +146,9 @@ public:
     /// Returns an empty batch: several messages as one Work, without an order between them. Must not outlive the group.
     [[nodiscard]] Batch batch();
 
-    /// Is done when every rank has called it.
+    /// Returns a Work that is done when every rank has called barrier().
     Work barrier(OpOptions options = {});
-    /// Blocks until every rank has called it, and names the missing ranks if not. For places where ranks may arrive
+    /// Blocks until every rank has called it. Its error names the missing ranks. For places where ranks may arrive
     /// minutes apart, or not at all. It goes over the store and waits for no operation in flight. `timeout` 0: the
     /// group's default. When ranks are missing, all others throw the same Timeout, at the deadline of the first one
     /// that gives up. It names all missing ranks, what their neighbours know of them, and `where`. The group stays
@@ -164,16 +165,16 @@ public:
 
     /// Collective over the survivors, after a failure or without one. Returns a new group of all ranks but `exclude`,
     /// in the same order, with memory and connections of its own. The excluded ranks need not be alive, and this group
-    /// need not be usable. Afterwards shrink the new group, not this one, which need not be kept.
+    /// need not be usable. Afterwards shrink the new group, not this one, which may be destroyed.
     ///
     /// Waits up to init_timeout for the survivors, then as long again until they are connected. Throws InvalidArgument
     /// if it excludes this rank, Mismatch if survivors exclude different ranks, PeerLost or Timeout if a survivor does
-    /// not arrive. Then call it again and exclude the culprits too: after two failures at a time, two ranks may each
-    /// know of one.
+    /// not arrive. Then call it again and exclude the culprits too: after two failures at the same time, two ranks
+    /// may each know of only one.
     ///
     /// Ranks that exclude the same ranks and wait at the same time form a group, however often each has called it
-    /// before. Of two sides that exclude each other only one goes on, and the other gets Mismatch: the larger side
-    /// wins, of equal sides the one with the lowest rank, unless the other has formed its group already. A side that
+    /// before. If two sides exclude each other, only one goes on, and the other gets Mismatch. The larger side wins, or
+    /// if both are equal the one with the lowest rank, unless the other has formed its group already. A side that
     /// could lose waits a second for the other, unless the excluded ranks are known to be gone. A rank that waits for
     /// ranks which have formed a group without it gets Mismatch at once, until they call again.
     ///

@@ -24,7 +24,7 @@
 
 namespace ddp {
 
-/// Where the sum is divided by the number of ranks. Ignored with a hook, which divides itself.
+/// The step at which the sum is divided by the number of ranks. Ignored if there is a hook, because hooks divide.
 enum class Average : std::uint8_t {
     Auto,      ///< InReduce
     Pre,       ///< on each rank before it sends: no overflow in types of small range, but one rounding more
@@ -69,7 +69,7 @@ struct ReducerStats {
     std::uint64_t bytes_reduced = 0;      ///< of the buckets; with compress() half of it travels
     std::chrono::nanoseconds backward{};  ///< begin_backward to finish_backward's return, summed; without sync too
     /// Part of `backward`: time in which finish_backward waited for communication. Scaling, copies, hooks and
-    /// on_bucket_done do not count. Nor does mark_ready, although a bucket may be exchanged before that returns where
+    /// on_bucket_done do not count. Neither does mark_ready, although a bucket may be exchanged before it returns if
     /// ranks outnumber cores.
     std::chrono::nanoseconds exposed{};
     std::size_t buckets_done = 0;    ///< exchanged buckets of the current backward, or of the last one
@@ -85,6 +85,7 @@ struct Step {
     std::vector<bool> used = {};
 };
 
+/// Owns the buckets of one model's gradients, and the group that reduces them.
 class GradientReducer {
     class Impl;
 
@@ -95,7 +96,7 @@ public:
     ~GradientReducer();
     GradientReducer(GradientReducer&&) noexcept;
 
-    /// Returns where to write gradient i: params[i].count elements, a view into its bucket or the bound buffer.
+    /// Returns the memory of gradient i: params[i].count elements, a view into its bucket or the bound buffer.
     [[nodiscard]] Buffer grad(std::size_t i);
     /// Binds gradient i to `external`, of the parameter's count and type: it is copied into the bucket when it is
     /// marked ready, and the average is copied back. `external` has to stay valid from then on. Call it between
@@ -108,7 +109,7 @@ public:
     /// in the first backward after a synchronised one, add to it in the following ones, and scale by their number.
     void begin_backward(bool sync = true);
     /// Declares gradient i complete; with ParamSpec::uses = k, the k-th call does. Launches every bucket that is full
-    /// and whose turn has come. Throws Error{InvalidArgument} for a call too many in one backward. Any thread.
+    /// and whose turn has come. Throws Error{InvalidArgument} for one call too many in a backward. Any thread.
     void mark_ready(std::size_t i);
     /// Declares that gradient i takes no part in this backward. Its view and bound buffer are set to zero, or keep what
     /// earlier backwards without sync added. Any thread.

@@ -8,6 +8,7 @@
 
 namespace ddp {
 
+/// Computes the indices of this rank's samples in each epoch. A plain value.
 class DistributedSampler {
 public:
     /// Shards `n` samples over `replicas` ranks. If n is not a multiple of replicas the last ranks get repeated
@@ -23,6 +24,7 @@ public:
     /// Returns the indices of this rank's samples in the epoch, in order. Costs O(n).
     [[nodiscard]] std::vector<std::int64_t> indices() const;
     /// Returns whether the sample at this position of indices() is a repetition, which exact evaluation has to skip.
+    /// Throws Error{InvalidArgument} for a position of size() or more.
     [[nodiscard]] bool is_padding(std::size_t local_position) const;
 
 private:

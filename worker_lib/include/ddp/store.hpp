@@ -21,8 +21,8 @@ public:
     virtual void set(std::string_view key, std::string_view value) = 0;
     /// Waits until the key exists and returns its value. Throws Error{Timeout} naming the key.
     [[nodiscard]] virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-    /// Waits until all keys exist and returns their values. Throws Error{Timeout}. Override it where a round trip per
-    /// key costs.
+    /// Waits until all keys exist and returns their values. Throws Error{Timeout}. Override it if a round trip per
+    /// key is slow.
     [[nodiscard]] virtual std::vector<std::string> get_all(const std::vector<std::string>& keys,
                                                            std::chrono::milliseconds timeout) {
         constexpr std::chrono::hours kLongest(24 * 365);  // an unlimited timeout must not overflow
@@ -34,8 +34,8 @@ public:
         }
         return values;
     }
-    /// As get(), but returns nothing at the timeout, for callers that poll. Override it where the text of a Timeout
-    /// costs.
+    /// Does the same as get(), but returns nothing at the timeout, for callers that poll. Override it if making the
+    /// text of a Timeout is slow.
     [[nodiscard]] virtual std::optional<std::string> try_get(std::string_view key, std::chrono::milliseconds timeout) {
         try {
             return get(key, timeout);
@@ -53,7 +53,7 @@ public:
         }
         return true;
     }
-    /// Returns the keys that do not exist now. Override it where a round trip per key costs.
+    /// Returns the keys that do not exist now. Override it if a round trip per key is slow.
     [[nodiscard]] virtual std::vector<std::string> missing(const std::vector<std::string>& keys) {
         std::vector<std::string> absent;
         for (const std::string& key : keys) {

@@ -22,6 +22,7 @@ enum class Device : std::uint8_t { Cpu, Cuda };
 
 enum class Backend : std::uint8_t { Auto, Native, Nccl };
 
+/// Returns the bytes of one element; 0 for a value outside the enumeration.
 [[nodiscard]] constexpr std::size_t size_of(DType type) {
     switch (type) {
         case DType::i8:
@@ -42,6 +43,7 @@ enum class Backend : std::uint8_t { Auto, Native, Nccl };
     return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
 }
 
+/// Return the names in errors and on command lines: "f32", "sum", "native".
 [[nodiscard]] std::string_view to_string(DType type);
 [[nodiscard]] std::string_view to_string(ReduceOp op);
 [[nodiscard]] std::string_view to_string(Backend backend);
@@ -93,6 +95,7 @@ struct Stream {
     void* handle = nullptr;
 };
 
+/// Options of one operation.
 struct OpOptions {
     /// Deadline of the operation, from the call on. 0: the group's default; negative: Error{InvalidArgument}. A rank
     /// whose peer is itself waiting gets up to 3 s more, so that the rank closest to the cause reports first.

@@ -14,7 +14,7 @@ namespace detail {
 class WorkState;
 }
 
-/// Refers to the state of one operation. A default-made Work is done.
+/// Refers to the state of one operation. A default-constructed Work is done.
 class Work {
 public:
     Work() = default;  ///< done from the start
@@ -37,14 +37,14 @@ public:
     /// timeout.
     void wait_host(std::chrono::milliseconds timeout = {});
     /// Calls `callback` once, with the error or null, when the operation has ended. It runs on the thread that runs the
-    /// operation: the group's, or one that waits. Until it returns, the group does nothing else. If the work is done
+    /// operation: the group's, or a waiting one. Until it returns, the group does nothing else. If the work is done
     /// already, the callback runs inside then(): it may wait there, and its exceptions reach the caller.
     ///
     /// A callback that the group calls may submit work to the group, but must not wait for it: that throws
-    /// Error{InvalidArgument}, unless the work is done. It must not lock what a waiting thread holds, for it may run on
-    /// that thread. An exception of the callback aborts the group with its text, as abort() does. If the callback
-    /// destroys the group, the group ends when the callback has returned. The buffers of works in flight belong to the
-    /// library until those are done, which they are soon then, with an error.
+    /// Error{InvalidArgument}, unless the work is done. It must not lock a mutex that a waiting thread holds: it may
+    /// run on that thread. An exception of the callback aborts the group with its text, as abort() does. If the
+    /// callback destroys the group, the group ends when the callback has returned. The works in flight then end soon,
+    /// with an error; until then their buffers belong to the library.
     void then(std::function<void(std::exception_ptr)> callback);
     /// Returns the operation's number in its group, from 1.
     [[nodiscard]] std::uint64_t seq() const;

@@ -1,5 +1,5 @@
 #pragma once
-// The environment variables of a worker, read and checked. Pure: a function returns the variables.
+// Reads and checks the environment variables of a worker. Pure: the caller passes a function that returns them.
 
 #include <functional>
 #include <optional>
@@ -18,8 +18,8 @@ using Variables = std::function<std::optional<std::string>(const char* name)>;
 /// Returns this machine's name, for messages: one word, never empty.
 [[nodiscard]] std::string hostname();
 
-/// Returns the place of this process in the job; with none of the variables set, a world of one rank. Throws
-/// Error{Environment} naming the variable, its text and what was expected.
+/// Returns the position of this process in the job; with none of the variables set, a world of one rank. Throws
+/// Error{Environment} naming the variable, its text and the expected values.
 [[nodiscard]] Environment read_environment(const Variables& variables);
 
 /// Throws Error{Environment} when the numbers contradict each other.

@@ -1,5 +1,5 @@
 #pragma once
-// The rounds in which the ranks of a world meet. What a rank publishes in a round is read in that round only
+// The rounds in which the ranks of a world meet. A value that a rank publishes in a round is read in that round only
 // (group_key()), so that no value of a failed attempt is taken for one of the next.
 //
 // A rank that makes a Context joins the first undecided round. The round is met when all ranks have joined and then, as

@@ -17,7 +17,7 @@ namespace ddp::detail {
 void write_checkpoint(const std::filesystem::path& path, const std::filesystem::path& temporary,
                       const Manifest& manifest, std::span<const NamedBuffer> state);
 
-/// Reads the whole file and returns what is wrong with it ("it has 1000 bytes instead of 4096"); empty: nothing. Throws
+/// Reads the whole file and returns its damage ("it has 1000 bytes instead of 4096"); empty if it has none. Throws
 /// Error{Io} if the file cannot be read at all.
 [[nodiscard]] std::string find_damage(const std::filesystem::path& path, std::uint64_t step);
 

@@ -14,8 +14,8 @@ inline constexpr std::size_t kLargePermutationFrom = 0xffffffffu / 20;
 /// Returns the permutation with which DistributedSampler shuffles. Only the low 32 bits of `seed` count. Costs O(n).
 [[nodiscard]] std::vector<std::int64_t> permutation(std::size_t n, std::uint64_t seed);
 
-/// The two loops are a Fisher-Yates shuffle, forward and inside-out. They are declared so that tests reach the second
-/// one without gigabytes.
+/// Both are a Fisher-Yates shuffle, forward and inside-out. They are declared so that tests reach the second one
+/// without gigabytes.
 [[nodiscard]] std::vector<std::int64_t> permutation_forward(std::size_t n, std::uint64_t seed);
 [[nodiscard]] std::vector<std::int64_t> permutation_inside_out(std::size_t n, std::uint64_t seed);
 

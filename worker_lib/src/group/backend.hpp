@@ -48,8 +48,8 @@ public:
     [[nodiscard]] virtual Arena& arena() = 0;
     /// Fails everything that is queued, here and on the peers. Any thread.
     virtual void abort(std::string_view reason) = 0;
-    /// WorkState::after_callbacks() of the group's works: a thread can end the backend only when it has left their
-    /// callbacks.
+    /// Calls WorkState::after_callbacks() for the group's works: a thread can end the backend only after it has left
+    /// their callbacks.
     [[nodiscard]] virtual bool after_callbacks(std::function<void()> end) const = 0;
 };
 

@@ -38,7 +38,7 @@ public:
     /// Assigns the next operations to the caller's step of this number; 0: to none. The ranks compare the number, so
     /// that a rank that is a step behind gets an error instead of the others' data.
     void set_step(std::uint64_t step) EXCLUDES(mutex_);
-    /// As submit(), for sends and receives, which have numbers of their own.
+    /// Does the same as submit() for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] Work transfer(const Transfer& one, const Stream& stream, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) EXCLUDES(mutex_);
@@ -49,7 +49,7 @@ public:
                                                              std::string_view call) EXCLUDES(mutex_);
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) EXCLUDES(mutex_);
     void abort(std::string_view reason);
-    /// WorkState::after_callbacks() of the group's works.
+    /// Calls WorkState::after_callbacks() for the group's works. Returns false in a child of fork().
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const {
         return !home_.is_elsewhere() && backend_->after_callbacks(std::move(end));
     }

@@ -50,7 +50,7 @@ struct Vectors<Bfloat16> {
 };
 #endif
 
-// Only where the machine has instructions for f16: Highway's own conversion neither keeps infinities nor rounds.
+// Defined only if the machine has instructions for f16: Highway's own conversion neither keeps infinities nor rounds.
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || (HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON)
 template <>
 struct Vectors<Half> {

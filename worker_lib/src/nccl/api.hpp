@@ -67,7 +67,7 @@ struct CudaApi {
     cudaError_t (*stream_is_capturing)(cudaStream_t stream, cudaStreamCaptureStatus* status) = nullptr;
     cudaError_t (*get_last_error)() = nullptr;
     const char* (*get_error_string)(cudaError_t error) = nullptr;
-    // Of the driver. Null where there is no driver, and so no device.
+    // Functions of the driver. Null if there is no driver, and so no device.
     CUresult (*get_context)(CUcontext* context) = nullptr;
     CUresult (*set_context)(CUcontext context) = nullptr;
     CUresult (*pointer_attribute)(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) = nullptr;

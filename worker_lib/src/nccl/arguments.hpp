@@ -16,8 +16,8 @@ namespace ddp::detail {
 /// Returns why `stream` cannot wait for an operation now (the wait would end the program's capture); empty: it can.
 [[nodiscard]] std::string wait_complaint(const CudaApi& cuda, cudaStream_t stream);
 
-/// Records `event` behind the current work of the caller's stream. Throws Error{InvalidArgument} for a stream of another
-/// device, Error{System} for any other failure.
+/// Records `event` behind the current work of the caller's stream. Throws Error{InvalidArgument} for a stream of
+/// another device, Error{System} for any other failure.
 void record_on_callers_stream(const CudaApi& cuda, cudaEvent_t event, const NcclWork& work, int device);
 
 /// Throws Error{InvalidArgument}: "group 'world': rank 1 (…): #3 all_reduce sum f32[3]: " and `wrong`.

@@ -1,6 +1,6 @@
 #pragma once
-// The two ways in which this backend waits: Pauses polls with exponential backoff, and run_bounded makes a call that may
-// never return on a thread of its own. Every wait has a deadline.
+// The two ways in which this backend waits: Pauses polls with exponential backoff, and run_bounded makes a call that
+// may never return on a thread of its own. Every wait has a deadline.
 
 #include <functional>
 

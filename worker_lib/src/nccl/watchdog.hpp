@@ -96,7 +96,7 @@ private:
     std::optional<Failure> failure_;
     bool aborted_ = false;  // the communicator has been given up
     bool stop_ = false;
-    std::optional<CallbackThread> callbacks_;  // only where the communicator may block
+    std::optional<CallbackThread> callbacks_;  // only if the communicator may block
     std::thread thread_;
 };
 

@@ -42,7 +42,7 @@ public:
     /// launched, blocks the host instead. Throws Error{InvalidArgument} when that stream is being captured.
     void wait() override;
     [[nodiscard]] bool blocks_host() const override { return is_barrier() || !launched_; }
-    /// The watchdog ends a failed work only after its communicator's abort: until then the device may write to buffers.
+    /// Returns time for the communicator's abort: until that has ended, the device may write to the buffers.
     [[nodiscard]] ddprun::Duration grace() const override { return 2 * abort_timeout_ + std::chrono::seconds(2); }
     // Each message of a batch has an entry of its own in the flight record.
     void note_waiter(bool blocked) const override;

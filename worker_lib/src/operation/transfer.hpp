@@ -29,8 +29,7 @@ struct TransferBatch {
     std::uint64_t seq = 0;
     ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;
-    std::vector<RecordEntry>
-        record_entries;  ///< the flight-record entry of each transfer; none if nothing is written
+    std::vector<RecordEntry> record_entries;  ///< the flight-record entry of each transfer; none if nothing is written
 };
 
 /// Returns OpOptions::tag as errors show it: cut, because a program may pass any text.

@@ -75,7 +75,7 @@ public:
     /// Records that the group is aborted because of this work.
     virtual void note_abort(std::string_view reason) const { entry_.aborted(reason); }
 
-    /// Starts what has been queued; the caller holds no lock.
+    /// Starts the queued work. The caller holds no lock.
     virtual void start() {}
     /// Lets a thread that is about to wait run the work, if the backend supports that.
     virtual void help() {}

@@ -40,9 +40,9 @@ public:
     /// Returns the size of all buckets together, without the padding between them.
     [[nodiscard]] std::size_t bucket_bytes() const;
 
-    /// `external` has the parameter's count and type.
+    /// Binds a gradient to `external`, which has the parameter's count and type.
     void bind(std::size_t param, Buffer external) { params_[param].external = external; }
-    /// kZero clears the gradient in the bucket and in the bound buffer, kCopy copies from the bound buffer.
+    /// Takes the action: kZero clears the gradient in bucket and bound buffer, kCopy copies from the bound buffer.
     void fill(std::size_t param, Fill how) const;
     /// Copies from a bucket into the bound buffers.
     void copy_out(std::size_t bucket) const;

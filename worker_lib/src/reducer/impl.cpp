@@ -157,7 +157,7 @@ Step GradientReducer::Impl::finish() {
     return step;
 }
 
-/// Marks all other gradients as unused, for UnusedPolicy::Zero.
+/// Completes all gradients that were not fully marked, for UnusedPolicy::Zero.
 void GradientReducer::Impl::mark_the_rest() {
     const auto rest = [this] {
         const std::lock_guard lock(mutex_);

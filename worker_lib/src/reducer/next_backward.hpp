@@ -5,7 +5,7 @@ namespace ddp::detail {
 
 class NextBackward {
 public:
-    /// +1 when a NoSync guard begins, -1 when it ends.
+    /// Counts the NoSync guards: `change` is +1 when one begins, -1 when it ends.
     void add_no_sync_guards(int change) { no_sync_guards_ += change; }
     /// Returns whether a backward that the caller begins with this `sync` synchronises.
     [[nodiscard]] bool synchronises(bool sync) const { return sync && no_sync_guards_ == 0; }

@@ -1,7 +1,7 @@
 #pragma once
-// Timeline: records the backwards and buckets of a process's reducers, for chrome://tracing or ui.perfetto.dev. Set by
-// DDP_TIMELINE=FILE. Each rank writes FILE with ".rank-N" (its rank in the world) before the extension, a new one in
-// every generation. All reducers of the process share it, also those that follow one another.
+// Timeline: records the backwards and buckets of a process's reducers, for chrome://tracing or ui.perfetto.dev. It is
+// enabled by DDP_TIMELINE=FILE. Each rank writes FILE with ".rank-N" (its rank in the world) before the extension, a
+// new one in every generation. All reducers of the process share it, also those that follow one another.
 //
 // One row per reducer shows its backwards and the waits at their ends. Each bucket has an arrow from its launch to the
 // end of its exchange. Times are of the host's clock, so that the files of ranks on one host fit together.
@@ -34,6 +34,7 @@ public:
     [[nodiscard]] int add_row();
     /// Draws a span of time in a row.
     void span(int row, std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end);
+    /// The bucket that an arrow shows.
     struct Bucket {
         int row = 0;
         std::uint64_t step = 0;

@@ -28,7 +28,7 @@ void request_short_time_slices() {
     if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
     if (attributes.policy != SCHED_OTHER) return;  // the program has chosen another policy
     attributes.runtime = static_cast<std::uint64_t>(std::chrono::nanoseconds(kShortTimeSlice).count());
-    ::syscall(SYS_sched_setattr, 0, &attributes, 0);  // where it is refused, nothing changes
+    ::syscall(SYS_sched_setattr, 0, &attributes, 0);  // if it is refused, nothing changes
 }
 
 }  // namespace ddp::detail

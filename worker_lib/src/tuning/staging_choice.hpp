@@ -27,7 +27,7 @@ public:
         return again ? !better : better;
     }
 
-    /// Returns what the last operation of this size did. The next one stages its first piece in the same way, because
+    /// Returns the way of the last operation of this size. The next one stages its first piece in the same way, because
     /// the node has not yet met and does not know the choice.
     [[nodiscard]] bool last(std::size_t bytes) const { return classes_[class_of(bytes)].last; }
 

@@ -30,8 +30,8 @@ public:
     [[nodiscard]] bool eager() const { return eager_ > 0; }
 
     enum class Look { kGoOn, kWake, kStop };
-    /// Decides what the progress thread does after a look, every kInterval. kStop: no operation has been queued for so
-    /// long that looking is useless before the next one.
+    /// Returns the next action of the progress thread after a look, every kInterval. kStop: no operation was queued
+    /// during the last kMaxIdle looks, so looking is useless before the next one.
     /// first   the number of the operation that is first in the queue and waits to be taken, or 0
     [[nodiscard]] Look look(std::uint64_t first) {
         const bool seen_before = first != 0 && first == seen_;

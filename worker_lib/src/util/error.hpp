@@ -1,5 +1,5 @@
 #pragma once
-// Between ddp::Error and other errors: failed system calls as Error, and the text of any exception.
+// Conversions between ddp::Error and other errors: failed system calls as Error, and the text of any exception.
 
 #include <exception>
 #include <string>

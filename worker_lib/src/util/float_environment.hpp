@@ -1,6 +1,6 @@
 #pragma once
 // ScopedFloatEnvironment: while it lives, the calling thread rounds to nearest and keeps subnormals, independently of
-// the trainer's settings. A group's operations run on whichever thread waits for them, and ranks that add the same
+// the trainer's settings. A group's operations run on any thread that waits for them, and ranks that add the same
 // numbers must get the same bits.
 
 #include <cstdint>

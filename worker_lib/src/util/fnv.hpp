@@ -10,6 +10,7 @@
 
 namespace ddp::detail {
 
+/// Hashes all data added so far. A plain value.
 class Fnv64 {
 public:
     void add(std::span<const std::byte> bytes) {

@@ -1,5 +1,5 @@
 #pragma once
-// ProcessMark: tells an object whether it is used in the process that made it. Groups belong to that process: a child
+// ProcessMark: shows an object whether it is used in the process that made it. Groups belong to that process: a child
 // of fork() has their memory and descriptors, but none of their threads, and would act in its parent's name.
 
 #include <pthread.h>

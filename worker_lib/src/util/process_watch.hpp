@@ -17,8 +17,8 @@ namespace ddp::detail {
 /// Returns whether the process has ended; false also where that is not known.
 [[nodiscard]] bool has_ended(const ddprun::UniqueFd& process);
 
-/// Returns the pid, in this process's namespace, if the process is stopped (by a signal or a debugger); 0: it is not,
-/// or nothing is known.
+/// Returns the pid, in this process's namespace, if the process is stopped (by a signal or a debugger); 0 if it is not,
+/// or if nothing is known.
 [[nodiscard]] pid_t stopped_pid(const ddprun::UniqueFd& process);
 
 }  // namespace ddp::detail

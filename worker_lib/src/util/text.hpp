@@ -14,8 +14,8 @@ namespace ddp::detail {
 /// Returns `text` with a full stop, unless it ends a sentence already, so that another one can follow.
 [[nodiscard]] std::string sentence(std::string_view text);
 
-/// Returns "a", "a and b", "a, b and c"; of many names the first `max` "and 12 more": texts of failures are cut at 1
-/// KiB.
+/// Returns "a", "a and b", "a, b and c". Of more names it lists the first `max`, "and 12 more", because texts of
+/// failures are cut at 1 KiB.
 [[nodiscard]] std::string list_of(std::vector<std::string> names, std::size_t max = 8);
 
 }  // namespace ddp::detail

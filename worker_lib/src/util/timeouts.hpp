@@ -16,6 +16,7 @@ inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(10 * 36
     return std::min(timeout, kForever);
 }
 
+/// Returns the time that is `timeout` from now.
 [[nodiscard]] inline ddprun::TimePoint deadline_in(std::chrono::milliseconds timeout) {
     return ddprun::Clock::now() + bounded(timeout);
 }

@@ -222,7 +222,7 @@ void ShrinkAgreement::report_presence(const ShrinkRequests& requests) {
     for (const int rank : request_.excluded) {
         if (!requests.contains(rank) || !counts_as_lost(rank)) continue;
         while (backend_.state_of(rank).ended && !journal().is_dead(rank)) try_append(ShrinkJournal::death(rank));
-        // The entry that is read instead may say that the rank goes on.
+        // The entry that is read instead may show that the rank goes on.
         while (counts_as_lost(rank) && !journal().ever_accused(rank)) try_append(ShrinkJournal::accusation(rank));
     }
     while (journal().accused_since(spec_.rank)) try_append(ShrinkJournal::presence(spec_.rank));

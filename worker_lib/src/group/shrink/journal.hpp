@@ -27,6 +27,7 @@ public:
         kClosed,   ///< one of them gave up: the others try the next round
         kRefused,  ///< they must not go on
     };
+    /// A decided round.
     struct Round {
         Outcome outcome = Outcome::kClosed;
         std::string text;  ///< kRefused: why

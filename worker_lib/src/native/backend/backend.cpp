@@ -63,8 +63,7 @@ std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch&& batch, Transf
     try {
         return p2p->submit(std::move(batch));
     } catch (const std::bad_alloc&) {
-        if (has_sent)
-            failure_.report_out_of_memory();  // peers have got a part, and must not wait for the rest
+        if (has_sent) failure_.report_out_of_memory();  // peers have got a part, and must not wait for the rest
         throw;
     }
 }

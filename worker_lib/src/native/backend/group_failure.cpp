@@ -24,7 +24,7 @@ void GroupFailure::abort(std::string_view reason) {
     const Error failure(ErrorCode::Aborted,
                         fmt::format("group '{}' was aborted by {}: {}", peers_.group(), peers_.own_name(), reason),
                         {peers_.rank()});
-    // Without an earlier failure everything ends; after one, only what this rank has not done.
+    // Without an earlier failure everything ends; after one, only the operations that this rank has not completed.
     report(failure, peers_.node().failure.poisoned() ? peers_.node().progress.last_done() : 0);
     p2p_.interrupt();
 }

@@ -42,6 +42,7 @@ public:
 private:
     static constexpr std::uint32_t kShut = 1u << 31;
 
+    /// Counts one call while it is inside.
     struct Visit {
         explicit Visit(std::atomic<std::uint32_t>& count)
             : inside(count), admitted((count.fetch_add(1, std::memory_order_acquire) & kShut) == 0) {}

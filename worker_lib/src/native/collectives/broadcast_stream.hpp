@@ -25,6 +25,7 @@ enum class BroadcastAlgorithm : std::uint8_t {
     kTree,    ///< binomial tree, log2(nodes) hops: for small buffers and many nodes (broadcast.cpp)
     kHandOn,  ///< the fewest bytes
 };
+/// Returns the algorithm for a buffer of `bytes` bytes. Pure: the same on all ranks.
 [[nodiscard]] BroadcastAlgorithm choose_broadcast(std::size_t nodes, std::size_t bytes);
 
 class BroadcastStream final : public MessageStream {

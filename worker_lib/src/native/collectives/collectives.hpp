@@ -21,7 +21,7 @@ namespace ddp::detail {
 /// cache.
 inline constexpr std::size_t kLocalPieceBytes = 1u << 20;
 static_assert(kLocalPieceBytes <= kStagingBytes);
-/// Bytes of a window between nodes. Two fit a slot, so that the next one is staged while this one is under way. The
+/// Bytes of a window between nodes. Two fit a slot, so that the next one is staged while this one is sent. The
 /// same on all nodes, whether a node stages or not.
 inline constexpr std::size_t kWindowBytes = kStagingBytes / 2;
 /// Offset in a slot of the results of an all-reduce inside a node. Peers may still be reading them when the owner

@@ -201,6 +201,7 @@ private:
     bool is_gather() const { return operation_.kind == OpKind::kGather || operation_.kind == OpKind::kGatherV; }
     bool is_scatter() const { return operation_.kind == OpKind::kScatter || operation_.kind == OpKind::kScatterV; }
 
+    /// Bytes of a message, and the owner of their memory.
     struct Piece {
         std::span<const std::byte> bytes;
         Owner owner = Owner::kSelf;

@@ -31,7 +31,7 @@ struct Windows {
     }
     /// Returns whether the carrier has nothing to do.
     [[nodiscard]] bool nothing() const { return number() == 1 && slice(0).empty(); }
-    /// Returns the elements of the largest slice. Of several windows only the last one may differ.
+    /// Returns the elements of the largest slice. If there are several, only the last one may differ.
     [[nodiscard]] std::size_t largest_slice() const { return std::max(slice(0).size(), slice(number() - 1).size()); }
 };
 

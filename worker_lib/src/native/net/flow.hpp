@@ -102,7 +102,7 @@ struct Flow {
     /// Returns whether a message on the first socket is sent in part, so that no other can follow there.
     [[nodiscard]] bool cut_off() const { return out.progress.done(0) > 0 && !sent_all(0); }
 
-    /// Sends what the sockets take, or what one of them takes. If that fails, the link is broken for sending only:
+    /// Sends as much as all sockets, or one of them, take. If that fails, the link is broken for sending only:
     /// the messages that the peer sent before it ended may give the reason.
     void send_more();
     void send_more(std::size_t socket);

@@ -22,8 +22,8 @@ namespace {
 using ddprun::Result;
 using ddprun::UniqueFd;
 
-/// Maximum number of connections that have not proven anything yet. Strangers (port scanners, workers of another job)
-/// may connect and stay silent.
+/// Maximum number of connections that have not proven anything yet. Foreign processes (port scanners, workers of
+/// another job) may connect and stay silent.
 constexpr std::size_t kMaxUnproven = 256;
 
 ucred credentials(int socket) {

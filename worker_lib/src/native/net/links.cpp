@@ -145,7 +145,7 @@ void Links::give(const Operation& operation, Flow& flow, std::uint32_t step, std
     if (owner == Owner::kNeighbour) node_.wait.check_read(operation);
 }
 
-/// Sends what the sockets take. Returns whether a message was finished.
+/// Sends as much as the sockets take. Returns whether a message was finished.
 bool Links::send_some(const Operation& operation, Flow& flow, std::size_t peer, MessageStream* stream) const {
     if (!flow.out.active && stream != nullptr) {
         const NextOut next = stream->next_out(peer);
@@ -166,7 +166,7 @@ bool Links::send_some(const Operation& operation, Flow& flow, std::size_t peer, 
     return true;
 }
 
-/// Receives what the sockets have. Returns whether a message was finished.
+/// Receives the data that the sockets have. Returns whether a message was finished.
 bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t peer, MessageStream* stream) const {
     if (!flow.in.active && stream != nullptr) {
         const NextIn next = stream->next_in(peer);
@@ -184,7 +184,7 @@ bool Links::receive_some(const Operation& operation, Flow& flow, std::size_t pee
     return true;
 }
 
-/// Reads what a socket has of the current message.
+/// Reads the data that a socket has of the current message.
 void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socket) const {
     const auto lost = [&](const std::string& cause) {
         const std::size_t sockets = flow.link->sockets();

@@ -29,6 +29,7 @@ struct OutMessage {
     bool depends = false;
     Owner owner = Owner::kSelf;
 };
+/// The same for a message that is received.
 struct InMessage {
     int rank = 0;
     std::span<std::byte> bytes;

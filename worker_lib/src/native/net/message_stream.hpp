@@ -20,12 +20,14 @@ enum class Readiness : std::uint8_t {
     kNever,  ///< there are no more
 };
 
+/// The next message to a peer, if it is ready.
 struct NextOut {
     Readiness readiness = Readiness::kNever;
     std::uint32_t step = 0;
     std::span<const std::byte> bytes;
     Owner owner = Owner::kSelf;
 };
+/// The next message from a peer, with the memory for it.
 struct NextIn {
     Readiness readiness = Readiness::kNever;
     std::uint32_t step = 0;

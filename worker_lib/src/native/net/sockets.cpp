@@ -31,6 +31,7 @@ using ddprun::system_error;
 using ddprun::TimePoint;
 using ddprun::UniqueFd;
 
+/// A socket address of any family.
 struct Address {
     sockaddr_storage storage{};
     socklen_t length = 0;

@@ -22,9 +22,9 @@ namespace ddp::detail {
 /// Returns a listener in the abstract namespace, which has no file and ends with its socket.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_unix(const std::string& name);
 
-/// Accepts the next connection at `listener`; returns none if there is no other. Strangers may connect and stay silent:
-/// if `waiting` of them reach `max_waiting`, or no descriptor is left, calls `drop_oldest`, which closes one. Throws
-/// Error{System} if there is neither a descriptor nor a connection to close.
+/// Accepts the next connection at `listener`; returns none if there is no other. Foreign processes may connect and stay
+/// silent: if `waiting` of them reach `max_waiting`, or no descriptor is left, calls `drop_oldest`, which closes one.
+/// Throws Error{System} if there is neither a descriptor nor a connection to close.
 [[nodiscard]] ddprun::UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t max_waiting,
                                                const std::function<void()>& drop_oldest);
 
@@ -33,6 +33,7 @@ namespace ddp::detail {
                                                            ddprun::TimePoint deadline);
 /// Begins to connect without waiting. The socket becomes writable when finish_connect() can return the result.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> begin_connect_tcp(const std::string& address, int port);
+/// Returns whether the connection was made; `what` begins the error's text.
 [[nodiscard]] ddprun::Result<void> finish_connect(int socket, const std::string& what);
 /// Connects to a listener on this machine. If its queue is full, tries again until the deadline.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_unix(const std::string& name, ddprun::TimePoint deadline);
@@ -46,7 +47,7 @@ void prepare_tcp(int socket);
 [[nodiscard]] bool acknowledges(int socket);
 
 /// Waits until everything sent is acknowledged, at most until `deadline`, and discards input. For sockets that are shut
-/// for sending and about to be closed: closing one with unread input would drop what is still to be sent.
+/// for sending and about to be closed: closing one with unread input would drop unsent data.
 void let_go(std::vector<int> sockets, ddprun::TimePoint deadline);
 
 /// Returns the milliseconds until `deadline` for poll(2), rounded up, at least 0.

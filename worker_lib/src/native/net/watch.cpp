@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSendTimeout{250};  ///< for one alarm, which fits into the socket's buffer
 
-/// A leader that died without a report may have completed the operation that is under way here. Then that operation
+/// A leader that died without a report may have completed the operation that is running here. Then that operation
 /// completes by itself within this time.
 constexpr milliseconds kGracePeriod{300};
 

@@ -73,7 +73,7 @@ std::optional<Failure> FailureDetector::find_lost() {
         if (!remote.lost) continue;
         const int rank = remote.peer->rank();
         const auto& departure = remote.peer->departure();
-        // Without a final report: if the whole group has failed, the report of that is on its way.
+        // Without a final report: if the whole group has failed, the report of that may still arrive.
         if (!departure && ddprun::Clock::now() < remote.reason_until) continue;
         const Error lost(ErrorCode::PeerLost, fmt::format("lost {}: {}", peers_.name_of(rank), *remote.lost), {rank});
         if (auto found = failure_without(rank, departure ? *departure : lost)) return found;

@@ -11,8 +11,8 @@ namespace {
 /// As in Waiter::glance().
 constexpr int kLooks = 40;
 constexpr int kLooksWithoutPause = 8;
-/// Number of receives in vain after which a program is taken for one that posts its receives early. From then on one
-/// receive of kTryAgain waits for its message.
+/// Number of vain receives after which a program is taken for one that posts its receives early. From then on only
+/// every kTryAgain-th receive waits for its message.
 constexpr unsigned kMaxVain = 4;
 constexpr unsigned kTryAgain = 16;
 /// Maximum size of a message in a batch of several. With larger ones, two ranks that write to each other at the same

@@ -200,7 +200,7 @@ void Scheduler::need_thread() {
     if (activity_.is_stopping || thread_.joinable()) return;
     try {
         thread_ = start_signal_masked_thread("ddp-p2p", [this] { run(); });
-    } catch (const Error& error) {  // no thread would end what has been started
+    } catch (const Error& error) {  // no thread would complete the works that have been started
         engine_.fail({.error = error, .about = nullptr, .is_ours = true});
     }
 }

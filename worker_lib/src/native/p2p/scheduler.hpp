@@ -35,7 +35,7 @@ public:
     /// Ends the thread, calls the engine's stop(), and completes all works.
     void stop(const Error& goodbye, bool failed);
 
-    /// P2p's lock, which guards the peers, the works and the engine. It is taken before WorkTable's.
+    /// Returns P2p's lock, which guards the peers, the works and the engine. It is taken before WorkTable's.
     [[nodiscard]] LightMutex& running() { return running_; }
     /// Wakes the thread if it sleeps for long. Call it after the lock was released, if a work is in flight: the thread
     /// may have found the lock taken before it went to sleep.

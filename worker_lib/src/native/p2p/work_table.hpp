@@ -20,6 +20,7 @@ namespace ddp::detail::p2p {
 class WorkTable {
 public:
     using WorkPtr = std::shared_ptr<P2pWork>;
+    /// A work that has ended, and its error; null: none.
     struct Ended {
         WorkPtr work;
         std::exception_ptr error;

@@ -3,8 +3,8 @@
 // counterpart on another node, which waits for a neighbour of its own that does nothing. Only the last one sees the
 // culprit, so it must give up and report first. The others wait a little longer.
 //
-// Neighbours see each other's memory: a rank that waits for messages increments a word there, and is no culprit. So a
-// rank gives up on a silent neighbour at the deadline. It gives up on messages kReporting later, because the senders
+// Neighbours see each other's memory: a rank that waits for messages increments a word there, and is not a culprit. So
+// a rank gives up on a silent neighbour at the deadline. It gives up on messages kReporting later, because the senders
 // may be about to report why, and last on neighbours that all wait for messages themselves.
 
 #include <algorithm>

@@ -21,6 +21,7 @@ static_assert(std::is_trivially_copyable_v<FailureNote>);
 
 /// Whether a failure's text names its reporter already (kComplete).
 enum class Wording { kOwnView, kComplete };
+/// Returns the note of a failure. Cuts its text, and drops culprits for which there is no room.
 [[nodiscard]] FailureNote make_note(const Error& failure, Wording wording = Wording::kOwnView);
 
 /// Returns `failure` with the name of the rank that found it: "rank 3 (host b, pid 9) reported: …".

@@ -71,13 +71,14 @@ struct Topology {
     [[nodiscard]] int counterpart(int node) const {
         return nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(own_index)];
     }
-    /// Returns the counterparts on all other nodes. Only if own_carries().
+    /// Returns the counterparts on all other nodes. Call it only if own_carries().
     [[nodiscard]] std::vector<int> counterparts() const;
     [[nodiscard]] int node_of(int rank) const;
     [[nodiscard]] int ranks() const;  ///< of all nodes
     /// Returns whether every node has a single rank, so that nothing passes through staging slots anywhere.
     [[nodiscard]] bool has_one_rank_each() const { return static_cast<std::size_t>(ranks()) == nodes.size(); }
 };
+/// Returns the topology of the group as rank `own_rank` sees it.
 [[nodiscard]] Topology make_topology(const std::vector<Member>& members, int own_rank);
 
 }  // namespace ddp::detail

@@ -93,7 +93,7 @@ std::optional<std::uint64_t> step_of_same_list(const Operation& own, const Ident
 
 std::string name_of_step(std::uint64_t step) { return step == 0 ? "no step" : fmt::format("step {}", step); }
 
-/// Returns how two lists of counts differ. Of the other list only sum and hash are known, which is enough to find a
+/// Returns how two lists of counts differ. Only sum and hash of the other list are known, which is enough to find a
 /// list that differs in one count, or that has the same count for all ranks.
 std::string difference_of_counts(const Operation& own, const Identity& theirs) {
     std::vector<std::size_t> counts = own.counts;

@@ -17,7 +17,7 @@ namespace ddp::detail {
 struct Identity {
     std::uint64_t seq = 0;
     std::uint64_t count = 0;
-    std::uint64_t counts_hash = 0;  ///< of the list of counts, where they differ between ranks
+    std::uint64_t counts_hash = 0;  ///< of the list of counts, if these differ between ranks
     std::int32_t root = 0;
     OpKind kind = OpKind::kBarrier;
     DType dtype = DType::u8;

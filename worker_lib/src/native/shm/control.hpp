@@ -81,7 +81,7 @@ struct Control {
     alignas(kSeparation) std::atomic<std::uint32_t> asleep{0};
     /// Futex word, incremented to wake the owner. Any peer writes.
     std::atomic<std::uint32_t> wake{0};
-    /// 1 + the core on which the owner opened its last operation, where ranks share cores; 0: unknown. Owner writes,
+    /// 1 + the core on which the owner opened its last operation, if ranks share cores; 0: unknown. Owner writes,
     /// and only if it changes.
     std::atomic<std::uint32_t> core{0};
     /// Whether peers may execute fences in the owner's threads (membarrier). Owner writes, before peers see this page.

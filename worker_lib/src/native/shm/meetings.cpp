@@ -62,7 +62,7 @@ void Meetings::announce(const Operation& operation, const BufferOffsets& offsets
     ranks_.wake_all();
 }
 
-/// Compares the slot's number with equality: no later meeting takes the slot until the own rank has closed this one.
+/// Returns whether that rank has opened the meeting. No later one takes its slot before the own rank has closed it.
 bool Meetings::has_opened(int index, std::uint64_t number) const {
     return ranks_.control(index).meetings[number % kAhead].number.load(std::memory_order_acquire) == number;
 }

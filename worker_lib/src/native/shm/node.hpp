@@ -1,6 +1,7 @@
 #pragma once
 // Node: the ranks of a group that share a machine, seen from one of them. The backend owns one per group; collectives,
-// connections between nodes, and point-to-point transfers use its parts. Each part says which threads may call it.
+// connections between nodes, and point-to-point transfers use its parts. The header of each part names the threads that
+// may call it.
 
 #include <string>
 #include <vector>
@@ -34,7 +35,7 @@ struct Node {
     const PeerWait wait;     ///< until all ranks have reached a state
     Meetings meetings;       ///< the first step of every operation
     NodeBarrier barrier;     ///< between its later steps
-    SharedWork shared_work;  ///< instead of a barrier, where ranks share cores
+    SharedWork shared_work;  ///< instead of a barrier, if ranks share cores
 };
 
 }  // namespace ddp::detail

@@ -46,12 +46,12 @@ public:
         return ranks_.waiter().glance(all_arrived, [&] { return ranks_.needs_this_core(next, arrived); });
     }
 
-    /// Throws as until_all() if a rank has given up. Call it between reading what peers have announced and showing the
+    /// Throws as until_all() if a rank has given up. Call it between reading announcements of peers and showing the
     /// result to other nodes, whose ranks learn of a failure here only later.
     void check_read(const Operation& operation) const {
         if (ranks_.size() > 1 && failure_.any_gives_up(operation)) await_failure(operation);
     }
-    /// Throws the failure because of which a rank has given up, as soon as it is known.
+    /// Throws the failure that made a rank give up, as soon as it is known.
     void await_failure(const Operation& operation) const;
 
 private:

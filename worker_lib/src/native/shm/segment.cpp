@@ -86,7 +86,7 @@ std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
                     errno);
     }
     std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(base), bytes));
-    // Only a hint: refused where the kernel has no huge pages for memfd.
+    // Only a hint, which a kernel without huge pages for memfd refuses.
     ::madvise(segment->staging(), bytes - kStagingOffset, MADV_HUGEPAGE);
     // A core dump would contain every page, even untouched ones: as much as the machine's memory for each rank.
     ::madvise(base, bytes, MADV_DONTDUMP);

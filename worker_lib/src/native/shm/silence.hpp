@@ -14,7 +14,7 @@ class Silence {
 public:
     /// Looks at all ranks now.
     void update(const NodeRanks& ranks);
-    /// Returns whether the rank at `index` has been silent for kSilence. Only after update().
+    /// Returns whether the rank at `index` has been silent for kSilence. Call it only after update().
     [[nodiscard]] bool of(int index) const;
 
 private:

@@ -5,7 +5,7 @@
 //
 // A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
 // Each has a fence between its two steps, so at least one of them sees the other (Dekker). Sleep is rare and waking is
-// not, so the fence is asymmetric where the kernel can do that (membarrier): the sleeper executes it for all wakers
+// not, so the fence is asymmetric if the kernel can do that (membarrier): the sleeper executes it for all wakers
 // too. A waker's own fence would wait until its change has reached the peer's core, which takes as long as a small
 // operation.
 
