@@ -31,7 +31,7 @@ CELLS = ["all_reduce:8:3000", "barrier:0:3000", "all_reduce:65536:500", "all_red
          "broadcast:26214400:12", "gradients:0:8",
          "sendrecv:8:3000", "sendrecv:16384:1000", "sendrecv:1048576:60", "sendrecv:26214400:12"]
 STALL_CELLS = ["all_reduce:8:100000"]  # the late ones of so many show whether anything ever stalls
-MEASURED_FOR_STALLS = ["ours", "foreign", "openmpi"]  # with the others it would take minutes
+MEASURED_FOR_STALLS = ["ours", "before", "foreign", "openmpi"]  # with the others it would take minutes
 FLOORS_OF_FOREIGN = {"staged-floor": "staged", "cma-floor": "cma"}
 LACKS = {"floor": ["barrier", "broadcast", "gradients", "f16", "sendrecv"], "bare": ["broadcast", "gradients", "f16", "sendrecv"],
          **{name: ["barrier", "broadcast", "gradients", "f16", "sendrecv"] for name in FLOORS_OF_FOREIGN},
@@ -42,16 +42,23 @@ SINGLE_COPY = ["--mca", "btl_vader_single_copy_mechanism"]
 RING = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
         "--mca", "coll_tuned_allreduce_algorithm_segmentsize", "1048576"]
 
-COLUMNS = ["ours", "foreign", "floor", "bare", *FLOORS_OF_FOREIGN, "openmpi", *TUNED, "mpich", "gloo", "torch"]
+COLUMNS = ["ours", "before", "foreign", "before-foreign", "floor", "bare", *FLOORS_OF_FOREIGN, "openmpi", *TUNED, "mpich", "gloo", "torch"]
 
 
-def peers(build, ranks):
-    """name -> (command, environment), for what is installed."""
+def ours(build, ranks, buffers):
+    return ([str(build / "bin" / "ddprun"), "--nproc_per_node", str(ranks), str(build / "bench" / "bench_peer_ddp"), buffers], {})
+
+
+def peers(build, before, ranks):
+    """name -> (command, environment), for what is installed. before: another build of ours, or None."""
     bench = build / "bench"
     found = {}
     ddprun = [str(build / "bin" / "ddprun"), "--nproc_per_node", str(ranks)]
-    found["ours"] = (ddprun + [str(bench / "bench_peer_ddp"), "arena"], {})
-    found["foreign"] = (ddprun + [str(bench / "bench_peer_ddp"), "foreign"], {})
+    found["ours"] = ours(build, ranks, "arena")
+    found["foreign"] = ours(build, ranks, "foreign")
+    if before:
+        found["before"] = ours(before, ranks, "arena")
+        found["before-foreign"] = ours(before, ranks, "foreign")
     for name in ("floor", "bare"):
         found[name] = ([str(bench / f"bench_{name}"), str(ranks)], {})
     for name, way in FLOORS_OF_FOREIGN.items():
@@ -125,10 +132,10 @@ class Samples:
                 for cell, rows in self.by_state[state].items()}
 
 
-def measure(build, ranks, cells, options):
+def measure(ranks, cells, options):
     """(Samples, whether to go on); prints what failed, once."""
     samples, failed, go_on = Samples(), set(), True
-    everybody = peers(build, ranks)
+    everybody = peers(options.build.resolve(), options.before and options.before.resolve(), ranks)
     names = [name for name in everybody if name not in options.without]
     try:
         for number in range(options.rounds):
@@ -176,6 +183,7 @@ def table(samples, ranks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, required=True, help="for example build/release")
+    parser.add_argument("--before", type=Path, help="another build, to see what a change did")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--large", action="store_true", help="256 MiB as well")
@@ -195,11 +203,13 @@ def main():
     needed += [f"bench/bench_{name}" for name in ("floor", "bare") if name not in options.without]
     needed += ["bench/bench_floor_foreign"] if any(name not in options.without for name in FLOORS_OF_FOREIGN) else []
     programs.require(options.build, needed, "bench_collectives")
+    if options.before:
+        programs.require(options.before, ["bin/ddprun", "bench/bench_peer_ddp"], "bench_collectives")
     cells = options.cells or CELLS + STALL_CELLS + (LARGE_CELLS if options.large else [])
     everything = {}
     try:
         for ranks in options.ranks:
-            samples, go_on = measure(options.build.resolve(), ranks, cells, options)
+            samples, go_on = measure(ranks, cells, options)
             everything[ranks] = samples.by_state
             print(table(samples, ranks), flush=True)
             if not go_on:
