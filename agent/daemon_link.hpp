@@ -23,7 +23,7 @@ namespace ddprun::agent {
 
 class DaemonLink {
 public:
-    /// `events` outlives this object.
+    /// `io` and `events` must outlive this object. `connect_timeout` limits connecting, and the wait for the Welcome.
     DaemonLink(boost::asio::io_context& io, Endpoint endpoint, protocol::Join join,
                std::chrono::milliseconds connect_timeout, EventQueue& events);
 

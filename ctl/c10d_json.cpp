@@ -53,11 +53,11 @@ struct Sizes {
     std::string dtype = "Byte";
 };
 
-/// Returns the sizes as c10d would have recorded them: its analysis compares them between ranks.
+/// Returns the sizes as c10d would have recorded them: PyTorch's analysis compares them between ranks.
 Sizes sizes_of(const RecordedOperation& operation) {
     if (operation.dtype.empty()) return {};  // a barrier: one element without a meaning
     Sizes sizes{operation.input_count, operation.output_count, c10d_type(operation.dtype)};
-    if (operation.op == "reduce") sizes.output = sizes.input;  // ours has no output there; c10d's is in place
+    if (operation.op == "reduce") sizes.output = sizes.input;  // only our root has an output; c10d reduces in place
     if (operation.op == "all_gather_v" || operation.op == "gather_v" || operation.op == "scatter_v")
         sizes.input = sizes.output = operation.count;
     return sizes;

@@ -1,8 +1,8 @@
 #pragma once
-// OutputSink: writes text to an open file without ever waiting for it. Lines stay whole although several processes (the
-// emulated nodes of one machine) write to the same pipe or terminal: a pipe takes a write of up to PIPE_BUF bytes whole
-// or not at all, so a write contains whole lines up to that size. A process that needs several writes for one line
-// holds a lock meanwhile. Owned by Console; one thread.
+// OutputSink: writes text to an open file without waiting for it, except in drain(). Lines stay whole although several
+// processes (the emulated nodes of one machine) write to the same pipe or terminal: a pipe takes a write of up to
+// PIPE_BUF bytes whole or not at all, so a write contains whole lines up to that size. A process that needs several
+// writes for one line holds a lock meanwhile. Owned by Console; one thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -42,7 +42,8 @@ public:
 private:
     enum class Obstacle { kNone, kFull, kLocked };
 
-    /// Writes until the queue is empty or an obstacle has lasted for `wait` (negative: for ever). Returns the obstacle.
+    /// Writes the queue. Stops when the file has had no room for `wait` (negative: for ever), and at once when another
+    /// process holds the lock. Returns what stopped it. After a write error it drops the queue, see lost_for().
     Obstacle pump(std::chrono::milliseconds wait);
     void push_later(Obstacle obstacle);
     [[nodiscard]] std::size_t next_piece(std::string_view waiting) const;

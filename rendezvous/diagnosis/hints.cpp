@@ -15,8 +15,9 @@ std::string mismatch_hint(const StallWait& wait) {
     const bool sends = wait.operation->op == "send";
     if (wait.crossing == nullptr || (wait.crossing->op == "send") != sends)
         return "Give the send and its receive the same tag";
-    if (sends) return fmt::format("Each waits until the other receives: {}, or let one receive first", kBatch);
-    return "Each waits until the other sends: one of the two has to send first";
+    if (sends)
+        return fmt::format("Each of the two waits until the other receives: {}, or let one receive first", kBatch);
+    return fmt::format("Each of the two waits until the other sends: {}, or let one send first", kBatch);
 }
 
 /// Returns how to find out what a rank does. In the past tense its process does not exist any more.

@@ -53,8 +53,9 @@ public:
     /// another thread is inside. Never waits.
     [[nodiscard]] ncclResult_t async_error();
 
-    /// Ends all operations in flight and frees the communicator. Returns false if that took longer than
-    /// limits.abort_timeout: the device may then still write to buffers. Only the first call counts; later ones return
+    /// Has NCCL abort the communicator, which asks its kernels to stop, and frees it. Returns false if NCCL did not
+    /// return within limits.abort_timeout: the device may then go on writing to buffers, and a thread is left behind.
+    /// Waits up to 1 s more for a thread that is inside NCCL. After abort() or finish() it does nothing and returns
     /// true.
     bool abort();
     /// Ends the communicator in order, once nothing is in flight: the peers still get their data. Aborts it if they do

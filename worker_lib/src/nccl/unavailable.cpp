@@ -6,7 +6,7 @@
 namespace ddp::detail {
 
 NcclAvailability probe_nccl(int) {
-    return {false, "built without NCCL (configure with the CUDA Toolkit and nccl.h, DDP_WITH_CUDA=ON)"};
+    return {false, "this build has no NCCL: configure it with -DDDP_WITH_CUDA=ON, the CUDA Toolkit and nccl.h"};
 }
 
 std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec&) {

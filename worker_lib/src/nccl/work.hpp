@@ -15,7 +15,7 @@ using NcclTask = std::variant<Operation, TransferBatch>;
 
 class NcclWork final : public WorkState {
 public:
-    /// abort_timeout   for an abort of its communicator, and again for its kernels to stop
+    /// abort_timeout   the watchdog may need it twice: for ncclCommAbort, and for the kernels to stop. See grace().
     NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner,
              ddprun::Duration abort_timeout);
     ~NcclWork() override;

@@ -11,7 +11,7 @@ class Averaging {
 public:
     Averaging(Average how, bool has_hook, int ranks) : how_(how), has_hook_(has_hook), ranks_(ranks), divisor_(ranks) {}
 
-    /// Averages are sums divided by `ranks` from now on.
+    /// Divides sums by `ranks` from the next backward on. Must not be called during a backward.
     void divide_by(int ranks) { divisor_ = ranks; }
     /// Returns the reduction for a bucket without a hook.
     [[nodiscard]] ReduceOp op() const;

@@ -27,7 +27,7 @@ public:
 
     /// Takes over the storage's plan, which is new, and hands it to the hook. Collective.
     void prepare();
-    /// Averages are sums divided by `ranks` from now on.
+    /// Divides sums by `ranks` from the next backward on. Must not be called during a backward.
     void divide_by(int ranks) { averaging_.divide_by(ranks); }
 
     // Under the reducer's mutex:

@@ -176,7 +176,7 @@ TEST_CASE("a rank that has contributed to a sum and does not wait for it is in n
     REQUIRE(outcomes[1].value);
     const auto& texts = *outcomes[0].value;
     for (const std::string& text : texts)
-        CHECK_THAT(text, Catch::Contains("is alive, in no operation, and has done operation #"));
+        CHECK_THAT(text, Catch::Contains("is alive and in no operation; it last completed #"));
     CHECK(turns.shown);  // else rank 0 has noticed at once each time
 }
 

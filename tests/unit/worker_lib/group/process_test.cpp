@@ -86,7 +86,7 @@ TEST_CASE("a monitored barrier reports that the process of an absent neighbour i
     for (const std::size_t rank : {0, 2}) {
         CHECK_THAT(processes.words(rank),
                    Catch::Contains(": rank 1 (host ") &&
-                       Catch::Contains(" is alive, in no operation, and has done operation #1 as the last, and its "
+                       Catch::Contains(" is alive and in no operation; it last completed #1, and its "
                                        "process " +
                                        pid + " is stopped (a signal, a debugger): kill -CONT " + pid +
                                        ". The group stays usable"));

@@ -41,17 +41,17 @@ std::optional<int> ConnectedPeers::neighbour(int rank) const {
     return index;
 }
 
-/// Describes a rank of this node. A rank of another node is known only to be lost, and only if this rank leads its
-/// node.
+/// Describes a rank of this node. A rank of another node is known only to be lost, and only if this rank is the
+/// leader of its own node.
 RankState ConnectedPeers::state_of(int rank) const {
     const auto lost = watch_ ? watch_->departure_of(rank) : std::nullopt;
     const auto index = neighbour(rank);
     if (!index) return lost ? state_after(*lost) : RankState{};
     if (const auto absence = node_.progress.absence(*index)) return state_after(*absence);
     const auto [begun, done] = node_.progress.of(*index);
-    const std::string last = done == 0 ? "no operation so far" : fmt::format("operation #{} as the last", done);
+    const std::string last = done == 0 ? "has completed none" : fmt::format("last completed #{}", done);
     if (begun > done) return {false, fmt::format("{} is alive, and in operation #{}", name_of(rank), begun)};
-    return {false, fmt::format("{} is alive, in no operation, and has done {}", name_of(rank), last)};
+    return {false, fmt::format("{} is alive and in no operation; it {}", name_of(rank), last)};
 }
 
 int ConnectedPeers::stopped_pid(int rank) const {

@@ -32,7 +32,7 @@ private:
     ddprun::UniqueFd epoll_;
 };
 
-/// Our connection to a peer: first both authenticate, then frames follow.
+/// Our connection to a peer: both exchange and compare a Hello, then frames follow.
 class SocketSink final : public ByteSink {
 public:
     /// Begins to connect. Throws Error{System} when descriptors or ports are used up, as push() and look() do.
@@ -40,7 +40,7 @@ public:
     ~SocketSink() override;
 
     [[nodiscard]] std::size_t push(std::span<const std::byte> head, std::span<const std::byte> body) override;
-    /// Goes on with connecting, and notices the end of the connection.
+    /// Continues connecting. Once the connection is open, notices that the peer has closed it. Throws Error{System}.
     void look();
     /// Returns why nothing can be sent any more, if so.
     [[nodiscard]] const std::optional<std::string>& broken() const { return broken_; }
@@ -99,7 +99,7 @@ public:
     SocketAcceptor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener);
     ~SocketAcceptor();
 
-    /// Calls `enter` for each connection whose peer has authenticated as a rank of the group. Throws Error{System} when
+    /// Calls `enter` for each connection whose peer has sent a Hello with the group's token. Throws Error{System} when
     /// descriptors are used up.
     void look(const std::function<void(int rank, ddprun::UniqueFd)>& enter);
 

@@ -23,8 +23,8 @@ public:
     Outbox(OwnRank& own, std::unique_ptr<ByteSink> sink) : own_(own), sink_(std::move(sink)) {}
 
     [[nodiscard]] bool empty() const { return queue_.empty(); }
-    /// Returns whether a frame waits that ends a transfer which is done on this rank and for which the peer still
-    /// waits.
+    /// Returns whether a kTaken or kPlaced frame is queued. Its transfer is done on this rank, but the peer learns of
+    /// that only from the frame, so the connection must not be closed before.
     [[nodiscard]] bool owes_reply() const;
 
     /// Queues a frame.

@@ -53,7 +53,8 @@ public:
     [[nodiscard]] OwnRank& own() { return own_; }
     /// Returns the peer with that rank, and connects to it first if need be. Throws Error{System}.
     [[nodiscard]] Peer& at(int rank);
-    /// Returns the neighbour with that rank; null: it is this rank, on another node, or not connected so far.
+    /// Returns the other rank of this node with that number; null: it is this rank, on another node, or not connected
+    /// so far. Valid until the next at() or disconnect().
     [[nodiscard]] Neighbour* neighbour(int rank) {
         const auto position = static_cast<std::size_t>(rank);
         if (position >= neighbour_index_.size() || neighbour_index_[position] < 0) return nullptr;
@@ -66,7 +67,7 @@ public:
     void accept();
     /// Returns whether a frame waits for room.
     [[nodiscard]] bool has_to_send() const;
-    /// Returns whether such a frame ends a transfer that is done on this rank and for which the peer still waits.
+    /// Returns whether such a frame is one that a peer waits for, see Outbox::owes_reply().
     [[nodiscard]] bool owes_reply() const;
     /// Returns a rank's name for errors, with its address if it is on another node.
     [[nodiscard]] std::string name_of(int rank) const;

@@ -37,7 +37,7 @@ struct Announcement {
 
 /// Maximum number of meetings that a rank may have opened and a peer has not finished.
 inline constexpr std::size_t kAhead = 4;
-/// Maximum data of an announcement.
+/// Maximum data of an announcement, and with it of a one-shot operation.
 inline constexpr std::size_t kInlineBytes = 8u << 10;
 
 /// A rank's announcement of one operation. For an operation on a number or two, all that peers read lies in one cache
