@@ -79,9 +79,8 @@ const char* to_string(Phase phase) {
 
 Step step(State state, const Event& event) {
     Transition t{std::move(state)};
-    const TimePoint now = std::visit([](const auto& e) { return e.now; }, event);
-    forgive_own_pause(t.state, now);
-    t.state.now = now;
+    forgive_own_pause(t.state, event.now);
+    t.state.now = event.now;
     std::visit(Overloaded{
                    [&](const NodeMessage& e) { receive(t, e); },
                    [&](const NodeDisconnected& e) { disconnected(t, e.node); },
@@ -91,7 +90,7 @@ Step step(State state, const Event& event) {
                    [&](const Diagnosed& e) { diagnosis(t, e); },
                    [&](const Tick&) { tick(t); },
                },
-               event);
+               event.what);
     return Step{std::move(t.state), std::move(t.actions), std::move(t.reason)};
 }
 
