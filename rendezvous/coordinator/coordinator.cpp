@@ -1,9 +1,13 @@
-#include <fmt/format.h>
+#include "rendezvous/coordinator/coordinator.hpp"
 
 #include <algorithm>
 
 #include "common/overloaded.hpp"
+#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/transition.hpp"
+#include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::coordinator {
 namespace {
@@ -65,17 +69,6 @@ void tick(Transition& t) {
 }
 
 }  // namespace
-
-const char* to_string(Phase phase) {
-    switch (phase) {
-        case Phase::kGathering: return "gathering";
-        case Phase::kOpening: return "opening";
-        case Phase::kRunning: return "running";
-        case Phase::kStopping: return "stopping";
-        case Phase::kFinished: return "finished";
-    }
-    return "unknown";
-}
 
 Step step(State state, const Event& event) {
     Transition t{std::move(state)};
