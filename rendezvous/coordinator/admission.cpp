@@ -1,6 +1,6 @@
-#include <fmt/format.h>
+#include "rendezvous/coordinator/admission.hpp"
 
-#include "rendezvous/coordinator/transition.hpp"
+#include <fmt/format.h>
 
 namespace ddprun::coordinator {
 namespace {
@@ -41,11 +41,6 @@ std::string disagreement(const JobShape& job, const JobShape& node) {
 }
 
 }  // namespace
-
-std::string nnodes(const JobShape& shape) {
-    return shape.min_nodes == shape.max_nodes ? fmt::format("{}", shape.min_nodes)
-                                              : fmt::format("{}:{}", shape.min_nodes, shape.max_nodes);
-}
 
 std::string refusal(const State& state, const NodeId& id, const Join& join) {
     if (join.protocol != kProtocolVersion) {  // first: the other fields of another version's Join may mean anything

@@ -12,43 +12,37 @@
 
 namespace ddprun::coordinator {
 
-// ---- events: what happened. `now` never runs backwards.
+// ---- events: what happened
 
 /// A message from a node. The first one of a connection is the Join that names the node.
 struct NodeMessage {
     NodeId node;
     AgentMessage message;
-    TimePoint now;
 };
 
 /// The connection of `node` has ended. Not reported for connections that were refused, or closed by Disconnect.
 struct NodeDisconnected {
     NodeId node;
-    TimePoint now;
 };
 
 /// StoreOpened and StoreFailed answer OpenStore.
 struct StoreOpened {
     Generation generation{};
     int port = 0;
-    TimePoint now;
 };
 struct StoreFailed {
     Generation generation{};
     std::string why;
-    TimePoint now;
 };
 
 /// A worker has failed, and the inquiries have requested the flight records. Diagnosed follows.
 struct DiagnosisPending {
     Generation generation{};
-    TimePoint now;
 };
 /// The diagnosis of a failure or of a deadline that passed.
 struct Diagnosed {
     Generation generation{};
-    std::string text;  ///< one line; empty: the flight records do not show the cause
-    TimePoint now;
+    std::string text;                ///< one line; empty: the flight records do not show the cause
     std::optional<Rank> dead = {};   ///< set: the text is about the end of this worker, and valid for no other one
     std::string detail = {};         ///< of `dead`: the text without its head, for lines that name rank and end already
     std::string hint = {};           ///< what to do next
@@ -56,12 +50,17 @@ struct Diagnosed {
 };
 
 /// Time passes; expected every kTickInterval.
-struct Tick {
-    TimePoint now;
-};
+struct Tick {};
 inline constexpr std::chrono::milliseconds kTickInterval{100};
 
-using Event = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed, Tick>;
+using Happening =
+    std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed, Tick>;
+
+/// `now` is the time at which it happened, and the only clock that step() sees. It never runs backwards.
+struct Event {
+    TimePoint now;
+    Happening what;
+};
 
 // ---- actions: what to do, in order
 

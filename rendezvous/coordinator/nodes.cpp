@@ -1,9 +1,15 @@
+#include "rendezvous/coordinator/nodes.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "common/text/number.hpp"
-#include "rendezvous/coordinator/transition.hpp"
+#include "rendezvous/coordinator/admission.hpp"
+#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/running.hpp"
+#include "rendezvous/coordinator/verdicts.hpp"
+#include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::coordinator {
 namespace {

@@ -1,8 +1,12 @@
+#include "rendezvous/coordinator/running.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "rendezvous/coordinator/transition.hpp"
+#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/verdicts.hpp"
 #include "rendezvous/diagnosis/cause.hpp"
 
 namespace ddprun::coordinator {

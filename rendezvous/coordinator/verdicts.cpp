@@ -1,3 +1,5 @@
+#include "rendezvous/coordinator/verdicts.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 
 #include "common/exit_codes.hpp"
 #include "common/text/number.hpp"
-#include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
 

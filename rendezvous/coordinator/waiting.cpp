@@ -1,10 +1,12 @@
+#include "rendezvous/coordinator/waiting.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "common/text/number.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
-#include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
 namespace {

@@ -54,7 +54,7 @@ awaitable<void> Daemon::tick() {
     alone_since_ = Clock::now();
     while (!exit_code_) {
         const TimePoint now = Clock::now();
-        handle(coordinator::Tick{now});
+        handle(coordinator::Tick{});
         connections_.end_idle_inspectors(now);
         if (decisions_.job().verdict && !verdict_is_missed(now)) end(exit_code::kSuccess);
         if (!exit_code_ && deserted(now)) end(exit_code::kInfrastructure);
@@ -102,9 +102,9 @@ void Daemon::stop(int signal) {
 
 // ---- the loop: the only place that decides, and the only one that acts
 
-/// Handles one event and everything that follows from it. No action calls back into this function.
-void Daemon::handle(DaemonEvent event) {
-    decisions_.add(std::move(event));
+/// Handles an event that happens now, and everything that follows from it. No action calls back into this function.
+void Daemon::handle(DaemonHappening what) {
+    decisions_.add(std::move(what), Clock::now());
     while (const std::optional<DaemonStep> step = decisions_.next()) {
         log(*step);
         for (const DaemonAction& action : step->actions) perform(action);
@@ -146,12 +146,11 @@ void Daemon::send(const coordinator::Send& action) {
 }
 
 void Daemon::open_store(Generation generation) {
-    const TimePoint now = decisions_.job().now;
     const Result<int> port = stores_.open(generation);
     if (port) {
-        decisions_.add(coordinator::StoreOpened{generation, *port, now});
+        decisions_.add_follower(coordinator::StoreOpened{generation, *port});
     } else {
-        decisions_.add(coordinator::StoreFailed{generation, port.error().message, now});
+        decisions_.add_follower(coordinator::StoreFailed{generation, port.error().message});
     }
 }
 

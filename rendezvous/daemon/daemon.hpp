@@ -62,7 +62,7 @@ private:
 
     // The loop: daemon.cpp
     boost::asio::awaitable<void> tick();
-    void handle(DaemonEvent event);
+    void handle(DaemonHappening what);
     void log(const DaemonStep& step);
     void perform(const DaemonAction& action);
     void send(const coordinator::Send& action);

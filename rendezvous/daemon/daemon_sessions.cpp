@@ -47,12 +47,12 @@ awaitable<void> Daemon::serve(tcp::socket socket) {
 awaitable<void> Daemon::serve_agent(protocol::Join join, ChannelPtr channel, std::string peer) {
     const protocol::NodeId node = join.node;
     connections_.set_joining(channel);
-    handle(coordinator::NodeMessage{node, join, Clock::now()});
+    handle(coordinator::NodeMessage{node, join});
     while (connections_.is_agent(node, channel)) {
         Result<protocol::AgentMessage> message = co_await next_message(channel);
         if (!connections_.is_agent(node, channel)) co_return;  // the daemon closed it, or it was replaced
         if (message) {
-            handle(coordinator::NodeMessage{node, std::move(*message), Clock::now()});
+            handle(coordinator::NodeMessage{node, std::move(*message)});
             continue;
         }
         if (message.error().code != Errc::kClosed) {
@@ -60,7 +60,7 @@ awaitable<void> Daemon::serve_agent(protocol::Join join, ChannelPtr channel, std
                          printable(message.error().message));
         }
         connections_.drop(node);
-        handle(coordinator::NodeDisconnected{node, Clock::now()});
+        handle(coordinator::NodeDisconnected{node});
     }
 }
 
@@ -77,16 +77,15 @@ awaitable<void> Daemon::serve_inspector(protocol::Inspect request, ChannelPtr ch
         connections_.refuse(channel, {"too many others are looking at this job", false});
         co_return;
     }
-    handle(diagnosis::InspectionRequested{*id, request, Clock::now()});
+    handle(diagnosis::InspectionRequested{*id, request});
     while (true) {
         const Result<protocol::AgentMessage> message = co_await next_message(channel);
         const auto* again = message ? std::get_if<protocol::Inspect>(&*message) : nullptr;
         if (again == nullptr || exit_code_ || is_open(decisions_.inquiries(), *id)) break;
-        const TimePoint now = Clock::now();
-        connections_.touch(*id, now);
-        handle(diagnosis::InspectionRequested{*id, *again, now});
+        connections_.touch(*id, Clock::now());
+        handle(diagnosis::InspectionRequested{*id, *again});
     }
-    handle(diagnosis::InspectorLeft{*id, Clock::now()});
+    handle(diagnosis::InspectorLeft{*id});
     connections_.drop(*id);
 }
 

@@ -14,8 +14,8 @@
 
 namespace ddprun::daemon {
 
-/// An event of one of the two machines. All events that follow from one event have the same `now`.
-using DaemonEvent = std::variant<coordinator::Event, diagnosis::InquiryEvent>;
+/// What happened, for one of the two machines.
+using DaemonHappening = std::variant<coordinator::Happening, diagnosis::InquiryHappening>;
 
 /// Actions of both machines, except for those that are events of the other machine.
 using DaemonAction = std::variant<coordinator::Send, coordinator::Refuse, coordinator::OpenStore,
@@ -33,8 +33,10 @@ class Decisions {
 public:
     explicit Decisions(coordinator::Config config) : job_(std::move(config)) {}
 
-    /// Appends an event to the queue: an input, or the answer to an action.
-    void add(DaemonEvent event) { events_.push_back(std::move(event)); }
+    /// Appends an event to the queue.
+    void add(DaemonHappening what, TimePoint now) { events_.push_back({now, std::move(what)}); }
+    /// Appends what follows from the newest step: it has the time of the event that was stepped.
+    void add_follower(DaemonHappening what) { add(std::move(what), now_); }
 
     /// Steps the machine that the oldest event belongs to, and queues the events that follow for the other machine.
     /// Returns nothing when the queue is empty.
@@ -44,12 +46,17 @@ public:
     [[nodiscard]] const diagnosis::InquiryState& inquiries() const { return inquiries_; }
 
 private:
-    DaemonStep step_coordinator(coordinator::Event event);
-    DaemonStep step_inquiries(diagnosis::InquiryEvent event);
+    struct Event {
+        TimePoint now;
+        DaemonHappening what;
+    };
+    DaemonStep step_coordinator(coordinator::Happening what);
+    DaemonStep step_inquiries(diagnosis::InquiryHappening what);
 
     coordinator::State job_;
     diagnosis::InquiryState inquiries_;
-    std::deque<DaemonEvent> events_;
+    std::deque<Event> events_;
+    TimePoint now_;  ///< of the event that was stepped last
 };
 
 }  // namespace ddprun::daemon

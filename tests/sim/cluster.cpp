@@ -37,7 +37,7 @@ SimCluster::SimCluster(std::uint64_t seed)
                     [this](ConnectionId id, std::optional<DaemonMessage> message) {
                         agents_.at(connections_.owner.at(id))->receive(id, message);
                     }}),
-      inspectors_(time_, dice_, [this](diagnosis::InquiryEvent event) { from_inspector(std::move(event)); }),
+      inspectors_(time_, dice_, [this](const diagnosis::InquiryHappening& what) { from_inspector(what); }),
       decisions_(config()) {
     plan_agents();
     plan_faults();
@@ -139,7 +139,7 @@ std::string SimCluster::broken_invariant() const {
 
 void SimCluster::daemon_tick() {
     if (!daemon_.listens) return;
-    if (time_.now() >= daemon_.paused_until) handle(Tick{time_.now()});
+    if (time_.now() >= daemon_.paused_until) handle(Tick{});
     time_.after(kTickInterval, [this] { daemon_tick(); });
 }
 
@@ -150,24 +150,22 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
     }
     const auto joined = connections_.joined.find(id);
     if (!message) return end_connection(id);
-    if (joined != connections_.joined.end()) return handle(NodeMessage{joined->second, *message, time_.now()}, id);
-    if (const auto* join = std::get_if<Join>(&*message)) handle(NodeMessage{join->node, *message, time_.now()}, id);
+    if (joined != connections_.joined.end()) return handle(NodeMessage{joined->second, *message}, id);
+    if (const auto* join = std::get_if<Join>(&*message)) handle(NodeMessage{join->node, *message}, id);
 }
 
-void SimCluster::from_inspector(diagnosis::InquiryEvent event) {
+void SimCluster::from_inspector(const diagnosis::InquiryHappening& what) {
     if (!daemon_.listens) return;
     if (time_.now() < daemon_.paused_until) {
-        time_.at(daemon_.paused_until, [this, event] { from_inspector(event); });
+        time_.at(daemon_.paused_until, [this, what] { from_inspector(what); });
         return;
     }
-    if (auto* request = std::get_if<diagnosis::InspectionRequested>(&event)) {
-        request->now = time_.now();
+    if (const auto* request = std::get_if<diagnosis::InspectionRequested>(&what)) {
         inquiry_checker_.asked(request->inspector, time_.now());
-    } else if (auto* left = std::get_if<diagnosis::InspectorLeft>(&event)) {
-        left->now = time_.now();
+    } else if (const auto* left = std::get_if<diagnosis::InspectorLeft>(&what)) {
         inquiry_checker_.left(left->inspector);
     }
-    handle(std::move(event));
+    handle(what);
 }
 
 void SimCluster::end_connection(ConnectionId id) {
@@ -177,16 +175,16 @@ void SimCluster::end_connection(ConnectionId id) {
     const NodeId node = joined->second;
     connections_.joined.erase(joined);
     connections_.of_node.erase(node);
-    handle(NodeDisconnected{node, time_.now()});
+    handle(NodeDisconnected{node});
 }
 
-void SimCluster::handle(daemon::DaemonEvent event, ConnectionId from) {
+void SimCluster::handle(daemon::DaemonHappening what, ConnectionId from) {
     if (!daemon_.listens) return;
-    if (const std::string what = describe(event); !what.empty()) record(what);
-    const auto* of_job = std::get_if<Event>(&event);
+    if (const std::string line = describe(what); !line.empty()) record(line);
+    const auto* of_job = std::get_if<Happening>(&what);
     const bool ticked = of_job != nullptr && std::holds_alternative<Tick>(*of_job);
     std::vector<daemon::DaemonAction> actions;
-    decisions_.add(std::move(event));
+    decisions_.add(std::move(what), time_.now());
     while (const std::optional<daemon::DaemonStep> step = decisions_.next()) {
         checker_.after_step(decisions_.job(), step->actions, truth());
         for (const std::string& reason : {step->reason, step->inquiry_reason})
@@ -238,8 +236,8 @@ void SimCluster::send(const NodeId& node, const DaemonMessage& message) {
 void SimCluster::open_store(Generation generation) {
     const bool fails = dice_.between(1, 1000) == 1;
     time_.after(dice_.between(0ms, 10ms), [this, generation, fails] {
-        if (fails) return handle(StoreFailed{generation, "out of ports", time_.now()});
-        handle(StoreOpened{generation, 4000 + static_cast<int>(number(generation)), time_.now()});
+        if (fails) return handle(StoreFailed{generation, "out of ports"});
+        handle(StoreOpened{generation, 4000 + static_cast<int>(number(generation))});
     });
 }
 

@@ -41,8 +41,8 @@ private:
     Agent& any_agent();
 
     void at_daemon(ConnectionId id, const std::optional<AgentMessage>& message);
-    void from_inspector(diagnosis::InquiryEvent event);
-    void handle(daemon::DaemonEvent event, ConnectionId from = -1);
+    void from_inspector(const diagnosis::InquiryHappening& what);
+    void handle(daemon::DaemonHappening what, ConnectionId from = -1);
     void perform(const daemon::DaemonAction& action, ConnectionId from);
     void send(const NodeId& node, const DaemonMessage& message);
     void open_store(Generation generation);

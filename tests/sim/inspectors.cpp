@@ -16,7 +16,7 @@ void Inspectors::ask(InspectorId id) {
     --left->second;
     protocol::Inspect request{protocol::kProtocolVersion, {}, dice_.between(1, protocol::kMaxOperationsShown)};
     if (dice_.percent(30)) request.rank = Rank{dice_.between(0, 8)};
-    to_daemon_(diagnosis::InspectionRequested{id, request, time_.now()});
+    to_daemon_(diagnosis::InspectionRequested{id, request});
     if (dice_.percent(20)) time_.after(dice_.between(0ms, 2'000ms), [this, id] { leave(id); });
 }
 
@@ -28,7 +28,7 @@ void Inspectors::answered(InspectorId id) {
 }
 
 void Inspectors::leave(InspectorId id) {
-    if (questions_left_.erase(id) > 0) to_daemon_(diagnosis::InspectorLeft{id, time_.now()});
+    if (questions_left_.erase(id) > 0) to_daemon_(diagnosis::InspectorLeft{id});
 }
 
 }  // namespace ddprun::sim

@@ -13,7 +13,7 @@ namespace ddprun::sim {
 
 class Inspectors {
 public:
-    using ToDaemon = std::function<void(diagnosis::InquiryEvent)>;
+    using ToDaemon = std::function<void(const diagnosis::InquiryHappening&)>;
     Inspectors(Timeline& time, Dice& dice, ToDaemon to_daemon)
         : time_(time), dice_(dice), to_daemon_(std::move(to_daemon)) {}
 

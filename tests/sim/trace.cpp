@@ -9,8 +9,8 @@ namespace ddprun::sim {
 using namespace protocol;
 using namespace coordinator;
 
-std::string describe(const daemon::DaemonEvent& event) {
-    if (const auto* inquiry = std::get_if<diagnosis::InquiryEvent>(&event)) {
+std::string describe(const daemon::DaemonHappening& what) {
+    if (const auto* inquiry = std::get_if<diagnosis::InquiryHappening>(&what)) {
         const auto* request = std::get_if<diagnosis::InspectionRequested>(inquiry);
         return request != nullptr ? fmt::format("inspector {} asks", static_cast<int>(request->inspector))
                                   : "an inspector leaves";
@@ -28,7 +28,7 @@ std::string describe(const daemon::DaemonEvent& event) {
         std::string operator()(const Diagnosed&) const { return {}; }
         std::string operator()(const Tick&) const { return {}; }
     } text;
-    return std::visit(text, std::get<Event>(event));
+    return std::visit(text, std::get<Happening>(what));
 }
 
 std::string describe(const daemon::DaemonAction& action) {

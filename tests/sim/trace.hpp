@@ -8,7 +8,7 @@
 namespace ddprun::sim {
 
 /// Returns an empty line for events that are not worth one, as a tick.
-[[nodiscard]] std::string describe(const daemon::DaemonEvent& event);
+[[nodiscard]] std::string describe(const daemon::DaemonHappening& what);
 [[nodiscard]] std::string describe(const daemon::DaemonAction& action);
 
 }  // namespace ddprun::sim

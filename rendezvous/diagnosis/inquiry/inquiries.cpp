@@ -33,8 +33,7 @@ void tick(InquiryTransition& t) {
 }  // namespace
 
 InquiryStep step(InquiryState state, const coordinator::State& job, InquiryEvent event) {
-    const TimePoint now = std::visit([](const auto& e) { return e.now; }, event);
-    InquiryTransition t{job, std::move(state), now};
+    InquiryTransition t{job, std::move(state), event.now};
     std::visit(Overloaded{
                    [&](const StallReported& e) { agent_reported_stall(t, e); },
                    [&](const FailureReported&) { failure_reported(t); },
@@ -43,7 +42,7 @@ InquiryStep step(InquiryState state, const coordinator::State& job, InquiryEvent
                    [&](const InspectorLeft& e) { inspector_left(t, e); },
                    [&](const InquiryTick&) { tick(t); },
                },
-               event);
+               event.what);
     return {std::move(t.state), std::move(t.actions), std::move(t.reason)};
 }
 

@@ -19,41 +19,39 @@
 
 namespace ddprun::diagnosis {
 
-// ---- events: what happened. `now` never runs backwards.
+// ---- events: what happened
 
 /// An agent has sent Stalled: an operation of one of its workers takes too long, or has failed by its deadline.
 struct StallReported {
     NodeId node;
     Stalled report;
-    TimePoint now;
 };
 /// An agent has reported the failure of a worker; the coordinator has decided whether it is the cause.
-struct FailureReported {
-    TimePoint now;
-};
+struct FailureReported {};
 /// An agent has sent the flight record of one worker.
 struct RecordReceived {
     NodeId node;
     RecordReply record;
-    TimePoint now;
 };
 /// An inspector (a connection of ddpctl) asks for flight records. Precondition: is_open() is false for it.
 struct InspectionRequested {
     InspectorId inspector{};
     Inspect request;
-    TimePoint now;
 };
 /// The connection of an inspector has ended. It gets no answer any more.
 struct InspectorLeft {
     InspectorId inspector{};
-    TimePoint now;
 };
 /// Time passes; expected with each coordinator::Tick.
-struct InquiryTick {
-    TimePoint now;
-};
-using InquiryEvent =
+struct InquiryTick {};
+using InquiryHappening =
     std::variant<StallReported, FailureReported, RecordReceived, InspectionRequested, InspectorLeft, InquiryTick>;
+
+/// As coordinator::Event.
+struct InquiryEvent {
+    TimePoint now;
+    InquiryHappening what;
+};
 
 // ---- actions: what to do, in order
 

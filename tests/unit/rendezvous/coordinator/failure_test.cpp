@@ -32,13 +32,13 @@ TEST_CASE("a failure without a restart left stops all nodes and names rank, host
 TEST_CASE("a failure by a deadline is concluded with its diagnosis, and its verdict has the line", "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
-    job.feed(DiagnosisPending{Generation{1}, job.now});
+    job.feed(DiagnosisPending{Generation{1}});
     job.fail("n1", failure(0, "n1"));
     job.stopped("n1");
     job.stopped("n2");
     CHECK(job.asked<FinishJob>().empty());
     SECTION("it is diagnosed") {
-        job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now});
+        job.feed(Diagnosed{Generation{1}, "LAGGING rank 1"});
         CHECK(job.verdict().diagnosis == "LAGGING rank 1");
     }
     SECTION("it never is") {
@@ -54,10 +54,10 @@ TEST_CASE("the first victim of another rank is distinguished from the culprit, a
           "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});
-    job.feed(DiagnosisPending{Generation{1}, job.now});
+    job.feed(DiagnosisPending{Generation{1}});
     job.fail("n1", failure(0, "n1"));
     const auto culprits = GENERATE(values<std::vector<int>>({{1}, {0, 1}, {}}));
-    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now, {}, {}, "Look at it", culprits});
+    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", {}, {}, "Look at it", culprits});
     job.stopped("n1");
     job.stopped("n2");
     CHECK(job.verdict().hint == "Look at it");
@@ -68,8 +68,8 @@ TEST_CASE("a diagnosis is the reason of a restart, and not valid for a failure l
           "[coordinator]") {
     Job job({.max_restarts = 1});
     job.start({"n1", "n2"});
-    job.feed(DiagnosisPending{Generation{1}, job.now});
-    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now});
+    job.feed(DiagnosisPending{Generation{1}});
+    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1"});
     const bool long_after = GENERATE(true, false);
     if (long_after) job.pass(31s);
     job.fail("n1", failure(0, "n1"));
@@ -78,7 +78,7 @@ TEST_CASE("a diagnosis is the reason of a restart, and not valid for a failure l
     job.store_opens();
     const std::string reason = job.sent<Assignment>().at("n2").reason;
     CHECK((reason.find("; LAGGING rank 1") == std::string::npos) == long_after);
-    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", job.now});
+    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1"});
     job.fail("n1", failure(0, "n1"));
     job.stopped("n1");
     job.stopped("n2");
@@ -90,9 +90,9 @@ TEST_CASE("the operation of a dead worker is in the verdict or, without naming i
     Job job({.max_restarts = 1, .slots = 2});
     job.start({"n1", "n2"});
     job.fail("n2", failure(3, "n2"));
-    job.feed(DiagnosisPending{Generation{1}, job.now});
+    job.feed(DiagnosisPending{Generation{1}});
     const int dead = GENERATE(3, 2);
-    job.feed(Diagnosed{Generation{1}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
+    job.feed(Diagnosed{Generation{1}, "DEAD rank 3 (node n2): in #7", Rank{dead}, "in #7"});
     job.stopped("n1");
     job.stopped("n2");
     job.store_opens();
@@ -100,9 +100,9 @@ TEST_CASE("the operation of a dead worker is in the verdict or, without naming i
     CHECK(job.sent<Assignment>().at("n2").reason ==
           (of_another ? "rank 3 on n2 was killed by SIGKILL" : "rank 3 on n2 was killed by SIGKILL; in #7"));
     job.fail("n2", failure(3, "n2"));
-    job.feed(DiagnosisPending{Generation{2}, job.now});
-    job.feed(Diagnosed{Generation{2}, "DEAD rank 3 (node n2): in #7", job.now, Rank{dead}, "in #7"});
-    job.feed(Diagnosed{Generation{2}, "", job.now});  // about a deadline, without a result
+    job.feed(DiagnosisPending{Generation{2}});
+    job.feed(Diagnosed{Generation{2}, "DEAD rank 3 (node n2): in #7", Rank{dead}, "in #7"});
+    job.feed(Diagnosed{Generation{2}, ""});  // about a deadline, without a result
     job.stopped("n1");
     job.stopped("n2");
     CHECK(job.verdict().diagnosis == (of_another ? "" : "DEAD rank 3 (node n2): in #7"));

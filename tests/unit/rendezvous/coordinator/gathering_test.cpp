@@ -193,7 +193,7 @@ TEST_CASE("a store that cannot be opened ends the job with its reason", "[coordi
     Job job;
     job.join("n1");
     job.join("n2");
-    job.feed(StoreFailed{Generation{1}, "no free port", job.now});
+    job.feed(StoreFailed{Generation{1}, "no free port"});
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
     CHECK_THAT(job.verdict().reason, Contains("no free port"));
@@ -205,9 +205,9 @@ TEST_CASE("answers about another generation's store change nothing, and such a s
     Job job;
     job.join("n1");
     job.join("n2");
-    job.feed(StoreOpened{Generation{7}, 4007, job.now});
+    job.feed(StoreOpened{Generation{7}, 4007});
     CHECK(job.closes(7));
-    job.feed(StoreFailed{Generation{7}, "late", job.now});
+    job.feed(StoreFailed{Generation{7}, "late"});
     CHECK(job.actions.empty());
     CHECK(job.state.phase == Phase::kOpening);
     job.store_opens();

@@ -48,23 +48,23 @@ public:
     }
 
     // ---- events; each forgets the actions of the one before
-    void feed(const Event& event) {
-        Step next = step(std::move(state), event);
+    void feed(const Happening& what) {
+        Step next = step(std::move(state), {now, what});
         state = std::move(next.next);
         actions = std::move(next.actions);
         reason = std::move(next.reason);
     }
     void join(const std::string& host) { join(greeting(host)); }
     void join(const Join& greeting) { say(greeting.node, greeting); }
-    void say(const std::string& host, AgentMessage message) { feed(NodeMessage{host, std::move(message), now}); }
+    void say(const std::string& host, AgentMessage message) { feed(NodeMessage{host, std::move(message)}); }
     void fail(const std::string& host, const FailureReport& report) {
         say(host, WorkerFailed{state.generation, report});
     }
     void stopped(const std::string& host) { say(host, GroupStopped{state.generation}); }
     void succeeded(const std::string& host) { say(host, GroupSucceeded{state.generation}); }
     void leave(const std::string& host, int signal = SIGTERM) { say(host, Leave{signal}); }
-    void disconnect(const std::string& host) { feed(NodeDisconnected{host, now}); }
-    void store_opens(int port = 4000) { feed(StoreOpened{state.generation, port, now}); }
+    void disconnect(const std::string& host) { feed(NodeDisconnected{host}); }
+    void store_opens(int port = 4000) { feed(StoreOpened{state.generation, port}); }
 
     /// `hosts` join and, with the store open, are running.
     void start(const std::vector<std::string>& hosts) {
@@ -83,7 +83,7 @@ public:
                 if (node.link == Link::kConnected && !silent.contains(id)) speaking.push_back(id);
             }
             for (const NodeId& id : speaking) say(id, Heartbeat{});
-            feed(Tick{now});
+            feed(Tick{});
             all.insert(all.end(), actions.begin(), actions.end());
         }
         actions = std::move(all);

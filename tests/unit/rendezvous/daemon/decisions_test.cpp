@@ -18,9 +18,9 @@ namespace {
 constexpr const char* kNode = "a";
 
 /// Adds one event and returns the actions of everything that follows from it.
-std::vector<DaemonAction> handle(Decisions& decisions, daemon::DaemonEvent event) {
+std::vector<DaemonAction> handle(Decisions& decisions, daemon::DaemonHappening what, TimePoint now) {
     std::vector<DaemonAction> actions;
-    decisions.add(std::move(event));
+    decisions.add(std::move(what), now);
     while (auto step = decisions.next())
         for (DaemonAction& action : step->actions) actions.push_back(std::move(action));
     return actions;
@@ -34,7 +34,7 @@ std::vector<Kind> of_kind(const std::vector<DaemonAction>& actions) {
     return found;
 }
 
-coordinator::NodeMessage from_node(AgentMessage message, TimePoint now) { return {kNode, std::move(message), now}; }
+coordinator::NodeMessage from_node(AgentMessage message) { return {kNode, std::move(message)}; }
 
 /// One node with two workers, generation 1.
 Decisions running(TimePoint now) {
@@ -43,9 +43,9 @@ Decisions running(TimePoint now) {
     join.node = join.host = kNode;
     join.slots = 2;
     join.records = true;
-    const auto joined = handle(decisions, from_node(join, now));
+    const auto joined = handle(decisions, from_node(join), now);
     REQUIRE(of_kind<coordinator::OpenStore>(joined).size() == 1);
-    (void)handle(decisions, coordinator::StoreOpened{Generation{1}, 4000, now});
+    (void)handle(decisions, coordinator::StoreOpened{Generation{1}, 4000}, now);
     REQUIRE(decisions.job().phase == coordinator::Phase::kRunning);
     return decisions;
 }
@@ -67,7 +67,7 @@ TEST_CASE("a failure is diagnosed before its stop is concluded, by events of one
     TimePoint now{1000s};
     Decisions decisions = running(now);
     now += 1s;
-    const auto failed = handle(decisions, from_node(killed(Rank{1}), now));
+    const auto failed = handle(decisions, from_node(killed(Rank{1})), now);
     const auto requests = of_kind<diagnosis::ToAgent>(failed);
     REQUIRE(requests.size() == 1);
     const auto& request = std::get<RequestRecords>(requests[0].message);
@@ -75,11 +75,11 @@ TEST_CASE("a failure is diagnosed before its stop is concluded, by events of one
     CHECK(decisions.job().now == now);
 
     // The group has stopped, but its verdict waits for the diagnosis.
-    CHECK(of_kind<coordinator::FinishJob>(handle(decisions, from_node(GroupStopped{Generation{1}}, now))).empty());
+    CHECK(of_kind<coordinator::FinishJob>(handle(decisions, from_node(GroupStopped{Generation{1}}), now)).empty());
     RecordReply reply{Generation{1}, request.request, true, {}};
     reply.record.rank = Rank{0};
     reply.record.host = kNode;
-    const auto answered = handle(decisions, from_node(reply, now));
+    const auto answered = handle(decisions, from_node(reply), now);
     const auto finished = of_kind<coordinator::FinishJob>(answered);
     REQUIRE(finished.size() == 1);
     CHECK_THAT(finished[0].verdict.diagnosis, Catch::StartsWith("DEAD rank 1 (node a, killed by SIGKILL)"));
@@ -89,11 +89,11 @@ TEST_CASE("a failure is diagnosed before its stop is concluded, by events of one
 TEST_CASE("a diagnosis without an answer is concluded by a tick", "[daemon][unit]") {
     TimePoint now{1000s};
     Decisions decisions = running(now);
-    (void)handle(decisions, from_node(killed(Rank{1}), now));
-    (void)handle(decisions, from_node(GroupStopped{Generation{1}}, now));
+    (void)handle(decisions, from_node(killed(Rank{1})), now);
+    (void)handle(decisions, from_node(GroupStopped{Generation{1}}), now);
     std::vector<coordinator::FinishJob> finished;
     for (; finished.empty() && now < TimePoint{1010s}; now += coordinator::kTickInterval)
-        finished = of_kind<coordinator::FinishJob>(handle(decisions, coordinator::Tick{now}));
+        finished = of_kind<coordinator::FinishJob>(handle(decisions, coordinator::Tick{}, now));
     REQUIRE(finished.size() == 1);
     CHECK(now - TimePoint{1000s} <= diagnosis::kFailureTimeout + 2 * coordinator::kTickInterval);
 }
@@ -102,10 +102,10 @@ TEST_CASE("messages of inspectors do not reach the coordinator", "[daemon][unit]
     const TimePoint now{1000s};
     Decisions decisions = running(now);
     const diagnosis::InspectorId inspector{1};
-    const auto asked = handle(decisions, diagnosis::InspectionRequested{inspector, {1, {}, 16}, now + 1s});
+    const auto asked = handle(decisions, diagnosis::InspectionRequested{inspector, {1, {}, 16}}, now + 1s);
     CHECK(of_kind<diagnosis::ToAgent>(asked).size() == 1);
     CHECK(is_open(decisions.inquiries(), inspector));
     CHECK(decisions.job().now == now);
-    CHECK(handle(decisions, diagnosis::InspectorLeft{inspector, now + 1s}).empty());
+    CHECK(handle(decisions, diagnosis::InspectorLeft{inspector}, now + 1s).empty());
     CHECK_FALSE(is_open(decisions.inquiries(), inspector));
 }

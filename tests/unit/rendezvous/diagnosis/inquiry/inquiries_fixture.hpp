@@ -89,24 +89,24 @@ inline RecordReply shown(std::uint64_t request, int rank, bool waits, bool last)
 class Inquiries {
 public:
     InquiryActions stalled(const State& job, const NodeId& from, const Stalled& report, TimePoint now) {
-        return handle(job, StallReported{from, report, now});
+        return handle(job, now, StallReported{from, report});
     }
-    InquiryActions failed(const State& job, TimePoint now) { return handle(job, FailureReported{now}); }
+    InquiryActions failed(const State& job, TimePoint now) { return handle(job, now, FailureReported{}); }
     InquiryActions shown(const State& job, const NodeId& from, const RecordReply& record, TimePoint now) {
-        return handle(job, RecordReceived{from, record, now});
+        return handle(job, now, RecordReceived{from, record});
     }
     InquiryActions inspect(const State& job, InspectorId inspector, const Inspect& request, TimePoint now) {
-        return handle(job, InspectionRequested{inspector, request, now});
+        return handle(job, now, InspectionRequested{inspector, request});
     }
     InquiryActions leave(const State& job, InspectorId inspector) {
-        return handle(job, InspectorLeft{inspector, kStart});
+        return handle(job, kStart, InspectorLeft{inspector});
     }
-    InquiryActions tick(const State& job, TimePoint now) { return handle(job, InquiryTick{now}); }
+    InquiryActions tick(const State& job, TimePoint now) { return handle(job, now, InquiryTick{}); }
     [[nodiscard]] bool is_open(InspectorId inspector) const { return diagnosis::is_open(state_, inspector); }
 
 private:
-    InquiryActions handle(const State& job, InquiryEvent event) {
-        InquiryStep result = step(std::move(state_), job, std::move(event));
+    InquiryActions handle(const State& job, TimePoint now, InquiryHappening what) {
+        InquiryStep result = step(std::move(state_), job, {now, std::move(what)});
         state_ = std::move(result.next);
         return std::move(result.actions);
     }

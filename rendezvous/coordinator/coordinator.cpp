@@ -1,9 +1,13 @@
-#include <fmt/format.h>
+#include "rendezvous/coordinator/coordinator.hpp"
 
 #include <algorithm>
 
 #include "common/overloaded.hpp"
+#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/transition.hpp"
+#include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::coordinator {
 namespace {
@@ -66,22 +70,10 @@ void tick(Transition& t) {
 
 }  // namespace
 
-const char* to_string(Phase phase) {
-    switch (phase) {
-        case Phase::kGathering: return "gathering";
-        case Phase::kOpening: return "opening";
-        case Phase::kRunning: return "running";
-        case Phase::kStopping: return "stopping";
-        case Phase::kFinished: return "finished";
-    }
-    return "unknown";
-}
-
 Step step(State state, const Event& event) {
     Transition t{std::move(state)};
-    const TimePoint now = std::visit([](const auto& e) { return e.now; }, event);
-    forgive_own_pause(t.state, now);
-    t.state.now = now;
+    forgive_own_pause(t.state, event.now);
+    t.state.now = event.now;
     std::visit(Overloaded{
                    [&](const NodeMessage& e) { receive(t, e); },
                    [&](const NodeDisconnected& e) { disconnected(t, e.node); },
@@ -91,7 +83,7 @@ Step step(State state, const Event& event) {
                    [&](const Diagnosed& e) { diagnosis(t, e); },
                    [&](const Tick&) { tick(t); },
                },
-               event);
+               event.what);
     return Step{std::move(t.state), std::move(t.actions), std::move(t.reason)};
 }
 

@@ -1,0 +1,18 @@
+#pragma once
+// Rules from waiting nodes to a worker group (kGathering, kOpening). Private to the coordinator.
+
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+
+/// Closes the round, waits longer, or ends the job, if the phase is kGathering. Called whenever a node or the time has
+/// changed.
+void gather(Transition& t);
+/// Lets node `id`, which has no processes, take part. The one place that lets a running group grow.
+void available(Transition& t, const NodeId& id);
+/// Starts the next group with the nodes that are eligible now.
+void store_opened(Transition& t, const StoreOpened& event);
+/// Ends the job: no group can start without a store.
+void store_failed(Transition& t, const StoreFailed& event);
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,30 @@
+#pragma once
+// Rules about single nodes: which of them count, and what follows when one joins, leaves or is lost. Private to the
+// coordinator.
+
+#include <vector>
+
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+
+/// Returns whether the node is connected, or may reconnect within its grace, and is not leaving.
+[[nodiscard]] bool present(const Node& node);
+/// Returns whether the node can be given workers now.
+[[nodiscard]] bool eligible(const Node& node);
+[[nodiscard]] int count_present(const State& state);
+[[nodiscard]] int count_eligible(const State& state);
+[[nodiscard]] std::vector<NodeId> eligible_nodes(const State& state);
+
+/// Admits a new node, reconnects a known one, or refuses it.
+void join(Transition& t, const NodeId& id, const Join& message);
+/// Starts the time in which the node may reconnect.
+void disconnected(Transition& t, const NodeId& id);
+/// Handles the signal that a node got: stops its group, or releases it if it has no processes.
+void leave(Transition& t, const NodeId& id, int signal);
+/// Sends a leaving node without processes its verdict, disconnects and forgets it.
+void release(Transition& t, const NodeId& id);
+/// Marks the nodes as lost whose silence or reconnect grace has lasted too long.
+void lose_overdue_nodes(Transition& t);
+
+}  // namespace ddprun::coordinator

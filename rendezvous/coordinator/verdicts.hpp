@@ -1,0 +1,29 @@
+#pragma once
+// The verdict, and how a job ends as text. Private to the coordinator.
+
+#include <string>
+
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+
+/// Returns "rank 3 on n2 was killed by SIGKILL".
+[[nodiscard]] std::string describe(const FailureReport& failure);
+/// Returns the verdict of a job in which every worker exited with code 0.
+[[nodiscard]] Verdict success_verdict();
+/// Returns the verdict on `cause.failure`, which is set. A node that could not start it is an infrastructure failure.
+[[nodiscard]] Verdict failure_verdict(const Cause& cause, int max_restarts);
+/// Returns the verdict of a job that a departure ends. `stopped`: the group that it stopped; null: none.
+[[nodiscard]] Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape,
+                                      const Group* stopped = nullptr);
+/// Returns the verdict of a job that its nodes, its daemon or its store end.
+[[nodiscard]] Verdict infrastructure_verdict(std::string reason, std::string hint = "");
+/// Returns "node n1 was interrupted by SIGTERM".
+[[nodiscard]] std::string describe(const Departure& departure);
+/// Returns "rank 0 had already exited with code 0, 0.4 s before": the ranks that had left the group when a peer failed,
+/// perhaps because of that. Empty: none had.
+[[nodiscard]] std::string finished_before(const State& state);
+/// Sends the verdict to every connected node and ends the job. Precondition: no store is open any more.
+void finish(Transition& t, Verdict verdict);
+
+}  // namespace ddprun::coordinator
