@@ -10,7 +10,7 @@
 #include <array>
 #include <memory>
 
-#include "common/text/case.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun::launcher {
 namespace {

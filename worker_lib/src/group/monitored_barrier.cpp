@@ -17,6 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
 #include "worker_lib/src/group/store_wait.hpp"
@@ -135,7 +138,7 @@ private:
     void report(const std::string& missing) const { set(report_of(spec_.rank), knowledge(missing)); }
 
     void diagnose() const {
-        const auto seconds = std::chrono::duration<double>(ddprun::Clock::now() - began_).count();
+        const auto waited = ddprun::Clock::now() - began_;
         std::vector<int> ranks(spec_.members.size());
         std::iota(ranks.begin(), ranks.end(), 0);
         const std::vector<int> missing = without_card(ranks);
@@ -149,7 +152,7 @@ private:
             const auto left = std::chrono::ceil<milliseconds>(enough - ddprun::Clock::now());
             known += get(report_of(rank), std::max(left, milliseconds(1))).value_or("");
         }
-        const std::string verdict = compose(missing, known, seconds);
+        const std::string verdict = compose(missing, known, waited);
         set("verdict", verdict);
         raise(verdict, "");
     }
@@ -158,7 +161,8 @@ private:
     std::string title() const { return fmt::format("group '{}': {}", spec_.name, call()); }
 
     /// Returns the verdict: a line with the code and the culprits, then the text.
-    std::string compose(const std::vector<int>& missing, const std::string& known, double seconds) const {
+    std::string compose(const std::vector<int>& missing, const std::string& known,
+                        std::chrono::nanoseconds waited) const {
         std::vector<int> gone;
         std::vector<std::string> texts(spec_.members.size());
         std::istringstream lines(known);
@@ -174,8 +178,8 @@ private:
             if (state == "gone") gone.push_back(rank);
         }
         std::ranges::sort(gone);
-        std::string text = fmt::format("{}: {} of {} ranks did not arrive within {:.1f} s", title(), missing.size(),
-                                       spec_.members.size(), seconds);
+        std::string text = fmt::format("{}: {} of {} ranks did not arrive within {}", title(), missing.size(),
+                                       spec_.members.size(), ddprun::rounded_seconds_text(waited));
         for (const int rank : missing) {
             const std::string& known_text = texts[static_cast<std::size_t>(rank)];
             const char* const between = rank == missing.front() ? ":" : text.ends_with('?') ? "" : ";";
@@ -185,9 +189,9 @@ private:
                                                          "has arrived that could report more"
                                                    : known_text);
         }
-        text = sentence(text);
+        text = ddprun::sentence(text);
         text += gone.empty() ? " The group stays usable: a rank that arrives later gets this error at once"
-                             : " Without " + name_ranks(gone) + " the group is of no use: shrink() it";
+                             : " Without " + ddprun::name_ranks(gone) + " the group is of no use: shrink() it";
         const auto code = gone.empty() ? ErrorCode::Timeout : ErrorCode::PeerLost;
         return fmt::format("{} {}\n{}", static_cast<int>(code), fmt::join(gone.empty() ? missing : gone, " "), text);
     }
