@@ -8,7 +8,6 @@
 
 #include "common/text/list.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::detail {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/text/list.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {

@@ -8,7 +8,7 @@
 
 #include "common/text/list.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/bootstrap/group_spec.hpp"
 #include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/util/process_watch.hpp"
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/reducer/impl.hpp"
 

@@ -1,6 +1,5 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/native/net/sockets_per_peer.hpp"
 #include "worker_lib/src/native/protocol/member.hpp"
 
