@@ -1,11 +1,4 @@
-// monitored_barrier(): a barrier over the store that ends with one verdict on all ranks: all arrived, or these did not.
-//
-// It has two phases, so that no rank is reported absent while it waits in the barrier itself. First each rank sets its
-// card (an arrival key) and adds 1 to a counter. The rank that makes the counter full sets the state "ok". A rank that
-// gives up adds kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that
-// closed it is the arbiter. In the second phase the arbiter lists the ranks without a card, and each rank that arrived
-// reports the states of those that are its neighbours. The arbiter composes the verdict, which all ranks throw. A late
-// rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
+#include "worker_lib/src/group/monitored_barrier.hpp"
 
 #include <fmt/format.h>
 
@@ -21,9 +14,6 @@
 #include "common/text/number.hpp"
 #include "common/text/words.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
-#include "worker_lib/src/group/group_impl.hpp"
-#include "worker_lib/src/group/store_wait.hpp"
-#include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -35,6 +25,13 @@ constexpr std::int64_t kClosed = std::int64_t{1} << 40;
 constexpr milliseconds kSlice{100};            ///< the interval at which a waiting rank looks for lost peers
 constexpr milliseconds kAnswerTimeout{5000};   ///< for a value that another rank is about to set
 constexpr milliseconds kReportsTimeout{1000};  ///< for the reports of all ranks that arrived
+
+// It has two phases, so that no rank is reported absent while it waits in the barrier itself. First each rank sets its
+// card (an arrival key) and adds 1 to a counter. The rank that makes the counter full sets the state "ok". A rank that
+// gives up adds kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that
+// closed it is the arbiter. In the second phase the arbiter lists the ranks without a card, and each rank that arrived
+// reports the states of those that are its neighbours. The arbiter composes the verdict, which all ranks throw. A late
+// rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
 
 /// One call of monitored_barrier(). It lives on the stack of the calling thread.
 class MonitoredBarrier {
@@ -216,22 +213,10 @@ private:
 
 }  // namespace
 
-void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
-    check_process();
-    if (timeout.count() < 0) {
-        throw refusal(spec_, fmt::format("monitored_barrier: the timeout is {} ms, and must not be negative. Pass 0 "
-                                         "for the default of the group",
-                                         timeout.count()));
-    }
-    const auto number = [this] {
-        const ddprun::Lock lock(mutex_);
-        return ++monitored_;
-    }();
-    const ddprun::Duration bound = timeout.count() == 0 ? spec_.default_timeout : bounded(timeout);
-    const WaitAtStore recorded_wait = wait_at_store({"monitored_barrier", where, bound});
-    MonitoredBarrier barrier(spec_, *backend_, number, where);
-    barrier.pass(bound);
-    if (number > 1) MonitoredBarrier(spec_, *backend_, number - 1, {}).forget();
+void pass_monitored_barrier(const GroupSpec& spec, const BackendImpl& backend, std::uint64_t number,
+                            std::string_view where, ddprun::Duration timeout) {
+    MonitoredBarrier(spec, backend, number, where).pass(timeout);
+    if (number > 1) MonitoredBarrier(spec, backend, number - 1, {}).forget();
 }
 
 }  // namespace ddp::detail
