@@ -9,9 +9,9 @@
 #include <exception>
 #include <utility>
 
-#include "agent/output/text.hpp"
 #include "common/overloaded.hpp"
 #include "common/text/number.hpp"
+#include "common/text/utf8.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -23,9 +23,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDialInterval{200};   // at least, also when each new connection ends at once
 constexpr milliseconds kCloseTimeout{2000};  // a daemon that does not answer must not hold up a finished node
-
-/// Returns text that other nodes may have written (host names, messages), fit for a terminal.
-std::string clean(const std::string& reason) { return printable(reason, reason.size()); }
 
 /// Ends the program when a coroutine throws: that is a bug, and must not end a part of the program silently.
 void rethrow(std::exception_ptr error) {
@@ -167,7 +164,7 @@ void DaemonLink::reject(const Rejected& rejected) {
     if (rejected_for_now_) return;
     over_ = true;
     events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node{}: {}",
-                                        to_string(endpoint_), welcomed_ ? " again" : "", clean(rejected.reason)),
+                                        to_string(endpoint_), welcomed_ ? " again" : "", printable(rejected.reason)),
                             welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
 }
 
@@ -175,13 +172,13 @@ void DaemonLink::handle(DaemonMessage message) {
     std::visit(Overloaded{
                    [this](const Welcome& welcome) { accept(welcome); },
                    [](const Heartbeat&) {},
-                   [this](const Waiting& waiting) { events_.push(WaitReceived{clean(waiting.reason)}); },
+                   [this](const Waiting& waiting) { events_.push(WaitReceived{printable(waiting.reason)}); },
                    [this](const Assignment& assignment) {
                        forget_reports_before(assignment.generation);
                        events_.push(Assigned{assignment});
                    },
                    [this](const Abort& abort) {
-                       events_.push(AbortReceived{abort.generation, clean(abort.reason)});
+                       events_.push(AbortReceived{abort.generation, printable(abort.reason)});
                    },
                    [this](const Finished& finished) {
                        over_ = true;
@@ -189,7 +186,7 @@ void DaemonLink::handle(DaemonMessage message) {
                    },
                    [this](const RequestRecords& request) { events_.push(RecordsRequested{request}); },
                    [this](const Notice& notice) {
-                       events_.push(NoticeReceived{{notice.generation, clean(notice.text)}});
+                       events_.push(NoticeReceived{{notice.generation, printable(notice.text)}});
                    },
                    [](const RecordReply&) {},  // these two are for ddpctl
                    [](const Inspected&) {},

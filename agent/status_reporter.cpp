@@ -8,10 +8,11 @@
 #include <filesystem>
 #include <utility>
 
-#include "agent/output/text.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/exit_codes.hpp"
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
+#include "common/text/utf8.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -81,8 +82,8 @@ void StatusReporter::report_ranks(const Assignment& assignment) {
     const int last = assignment.rank_base + config_.slots - 1;
     std::string line = fmt::format("this is node {} of {} ({}): ", number(assignment.node_rank), assignment.node_count,
                                    config_.node_name);
-    line += config_.slots == 1 ? fmt::format("rank {}", last) : fmt::format("ranks {}-{}", assignment.rank_base, last);
-    line += fmt::format(" of {}", assignment.world_size);
+    line += fmt::format("{} {} of {}", inflect(config_.slots, "rank", "ranks"), range_of(assignment.rank_base, last),
+                        assignment.world_size);
     if (line == ranks_line_) return;
     spdlog::info("{}, generation {}", line, number(assignment.generation));
     ranks_line_ = std::move(line);
@@ -109,7 +110,7 @@ void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
                                     : config_.program_name;
     const std::string box = format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or("")});
     const bool stopped = verdict.outcome == protocol::Outcome::kStopped;
-    const std::string reason = printable(verdict.reason, verdict.reason.size());
+    const std::string reason = printable(verdict.reason);
     if (config_.emulated) return send_final_report(stopped ? fmt::format("[ddprun] {}\n", reason) : box);
     const bool first = !node_rank_ || number(*node_rank_) == 0;
     if (stopped) {

@@ -7,9 +7,9 @@
 #include <csignal>
 #include <string_view>
 
-#include "agent/output/text.hpp"
 #include "common/exit_codes.hpp"
-#include "common/text/case.hpp"
+#include "common/text/utf8.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -182,7 +182,7 @@ std::string format_verdict(const Verdict& verdict, const JobName& job) {
     text += field("exit code", std::to_string(verdict.exit_code));
     if (const std::string hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);
     text += rule('=');
-    return printable(text, text.size());  // other nodes have written much of it
+    return printable(text);  // other nodes have written much of it
 }
 
 }  // namespace ddprun::agent

@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "common/system/unique_fd.hpp"
-#include "common/text/case.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun {
 namespace {

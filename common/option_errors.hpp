@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "common/exit_codes.hpp"
-#include "common/text/nearest.hpp"
 #include "common/text/print.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun {
 

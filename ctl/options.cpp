@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/option_errors.hpp"
-#include "common/text/nearest.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun::ctl {
 namespace {

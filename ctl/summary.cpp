@@ -7,6 +7,7 @@
 #include <set>
 
 #include "common/text/escape.hpp"
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/diagnosis/stall.hpp"
 
@@ -99,7 +100,8 @@ std::string summarize(const std::vector<RankRecord>& records, const Inspected& e
         const auto& [what, line] = ordered[i];
         const std::string where = line.hosts.size() == 1 ? fmt::format(" ({})", *line.hosts.begin()) : "";
         text +=
-            escape_controls(fmt::format("  {}{}: {}{}", name_ranks(line.ranks), where, what, duration(line))) + "\n";
+            escape_controls(fmt::format("  {}{}: {}{}", name_rank_ranges(line.ranks), where, what, duration(line))) +
+            "\n";
     }
     if (ordered.size() > kMaxLines) text += fmt::format("  and {} more lines\n", ordered.size() - kMaxLines);
     for (const std::string& host : end.silent)

@@ -1,7 +1,6 @@
 #include "launcher/host_daemon.hpp"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -9,10 +8,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <thread>
 
 #include "common/clock.hpp"
+#include "common/system/resolve.hpp"
 #include "common/system/unique_fd.hpp"
 #include "launcher/host/this_host.hpp"
 
@@ -64,20 +63,15 @@ Error cannot_bind(const Endpoint& endpoint, int error) {
 bool is_joinable(const PortHolder& holder) { return !holder.pid || holder.program == "ddprund"; }
 
 int probe_bind(const Endpoint& endpoint) {
-    addrinfo hints{};
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found) != 0)
-        return EADDRNOTAVAIL;
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-
-    const UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto addresses = numeric_address(endpoint);
+    if (!addresses) return EADDRNOTAVAIL;
+    const SocketAddress& wanted = addresses->front();
+    const UniqueFd socket(::socket(wanted.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) return errno;
     const int on = 1;
     // The daemon sets it too: a listener is an obstacle, a connection of an earlier job in TIME_WAIT is not.
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    return ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+    return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&wanted.bytes), wanted.size) == 0 ? 0 : errno;
 }
 
 Result<Hosted> host_or_join(const DaemonRequest& request) {

@@ -38,6 +38,8 @@ constexpr std::chrono::seconds kLingerShared{10};
 // After its verdict the daemon closes all connections and ends. ddprun waits this long for that; the daemon may wait a
 // second for a node that was cut off at the end.
 constexpr std::chrono::seconds kDaemonEndTimeout{2};
+// As a resolver waits for one name server (resolv.conf(5): two attempts of 5 s). The agent looks the name up again.
+constexpr std::chrono::seconds kLookUpTimeout{10};
 
 /// All decisions that are made before the first process is started.
 struct Plan {
@@ -83,7 +85,9 @@ Demand demand_of(const Plan& plan) {
 }
 
 std::optional<std::string> look_up_address_here(const std::string& host) {
-    return address_here(host, resolve(host), this_host());
+    const auto addresses = addresses_of(host, kLookUpTimeout);
+    if (!addresses) spdlog::warn("{}", addresses.error().message);
+    return address_here(host, addresses ? *addresses : std::vector<std::string>{}, this_host());
 }
 
 DaemonRequest daemon_request(const Plan& plan) {

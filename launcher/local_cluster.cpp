@@ -221,7 +221,7 @@ private:
         verdict.reason = fmt::format(
             "{}{} of {} emulated nodes {} left, --nnodes {} needs {}, and an emulated node is not replaced",
             failed_.empty() ? "" : fmt::format("{}; ", fmt::join(failed_, ", ")), left_, cluster_.nodes,
-            left_ == 1 ? "is" : "are",
+            inflect(left_, "is", "are"),
             fixed ? fmt::to_string(cluster_.nodes) : fmt::format("{}:{}", cluster_.min_nodes, cluster_.nodes),
             cluster_.min_nodes);
         verdict.hint =

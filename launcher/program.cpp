@@ -8,10 +8,9 @@
 #include <cctype>
 #include <cstring>
 
-#include "common/text/case.hpp"
 #include "common/text/cut.hpp"
-#include "common/text/nearest.hpp"
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 
 namespace fs = std::filesystem;
 

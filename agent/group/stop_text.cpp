@@ -4,6 +4,7 @@
 
 #include "common/exit_codes.hpp"
 #include "common/system/exit_status.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent::worker_group {
 
@@ -25,8 +26,8 @@ int code_of_failed_start(const Error& error) {
 std::string describe_interruption(const State& state) {
     const std::string name = signal_name(*state.stop_signal);
     if (state.drained == 0) return fmt::format("interrupted by {}; no worker was running", name);
-    return fmt::format("interrupted by {}: {} worker{} stopped on {} node", name, state.drained,
-                       state.drained == 1 ? "" : "s", state.node_count == 1 ? "1" : "this");
+    return fmt::format("interrupted by {}: {} stopped on {} node", name, counted(state.drained, "worker"),
+                       inflect(state.node_count, "1", "this"));
 }
 
 std::string describe_fate_of_workers(const State& state) {

@@ -261,10 +261,11 @@ void Transition::on(const Tick&) {
         kill_group();
         return;
     }
-    act(Finish{.exit_code = exit_code::kInfrastructure,
-               .why = fmt::format("processes of this node have survived SIGKILL for {} s", kUnkillableAfter.count()),
-               .verdict = {},
-               .processes_left = true});
+    act(Finish{
+        .exit_code = exit_code::kInfrastructure,
+        .why = fmt::format("processes of this node have survived SIGKILL for {}", seconds_text(kUnkillableAfter)),
+        .verdict = {},
+        .processes_left = true});
     state_.phase = Phase::kDone;
 }
 

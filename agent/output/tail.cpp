@@ -1,6 +1,6 @@
 #include "agent/output/tail.hpp"
 
-#include "agent/output/text.hpp"
+#include "common/text/utf8.hpp"
 
 namespace ddprun::agent {
 namespace {

@@ -1,3 +1,5 @@
+#include "agent/recorder/read_flight_record.hpp"
+
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -5,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/recorder/worker_flight_record.hpp"
-#include "common/flight_record_layout.hpp"
 #include "rendezvous/protocol/inspection.hpp"
 
 namespace ddprun::agent {

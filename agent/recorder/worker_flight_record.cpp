@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "agent/recorder/read_flight_record.hpp"
 #include "common/flight_record_layout.hpp"
 
 namespace ddprun::agent {

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent/output/text.hpp"
 #include "agent/workers/signs_of_failure.hpp"
 #include "common/system/pipe.hpp"
 #include "common/system/process_state.hpp"
+#include "common/text/number.hpp"
+#include "common/text/utf8.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -125,7 +126,7 @@ protocol::RankRecord Worker::rank_record(std::size_t max_operations) const {
     }
     shown.ended = status_.has_value();
     if (shown.ended) shown.ended_ago = Clock::now() - ended_at_;
-    shown.process = status_ ? fmt::format("{}, {} ago", to_string(*status_), protocol::duration_text(*shown.ended_ago))
+    shown.process = status_ ? fmt::format("{}, {} ago", to_string(*status_), duration_text(*shown.ended_ago))
                             : ddprun::process_state(shown.pid);
     if (!shown.ended && shown.pid == pid_ && shown.process == "ended") {  // just now: its status was not taken yet
         shown.ended = true;

@@ -13,13 +13,19 @@ namespace ddprun {
 /// Replaces the part that was cut off.
 inline constexpr std::string_view kCutMark = "…";
 
+/// Returns how many of the first `max_bytes` bytes of UTF-8 `text` are whole characters.
+[[nodiscard]] inline std::size_t whole_characters(std::string_view text, std::size_t max_bytes) {
+    if (text.size() <= max_bytes) return text.size();
+    std::size_t end = max_bytes;
+    // At most three bytes continue a character: more of them are no UTF-8.
+    for (int i = 0; i < 3 && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80; ++i) --end;
+    return end;
+}
+
 /// Returns how many bytes of UTF-8 `text` to keep so that they and the mark fit into `max_bytes`.
 [[nodiscard]] inline std::size_t kept_bytes(std::string_view text, std::size_t max_bytes) {
     assert(max_bytes >= kCutMark.size());
-    if (text.size() <= max_bytes) return text.size();
-    std::size_t end = max_bytes - kCutMark.size();
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // inside a character
-    return end;
+    return text.size() <= max_bytes ? text.size() : whole_characters(text, max_bytes - kCutMark.size());
 }
 
 /// Returns `text`, cut to `max_bytes` with the mark if it is longer.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/cut.hpp"
+
 namespace ddprun {
 
 std::size_t control_length(std::string_view text) {
@@ -27,6 +29,10 @@ std::string escape_controls(std::string_view text) {
         }
     }
     return result;
+}
+
+std::string log_line(std::string_view text, std::size_t max_bytes) {
+    return cut(escape_controls(cut(text, max_bytes)), max_bytes);
 }
 
 }  // namespace ddprun

@@ -14,4 +14,7 @@ namespace ddprun {
 /// Returns `text` with every control character, newlines too, as \xHH with its code point.
 [[nodiscard]] std::string escape_controls(std::string_view text);
 
+/// Returns the same for one line of a log, cut to `max_bytes` as by cut().
+[[nodiscard]] std::string log_line(std::string_view text, std::size_t max_bytes = 2'000);
+
 }  // namespace ddprun

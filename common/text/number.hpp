@@ -29,10 +29,22 @@ template <std::integral Number>
     return plural.empty() ? fmt::format("{} {}s", count, noun) : fmt::format("{} {}", count, plural);
 }
 
+/// Returns the form of a word that agrees with `count`: inflect(n, "is", "are").
+template <std::integral Number>
+[[nodiscard]] constexpr std::string_view inflect(Number count, std::string_view singular, std::string_view plural) {
+    return count == 1 ? singular : plural;
+}
+
 /// Returns "0.5" or "600", as the options of our programs take a time in seconds.
 [[nodiscard]] std::string seconds_number(std::chrono::nanoseconds duration);
 
-/// Returns "0.5 s" or "600 s", for a time that was configured. duration_text() rounds one that was measured.
+/// Returns "0.5 s" or "600 s", for a time that was configured.
 [[nodiscard]] std::string seconds_text(std::chrono::nanoseconds duration);
+
+/// Returns "4.2 s", for a time that was measured against a timeout in seconds.
+[[nodiscard]] std::string rounded_seconds_text(std::chrono::nanoseconds duration);
+
+/// Returns "35 ms", "4.2 s" or "3 min", for a time that was measured.
+[[nodiscard]] std::string duration_text(std::chrono::nanoseconds duration);
 
 }  // namespace ddprun

@@ -1,16 +1,19 @@
 #include "launcher/host/this_host.hpp"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <utility>
 
-#include "common/text/case.hpp"
+#include "common/clock.hpp"
+#include "common/text/number.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -83,16 +86,20 @@ ThisHost this_host() {
     return self;
 }
 
-std::vector<std::string> resolve(const std::string& host) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* list = nullptr;
-    if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return {};
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
+Result<std::vector<std::string>> addresses_of(const std::string& host, std::chrono::seconds timeout, LookUp look_up) {
+    const TimePoint deadline = Clock::now() + timeout;
+    const auto found = resolve({host, 0}, deadline, std::move(look_up));
     std::vector<std::string> addresses;
-    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-        std::string address = numeric(entry->ai_addr);
-        if (!address.empty()) addresses.push_back(std::move(address));
+    if (found) {
+        for (const SocketAddress& entry : *found) {
+            std::string address = numeric(reinterpret_cast<const sockaddr*>(&entry.bytes));
+            if (!address.empty()) addresses.push_back(std::move(address));
+        }
+    } else if (Clock::now() >= deadline) {
+        return Error{Errc::kTimeout, fmt::format("cannot tell by its addresses whether '{}' is this machine: no name "
+                                                 "server has answered in {}. Pass a numeric address, or set is_host "
+                                                 "in --rdzv-conf on each node",
+                                                 host, seconds_text(timeout))};
     }
     return addresses;
 }

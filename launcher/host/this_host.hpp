@@ -1,10 +1,15 @@
 #pragma once
 // Decides whether a host that the user named is this machine, and which address a daemon here binds then. The decision
-// is pure; its facts (interfaces, name resolution) come from this_host() and resolve().
+// is pure; its facts (interfaces, name resolution) come from this_host() and
+// addresses_of().
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "common/error.hpp"
+#include "common/system/resolve.hpp"
 
 namespace ddprun::launcher {
 
@@ -17,8 +22,10 @@ struct ThisHost {
 /// Asks the kernel for this machine's name and addresses.
 [[nodiscard]] ThisHost this_host();
 
-/// Returns the numeric addresses of a host name or numeric address; empty: it is unknown. May ask DNS and block.
-[[nodiscard]] std::vector<std::string> resolve(const std::string& host);
+/// Returns the numeric addresses of a host name or numeric address; empty: it is unknown. Blocks for `timeout` at most.
+/// Errors: kTimeout, no name server has answered.
+[[nodiscard]] Result<std::vector<std::string>> addresses_of(const std::string& host, std::chrono::seconds timeout,
+                                                            LookUp look_up = ask_system);
 
 /// Returns the address to bind when `host`, which resolves to `resolved`, is this machine; nullopt: it is another one.
 /// A numeric address of this machine, or a name for one, is bound as it is. This machine's own name may resolve to a

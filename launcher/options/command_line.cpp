@@ -7,7 +7,7 @@
 #include <array>
 #include <iterator>
 
-#include "common/text/nearest.hpp"
+#include "common/text/words.hpp"
 #include "launcher/options/option_table.hpp"
 
 namespace ddprun::launcher {

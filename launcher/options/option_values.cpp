@@ -8,10 +8,9 @@
 #include <cmath>
 #include <csignal>
 
-#include "common/text/case.hpp"
 #include "common/text/escape.hpp"
-#include "common/text/nearest.hpp"
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun::launcher {
 namespace {

@@ -73,12 +73,12 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
 
 Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration waited) {
     const bool silent = cause.code == Errc::kTimeout;
-    const double seconds = std::chrono::duration<double>(waited).count();
-    return {silent ? Errc::kTimeout : Errc::kUnreachable,
-            fmt::format(
-                "cannot reach the rendezvous daemon at {}: {}, {} in {:.1f} s. Is ddprund or the first ddprun running "
-                "there? Start it, or pass another --rdzv-endpoint.",
-                to_string(endpoint), uncapitalised(cause.message), counted(tries, "try", "tries"), seconds)};
+    return {
+        silent ? Errc::kTimeout : Errc::kUnreachable,
+        fmt::format("cannot reach the rendezvous daemon at {}: {}, {} in {}. Is ddprund or the first ddprun running "
+                    "there? Start it, or pass another --rdzv-endpoint.",
+                    to_string(endpoint), uncapitalised(cause.message), counted(tries, "try", "tries"),
+                    rounded_seconds_text(waited))};
 }
 
 }  // namespace
@@ -99,8 +99,9 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
         const TimePoint now = Clock::now();
         if (now + pause >= deadline) co_return gave_up(endpoint, cause, tries, now - start);
         if (now >= report_at) {
-            spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {} s", to_string(endpoint),
-                         uncapitalised(cause.message), std::chrono::ceil<std::chrono::seconds>(deadline - now).count());
+            spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}", to_string(endpoint),
+                         uncapitalised(cause.message),
+                         seconds_text(std::chrono::ceil<std::chrono::seconds>(deadline - now)));
             report_at = now + kReportAgain;
         }
         timer.expires_after(pause);

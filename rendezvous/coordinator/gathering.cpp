@@ -35,7 +35,7 @@ std::string too_few(const State& state, int here) {
         fmt::format("the job needs {} and {} here after {}: {}; {} missing", counted(shape.min_nodes, "node"),
                     here == 1 ? "1 is" : fmt::format("only {} are", here), seconds_text(state.config.join_timeout),
                     some_of(hosts_of(state, eligible)),
-                    shape.min_nodes - here == 1 ? "1 is" : fmt::format("{} are", shape.min_nodes - here));
+                    fmt::format("{} {}", shape.min_nodes - here, inflect(shape.min_nodes - here, "is", "are")));
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     return text +
            ". Start ddprun on the missing nodes with the same --rdzv-endpoint, or wait longer with --rdzv-conf "
@@ -47,7 +47,7 @@ std::string no_replacement(const State& state, int here) {
     const JobShape& shape = *state.shape;
     return fmt::format("{}; the job needs {} nodes and {} left ({}), and {}",
                        state.cause.reason.empty() ? "a node was lost" : state.cause.reason, shape.min_nodes,
-                       here == 1 ? "only 1 is" : fmt::format("only {} are", here), some_of(hosts_of(state, present)),
+                       fmt::format("only {} {}", here, inflect(here, "is", "are")), some_of(hosts_of(state, present)),
                        shape.max_restarts == 0
                            ? "it is not to be restarted (--max-restarts 0). With --max-restarts 1 they would wait for "
                              "a ddprun that takes its place (not one of --local-nodes)"

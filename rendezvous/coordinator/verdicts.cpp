@@ -7,6 +7,7 @@
 #include <map>
 
 #include "common/exit_codes.hpp"
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::coordinator {
@@ -60,12 +61,11 @@ std::string finished_before(const State& state) {
     for (const auto& [base, count] : runs) {
         ranks += count;
         if (++named > kMaxRanksNamed) continue;
-        names += fmt::format("{}{}", named > 1 ? ", " : "", base);
-        if (count > 1) names += fmt::format("-{}", base + count - 1);
+        names += (named > 1 ? ", " : "") + range_of(base, base + count - 1);
     }
     if (named > kMaxRanksNamed) names += ", …";
-    return fmt::format("rank{} {} had already exited with code 0, {}{} before", ranks > 1 ? "s" : "", names,
-                       ranks > 1 ? "the first " : "", duration_text(state.now - first));
+    return fmt::format("{} {} had already exited with code 0, {}{} before", inflect(ranks, "rank", "ranks"), names,
+                       inflect(ranks, "", "the first "), duration_text(state.now - first));
 }
 
 std::string describe(const Departure& departure) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
@@ -98,12 +99,7 @@ HostList hosts_of(const State& state, bool (*wanted)(const Node&)) {
     return list;
 }
 
-std::string some_of(const HostList& hosts) {
-    const std::size_t named = std::min(hosts.first.size(), kMaxHostsNamed);
-    const auto end = hosts.first.begin() + static_cast<std::ptrdiff_t>(named);
-    std::string text = fmt::format("{}", fmt::join(hosts.first.begin(), end, ", "));
-    return hosts.total > named ? fmt::format("{} and {} more", text, hosts.total - named) : text;
-}
+std::string some_of(const HostList& hosts) { return ddprun::some_of(hosts.first, kMaxHostsNamed, hosts.total); }
 
 void explain_waiting(Transition& t) {
     State& state = t.state;

@@ -12,7 +12,7 @@
 
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
-#include "rendezvous/daemon/report.hpp"
+#include "common/text/escape.hpp"
 #include "rendezvous/transport/socket.hpp"
 
 namespace ddprun::daemon {
@@ -114,7 +114,7 @@ void ControlPort::close() {
 
 void ControlPort::log(const std::string& line) {
     if (!lines_.admit(Clock::now())) return;
-    spdlog::info("{}{}", printable(line), lines_.last() ? " (more of these will not be shown for a while)" : "");
+    spdlog::info("{}{}", log_line(line), lines_.last() ? " (more of these will not be shown for a while)" : "");
 }
 
 }  // namespace ddprun::daemon

@@ -11,6 +11,7 @@
 #include "common/exit_codes.hpp"
 #include "common/overloaded.hpp"
 #include "common/system/exit_status.hpp"
+#include "common/text/escape.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/daemon/report.hpp"
 
@@ -113,10 +114,10 @@ void Daemon::handle(DaemonHappening what) {
 
 void Daemon::log(const DaemonStep& step) {
     if (!step.reason.empty() && step.reason != last_reason_) {
-        spdlog::info("{}", printable(step.reason));
+        spdlog::info("{}", log_line(step.reason));
         last_reason_ = step.reason;
     }
-    if (!step.inquiry_reason.empty()) spdlog::debug("{}", printable(step.inquiry_reason));
+    if (!step.inquiry_reason.empty()) spdlog::debug("{}", log_line(step.inquiry_reason));
     const coordinator::State& job = decisions_.job();
     if (std::exchange(logged_generation_, job.group.generation) == job.group.generation) return;
     for (const std::string& line : group_table(job)) spdlog::info("{}", line);
@@ -134,7 +135,7 @@ void Daemon::perform(const DaemonAction& action) {
                    [&](const coordinator::FinishJob&) { finish_job(); },
                    [&](const diagnosis::ToAgent& a) { connections_.send(a.node, a.message); },
                    [&](const diagnosis::ToInspector& a) { connections_.send(a.inspector, a.message); },
-                   [&](const diagnosis::Conclusion& a) { spdlog::info("{}", printable(a.text)); },
+                   [&](const diagnosis::Conclusion& a) { spdlog::info("{}", log_line(a.text)); },
                },
                action);
 }

@@ -6,8 +6,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <utility>
 
+#include "common/text/escape.hpp"
 #include "rendezvous/daemon/daemon.hpp"
-#include "rendezvous/daemon/report.hpp"
 #include "rendezvous/daemon/session.hpp"
 
 namespace ddprun::daemon {
@@ -56,8 +56,8 @@ awaitable<void> Daemon::serve_agent(protocol::Join join, ChannelPtr channel, std
             continue;
         }
         if (message.error().code != Errc::kClosed) {
-            spdlog::warn("closed the connection of node {} at {}: {}", printable(join.host), peer,
-                         printable(message.error().message));
+            spdlog::warn("closed the connection of node {} at {}: {}", log_line(join.host), peer,
+                         log_line(message.error().message));
         }
         connections_.drop(node);
         handle(coordinator::NodeDisconnected{node});

@@ -13,7 +13,7 @@
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
 #include "common/system/unique_fd.hpp"
-#include "rendezvous/daemon/report.hpp"
+#include "common/text/escape.hpp"
 #include "rendezvous/daemon/startup.hpp"
 
 namespace ddprun::daemon {
@@ -30,7 +30,7 @@ std::string ready_line(const asio::ip::tcp::endpoint& endpoint, const std::strin
 
 void announce(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id) {
     const std::string where = to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
-    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, printable(run_id), where);
+    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, log_line(run_id), where);
     if (!endpoint.address().is_loopback()) {
         spdlog::warn(
             "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "

@@ -5,15 +5,10 @@
 #include <algorithm>
 
 #include "common/text/escape.hpp"
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::daemon {
-
-std::string printable(std::string_view text) {
-    std::string line = escape_controls(text.substr(0, kMaxLogLine));
-    if (line.size() <= kMaxLogLine && text.size() <= kMaxLogLine) return line;
-    line.resize(std::min(line.size(), kMaxLogLine));
-    return line + " …";
-}
 
 std::vector<std::string> group_table(const coordinator::State& state) {
     std::vector<const std::pair<const protocol::NodeId, coordinator::Member>*> members;
@@ -31,9 +26,9 @@ std::vector<std::string> group_table(const coordinator::State& state) {
         const protocol::Join& join = node->second.join;
         const int first = member->second.assignment.rank_base;
         const std::string ranks =
-            join.slots == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, first + join.slots - 1);
+            fmt::format("{} {}", inflect(join.slots, "rank", "ranks"), range_of(first, first + join.slots - 1));
         const int rank = number(member->second.assignment.node_rank);
-        lines.push_back(printable(fmt::format("  node {}  {}  {}", rank, join.host, ranks)));
+        lines.push_back(log_line(fmt::format("  node {}  {}  {}", rank, join.host, ranks)));
     }
     return lines;
 }

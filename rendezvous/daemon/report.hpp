@@ -3,18 +3,11 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "rendezvous/coordinator/state.hpp"
 
 namespace ddprun::daemon {
-
-inline constexpr std::size_t kMaxLogLine = 2'000;
-
-/// Returns one line for the log from foreign text: control characters (C0, DEL, C1 in UTF-8) become escapes such as
-/// \x1b, and the text is cut after kMaxLogLine bytes.
-[[nodiscard]] std::string printable(std::string_view text);
 
 inline constexpr std::size_t kMaxTableNodes = 64;
 

@@ -1,4 +1,5 @@
 #include "rendezvous/daemon/startup.hpp"
+#include "common/text/escape.hpp"
 
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
@@ -11,8 +12,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-
-#include "rendezvous/daemon/report.hpp"
 
 namespace ddprun::daemon {
 namespace {
@@ -71,7 +70,7 @@ void notify_service_manager(std::string_view state) {
     if (name == nullptr || *name == '\0') return;
     const int error = send_datagram(name, state);
     if (error == 0) return;
-    spdlog::warn("cannot send {} to the service manager through NOTIFY_SOCKET={}: {}", state, printable(name),
+    spdlog::warn("cannot send {} to the service manager through NOTIFY_SOCKET={}: {}", state, log_line(name),
                  std::strerror(error));
 }
 

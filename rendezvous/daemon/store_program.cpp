@@ -17,7 +17,7 @@
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
-#include "rendezvous/daemon/report.hpp"
+#include "common/text/escape.hpp"
 #include "rendezvous/daemon/startup.hpp"
 #include "rendezvous/daemon/store_report.hpp"
 #include "rendezvous/store/server/server.hpp"
@@ -39,7 +39,7 @@ Result<asio::ip::address> resolve(asio::io_context& io, const std::string& host)
     if (ec || found.empty()) {
         return Error{Errc::kUsage, fmt::format("--store: cannot find the address of host '{}': {}. Give a numeric "
                                                "address of this machine, 127.0.0.1, or 0.0.0.0 for all of them",
-                                               printable(host), ec.message())};
+                                               log_line(host), ec.message())};
     }
     for (const auto& entry : found)
         if (entry.endpoint().address().is_v4()) return entry.endpoint().address();

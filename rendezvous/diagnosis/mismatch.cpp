@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/text/number.hpp"
 #include "rendezvous/diagnosis/death.hpp"
 #include "rendezvous/diagnosis/hints.hpp"
 #include "rendezvous/diagnosis/stall_text.hpp"
@@ -129,7 +130,7 @@ bool explains(const Abort& abort, const std::map<int, StallMember>& members, con
 }
 
 std::string were_in(const std::vector<int>& ranks, const RecordedOperation& operation, const RecordsByRank& all) {
-    return fmt::format("; {} {} in {}", name_ranks(ranks, all), ranks.size() == 1 ? "was" : "were",
+    return fmt::format("; {} {} in {}", name_ranks(ranks, all), inflect(ranks.size(), "was", "were"),
                        describe(operation));
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/text/number.hpp"
 #include "rendezvous/diagnosis/hints.hpp"
 #include "rendezvous/diagnosis/rewind.hpp"
 #include "rendezvous/diagnosis/stall_text.hpp"
@@ -65,7 +66,7 @@ std::string diagnose_now(const std::vector<RankRecord>& records, std::chrono::se
         return with_hint(verdict.text, verdict.hint);
     const std::string timeout = diagnose_timeout(records).text;
     const std::string stopped = describe_stopped(records);
-    const std::string nobody = fmt::format("no rank has waited in one operation for {} s", min_wait.count());
+    const std::string nobody = fmt::format("no rank has waited in one operation for {}", seconds_text(min_wait));
     if (timeout.empty() && stopped.empty() && !records.empty() &&
         std::ranges::none_of(records, [](const RankRecord& record) { return record.view.written; })) {
         const bool answered =
@@ -76,7 +77,7 @@ std::string diagnose_now(const std::vector<RankRecord>& records, std::chrono::se
                    : "NOTHING IS KNOWN: no node has answered";
     }
     if (timeout.empty()) return stopped.empty() ? "GOING ON: " + nobody : stopped + "; " + nobody;
-    std::string text = fmt::format("A deadline has passed in the last {} s: {}", kRecentTimeout.count(), timeout);
+    std::string text = fmt::format("A deadline has passed in the last {}: {}", seconds_text(kRecentTimeout), timeout);
     if (!stopped.empty() && timeout.find("kill -CONT") == std::string::npos) text += "; " + stopped;
     return text;
 }
@@ -93,12 +94,13 @@ std::string diagnose_left_behind(const std::vector<RankRecord>& records) {
     }
     const Stopped stopped = find_stopped(records);
     if (stopped.ranks.empty()) return "";
-    const bool one = stopped.ranks.size() == 1;
+    const std::size_t ranks = stopped.ranks.size();
     return fmt::format(
         "LEFT BEHIND {}: all other ranks have ended well, and the job waits for {}: {} stopped (a signal, a "
         "debugger){}: let {} go on with kill -CONT{}, or end the job",
-        stopped.names, one ? "this one" : "these", processes_are(stopped),
-        longest ? fmt::format(", for {} or longer", duration_text(*longest)) : "", one ? "it" : "them", stopped.pids);
+        stopped.names, inflect(ranks, "this one", "these"), processes_are(stopped),
+        longest ? fmt::format(", for {} or longer", duration_text(*longest)) : "", inflect(ranks, "it", "them"),
+        stopped.pids);
 }
 
 }  // namespace ddprun::diagnosis

@@ -43,7 +43,4 @@ struct StallVerdict {
 /// `min_wait`: a rank that has been in an operation for less is not stuck.
 [[nodiscard]] StallVerdict diagnose(const std::vector<RankRecord>& records, std::chrono::nanoseconds min_wait);
 
-/// Returns "rank 3", "ranks 0-3, 8, 10-12", "ranks 0, 2, … (500)": at most eight ranges, sorted, without duplicates.
-[[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
-
 }  // namespace ddprun::diagnosis

@@ -7,10 +7,12 @@
 #include <set>
 #include <utility>
 
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
+
 namespace ddprun::diagnosis {
 namespace {
 
-constexpr std::size_t kMaxRanges = 8;
 constexpr std::size_t kMaxSides = 4;  // of a mismatch
 constexpr std::size_t kMaxHosts = 4;  // of the ranks in one clause
 
@@ -139,9 +141,9 @@ std::string unknown(const StallFinding& finding, const RecordsByRank& all) {
             "peers "
             "wait in {}",
             name_ranks(finding.ranks, all), finding.ranks.front(), record->second->view.hidden_groups,
-            record->second->view.hidden_groups == 1 ? "is" : "are", what(finding));
+            inflect(record->second->view.hidden_groups, "is", "are"), what(finding));
     return fmt::format("WAITING for {}, which {} shown no flight record: peers wait in {}",
-                       name_ranks(finding.ranks, all), finding.ranks.size() == 1 ? "has" : "have", what(finding));
+                       name_ranks(finding.ranks, all), inflect(finding.ranks.size(), "has", "have"), what(finding));
 }
 
 /// The flight records do not show which connection of a collective is slow; the hosts of the waiting ranks narrow it
@@ -173,28 +175,13 @@ std::string circle(const StallFinding& finding, const RecordsByRank& all) {
     for (const auto& [operation, ranks] : others) {
         if (named == kMaxSides) break;
         text += fmt::format("{}{}, which {} in {}", named == 0 ? "" : ", and for ", name_ranks(ranks, all),
-                            ranks.size() == 1 ? "waits" : "wait", operation);
+                            inflect(ranks.size(), "waits", "wait"), operation);
         ++named;
     }
     if (others.size() > named) text += fmt::format(", and for those in {} more", others.size() - named);
     text += ": all ranks must call them in one order";
     if (finding.wait->unasked == nullptr) return text;
     return text + "; " + unasked(*finding.wait, fmt::format("rank {}", finding.wait->rank), all);
-}
-
-/// Returns "0-3, 8, 10-12" or "0, 2, … (500 in all)": at most eight ranges.
-std::string ranges_of(const std::set<int>& ranks) {
-    std::string text;
-    std::size_t ranges = 0;
-    for (auto at = ranks.begin(); at != ranks.end();) {
-        const int first = *at;
-        int last = first;
-        while (++at != ranks.end() && *at == last + 1) ++last;
-        if (++ranges > kMaxRanges) return text + fmt::format(", … ({} in all)", ranks.size());
-        text += fmt::format("{}{}", ranges == 1 ? "" : ", ", first);
-        if (last > first) text += fmt::format("-{}", last);
-    }
-    return text;
 }
 
 }  // namespace
@@ -230,11 +217,6 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
     return "";
 }
 
-std::string name_ranks(const std::vector<int>& given) {
-    const std::set<int> ranks(given.begin(), given.end());
-    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", ranges_of(ranks));
-}
-
 std::string name_ranks(const std::vector<int>& given, const RecordsByRank& all) {
     std::map<std::string, std::set<int>> by_host;
     for (const int rank : given) {
@@ -244,7 +226,7 @@ std::string name_ranks(const std::vector<int>& given, const RecordsByRank& all) 
     std::vector<std::pair<std::string, std::set<int>>> ordered(by_host.begin(), by_host.end());
     std::ranges::sort(ordered, {}, [](const auto& here) { return *here.second.begin(); });
     const std::set<int> ranks(given.begin(), given.end());
-    std::string text = ranks.size() == 1 ? "rank" : "ranks";
+    std::string text(inflect(ranks.size(), "rank", "ranks"));
     for (std::size_t i = 0; i < std::min(ordered.size(), kMaxHosts); ++i) {
         const auto& [host, there] = ordered[i];
         text += fmt::format("{} {}", i == 0 ? "" : ",", ranges_of(there));

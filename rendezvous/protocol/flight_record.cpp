@@ -7,14 +7,9 @@
 #include <map>
 #include <utility>
 
-namespace ddprun::protocol {
+#include "common/text/number.hpp"
 
-std::string duration_text(std::chrono::nanoseconds duration) {
-    const double seconds = std::chrono::duration<double>(duration).count();
-    if (seconds < 0.1) return fmt::format("{:.0f} ms", seconds * 1000);
-    if (seconds < 600) return fmt::format("{:.1f} s", seconds);
-    return fmt::format("{:.0f} min", seconds / 60);
-}
+namespace ddprun::protocol {
 
 std::string describe(const RecordedOperation& operation) {
     std::string text = operation.p2p_seq == 0 ? fmt::format("#{} {}", operation.seq, operation.op)

@@ -112,7 +112,4 @@ void pass_waits_on(FlightRecord& view);
 /// `going_on`: the result of is_going_on().
 [[nodiscard]] std::optional<std::chrono::nanoseconds> waits_for(const RecordedOperation& operation, bool going_on);
 
-/// Returns "35 ms", "4.2 s" or "3 min".
-[[nodiscard]] std::string duration_text(std::chrono::nanoseconds duration);
-
 }  // namespace ddprun::protocol

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/text/utf8.hpp"
 #include "rendezvous/protocol/field_table.hpp"
-#include "rendezvous/protocol/utf8.hpp"
 
 namespace ddprun::protocol {
 

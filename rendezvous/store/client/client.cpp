@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "common/text/number.hpp"
 #include "rendezvous/store/client/key_text.hpp"
 
 namespace ddprun::store {
@@ -134,13 +135,13 @@ Error Client::wait_timeout(std::span<const std::string> keys, Duration waited) {
     if (keys.size() > 1) {
         const auto absent = missing(keys);
         if (!absent) return absent.error();
-        what = absent->empty() ? "all set by now"
-                               : fmt::format("{} {} not set", quoted_list(*absent), absent->size() == 1 ? "is" : "are");
+        what = absent->empty()
+                   ? "all set by now"
+                   : fmt::format("{} {} not set", quoted_list(*absent), inflect(absent->size(), "is", "are"));
         if (!absent->empty()) first = absent->front();
     }
-    return {Errc::kTimeout,
-            fmt::format("{}waited {:.1f} s for {} at {}: {}{}", name_, std::chrono::duration<double>(waited).count(),
-                        named(keys), to_string(endpoint_), what, missing_key_hint(endpoint_, first))};
+    return {Errc::kTimeout, fmt::format("{}waited {} for {} at {}: {}{}", name_, rounded_seconds_text(waited),
+                                        named(keys), to_string(endpoint_), what, missing_key_hint(endpoint_, first))};
 }
 
 Result<bool> Client::check(std::span<const std::string> keys) {
@@ -176,7 +177,7 @@ Result<std::int64_t> Client::num_keys() {
 }
 
 Result<std::vector<Answer>> Client::run(const Batch& batch) {
-    const std::string action = fmt::format("run {} {}", batch.size(), batch.size() == 1 ? "request" : "requests");
+    const std::string action = "run " + counted(batch.size(), "request");
     if (auto sent = send(batch.requests()); !sent) return give_up(action, sent.error());
     std::vector<Answer> answers;
     for (const Batch::ReplyKind expected : batch.reply_kinds()) {

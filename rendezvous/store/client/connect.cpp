@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "common/text/number.hpp"
 #include "rendezvous/store/client/requests.hpp"
 #include "rendezvous/store/client/socket.hpp"
 
@@ -89,8 +90,6 @@ std::string_view advice(const Error& last) {
     return "Is its host up, the store running there, and the port right?";
 }
 
-double seconds_since(TimePoint begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
-
 }  // namespace
 
 Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline, const SlowNotice& notice) {
@@ -107,8 +106,8 @@ Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline
         if (stream) return stream;
         if (!inconclusive || stream.error().code != Errc::kTimeout) last = stream.error();
         const auto efforts = [&] {
-            return fmt::format("{}, {} {} in {:.1f} s", last.message, tries, tries == 1 ? "try" : "tries",
-                               seconds_since(begun));
+            return fmt::format("{}, {} in {}", last.message, counted(tries, "try", "tries"),
+                               rounded_seconds_text(Clock::now() - begun));
         };
         const Duration left = deadline - Clock::now();
         if (last.code == Errc::kMismatch || left < kFirstPause) {
@@ -119,9 +118,9 @@ Result<ClientStream> connect_stream(const Endpoint& endpoint, TimePoint deadline
         }
         if (notice_due && Clock::now() >= begun + notice.after) {
             notice_due = false;
-            notice.report(fmt::format("cannot reach the store at {} so far: {}; going on for up to {} s. {}",
+            notice.report(fmt::format("cannot reach the store at {} so far: {}; going on for up to {}. {}",
                                       to_string(endpoint), efforts(),
-                                      std::chrono::ceil<std::chrono::seconds>(left).count(), advice(last)));
+                                      seconds_text(std::chrono::ceil<std::chrono::seconds>(left)), advice(last)));
         }
         if (last.code == Errc::kClosed) proof = proof == Proof::kPing ? Proof::kNumberOfKeys : Proof::kPing;
         // Towards the deadline the tries come closer together, so that all of the time is used.

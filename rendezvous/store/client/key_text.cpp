@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/text/cut.hpp"
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
 #include "rendezvous/store/client/connect.hpp"
 #include "rendezvous/store/client/requests.hpp"
 
@@ -40,26 +43,21 @@ Result<std::vector<std::string>> keys_with_prefix(ClientStream& stream, std::str
 
 std::string quoted(std::string_view key) {
     std::string text = "'";
-    for (const char c : key.substr(0, kMaxKeyBytes)) {
+    for (const char c : cut(key, kMaxKeyBytes)) {
         const bool printable = static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
         text += printable ? c : '?';
     }
-    text += key.size() > kMaxKeyBytes ? "…'" : "'";
-    return text;
+    return text + "'";
 }
 
 std::string quoted_list(std::span<const std::string> keys) {
-    std::string text;
-    for (std::size_t i = 0; i < std::min(keys.size(), kMaxNamedKeys); ++i) {
-        if (i > 0) text += ", ";
-        text += quoted(keys[i]);
-    }
-    if (keys.size() > kMaxNamedKeys) text += fmt::format(" and {} more", keys.size() - kMaxNamedKeys);
-    return text;
+    std::vector<std::string> names;
+    for (const std::string& key : keys.first(std::min(keys.size(), kMaxNamedKeys))) names.push_back(quoted(key));
+    return some_of(std::move(names), kMaxNamedKeys, keys.size());
 }
 
 std::string named(std::span<const std::string> keys) {
-    return (keys.size() == 1 ? "key " : "keys ") + quoted_list(keys);
+    return fmt::format("{} {}", inflect(keys.size(), "key", "keys"), quoted_list(keys));
 }
 
 std::string missing_key_hint(const Endpoint& endpoint, std::string_view missing_key) {
@@ -69,7 +67,7 @@ std::string missing_key_hint(const Endpoint& endpoint, std::string_view missing_
     const auto count = stream->receive_number<std::int64_t>(deadline);
     if (!count) return {};
     if (*count == 0) return "; the store is empty";
-    const std::string held = fmt::format("the store holds {} {}", *count, *count == 1 ? "key" : "keys");
+    const std::string held = "the store holds " + counted(*count, "key");
 
     // The last '/' of the name proper: prefixes may end in several.
     const std::string_view prefix = missing_key.substr(0, missing_key.find_last_of('/') + 1);

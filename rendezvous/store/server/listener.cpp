@@ -10,8 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <limits>
-#include <memory>
 #include <system_error>
+
+#include "common/system/resolve.hpp"
 
 namespace ddprun::store {
 namespace {
@@ -41,21 +42,17 @@ bool set(int socket, int level, int option, int value) {
 }  // namespace
 
 Result<Listener> Listener::open(const std::string& address, std::uint16_t port) {
-    addrinfo hints{};
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
-        return cannot_listen(address, port, ::gai_strerror(error));
-    }
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
-    UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const auto addresses = numeric_address({address, port});
+    if (!addresses) return cannot_listen(address, port, addresses.error().message);
+    const SocketAddress& wanted = addresses->front();
+    const int family = wanted.bytes.ss_family;
+    UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_storage bound{};
     socklen_t size = sizeof bound;
     const bool listening = socket && set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1) &&
                            // [::] takes IPv4 as well, as the daemon's own port and PyTorch's store do.
-                           (found->ai_family != AF_INET6 || set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) &&
-                           ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+                           (family != AF_INET6 || set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) &&
+                           ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&wanted.bytes), wanted.size) == 0 &&
                            ::listen(socket.get(), kBacklog) == 0 &&
                            ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0;
     if (!listening) {

@@ -11,6 +11,7 @@
 #include "common/clock.hpp"
 #include "common/line_limit.hpp"
 #include "common/system/unique_fd.hpp"
+#include "common/text/number.hpp"
 #include "rendezvous/store/codec/block.hpp"
 #include "rendezvous/store/codec/limits.hpp"
 #include "rendezvous/store/server/connections.hpp"
@@ -35,8 +36,8 @@ struct ServerContext {
         if (!left_out) return;
         try {
             if (*left_out > 0) {
-                log(fmt::format("store {}: {} lines of this log were left out before this one (at most {} in {} s)",
-                                name, *left_out, LineLimit::kLines, LineLimit::kWindow.count()));
+                log(fmt::format("store {}: {} lines of this log were left out before this one (at most {} in {})", name,
+                                *left_out, LineLimit::kLines, seconds_text(LineLimit::kWindow)));
             }
             log(line());
         } catch (const std::bad_alloc&) {  // the event matters more than its line

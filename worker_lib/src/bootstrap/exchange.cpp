@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/text/number.hpp"
+#include "common/text/words.hpp"
+
 namespace ddp::detail {
 
 namespace {
@@ -35,7 +38,7 @@ void check_for_failure(const GroupSpec& spec, std::string_view topic, const std:
         throw Error(
             ErrorCode::PeerLost,
             fmt::format("group '{}': {} calls {}, which waits for all ranks: {} Call shrink() to go on without it",
-                        spec.name, name_rank(spec, spec.rank), call, sentence(state)),
+                        spec.name, name_rank(spec, spec.rank), call, ddprun::sentence(state)),
             {rank});
     };
     for (const int rank : others) {
@@ -51,10 +54,6 @@ void check_for_failure(const GroupSpec& spec, std::string_view topic, const std:
     }
 }
 
-std::string seconds_waited(const GroupSpec& spec) {
-    return fmt::format("{:g} s", std::chrono::duration<double>(spec.init_timeout).count());
-}
-
 std::string giving_up_key(const GroupSpec& spec, std::string_view topic) {
     return group_key(spec, fmt::format("{}/given-up", topic));
 }
@@ -65,7 +64,7 @@ void report_giving_up(const GroupSpec& spec, std::string_view topic, const std::
     try {
         spec.store->set(giving_up_key(spec, topic),
                         fmt::format("{} had given up by then, after {} of waiting for {}", name_rank(spec, spec.rank),
-                                    seconds_waited(spec), name_ranks(spec, absent)));
+                                    ddprun::seconds_text(spec.init_timeout), name_ranks(spec, absent)));
     } catch (const Error&) {  // the error about the absent ranks is the one that counts
     }
 }
@@ -157,10 +156,11 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
 }
 
 void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::string_view wanted) {
-    throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': {} waited {} for {} of {} to {}", spec.name, name_rank(spec, spec.rank),
-                            seconds_waited(spec), name_ranks(spec, absent), spec.members.size(), wanted),
-                absent);
+    throw Error(
+        ErrorCode::Timeout,
+        fmt::format("group '{}': {} waited {} for {} of {} to {}", spec.name, name_rank(spec, spec.rank),
+                    ddprun::seconds_text(spec.init_timeout), name_ranks(spec, absent), spec.members.size(), wanted),
+        absent);
 }
 
 void refuse_if_aborted(const GroupSpec& spec, const PeerStates& backend, std::string_view call) {

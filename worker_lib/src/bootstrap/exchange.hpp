@@ -7,7 +7,6 @@
 
 #include "worker_lib/src/bootstrap/group_spec.hpp"
 #include "worker_lib/src/bootstrap/peer_states.hpp"
-#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 

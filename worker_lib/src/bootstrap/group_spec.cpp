@@ -6,8 +6,8 @@
 #include <fstream>
 #include <utility>
 
+#include "common/text/list.hpp"
 #include "worker_lib/src/util/error.hpp"
-#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 
@@ -46,10 +46,10 @@ Error refusal(const GroupSpec& spec, std::string_view wrong) {
 }
 
 std::string name_ranks(const GroupSpec& spec, const std::vector<int>& ranks) {
-    if (spec.locations.empty()) return name_ranks(ranks);
+    if (spec.locations.empty()) return ddprun::name_ranks(ranks);
     std::vector<std::string> names;
     for (const int rank : ranks) names.push_back(name_rank(spec, rank));
-    return list_of(std::move(names));
+    return ddprun::list_of(std::move(names));
 }
 
 std::string machine_of(const GroupSpec& spec) { return fmt::format("{}/{}", boot_id(), spec.node_rank); }

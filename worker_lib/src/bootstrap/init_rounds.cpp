@@ -24,6 +24,7 @@
 
 #include "common/clock.hpp"
 #include "common/ids.hpp"
+#include "common/text/number.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
 
@@ -146,10 +147,9 @@ private:
         if (!absent.empty()) report_absent(world_, absent, "join. Did they start, and do they reach the store?");
         throw Error(
             ErrorCode::Timeout,
-            fmt::format("group '{}': {} waited {:g} s for all {} ranks to join, and the last of them joined too "
+            fmt::format("group '{}': {} waited {} for all {} ranks to join, and the last of them joined too "
                         "late. Have all try again, or give InitOptions a longer init_timeout",
-                        world_.name, name_self(world_), std::chrono::duration<double>(world_.init_timeout).count(),
-                        world_.world_size));
+                        world_.name, name_self(world_), ddprun::seconds_text(world_.init_timeout), world_.world_size));
     }
 
     /// Returns the ranks that have not joined. If all have joined, returns those that have not reported that they are

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/text/list.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::detail {
@@ -47,7 +47,7 @@ std::string list(const std::vector<BackendReport>& reports, const std::vector<in
     }
     std::string text;
     for (const auto& [place, there] : locations) {
-        text += fmt::format("{}{} {}", text.empty() ? "" : "; ", name_ranks(there), place);
+        text += fmt::format("{}{} {}", text.empty() ? "" : "; ", ddprun::name_ranks(there), place);
     }
     return text;
 }

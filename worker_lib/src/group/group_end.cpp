@@ -1,4 +1,4 @@
-// The destruction of a group: at once or, if one of its own callbacks destroys it, after that callback has returned.
+#include "worker_lib/src/group/group_end.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -7,14 +7,10 @@
 #include <utility>
 
 #include "common/mutex.hpp"
-#include "ddp/process_group.hpp"
-#include "worker_lib/src/group/group_impl.hpp"
 #include "worker_lib/src/util/forks.hpp"
 #include "worker_lib/src/util/signal_masked_thread.hpp"
 
-namespace ddp {
-
-namespace detail {
+namespace ddp::detail {
 
 namespace {
 
@@ -96,7 +92,9 @@ void end_elsewhere(GroupImpl* group, bool by_exception) noexcept {
     }
 }
 
-void destroy(std::unique_ptr<GroupImpl> group) noexcept {
+}  // namespace
+
+void end_group(std::unique_ptr<GroupImpl> group) noexcept {
     if (!group) return;
     GroupImpl* const own = group.get();
     const bool by_exception = std::uncaught_exceptions() > 0;
@@ -107,15 +105,4 @@ void destroy(std::unique_ptr<GroupImpl> group) noexcept {
     }
 }
 
-}  // namespace
-
-}  // namespace detail
-
-ProcessGroup::~ProcessGroup() { detail::destroy(std::move(impl_)); }
-
-ProcessGroup& ProcessGroup::operator=(ProcessGroup&& other) noexcept {
-    if (this != &other) detail::destroy(std::exchange(impl_, std::move(other.impl_)));
-    return *this;
-}
-
-}  // namespace ddp
+}  // namespace ddp::detail

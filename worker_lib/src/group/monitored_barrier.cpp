@@ -1,11 +1,4 @@
-// monitored_barrier(): a barrier over the store that ends with one verdict on all ranks: all arrived, or these did not.
-//
-// It has two phases, so that no rank is reported absent while it waits in the barrier itself. First each rank sets its
-// card (an arrival key) and adds 1 to a counter. The rank that makes the counter full sets the state "ok". A rank that
-// gives up adds kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that
-// closed it is the arbiter. In the second phase the arbiter lists the ranks without a card, and each rank that arrived
-// reports the states of those that are its neighbours. The arbiter composes the verdict, which all ranks throw. A late
-// rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
+#include "worker_lib/src/group/monitored_barrier.hpp"
 
 #include <fmt/format.h>
 
@@ -17,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
-#include "worker_lib/src/group/group_impl.hpp"
-#include "worker_lib/src/group/store_wait.hpp"
-#include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp::detail {
 
@@ -32,6 +25,13 @@ constexpr std::int64_t kClosed = std::int64_t{1} << 40;
 constexpr milliseconds kSlice{100};            ///< the interval at which a waiting rank looks for lost peers
 constexpr milliseconds kAnswerTimeout{5000};   ///< for a value that another rank is about to set
 constexpr milliseconds kReportsTimeout{1000};  ///< for the reports of all ranks that arrived
+
+// It has two phases, so that no rank is reported absent while it waits in the barrier itself. First each rank sets its
+// card (an arrival key) and adds 1 to a counter. The rank that makes the counter full sets the state "ok". A rank that
+// gives up adds kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that
+// closed it is the arbiter. In the second phase the arbiter lists the ranks without a card, and each rank that arrived
+// reports the states of those that are its neighbours. The arbiter composes the verdict, which all ranks throw. A late
+// rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
 
 /// One call of monitored_barrier(). It lives on the stack of the calling thread.
 class MonitoredBarrier {
@@ -135,7 +135,7 @@ private:
     void report(const std::string& missing) const { set(report_of(spec_.rank), knowledge(missing)); }
 
     void diagnose() const {
-        const auto seconds = std::chrono::duration<double>(ddprun::Clock::now() - began_).count();
+        const auto waited = ddprun::Clock::now() - began_;
         std::vector<int> ranks(spec_.members.size());
         std::iota(ranks.begin(), ranks.end(), 0);
         const std::vector<int> missing = without_card(ranks);
@@ -149,7 +149,7 @@ private:
             const auto left = std::chrono::ceil<milliseconds>(enough - ddprun::Clock::now());
             known += get(report_of(rank), std::max(left, milliseconds(1))).value_or("");
         }
-        const std::string verdict = compose(missing, known, seconds);
+        const std::string verdict = compose(missing, known, waited);
         set("verdict", verdict);
         raise(verdict, "");
     }
@@ -158,7 +158,8 @@ private:
     std::string title() const { return fmt::format("group '{}': {}", spec_.name, call()); }
 
     /// Returns the verdict: a line with the code and the culprits, then the text.
-    std::string compose(const std::vector<int>& missing, const std::string& known, double seconds) const {
+    std::string compose(const std::vector<int>& missing, const std::string& known,
+                        std::chrono::nanoseconds waited) const {
         std::vector<int> gone;
         std::vector<std::string> texts(spec_.members.size());
         std::istringstream lines(known);
@@ -174,8 +175,8 @@ private:
             if (state == "gone") gone.push_back(rank);
         }
         std::ranges::sort(gone);
-        std::string text = fmt::format("{}: {} of {} ranks did not arrive within {:.1f} s", title(), missing.size(),
-                                       spec_.members.size(), seconds);
+        std::string text = fmt::format("{}: {} of {} ranks did not arrive within {}", title(), missing.size(),
+                                       spec_.members.size(), ddprun::rounded_seconds_text(waited));
         for (const int rank : missing) {
             const std::string& known_text = texts[static_cast<std::size_t>(rank)];
             const char* const between = rank == missing.front() ? ":" : text.ends_with('?') ? "" : ";";
@@ -185,9 +186,9 @@ private:
                                                          "has arrived that could report more"
                                                    : known_text);
         }
-        text = sentence(text);
+        text = ddprun::sentence(text);
         text += gone.empty() ? " The group stays usable: a rank that arrives later gets this error at once"
-                             : " Without " + name_ranks(gone) + " the group is of no use: shrink() it";
+                             : " Without " + ddprun::name_ranks(gone) + " the group is of no use: shrink() it";
         const auto code = gone.empty() ? ErrorCode::Timeout : ErrorCode::PeerLost;
         return fmt::format("{} {}\n{}", static_cast<int>(code), fmt::join(gone.empty() ? missing : gone, " "), text);
     }
@@ -212,22 +213,10 @@ private:
 
 }  // namespace
 
-void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
-    check_process();
-    if (timeout.count() < 0) {
-        throw refusal(spec_, fmt::format("monitored_barrier: the timeout is {} ms, and must not be negative. Pass 0 "
-                                         "for the default of the group",
-                                         timeout.count()));
-    }
-    const auto number = [this] {
-        const ddprun::Lock lock(mutex_);
-        return ++monitored_;
-    }();
-    const ddprun::Duration bound = timeout.count() == 0 ? spec_.default_timeout : bounded(timeout);
-    const WaitAtStore recorded_wait = wait_at_store({"monitored_barrier", where, bound});
-    MonitoredBarrier barrier(spec_, *backend_, number, where);
-    barrier.pass(bound);
-    if (number > 1) MonitoredBarrier(spec_, *backend_, number - 1, {}).forget();
+void pass_monitored_barrier(const GroupSpec& spec, const BackendImpl& backend, std::uint64_t number,
+                            std::string_view where, ddprun::Duration timeout) {
+    MonitoredBarrier(spec, backend, number, where).pass(timeout);
+    if (number > 1) MonitoredBarrier(spec, backend, number - 1, {}).forget();
 }
 
 }  // namespace ddp::detail

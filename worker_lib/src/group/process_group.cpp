@@ -1,222 +1,62 @@
+// ProcessGroup: its collectives as operations for a backend, and calls that GroupImpl does.
+
 #include "ddp/process_group.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <exception>
-#include <tuple>
+#include <utility>
 
-#include "common/text/cut.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/group/group_end.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
-#include "worker_lib/src/group/split_names.hpp"
-#include "worker_lib/src/group/store_wait.hpp"
-#include "worker_lib/src/operation/operation_check.hpp"
-#include "worker_lib/src/util/timeouts.hpp"
+#include "worker_lib/src/util/fnv.hpp"
 
-namespace ddp::detail {
+namespace ddp {
+
+using detail::Operation;
+using detail::OpKind;
 
 namespace {
 
-std::string timeout_complaint(const OpOptions& options) {
-    return fmt::format("OpOptions::timeout is {} ms, and must not be negative. Pass 0 for the default of the group",
-                       options.timeout.count());
+Operation make(OpKind kind, Buffer in, Stream stream) {
+    Operation operation;
+    operation.kind = kind;
+    operation.buffer = in;
+    operation.stream = stream;
+    return operation;
 }
 
-constexpr std::size_t kMaxNameBytes = 200;  // the names of nested groups add up, in store keys and errors
-
-void check_name(const GroupSpec& spec, std::string_view name) {
-    if (name.size() <= kMaxNameBytes) return;
-    throw refusal(spec, fmt::format("split: its name for the parts, '{}', has {} bytes, and {} are allowed. Pass a "
-                                    "shorter one on all ranks",
-                                    ddprun::cut(name, 40), name.size(), kMaxNameBytes));
+Operation make(OpKind kind, Buffer in, Buffer out, Stream stream) {
+    Operation operation = make(kind, in, stream);
+    operation.output = out;
+    return operation;
 }
 
-/// Returns the time at which the timeout of an operation begins. The group's default begins at the kernel's next tick,
-/// which is cheap to get. A timeout of the call may be short, so it begins now.
-ddprun::TimePoint begin_of_timeout(const OpOptions& options, ddprun::TimePoint tick) {
-    return options.timeout.count() > 0 ? ddprun::Clock::now() : tick + ddprun::tick_length();
+/// Returns a buffer without data, for one that this rank does not use: only its type matters.
+Buffer unused(const Buffer& other) { return {nullptr, 0, other.dtype, other.device}; }
+
+Operation with_counts(Operation operation, std::span<const std::size_t> counts) {
+    operation.counts.assign(counts.begin(), counts.end());
+    detail::Fnv64 hash;
+    hash.add(std::as_bytes(counts));
+    operation.counts_hash = hash.value();
+    return operation;
 }
 
-/// Returns the spec with the addresses of the members, which are known once they have met.
-GroupSpec with_places(GroupSpec spec, const BackendImpl& backend) {
-    spec.locations.clear();
-    for (int rank = 0; rank < static_cast<int>(spec.members.size()); ++rank)
-        spec.locations.push_back(backend.location_of(rank));
-    return spec;
+Operation with_root(Operation operation, int root) {
+    operation.root = root;
+    return operation;
 }
 
 }  // namespace
 
-GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
-    : spec_(with_places(std::move(spec), *backend)), recorder_(spec_), backend_(std::move(backend)) {}
-
-/// Ends nothing in a child of fork(), because the group belongs to the parent and its threads exist only there.
-GroupImpl::~GroupImpl() {
-    if (home_.is_elsewhere()) {
-        static_cast<void>(backend_.release());
-    } else if (!backend_->failure()) {  // recorded before the peers can know
-        recorder_.leave(std::uncaught_exceptions() > 0);
-    }
-}
-
-/// Does nothing in a child of fork(), which may run the error handling of its parent.
-void GroupImpl::abort(std::string_view reason) {
-    if (home_.is_elsewhere()) return;
-    if (!backend_->failure()) recorder_.abort(reason);  // else it follows from that failure
-    backend_->abort(reason);                            // also ends the operations before an earlier failure
-}
-
-void GroupImpl::check_process() const {
-    if (!home_.is_elsewhere()) return;
-    throw Error(
-        ErrorCode::InvalidArgument,
-        fmt::format("group '{}': process {} is a child of fork(), and the group belongs to its parent ({}). Call "
-                    "ddp only there, or call exec() in the child",
-                    spec_.name, ::getpid(), backend_->name_of(spec_.rank)));
-}
-
-Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
-    check_process();
-    if (!options.tag.empty()) operation.tag = options.tag;
-    std::string wrong = complaint(operation, spec_, backend_->kind());
-    if (options.timeout.count() < 0) wrong = timeout_complaint(options);
-    const ddprun::Lock lock(mutex_);
-    operation.seq = last_seq_ + 1;
-    operation.counts_hash += step_;
-    if (!wrong.empty()) {
-        const std::string what = describe(operation);
-        throw refusal(spec_, fmt::format("{}: {}", what, wrong)).in(spec_.name, what, operation.seq);
-    }
-    const ddprun::TimePoint tick = ddprun::last_tick();
-    operation.timeout = timeout_of(options);
-    operation.deadline = begin_of_timeout(options, tick) + operation.timeout;
-    OperationRecord record(recorder_, tick);
-    try {
-        auto state = backend_->submit(std::move(operation), record);
-        ++last_seq_;
-        if (state) return Work(std::move(state));
-    } catch (...) {
-        record.refused();
-        throw;
-    }
-    record.done_at_once();
-    return Work(last_seq_);
-}
-
-void GroupImpl::set_step(std::uint64_t step) {
-    const ddprun::Lock lock(mutex_);
-    step_ = step;
-}
-
-Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
-    if (batch.transfers.empty()) return {};
-    auto state = queue(batch, options);
-    if (!state) return Work(batch.seq);
-    state->start();  // without the lock: works may end here, and their callbacks may start others
-    return Work(std::move(state));
-}
-
-Work GroupImpl::transfer(const Transfer& one, const Stream& stream, const OpOptions& options) {
-    TransferBatch batch;
-    batch.stream = stream;
-    batch.transfers.push_back(one);
-    return transfer(std::move(batch), options);
-}
-
-std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch& batch, const OpOptions& options) {
-    check_process();
-    if (!options.tag.empty()) batch.tag = options.tag;
-    const ddprun::TimePoint tick = ddprun::last_tick();
-    batch.timeout = timeout_of(options);
-    batch.deadline = begin_of_timeout(options, tick) + batch.timeout;
-    const ddprun::Lock lock(mutex_);
-    batch.seq = last_transfer_ + 1;
-    std::string wrong = complaint(batch, spec_.rank, static_cast<int>(spec_.members.size()), backend_->kind());
-    if (options.timeout.count() < 0) {
-        wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
-    }
-    if (!wrong.empty()) {
-        throw refusal(spec_, wrong).in(spec_.name, describe(batch, batch.transfers.front()), batch.seq);
-    }
-    TransferRecord record(recorder_, batch, tick);
-    try {
-        auto state = backend_->transfer(std::move(batch), record);
-        ++last_transfer_;
-        if (state) return state;
-    } catch (...) {
-        record.refused();
-        throw;
-    }
-    record.done_at_once(batch);
-    return nullptr;
-}
-
-ddprun::Duration GroupImpl::timeout_of(const OpOptions& options) const {
-    return options.timeout.count() > 0 ? bounded(options.timeout) : spec_.default_timeout;
-}
-
-std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
-    check_process();
-    check_name(spec_, name);
-    const auto number = [this] {
-        const ddprun::Lock lock(mutex_);
-        return ++splits_;
-    }();
-    const std::string call = fmt::format("split '{}'", name);
-    refuse_if_aborted(spec_, *backend_, call);
-    const WaitAtStore recorded_wait = wait_at_store({"split", name, spec_.init_timeout});
-    const SplitRequest own{color, key, std::string(name)};
-    std::vector<SplitRequest> requests;
-    for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
-        requests.push_back(parse_request(text));
-
-    GroupSpec spec = spec_;
-    spec.name = name_of_part(spec_.name, number, own, requests);
-    spec.path = fmt::format("{}/{}.{}:{}", path_of(spec_), number, color, name);
-    std::vector<std::tuple<int, int>> order;  // (key, rank in this group) of those with our color
-    for (int rank = 0; rank < static_cast<int>(requests.size()); ++rank) {
-        const SplitRequest& request = requests[static_cast<std::size_t>(rank)];
-        if (request.color != color) continue;
-        order.emplace_back(request.key, rank);
-        if (color >= 0 && request.name != name) {
-            throw Error(ErrorCode::Mismatch,
-                        fmt::format("split of group '{}': {} calls it '{}', {} calls it '{}'", spec_.name,
-                                    backend_->name_of(spec_.rank), name, backend_->name_of(rank), request.name));
-        }
-    }
-    if (color < 0) return nullptr;
-    std::ranges::sort(order);
-    spec.members.clear();
-    spec.locations.clear();
-    for (const auto& [unused, rank] : order) {
-        if (rank == spec_.rank) spec.rank = static_cast<int>(spec.members.size());
-        spec.members.push_back(spec_.members[static_cast<std::size_t>(rank)]);
-        spec.locations.push_back(spec_.locations[static_cast<std::size_t>(rank)]);
-    }
-    auto backend = backend_->make_another(spec);
-    return make_group(std::move(spec), std::move(backend));
-}
-
-std::vector<std::string> GroupImpl::exchange_with_all(std::string_view topic, std::string_view value,
-                                                      std::string_view call) {
-    check_process();
-    refuse_if_aborted(spec_, *backend_, call);
-    const WaitAtStore recorded_wait = wait_at_store({call, topic, spec_.init_timeout});
-    return exchange(spec_, topic, value, backend_.get(), call);
-}
-
-std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, std::unique_ptr<BackendImpl> backend) {
-    return std::make_unique<ProcessGroup>(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
-}
-
-}  // namespace ddp::detail
-
-namespace ddp {
-
 ProcessGroup::ProcessGroup(std::unique_ptr<detail::GroupImpl> impl) : impl_(std::move(impl)) {}
 ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
+ProcessGroup::~ProcessGroup() { detail::end_group(std::move(impl_)); }
+
+ProcessGroup& ProcessGroup::operator=(ProcessGroup&& other) noexcept {
+    if (this != &other) detail::end_group(std::exchange(impl_, std::move(other.impl_)));
+    return *this;
+}
 
 int ProcessGroup::rank() const { return impl_->spec().rank; }
 int ProcessGroup::size() const { return static_cast<int>(impl_->spec().members.size()); }
@@ -241,5 +81,90 @@ std::unique_ptr<ProcessGroup> ProcessGroup::shrink(std::span<const int> exclude)
 void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
     impl_->monitored_barrier(timeout, where);
 }
+
+Work ProcessGroup::all_reduce(Buffer inout, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kAllReduce, inout, stream);
+    operation.reduce_op = op;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::all_reduce(Buffer in, Buffer out, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kAllReduce, in, out, stream);
+    operation.reduce_op = op;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::broadcast(Buffer inout, int root, Stream stream, OpOptions options) {
+    return impl_->submit(with_root(make(OpKind::kBroadcast, inout, stream), root), options);
+}
+
+Work ProcessGroup::reduce(Buffer in, Buffer out, int root, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kReduce, in, rank() == root ? out : unused(in), stream);
+    operation.reduce_op = op;
+    return impl_->submit(with_root(std::move(operation), root), options);
+}
+
+Work ProcessGroup::reduce_scatter(Buffer in, Buffer out, ReduceOp op, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kReduceScatter, in, out, stream);
+    operation.reduce_op = op;
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::all_gather(Buffer in, Buffer out, Stream stream, OpOptions options) {
+    return impl_->submit(make(OpKind::kAllGather, in, out, stream), options);
+}
+
+Work ProcessGroup::all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, Stream stream,
+                                OpOptions options) {
+    return impl_->submit(with_counts(make(OpKind::kAllGatherV, in, out, stream), counts), options);
+}
+
+Work ProcessGroup::gather(Buffer in, Buffer out, int root, Stream stream, OpOptions options) {
+    const Buffer used = rank() == root ? out : unused(in);
+    return impl_->submit(with_root(make(OpKind::kGather, in, used, stream), root), options);
+}
+
+Work ProcessGroup::gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream,
+                            OpOptions options) {
+    const Buffer used = rank() == root ? out : unused(in);
+    Operation operation = with_counts(make(OpKind::kGatherV, in, used, stream), counts);
+    return impl_->submit(with_root(std::move(operation), root), options);
+}
+
+Work ProcessGroup::scatter(Buffer in, Buffer out, int root, Stream stream, OpOptions options) {
+    const Buffer used = rank() == root ? in : unused(out);
+    return impl_->submit(with_root(make(OpKind::kScatter, used, out, stream), root), options);
+}
+
+Work ProcessGroup::scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream,
+                             OpOptions options) {
+    const Buffer used = rank() == root ? in : unused(out);
+    Operation operation = with_counts(make(OpKind::kScatterV, used, out, stream), counts);
+    return impl_->submit(with_root(std::move(operation), root), options);
+}
+
+Work ProcessGroup::all_to_all(Buffer in, Buffer out, Stream stream, OpOptions options) {
+    return impl_->submit(make(OpKind::kAllToAll, in, out, stream), options);
+}
+
+Work ProcessGroup::all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
+                                std::span<const std::size_t> receive_counts, Stream stream, OpOptions options) {
+    Operation operation = make(OpKind::kAllToAllV, in, out, stream);
+    operation.counts.assign(send_counts.begin(), send_counts.end());
+    operation.receive_counts.assign(receive_counts.begin(), receive_counts.end());
+    return impl_->submit(std::move(operation), options);
+}
+
+Work ProcessGroup::send(Buffer buffer, int destination, int tag, Stream stream, OpOptions options) {
+    return impl_->transfer({.sends = true, .buffer = buffer, .peer = destination, .tag = tag}, stream, options);
+}
+
+Work ProcessGroup::recv(Buffer buffer, int source, int tag, Stream stream, OpOptions options) {
+    return impl_->transfer({.sends = false, .buffer = buffer, .peer = source, .tag = tag}, stream, options);
+}
+
+Batch ProcessGroup::batch() { return Batch(*impl_); }
+
+Work ProcessGroup::barrier(OpOptions options) { return impl_->submit(Operation{}, options); }
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// ProcessGroup::shrink(): makes a new group of the surviving ranks, once they agree which ranks those are.
+#include "worker_lib/src/group/shrink.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "worker_lib/src/group/group_impl.hpp"
-#include "worker_lib/src/group/shrink/agreement.hpp"
 
 namespace ddp::detail {
 
@@ -30,34 +29,33 @@ std::vector<int> checked(std::span<const int> exclude, const GroupSpec& spec) {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
-    check_process();
-    const std::vector<int> excluded = checked(exclude, spec_);
-    GroupSpec spec = spec_;
+std::unique_ptr<ProcessGroup> shrink_group(const GroupSpec& group, BackendImpl& backend, ShrinkHistory& history,
+                                           std::span<const int> exclude) {
+    const std::vector<int> excluded = checked(exclude, group);
+    GroupSpec spec = group;
     spec.members.clear();
     spec.locations.clear();
     std::vector<int> others;
-    for (int rank = 0; rank < static_cast<int>(spec_.members.size()); ++rank) {
+    for (int rank = 0; rank < static_cast<int>(group.members.size()); ++rank) {
         if (std::ranges::binary_search(excluded, rank)) continue;
-        if (rank == spec_.rank) spec.rank = static_cast<int>(spec.members.size());
-        if (rank != spec_.rank) others.push_back(rank);
-        spec.members.push_back(spec_.members[static_cast<std::size_t>(rank)]);
-        spec.locations.push_back(spec_.locations[static_cast<std::size_t>(rank)]);
+        if (rank == group.rank) spec.rank = static_cast<int>(spec.members.size());
+        if (rank != group.rank) others.push_back(rank);
+        spec.members.push_back(group.members[static_cast<std::size_t>(rank)]);
+        spec.locations.push_back(group.locations[static_cast<std::size_t>(rank)]);
     }
-    const ddprun::Lock lock(shrink_mutex_);
-    ShrinkAgreement agreement(spec_, *backend_, shrinks_, excluded, std::move(others));
+    ShrinkAgreement agreement(group, backend, history, excluded, std::move(others));
     const auto round = agreement.reach();
     const std::string part = fmt::format("shrink{}{}", round, excluded.empty() ? "" : ":" + label_of(excluded));
     spec.name =
-        fmt::format("({}) of {}", part, spec_.name);  // differs from a split's, which begins with the program's name
-    spec.path = fmt::format("{}/{}", path_of(spec_), part);
+        fmt::format("({}) of {}", part, group.name);  // differs from a split's, which begins with the program's name
+    spec.path = fmt::format("{}/{}", path_of(group), part);
     // All ranks are present: exchanging records and connecting each get half of the time.
     GroupSpec forming = spec;
     forming.init_timeout /= 2;
     try {
         agreement.check_alive();  // a survivor may have been lost since the decision
-        auto backend = backend_->make_another(forming);
-        return make_group(std::move(spec), std::move(backend));
+        auto connected = backend.make_another(forming);
+        return make_group(std::move(spec), std::move(connected));
     } catch (...) {
         agreement.take_back(round);
         throw;

@@ -12,7 +12,10 @@ namespace ddp::detail {
 class WaitAtStore {
 public:
     /// step   all ranks take the same steps in the same order
-    WaitAtStore(GroupRecorder& recorder, const StoreStep& step);
+    WaitAtStore(GroupRecorder& recorder, const StoreStep& step) : entry_(recorder.queue(step, ddprun::Clock::now())) {
+        entry_.started();
+        entry_.waited(true);
+    }
     ~WaitAtStore() { entry_.ended(std::uncaught_exceptions() == exceptions_); }
     WaitAtStore(const WaitAtStore&) = delete;
     WaitAtStore& operator=(const WaitAtStore&) = delete;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/number.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/nccl/group_device.hpp"
 #include "worker_lib/src/nccl/waiting.hpp"
@@ -30,8 +31,8 @@ public:
             if (ddprun::Clock::now() < limit) continue;
             throw Error(ErrorCode::System,
                         fmt::format("a copy of {} bytes on CUDA device {}, or an operation queued before it, has not "
-                                    "finished in {} s: see nvidia-smi, and set NCCL_DEBUG=INFO",
-                                    bytes, device_.index(), std::chrono::seconds(kTimeout).count()));
+                                    "finished in {}: see nvidia-smi, and set NCCL_DEBUG=INFO",
+                                    bytes, device_.index(), ddprun::seconds_text(kTimeout)));
         }
     }
 

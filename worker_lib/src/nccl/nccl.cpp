@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/number.hpp"
 #include "worker_lib/src/nccl/backend.hpp"
 
 namespace ddp::detail {
@@ -20,7 +21,7 @@ NcclAvailability probe_nccl(int device) {
     const std::string present = fmt::format("NCCL {} present", nccl_version_text(api->nccl_version));
     const auto count = count_devices(api->cuda);
     if (!count) return {false, fmt::format("{}, {}", present, count.error().message)};
-    const std::string devices = fmt::format("{}, {} CUDA device{}", present, *count, *count == 1 ? "" : "s");
+    const std::string devices = fmt::format("{}, {}", present, ddprun::counted(*count, "CUDA device"));
     if (device >= *count) return {false, fmt::format("{}, so none for local rank {}", devices, device)};
     return {true, devices};
 }

@@ -6,8 +6,9 @@
 #include <array>
 #include <sstream>
 
+#include "common/text/list.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/bootstrap/group_spec.hpp"
 #include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/util/process_watch.hpp"
 
@@ -82,7 +83,7 @@ std::optional<Error> Peers::losses() const {
         lost.push_back(rank);
     }
     if (lost.empty()) return std::nullopt;
-    return Error(ErrorCode::PeerLost, list_of(std::move(texts)), lost);
+    return Error(ErrorCode::PeerLost, ddprun::list_of(std::move(texts)), lost);
 }
 
 }  // namespace ddp::detail

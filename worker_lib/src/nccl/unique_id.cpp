@@ -4,6 +4,7 @@
 
 #include "worker_lib/src/nccl/unique_id.hpp"
 
+#include "common/text/number.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 
@@ -96,9 +97,9 @@ UniqueIdExchange exchange_unique_id(const NcclApi& nccl, const GroupSpec& spec, 
         if (error.code() != ErrorCode::Timeout) throw;
     }
     const std::vector<int> absent = absent_ranks(spec);
-    const double waited = std::chrono::duration<double>(ddprun::Clock::now() - start).count();
     throw Error(ErrorCode::Timeout,
-                fmt::format("{}: waited {:.1f} s to start NCCL, but {}", own_rank_text(spec), waited,
+                fmt::format("{}: waited {} to start NCCL, but {}", own_rank_text(spec),
+                            ddprun::rounded_seconds_text(ddprun::Clock::now() - start),
                             absent.empty() ? late_text(spec) : name_ranks(spec, absent) + " did not arrive"),
                 absent);
 }

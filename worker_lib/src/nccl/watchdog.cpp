@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/text/number.hpp"
+
 namespace ddp::detail {
 namespace {
 
@@ -221,8 +223,8 @@ void Watchdog::abort_communicator(Lock& lock) {
     lock.lock();
     aborted_ = true;
     if (!returned) {
-        failure_->text += fmt::format("; and ncclCommAbort did not return within {:.1f} s, end this process",
-                                      std::chrono::duration<double>(limits_.abort_timeout).count());
+        failure_->text += fmt::format("; and ncclCommAbort did not return within {}, end this process",
+                                      ddprun::rounded_seconds_text(limits_.abort_timeout));
     }
 }
 

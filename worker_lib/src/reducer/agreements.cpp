@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/text/number.hpp"
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/util/fnv.hpp"
@@ -52,9 +53,8 @@ std::vector<std::string> describe(const BucketPlan& plan, const std::vector<Para
     items.reserve(plan.buckets.size() + params.size());
     for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
         const BucketPlan::Bucket& bucket = plan.buckets[b];
-        items.push_back("bucket " + std::to_string(b) + " with " + std::to_string(bucket.slots.size()) +
-                        (bucket.slots.size() == 1 ? " parameter in " : " parameters in ") +
-                        std::to_string(bucket.bytes) + " bytes of " + std::string(to_string(bucket.dtype)) +
+        items.push_back("bucket " + std::to_string(b) + " with " + ddprun::counted(bucket.slots.size(), "parameter") +
+                        " in " + std::to_string(bucket.bytes) + " bytes of " + std::string(to_string(bucket.dtype)) +
                         ", the first of them " +
                         describe(bucket.slots.front().param, params[bucket.slots.front().param]));
     }

@@ -1,4 +1,6 @@
 #include "ddp/join.hpp"
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/reducer/impl.hpp"
 
@@ -22,7 +23,7 @@ constexpr std::uint8_t kBatchWithSync = 2;
 std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
     std::vector<std::string> names;
     for (const int rank : ranks) names.push_back(group.name_of(rank));
-    return detail::list_of(std::move(names));
+    return ddprun::list_of(std::move(names));
 }
 
 /// Throws the error of JoinOptions::Early::Throw.
@@ -32,8 +33,8 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
         if (plans[r] == kNoBatch) ended.push_back(static_cast<int>(r));
     }
     throw Error(ErrorCode::InvalidArgument,
-                "Join: the ranks have different numbers of batches: " + names_of(group, ended) +
-                    (ended.size() == 1 ? " has" : " have") +
+                "Join: the ranks have different numbers of batches: " + names_of(group, ended) + " " +
+                    std::string(ddprun::inflect(ended.size(), "has", "have")) +
                     " none left. Shard with DistributedSampler, or let JoinOptions::early be Shadow",
                 ended);
 }

@@ -1,9 +1,8 @@
-// LineBuffer, Tail and printable().
+// LineBuffer and Tail.
 #include <random>
 
 #include "agent/output/line_buffer.hpp"
 #include "agent/output/tail.hpp"
-#include "agent/output/text.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddprun::agent;
@@ -130,22 +129,4 @@ TEST_CASE("a tail keeps the latest state of a progress bar, cuts long lines and 
     tail.append("\n  File \"a.py\"\nError: Traceback (most recent call last):\n");
     CHECK(tail.tracebacks() == 1);
     CHECK(tail.lines().at(2) == "\xef\xbf\xbd\\x01");
-}
-
-TEST_CASE("printable text is valid UTF-8 without control characters", "[agent]") {
-    const auto [bytes, expected] = GENERATE(table<std::string, std::string>({
-        {"plain\ttext\n", "plain\ttext\n"},
-        {"\x1b[1;31mred\x1b[0m", "red"},
-        {"\x1b]", ""},
-        {"\x1b", ""},
-        {"\x1b[", ""},
-        {"grüße €𝄞", "grüße €𝄞"},
-        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},                  // overlong
-        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // surrogate
-        {"\xe2\x82", "\xef\xbf\xbd\xef\xbf\xbd"},                  // cut
-        {"\xf5\x80\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
-        {"a\x7f\x02", "a\\x7f\\x02"},
-        {"\xc2\x9b[2J\xc2\xa0", "\\x9b[2J\xc2\xa0"},  // U+009B, which some terminals take for ESC [
-    }));
-    CHECK(printable(bytes, 100) == expected);
 }

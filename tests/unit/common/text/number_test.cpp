@@ -28,6 +28,20 @@ TEST_CASE("a counted noun is singular after 1 alone", "[common][unit]") {
     CHECK(counted(3, "directory", "directories") == "3 directories");
 }
 
+TEST_CASE("a word agrees with its number", "[common][unit]") {
+    CHECK(inflect(1, "is", "are") == "is");
+    CHECK(inflect(0, "is", "are") == "are");
+    CHECK(inflect(std::size_t{2}, "has", "have") == "have");
+}
+
+TEST_CASE("a measured time is rounded to what matters", "[common][unit]") {
+    CHECK(duration_text(35ms) == "35 ms");
+    CHECK(duration_text(4210ms) == "4.2 s");
+    CHECK(duration_text(180min) == "180 min");
+    CHECK(rounded_seconds_text(35ms) == "0.0 s");
+    CHECK(rounded_seconds_text(900s) == "900.0 s");
+}
+
 TEST_CASE("a configured time is shown in seconds without superfluous digits", "[common][unit]") {
     CHECK(seconds_number(500ms) == "0.5");
     CHECK(seconds_number(10min) == "600");

@@ -2,12 +2,16 @@
 
 #include "launcher/host/placement.hpp"
 
+#include <chrono>
+#include <future>
+
 #include "launcher/host/this_host.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddprun;
 using namespace ddprun::launcher;
 using Part = Placement::Part;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -119,7 +123,9 @@ TEST_CASE("a host is this one by its addresses and names", "[launcher][unit]") {
 TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
     const ThisHost self = this_host();
     REQUIRE_FALSE(self.name.empty());
-    const auto here = [&](const std::string& host) { return address_here(host, resolve(host), self); };
+    const auto here = [&](const std::string& host) {
+        return address_here(host, addresses_of(host, 30s).value(), self);
+    };
     CHECK(here("127.0.0.1") == "127.0.0.1");
     CHECK(here("::1") == "::1");
     CHECK(here("localhost") == "127.0.0.1");
@@ -138,4 +144,24 @@ TEST_CASE("a listener on all interfaces is dialed at an address that other nodes
     CHECK(address_to_dial("::", {"n1", {"fd00::1"}}) == "fd00::1");
     CHECK(address_to_dial("0.0.0.0", {"n1", {}}) == "127.0.0.1");
     CHECK(address_to_dial("::", {"n1", {}}) == "::1");
+}
+
+TEST_CASE("a name server that does not answer costs the launcher no more than its timeout", "[launcher][unit]") {
+    std::promise<void> hangs;
+    const LookUp hanging = [wait = hangs.get_future().share()](const Endpoint&) -> Result<Addresses> {
+        wait.wait();
+        return Addresses{};
+    };
+    const auto addresses = addresses_of("n1.example", 1s, hanging);
+    hangs.set_value();
+    REQUIRE_FALSE(addresses.has_value());
+    CHECK(addresses.error().code == Errc::kTimeout);
+    CHECK(addresses.error().message ==
+          "cannot tell by its addresses whether 'n1.example' is this machine: no name server has answered in 1 s. "
+          "Pass a numeric address, or set is_host in --rdzv-conf on each node");
+}
+
+TEST_CASE("a name that nobody knows has no addresses, and needs no timeout", "[launcher][unit]") {
+    const LookUp unknown = [](const Endpoint&) -> Result<Addresses> { return Error{Errc::kNotFound, "unknown"}; };
+    CHECK(addresses_of("n1.example", 60s, unknown).value().empty());
 }

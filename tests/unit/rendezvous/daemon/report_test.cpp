@@ -11,15 +11,6 @@ using namespace ddprun;
 using namespace ddprun::daemon;
 using namespace std::chrono_literals;
 
-TEST_CASE("control characters of peers cannot reach a terminal", "[daemon][unit]") {
-    CHECK(printable("node n1 joined") == "node n1 joined");
-    CHECK(printable("a\x1b[2Jb\r\nc\x7f") == "a\\x1b[2Jb\\x0d\\x0ac\\x7f");
-    CHECK(printable("\xc2\x9b"
-                    "31m") == "\\x9b31m");  // the one-byte form of ESC [
-    CHECK(printable("caf\xc3\xa9 \xe2\x80\xa6") == "caf\xc3\xa9 \xe2\x80\xa6");
-    CHECK(printable(std::string(10'000, 'x')).size() < kMaxLogLine + 10);
-}
-
 TEST_CASE("the table of a group shows its nodes by rank", "[daemon][unit]") {
     coordinator::State state{coordinator::Config{}};
     const auto add = [&](const std::string& id, const std::string& host, int rank, int base, int slots) {

@@ -6,7 +6,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
+#include "worker_lib/src/bootstrap/group_spec.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 
 using namespace ddp;

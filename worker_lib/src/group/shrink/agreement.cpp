@@ -7,6 +7,9 @@
 #include <iterator>
 #include <utility>
 
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
 
 namespace ddp::detail {
@@ -24,7 +27,7 @@ constexpr milliseconds kGrace{1000};
 
 constexpr const char* kRequests = "shrink/request";
 
-std::string text_of(const std::vector<int>& ranks) { return ranks.empty() ? "no rank" : name_ranks(ranks); }
+std::string text_of(const std::vector<int>& ranks) { return ranks.empty() ? "no rank" : ddprun::name_ranks(ranks); }
 
 }  // namespace
 
@@ -261,10 +264,10 @@ std::string ShrinkAgreement::complaint(const RivalSide& rival) const {
             spec_.name, backend_.name_of(rival.rank), backend_.name_of(spec_.rank));
     }
     return fmt::format(
-        "shrink of group '{}': {} exclude{} {}, which excludes {}. Of two sides the larger one goes on, "
+        "shrink of group '{}': {} {} {}, which excludes {}. Of two sides the larger one goes on, "
         "of equal ones the one with the lowest rank: not this one",
-        spec_.name, name_ranks(rival.side), rival.side.size() == 1 ? "s" : "", backend_.name_of(spec_.rank),
-        text_of(request_.excluded));
+        spec_.name, ddprun::name_ranks(rival.side), ddprun::inflect(rival.side.size(), "excludes", "exclude"),
+        backend_.name_of(spec_.rank), text_of(request_.excluded));
 }
 
 void ShrinkAgreement::check_alive() const {
@@ -274,7 +277,7 @@ void ShrinkAgreement::check_alive() const {
         throw Error(ErrorCode::PeerLost,
                     fmt::format("shrink of group '{}': rank {} cannot wait for rank {}: {} Call shrink() again "
                                 "with that rank excluded, too",
-                                spec_.name, spec_.rank, rank, sentence(state.text)),
+                                spec_.name, spec_.rank, rank, ddprun::sentence(state.text)),
                     {rank});
     }
 }
@@ -285,19 +288,19 @@ void ShrinkAgreement::check_not_left_behind(const ShrinkRequests& requests) cons
     throw Error(ErrorCode::Mismatch,
                 fmt::format("shrink of group '{}': {} {} gone on in a group without {}, which waits for {}. End it, or "
                             "have the others call shrink() of '{}' again",
-                            spec_.name, name_ranks(gone_on), gone_on.size() == 1 ? "has" : "have",
-                            backend_.name_of(spec_.rank), gone_on.size() == 1 ? "it" : "them", spec_.name));
+                            spec_.name, ddprun::name_ranks(gone_on), ddprun::inflect(gone_on.size(), "has", "have"),
+                            backend_.name_of(spec_.rank), ddprun::inflect(gone_on.size(), "it", "them"), spec_.name));
 }
 
 void ShrinkAgreement::report_absent() const {
     const std::vector<int>& ranks = unheard_.empty() ? others_ : unheard_;
-    const auto seconds = std::chrono::duration<double>(spec_.init_timeout).count();
     std::vector<std::string> names;
     for (const int rank : ranks) names.push_back(backend_.name_of(rank));
     throw Error(ErrorCode::Timeout,
-                fmt::format("shrink of group '{}': rank {} waited {:g} s for {} to call it, too. Exclude all ranks "
+                fmt::format("shrink of group '{}': rank {} waited {} for {} to call it, too. Exclude all ranks "
                             "that are lost",
-                            spec_.name, spec_.rank, seconds, list_of(std::move(names))),
+                            spec_.name, spec_.rank, ddprun::seconds_text(spec_.init_timeout),
+                            ddprun::list_of(std::move(names))),
                 ranks);
 }
 

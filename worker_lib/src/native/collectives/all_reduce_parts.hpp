@@ -56,7 +56,4 @@ private:
     std::vector<int> receivers_;  ///< between nodes: local indices of the ranks that get the result, the own one first
 };
 
-/// Executes an all-reduce or reduce of a group with several nodes.
-void all_reduce_across(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
-
 }  // namespace ddp::detail

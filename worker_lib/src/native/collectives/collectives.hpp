@@ -105,6 +105,8 @@ inline constexpr std::size_t kImmediateBytes = 64u << 10;
 
 /// Executes all-reduce and reduce, which differ only in the ranks that get the result.
 void all_reduce(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own, Step step);
+/// Executes the same in a group with several nodes. Called by all_reduce().
+void all_reduce_across(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
 void reduce_scatter(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
 /// Executes the collectives that only move bytes: gathers, scatters, all-to-all.
 void move_blocks(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);

@@ -9,9 +9,10 @@
 #include <chrono>
 #include <utility>
 
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
 #include "worker_lib/src/native/protocol/deadlines.hpp"
-#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 
@@ -97,10 +98,10 @@ void ExchangeErrors::check_late(const Operation& operation, const std::vector<Fl
     }
     const std::string why =
         cut_off ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
-                : fmt::format("{} may itself wait for others", ranks.size() == 1 ? "that rank" : "each");
+                : fmt::format("{} may itself wait for others", ddprun::inflect(ranks.size(), "that rank", "each"));
     throw Error(ErrorCode::Timeout,
                 fmt::format("group '{}': {} waited until its deadline for {} in {}; {}", group_, node_.ranks.self(),
-                            list_of(std::move(names)), describe(operation), why),
+                            ddprun::list_of(std::move(names)), describe(operation), why),
                 ranks);
 }
 

@@ -11,9 +11,9 @@
 #include <functional>
 #include <span>
 
+#include "common/text/list.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
 #include "worker_lib/src/util/fnv.hpp"
-#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 
@@ -201,7 +201,8 @@ private:
             ErrorCode::Timeout,
             fmt::format("group '{}': {} at {} waited until its deadline for {} to connect: {}. They have joined the "
                         "group: can they reach that address?",
-                        place_.spec.name, name_self(place_.spec), member(own_.rank).address, name_ranks(absent), names),
+                        place_.spec.name, name_self(place_.spec), member(own_.rank).address, ddprun::name_ranks(absent),
+                        names),
             absent);
     }
 

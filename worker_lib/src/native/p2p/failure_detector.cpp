@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/text/list.hpp"
 #include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/native/protocol/deadlines.hpp"
-#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail::p2p {
 
@@ -148,13 +148,13 @@ Failure FailureDetector::overdue(const std::shared_ptr<P2pWork>& work, const std
         if (unexpected.empty()) continue;
         hint += fmt::format("; {} has sent messages that no receive asks for: {}", peers_.name_of(rank), unexpected);
     }
-    return {
-        .error = Error(ErrorCode::Timeout,
-                       fmt::format("group '{}': {} waited until its deadline for {} in {}{}", setup_.group,
-                                   setup_.node.ranks.self(), list_of(std::move(names)), unfinished_text(*work), hint),
-                       culprits),
-        .about = work,
-        .is_ours = true};
+    return {.error = Error(
+                ErrorCode::Timeout,
+                fmt::format("group '{}': {} waited until its deadline for {} in {}{}", setup_.group,
+                            setup_.node.ranks.self(), ddprun::list_of(std::move(names)), unfinished_text(*work), hint),
+                culprits),
+            .about = work,
+            .is_ours = true};
 }
 
 }  // namespace ddp::detail::p2p

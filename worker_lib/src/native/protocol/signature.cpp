@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/text/cut.hpp"
+#include "common/text/list.hpp"
 #include "worker_lib/src/util/fnv.hpp"
-#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 
@@ -29,7 +29,7 @@ std::string difference(const Identity& one, const Identity& other, bool same_lis
     if (one.dtype != other.dtype) what.emplace_back("element types");
     if (one.reduce_op != other.reduce_op) what.emplace_back("reductions");
     if (one.root != other.root) what.emplace_back("roots");
-    return fmt::format("{} with different {}", name, list_of(std::move(what)));
+    return fmt::format("{} with different {}", name, ddprun::list_of(std::move(what)));
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/text/list.hpp"
 #include "worker_lib/src/bootstrap/group_spec.hpp"
 #include "worker_lib/src/util/process_watch.hpp"
-#include "worker_lib/src/util/text.hpp"
 
 namespace ddp::detail {
 
@@ -47,7 +47,7 @@ std::string NodeRanks::names_of(const std::vector<int>& ranks) const {
     for (const LocalRank& one : ranks_) {
         if (std::ranges::find(ranks, one.rank) != ranks.end()) names.push_back(one.name);
     }
-    return list_of(std::move(names));
+    return ddprun::list_of(std::move(names));
 }
 
 int NodeRanks::stopped_pid(int index) const { return detail::stopped_pid(local(index).process); }

@@ -44,6 +44,11 @@ TEST_CASE("client: a wait that times out says for what, how long and where, and 
                                                   to_string(server.endpoint()) +
                                                   ": 'new?line', 'z' are not set; the store holds 1 key");
     CHECK(client.num_keys().value() == 1);
+
+    std::string long_key = "a";
+    for (int i = 0; i < 80; ++i) long_key += "é";
+    CHECK_THAT(client.get(long_key, Clock::now() + 10ms).error().message,
+               Catch::Contains(" for key '" + long_key.substr(0, 117) + "…' at "));  // cut between two characters
 }
 
 TEST_CASE("client: W5, a key that arrives while the client cancels its wait counts as arrived") {

@@ -1,6 +1,5 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/native/net/sockets_per_peer.hpp"
 #include "worker_lib/src/native/protocol/member.hpp"
 
@@ -81,12 +80,4 @@ TEST_CASE("the record of another version still gives host, pid and version", "[n
     CHECK(name_of(1, older) == "rank 1 (host far, pid 71)");
     CHECK(version_text(older.version) == "an older one, which does not publish its number");
     CHECK_THAT(version_text(own_version()), Catch::Contains(" (protocol " + std::to_string(kProtocolVersion) + ")"));
-}
-
-TEST_CASE("a list of many names shows the first ones", "[native][unit]") {
-    CHECK(list_of({}) == "");
-    CHECK(list_of({"a"}) == "a");
-    CHECK(list_of({"a", "b"}) == "a and b");
-    CHECK(list_of({"a", "b", "c"}, 2) == "a, b and c");
-    CHECK(list_of({"a", "b", "c", "d"}, 2) == "a, b and 2 more");
 }

@@ -1,4 +1,4 @@
-#include "common/text/nearest.hpp"
+#include "common/text/words.hpp"
 
 #include <fmt/format.h>
 
@@ -32,6 +32,17 @@ std::size_t distance(std::string_view typed, std::string_view known) {
 }
 
 }  // namespace
+
+std::string lower_case(std::string text) {
+    std::ranges::transform(text, text.begin(),
+                           [](char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return text;
+}
+
+std::string sentence(std::string_view text) {
+    const bool ended = text.ends_with('.') || text.ends_with('?') || text.ends_with('!');
+    return fmt::format("{}{}", text, ended ? "" : ".");
+}
 
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known) {
     if (typed.empty() || known.empty()) return {};

@@ -1,5 +1,5 @@
 #pragma once
-// Suggests the known word that a mistyped one resembles. Pure.
+// Words and sentences for messages. Pure.
 
 #include <span>
 #include <string>
@@ -7,6 +7,12 @@
 #include <vector>
 
 namespace ddprun {
+
+/// Returns `text` with A to Z as a to z; other bytes stay, whatever the locale.
+[[nodiscard]] std::string lower_case(std::string text);
+
+/// Returns `text` with a full stop, unless it ends a sentence already, so that another one can follow.
+[[nodiscard]] std::string sentence(std::string_view text);
 
 /// Returns " Did you mean X?" for the known word that begins with `typed` or is few edits away; empty: there is none.
 [[nodiscard]] std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known);

@@ -1,0 +1,62 @@
+#include "common/text/list.hpp"
+
+#include <fmt/format.h>
+
+#include "common/text/number.hpp"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t kMaxRanges = 8;
+
+}  // namespace
+
+std::string list_of(std::vector<std::string> names, std::size_t max) {
+    if (names.size() > max + 1) {  // "and 1 more" is no shorter than its name
+        const std::size_t left = names.size() - max;
+        names.resize(max);
+        names.push_back(fmt::format("{} more", left));
+    }
+    std::string text;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+        text += names[i];
+    }
+    return text;
+}
+
+std::string some_of(std::vector<std::string> names, std::size_t max, std::size_t total) {
+    if (names.size() > max) names.resize(max);
+    const std::string text = fmt::format("{}", fmt::join(names, ", "));
+    return total > names.size() ? fmt::format("{} and {} more", text, total - names.size()) : text;
+}
+
+std::string range_of(int first, int last) {
+    return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
+}
+
+std::string ranges_of(const std::set<int>& numbers) {
+    std::string text;
+    std::size_t ranges = 0;
+    for (auto at = numbers.begin(); at != numbers.end();) {
+        const int first = *at;
+        int last = first;
+        while (++at != numbers.end() && *at == last + 1) ++last;
+        if (++ranges > kMaxRanges) return text + fmt::format(", … ({} in all)", numbers.size());
+        text += (ranges == 1 ? "" : ", ") + range_of(first, last);
+    }
+    return text;
+}
+
+std::string name_ranks(const std::vector<int>& ranks) {
+    std::vector<std::string> numbers;
+    for (const int rank : ranks) numbers.push_back(std::to_string(rank));
+    return fmt::format("{} {}", inflect(ranks.size(), "rank", "ranks"), list_of(std::move(numbers), ranks.size()));
+}
+
+std::string name_rank_ranges(const std::vector<int>& ranks) {
+    const std::set<int> sorted(ranks.begin(), ranks.end());
+    return fmt::format("{} {}", inflect(sorted.size(), "rank", "ranks"), ranges_of(sorted));
+}
+
+}  // namespace ddprun
