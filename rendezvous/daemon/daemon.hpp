@@ -27,7 +27,6 @@ struct DaemonConfig {
     boost::asio::ip::address bind = boost::asio::ip::address_v4::loopback();
     std::uint16_t port = kDefaultPort;  ///< 0: a free one
     coordinator::Config job;
-    std::chrono::milliseconds linger{10'000};         ///< after this time without any agent, the daemon ends
     std::chrono::milliseconds handshake_time{2'000};  ///< from the connection to the Join
 };
 
@@ -39,9 +38,8 @@ public:
 
     [[nodiscard]] boost::asio::ip::tcp::endpoint endpoint() const { return port_.endpoint(); }
 
-    /// Serves until the job is finished, no agent is left, or stop(). By then every agent has its final message and
-    /// every port is closed. Returns the exit code of ddprund: 0 after any verdict on the job;
-    /// exit_code::kInfrastructure when agents stayed away; 128 + signal after stop(signal).
+    /// Serves until the coordinator ends the daemon. By then every agent has its final message and every port is
+    /// closed. Returns the exit code of ddprund: see coordinator::EndDaemon.
     [[nodiscard]] boost::asio::awaitable<int> run();
 
     /// Ends run() within about a second. Agents get the verdict that the job was stopped.
@@ -66,9 +64,6 @@ private:
     void perform(const DaemonAction& action);
     void send(const coordinator::Send& action);
     void open_store(Generation generation);
-    void finish_job();
-    [[nodiscard]] bool deserted(TimePoint now);
-    [[nodiscard]] bool verdict_is_missed(TimePoint now) const;
     void end(int exit_code);
 
     boost::asio::any_io_executor executor_;
@@ -80,8 +75,6 @@ private:
 
     std::optional<int> exit_code_;  ///< set: run() is about to return
     boost::asio::steady_timer tick_timer_;
-    TimePoint alone_since_;
-    TimePoint finished_at_;  ///< once the coordinator has given its verdict
     std::string last_reason_;
     Generation logged_generation_{};  ///< the newest whose members were logged
 };
