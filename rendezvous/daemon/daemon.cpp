@@ -30,16 +30,16 @@ Result<std::shared_ptr<Daemon>> Daemon::listen(const asio::any_io_executor& exec
 Daemon::Daemon(asio::any_io_executor executor, ControlPort port, DaemonConfig config)
     : executor_(std::move(executor)),
       config_(std::move(config)),
-      port_(std::move(port)),
       decisions_(config_.job),
       connections_(executor_),
       stores_(executor_, config_.bind),
+      sessions_(executor_, std::move(port), connections_, decisions_,
+                [this](DaemonHappening what) { handle(std::move(what)); }),
       tick_timer_(executor_) {}
 
 awaitable<int> Daemon::run() {
-    spawn(accept_connections());
+    sessions_.start(weak_from_this());
     co_await tick();
-    port_.close();
     co_await connections_.close_all();
     stores_.close_all();
     co_return *exit_code_;
@@ -59,6 +59,7 @@ awaitable<void> Daemon::tick() {
 void Daemon::end(int exit_code) {
     if (exit_code_) return;
     exit_code_ = exit_code;
+    sessions_.close();
     tick_timer_.cancel();
 }
 
