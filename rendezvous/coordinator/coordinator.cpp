@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/overloaded.hpp"
+#include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/running.hpp"
@@ -23,6 +24,7 @@ void forgive_own_pause(State& state, TimePoint now) {
     }
     state.cause.failed_at += pause;  // compared with the times above, and with later ones
     state.cause.failure_began += pause;
+    if (state.alone_since) *state.alone_since += pause;  // agents may reconnect as soon as the daemon continues
 }
 
 void send_heartbeats(Transition& t) {
@@ -59,13 +61,14 @@ void receive(Transition& t, const NodeMessage& event) {
 }
 
 void tick(Transition& t) {
-    if (t.state.phase == Phase::kFinished) return;
+    if (t.state.phase == Phase::kFinished) return end_after_verdict(t);
     lose_overdue_nodes(t);
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);  // it may have waited for a diagnosis
     if (t.state.phase == Phase::kFinished) return;
     gather(t);
     send_heartbeats(t);
     explain_waiting(t);
+    if (t.state.phase != Phase::kFinished) end_if_deserted(t);
 }
 
 }  // namespace
@@ -81,6 +84,7 @@ Step step(State state, const Event& event) {
                    [&](const StoreFailed& e) { store_failed(t, e); },
                    [&](const DiagnosisPending& e) { diagnosis_pending(t, e); },
                    [&](const Diagnosed& e) { diagnosis(t, e); },
+                   [&](const StopRequested& e) { stop_requested(t, e); },
                    [&](const Tick&) { tick(t); },
                },
                event.what);

@@ -49,12 +49,17 @@ struct Diagnosed {
     std::vector<int> culprits = {};  ///< ranks that caused the failure; empty: not known
 };
 
+/// The daemon got a signal to end.
+struct StopRequested {
+    int signal = 0;
+};
+
 /// Time passes; expected every kTickInterval.
 struct Tick {};
 inline constexpr std::chrono::milliseconds kTickInterval{100};
 
-using Happening =
-    std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed, Tick>;
+using Happening = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed,
+                               StopRequested, Tick>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees. It never runs backwards.
 struct Event {
@@ -98,14 +103,15 @@ struct Disconnect {
     friend bool operator==(const Disconnect&, const Disconnect&) = default;
 };
 
-/// The job is over, and Finished was sent to every connected node. Deliver, then end. Events may follow: a node that
-/// reconnects gets the verdict, a new node is refused.
-struct FinishJob {
-    Verdict verdict;
-    friend bool operator==(const FinishJob&, const FinishJob&) = default;
+/// Deliver what was sent, close every connection and store, and end with this code: exit_code::kSuccess after any
+/// verdict on the job, exit_code::kInfrastructure if agents stayed away, 128 + signal after StopRequested. No event is
+/// expected afterwards.
+struct EndDaemon {
+    int exit_code = 0;
+    friend bool operator==(const EndDaemon&, const EndDaemon&) = default;
 };
 
-using Action = std::variant<Send, Refuse, OpenStore, CloseStore, Disconnect, FinishJob>;
+using Action = std::variant<Send, Refuse, OpenStore, CloseStore, Disconnect, EndDaemon>;
 
 // ---- the function
 

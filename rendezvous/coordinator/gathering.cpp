@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/text/number.hpp"
+#include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/running.hpp"

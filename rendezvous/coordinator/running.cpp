@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"

@@ -104,6 +104,7 @@ struct Explanation {
     TimePoint sent_at;
 };
 
+/// It has more than 15 members because each is a fact of its own of the table in docs/design/002-coordinator.md.
 struct State {
     explicit State(Config configuration) : config(std::move(configuration)) {}
 
@@ -118,11 +119,14 @@ struct State {
     Cause cause;             ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
     std::optional<Verdict> verdict;  ///< of kFinished
+    TimePoint finished_at;           ///< of kFinished
 
     TimePoint now;  ///< of the newest event
     Round round;
     TimePoint heartbeat_due;
     Explanation explanation;
+    std::optional<TimePoint> alone_since;  ///< since when no node is connected, as the ticks saw it; empty: one is
+    bool daemon_ends = false;              ///< EndDaemon was given
 };
 
 }  // namespace ddprun::coordinator

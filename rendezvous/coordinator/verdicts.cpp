@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <map>
 
 #include "common/exit_codes.hpp"
@@ -100,24 +99,19 @@ Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobSha
             .culprit = {}};
 }
 
+Verdict daemon_stopped_verdict(int signal) {
+    return {.outcome = Outcome::kStopped,
+            .exit_code = exit_code::kSignalBase + signal,
+            .reason = fmt::format("the rendezvous daemon was stopped by {}", signal_name(signal)),
+            .culprit = {}};
+}
+
 Verdict infrastructure_verdict(std::string reason, std::string hint) {
     return {.outcome = Outcome::kInfrastructure,
             .exit_code = exit_code::kInfrastructure,
             .reason = std::move(reason),
             .culprit = {},
             .hint = std::move(hint)};
-}
-
-void finish(Transition& t, Verdict verdict) {
-    assert(t.state.phase == Phase::kGathering && "the store of the group must be closed first");
-    verdict.restarts = t.state.restarts_spent;
-    t.state.phase = Phase::kFinished;
-    t.state.verdict = verdict;
-    t.say("the job is over: " + verdict.reason);
-    for (const auto& [id, node] : t.state.nodes) {
-        if (node.link == Link::kConnected) t.send(id, Finished{verdict});
-    }
-    t.actions.push_back(FinishJob{std::move(verdict)});
 }
 
 }  // namespace ddprun::coordinator

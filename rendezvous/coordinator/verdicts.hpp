@@ -1,9 +1,9 @@
 #pragma once
-// The verdict, and how a job ends as text. Private to the coordinator.
+// The verdicts, and how a job ends as text. Pure; private to the coordinator.
 
 #include <string>
 
-#include "rendezvous/coordinator/transition.hpp"
+#include "rendezvous/coordinator/state.hpp"
 
 namespace ddprun::coordinator {
 
@@ -16,6 +16,8 @@ namespace ddprun::coordinator {
 /// Returns the verdict of a job that a departure ends. `stopped`: the group that it stopped; null: none.
 [[nodiscard]] Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape,
                                       const Group* stopped = nullptr);
+/// Returns the verdict of a job whose daemon is ended by a signal.
+[[nodiscard]] Verdict daemon_stopped_verdict(int signal);
 /// Returns the verdict of a job that its nodes, its daemon or its store end.
 [[nodiscard]] Verdict infrastructure_verdict(std::string reason, std::string hint = "");
 /// Returns "node n1 was interrupted by SIGTERM".
@@ -23,7 +25,5 @@ namespace ddprun::coordinator {
 /// Returns "rank 0 had already exited with code 0, 0.4 s before": the ranks that had left the group when a peer failed,
 /// perhaps because of that. Empty: none had.
 [[nodiscard]] std::string finished_before(const State& state);
-/// Sends the verdict to every connected node and ends the job. Precondition: no store is open any more.
-void finish(Transition& t, Verdict verdict);
 
 }  // namespace ddprun::coordinator

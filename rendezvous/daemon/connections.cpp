@@ -44,11 +44,6 @@ void Connections::send(const NodeId& node, const protocol::DaemonMessage& messag
     }
 }
 
-void Connections::send_to_all(const protocol::DaemonMessage& message) {
-    const std::string text = protocol::encode(message);
-    for (const auto& [node, channel] : agents_) channel->send(text);
-}
-
 void Connections::disconnect(const NodeId& node) {
     const auto agent = agents_.find(node);
     if (agent == agents_.end()) return;

@@ -41,11 +41,9 @@ public:
     void refuse_joining(const protocol::Rejected& answer) { refuse(std::move(joining_), answer); }
 
     [[nodiscard]] bool is_agent(const protocol::NodeId& node, const ChannelPtr& channel) const;
-    [[nodiscard]] bool has_agents() const { return !agents_.empty(); }
     /// Sends to that node, if it is connected. Fills in an Assignment's master_addr: the numeric address at which the
     /// node reached this daemon.
     void send(const protocol::NodeId& node, const protocol::DaemonMessage& message);
-    void send_to_all(const protocol::DaemonMessage& message);
     /// Delivers what was sent to that node, then closes its connection.
     void disconnect(const protocol::NodeId& node);
     /// Drops the connection of that node at once.

@@ -1,6 +1,6 @@
 #pragma once
 // Daemon: the loop around the coordinator and the inquiries. It turns what happens at sockets and timers into events,
-// and performs the actions of their steps. It owns the control port, the connections and the stores. Lives on the
+// and performs the actions of their steps. It owns the sessions, their connections and the stores. Lives on the
 // io_context's one thread; the program around it is program.cpp.
 
 #include <boost/asio/any_io_executor.hpp>
@@ -17,6 +17,7 @@
 #include "rendezvous/daemon/connections.hpp"
 #include "rendezvous/daemon/control_port.hpp"
 #include "rendezvous/daemon/decisions.hpp"
+#include "rendezvous/daemon/sessions.hpp"
 #include "rendezvous/daemon/stores.hpp"
 
 namespace ddprun::daemon {
@@ -28,7 +29,6 @@ struct DaemonConfig {
     boost::asio::ip::address bind = boost::asio::ip::address_v4::loopback();
     std::uint16_t port = kDefaultPort;  ///< 0: a free one
     coordinator::Config job;
-    std::chrono::milliseconds linger{10'000};         ///< after this time without any agent, the daemon ends
     std::chrono::milliseconds handshake_time{2'000};  ///< from the connection to the Join
 };
 
@@ -38,51 +38,35 @@ public:
     [[nodiscard]] static Result<std::shared_ptr<Daemon>> listen(const boost::asio::any_io_executor& executor,
                                                                 DaemonConfig config);
 
-    [[nodiscard]] boost::asio::ip::tcp::endpoint endpoint() const { return port_.endpoint(); }
+    [[nodiscard]] boost::asio::ip::tcp::endpoint endpoint() const { return sessions_.endpoint(); }
 
-    /// Serves until the job is finished, no agent is left, or stop(). By then every agent has its final message and
-    /// every port is closed. Returns the exit code of ddprund: 0 after any verdict on the job;
-    /// exit_code::kInfrastructure when agents stayed away; 128 + signal after stop(signal).
+    /// Serves until the coordinator ends the daemon. By then every agent has its final message and every port is
+    /// closed. Returns the exit code of ddprund: see coordinator::EndDaemon.
     [[nodiscard]] boost::asio::awaitable<int> run();
 
     /// Ends run() within about a second. Agents get the verdict that the job was stopped.
     void stop(int signal);
 
 private:
-    using tcp = boost::asio::ip::tcp;
-
     Daemon(boost::asio::any_io_executor executor, ControlPort port, DaemonConfig config);
 
-    // Connections, each a coroutine: daemon_sessions.cpp
-    void spawn(boost::asio::awaitable<void> task);
-    boost::asio::awaitable<void> accept_connections();
-    boost::asio::awaitable<void> serve(tcp::socket socket);
-    boost::asio::awaitable<void> serve_agent(protocol::Join join, ChannelPtr channel, std::string peer);
-    boost::asio::awaitable<void> serve_inspector(protocol::Inspect request, ChannelPtr channel);
-
-    // The loop: daemon.cpp
     boost::asio::awaitable<void> tick();
     void handle(DaemonHappening what);
     void log(const DaemonStep& step);
     void perform(const DaemonAction& action);
     void send(const coordinator::Send& action);
     void open_store(Generation generation);
-    void finish_job();
-    [[nodiscard]] bool deserted(TimePoint now);
-    [[nodiscard]] bool verdict_is_missed(TimePoint now) const;
     void end(int exit_code);
 
     boost::asio::any_io_executor executor_;
     const DaemonConfig config_;
-    ControlPort port_;
     Decisions decisions_;
     Connections connections_;
     GenerationStores stores_;
+    Sessions sessions_;
 
     std::optional<int> exit_code_;  ///< set: run() is about to return
     boost::asio::steady_timer tick_timer_;
-    TimePoint alone_since_;
-    TimePoint finished_at_;  ///< once the coordinator has given its verdict
     std::string last_reason_;
     Generation logged_generation_{};  ///< the newest whose members were logged
 };

@@ -19,7 +19,7 @@ using DaemonHappening = std::variant<coordinator::Happening, diagnosis::InquiryH
 
 /// Actions of both machines, except for those that are events of the other machine.
 using DaemonAction = std::variant<coordinator::Send, coordinator::Refuse, coordinator::OpenStore,
-                                  coordinator::CloseStore, coordinator::Disconnect, coordinator::FinishJob,
+                                  coordinator::CloseStore, coordinator::Disconnect, coordinator::EndDaemon,
                                   diagnosis::ToAgent, diagnosis::ToInspector, diagnosis::Conclusion>;
 
 /// The result of one step of one machine.

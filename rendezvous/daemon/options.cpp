@@ -143,7 +143,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
                    "write {\"address\", \"port\", \"run_id\"} there when listening, and close it")
         ->check(open_descriptor)
         ->type_name("FD");
-    add_seconds(app, "--linger", options.daemon.linger, "end after this time without any agent");
+    add_seconds(app, "--linger", options.daemon.job.linger, "end after this time without any agent");
     add_seconds(app, "--join-timeout", job.join_timeout, "how long to wait for MIN nodes");
     add_seconds(app, "--last-call", job.last_call, "with MIN nodes here, how long to wait for more, up to MAX");
     add_seconds(app, "--heartbeat-interval", job.heartbeat_interval, "interval of the heartbeats of each side");

@@ -24,7 +24,8 @@ void Checker::after_step(const State& state, const std::vector<Action>& actions,
     check_stores(actions);
     check_group(state, actions, truth);
     check_budget(state, truth);
-    check_end(state, actions, truth);
+    check_verdict(state, truth);
+    check_daemon_end(state, actions, truth);
     check_waiting_is_explained(state, actions);
     check_waiting_makes_sense(state);
 }
@@ -122,45 +123,75 @@ void Checker::check_budget(const State& state, const Truth& truth) {
     expect(state.restarts_spent <= truth.failures, "a restart was spent though no worker had failed by itself");
 }
 
-void Checker::check_end(const State& state, const std::vector<Action>& actions, const Truth& truth) {
+void Checker::check_verdict(const State& state, const Truth& truth) {
+    expect(!verdict_ || state.verdict == verdict_, "a job ended twice");
+    if (verdict_ || !state.verdict) return;
+    expect(truth.stop_requested || !open_store_ || state.groups_started == 0 || open_store_ != state.group.generation,
+           "the job ended with a store open");
+    const Verdict& verdict = *state.verdict;
+    verdict_ = verdict;
+    verdict_at_ = state.now;
+    expect(!verdict.reason.empty(), "a verdict without a reason");
+    // Each is spent by the failure of a group, except for the one that ended the job. The nodes get the count,
+    // unless one is lost before the next group begins.
+    const bool ended_by_workers = verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kWorkerFailed;
+    expect(verdict.restarts >= restarts_counted_ && verdict.restarts <= groups_ - (ended_by_workers ? 1 : 0) &&
+               verdict.restarts <= truth.failures,
+           "the verdict counts other restarts");
+    switch (verdict.outcome) {
+        case Outcome::kSucceeded:
+            expect(verdict.exit_code == 0, "a success with an exit code");
+            for (const auto& [id, rank] : previous_ranks_) {
+                const auto found = truth.succeeded.find(id);
+                expect(found != truth.succeeded.end() && found->second == newest_group_, id + " has not succeeded");
+            }
+            break;
+        case Outcome::kWorkerFailed:
+            expect(
+                verdict.culprit && verdict.exit_code == verdict.culprit->status.exit_code() && verdict.exit_code != 0,
+                "a culprit's code was lost");
+            expect(truth.failures > state.restarts_spent, "a worker is the culprit although none had failed by itself");
+            break;
+        case Outcome::kStopped:
+            expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15, "stopped without a signal");
+            break;
+        case Outcome::kInfrastructure: expect(verdict.exit_code == exit_code::kInfrastructure, "wrong code"); break;
+    }
+}
+
+/// The daemon ends with a verdict when every node that can be reached has it, without one only when it was alone for
+/// the linger time, and at once when it is signaled.
+void Checker::check_daemon_end(const State& state, const std::vector<Action>& actions, const Truth& truth) {
+    if (truth.connected > 0 || !last_connected_) last_connected_ = state.now;
+    const bool alone = state.now - *last_connected_ >= state.config.linger;
+    const bool missed = std::ranges::any_of(state.nodes, [&](const auto& entry) {
+        const Node& node = entry.second;
+        return node.link == Link::kDisconnected && !node.leaving && node.vanished_at <= verdict_at_ &&
+               state.now - node.vanished_at < state.config.reconnect_grace;
+    });
     for (const Action& action : actions) {
-        const auto* finish = std::get_if<FinishJob>(&action);
-        if (finish == nullptr) continue;
-        expect(!verdict_, "a job ended twice");
-        expect(!open_store_ || state.groups_started == 0 || open_store_ != state.group.generation,
-               "the job ended with a store open");
-        const Verdict& verdict = finish->verdict;
-        verdict_ = verdict;
-        expect(!verdict.reason.empty(), "a verdict without a reason");
-        // Each is spent by the failure of a group, except for the one that ended the job. The nodes get the count,
-        // unless one is lost before the next group begins.
-        const bool ended_by_workers =
-            verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kWorkerFailed;
-        expect(verdict.restarts >= restarts_counted_ && verdict.restarts <= groups_ - (ended_by_workers ? 1 : 0) &&
-                   verdict.restarts <= truth.failures,
-               "the verdict counts other restarts");
-        switch (verdict.outcome) {
-            case Outcome::kSucceeded:
-                expect(verdict.exit_code == 0, "a success with an exit code");
-                for (const auto& [id, rank] : previous_ranks_) {
-                    const auto found = truth.succeeded.find(id);
-                    expect(found != truth.succeeded.end() && found->second == newest_group_, id + " has not succeeded");
-                }
-                break;
-            case Outcome::kWorkerFailed:
-                expect(verdict.culprit && verdict.exit_code == verdict.culprit->status.exit_code() &&
-                           verdict.exit_code != 0,
-                       "a culprit's code was lost");
-                expect(truth.failures > state.restarts_spent,
-                       "a worker is the culprit although none had failed by itself");
-                break;
-            case Outcome::kStopped:
-                expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15,
-                       "stopped without a signal");
-                break;
-            case Outcome::kInfrastructure: expect(verdict.exit_code == exit_code::kInfrastructure, "wrong code"); break;
+        const auto* end = std::get_if<EndDaemon>(&action);
+        if (end == nullptr) continue;
+        expect(!daemon_end_, "the daemon ends twice");
+        daemon_end_ = end->exit_code;
+        if (truth.stop_requested) {
+            const bool ends_job = verdict_ && verdict_->reason.starts_with("the rendezvous daemon was stopped");
+            expect(end->exit_code == (ends_job ? exit_code::kSignalBase + 15 : exit_code::kSuccess) && verdict_,
+                   "a stopped daemon ends with another code, or without a verdict");
+        } else if (verdict_) {
+            expect(end->exit_code == exit_code::kSuccess, "a daemon that has given its verdict ends with another code");
+            expect(!missed, "the daemon ends before a node has the verdict");
+        } else {
+            expect(end->exit_code == exit_code::kInfrastructure && alone, "the daemon leaves its agents");
         }
     }
+    const Duration slack = 2 * kTickInterval;
+    expect(
+        daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= state.config.linger + slack,
+        "the daemon stays without agents");
+    expect(daemon_end_ || !verdict_ ||
+               state.now - std::max(verdict_at_, awake_since_) <= state.config.reconnect_grace + slack,
+           "the daemon stays after the verdict");
 }
 
 void Checker::check_waiting_is_explained(const State& state, const std::vector<Action>& actions) {

@@ -18,8 +18,10 @@ namespace ddprun::sim {
 struct Truth {
     std::map<protocol::NodeId, Generation> processes;  ///< the group that a node has processes of
     std::map<protocol::NodeId, Generation> succeeded;  ///< the newest group whose workers all exited with 0 there
-    int failures = 0;  ///< workers that failed by themselves, or because their node was cut off
-    int signals = 0;   ///< nodes that were signaled to stop
+    int failures = 0;             ///< workers that failed by themselves, or because their node was cut off
+    int signals = 0;              ///< nodes that were signaled to stop, and the daemon
+    int connected = 0;            ///< nodes with a connection
+    bool stop_requested = false;  ///< the daemon was signaled to stop
 };
 
 class Checker {
@@ -30,6 +32,8 @@ public:
     [[nodiscard]] const std::string& broken() const { return broken_; }
     [[nodiscard]] const std::optional<protocol::Verdict>& verdict() const { return verdict_; }
     [[nodiscard]] int groups() const { return groups_; }
+    /// Returns the exit code of the daemon, once it has ended.
+    [[nodiscard]] const std::optional<int>& daemon_end() const { return daemon_end_; }
 
 private:
     void expect(bool holds, const std::string& what);
@@ -41,13 +45,17 @@ private:
     void check_fence(const std::map<protocol::NodeId, protocol::Assignment>& group, Generation generation,
                      const Truth& truth);
     void check_budget(const coordinator::State& state, const Truth& truth);
-    void check_end(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
-                   const Truth& truth);
+    void check_verdict(const coordinator::State& state, const Truth& truth);
+    void check_daemon_end(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
+                          const Truth& truth);
     void check_waiting_is_explained(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions);
     void check_waiting_makes_sense(const coordinator::State& state);
 
     std::string broken_;
     std::optional<protocol::Verdict> verdict_;
+    TimePoint verdict_at_;
+    std::optional<int> daemon_end_;
+    std::optional<TimePoint> last_connected_;  ///< when a node was connected last; the first event, if none was
     std::optional<Generation> open_store_;
     Generation newest_store_{0};
     Generation newest_group_{0};

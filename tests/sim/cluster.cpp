@@ -17,13 +17,13 @@ using namespace coordinator;
 constexpr milliseconds kFaultsEnd = 60'000ms;
 // Beyond the last fault: the join timeout, then one more round with its work and stops; or a last call, and the same.
 constexpr milliseconds kRunsEnd = kFaultsEnd + 240'000ms;
-constexpr milliseconds kLinger = 3'000ms;
 
 Config config() {
     Config config;
     config.run_id = "sim";
     config.last_call = 10'000ms;
     config.join_timeout = 60'000ms;
+    config.linger = 20'000ms;
     return config;
 }
 
@@ -111,6 +111,7 @@ void SimCluster::plan_faults() {
         ++signals_;
         any_agent().signal(SIGTERM);
     });
+    some(10, 1, "stops of the daemon", [this] { stop_daemon(); });
     some(50, 8, "inspectors", [this] { inspectors_.start(); });
     some(10, 1, "signals everywhere", [this] {
         for (const auto& [id, agent] : agents_) {
@@ -141,6 +142,14 @@ void SimCluster::daemon_tick() {
     if (!daemon_.listens) return;
     if (time_.now() >= daemon_.paused_until) handle(Tick{});
     time_.after(kTickInterval, [this] { daemon_tick(); });
+}
+
+void SimCluster::stop_daemon() {
+    if (!daemon_.listens) return;
+    if (time_.now() < daemon_.paused_until) return time_.at(daemon_.paused_until, [this] { stop_daemon(); });
+    ++signals_;
+    daemon_.stop_requested = true;
+    handle(StopRequested{SIGTERM});
 }
 
 void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& message) {
@@ -219,11 +228,9 @@ void SimCluster::perform(const daemon::DaemonAction& action, ConnectionId from) 
         send(to_agent->node, to_agent->message);
     } else if (const auto* to_inspector = std::get_if<diagnosis::ToInspector>(&action)) {
         if (std::holds_alternative<Inspected>(to_inspector->message)) inspectors_.answered(to_inspector->inspector);
-    } else if (std::holds_alternative<FinishJob>(action)) {
-        time_.after(kLinger, [this] {
-            daemon_.listens = false;
-            for (const auto& [id, owner] : connections_.owner) network_.close_by_daemon(id);
-        });
+    } else if (std::holds_alternative<EndDaemon>(action)) {
+        daemon_.listens = false;
+        for (const auto& [id, owner] : connections_.owner) network_.close_by_daemon(id);
     }
 }
 
@@ -253,6 +260,8 @@ void SimCluster::workers_vanished(const NodeId& node, Generation generation) {
 Truth SimCluster::truth() const {
     Truth truth;
     truth.signals = signals_;
+    truth.connected = static_cast<int>(connections_.of_node.size());
+    truth.stop_requested = daemon_.stop_requested;
     for (const auto& [id, agent] : agents_) {
         if (agent->processes()) truth.processes[id] = *agent->processes();
         if (agent->facts().succeeded) truth.succeeded[id] = *agent->facts().succeeded;
@@ -280,7 +289,8 @@ void SimCluster::check_the_end() {
     }
     expect(checker_.verdict() || !decisions_.job().shape,
            fmt::format("the job has no verdict, it is {}", to_string(decisions_.job().phase)));
-    expect(checker_.verdict() || !any_to_serve, "no agent was served");
+    expect(checker_.verdict() || checker_.daemon_end() || !any_to_serve, "no agent was served");
+    expect(checker_.daemon_end() || !daemon_.listens, "the daemon has not ended");
 }
 
 void SimCluster::record(const std::string& line) {

@@ -48,6 +48,7 @@ private:
     void open_store(Generation generation);
     void end_connection(ConnectionId id);
     void daemon_tick();
+    void stop_daemon();
     void workers_vanished(const NodeId& node, Generation generation);
     [[nodiscard]] Truth truth() const;
     void check_the_end();
@@ -66,6 +67,7 @@ private:
     };
     struct DaemonProcess {
         bool listens = true;
+        bool stop_requested = false;
         TimePoint paused_until;
     };
     struct Trace {

@@ -26,6 +26,7 @@ std::string describe(const daemon::DaemonHappening& what) {
         }
         std::string operator()(const DiagnosisPending&) const { return {}; }
         std::string operator()(const Diagnosed&) const { return {}; }
+        std::string operator()(const StopRequested&) const { return "the daemon is signaled to stop"; }
         std::string operator()(const Tick&) const { return {}; }
     } text;
     return std::visit(text, std::get<Happening>(what));
@@ -40,7 +41,7 @@ std::string describe(const daemon::DaemonAction& action) {
             return fmt::format("close store {}", number(a.generation));
         }
         std::string operator()(const Disconnect& a) const { return fmt::format("disconnect {}", a.node); }
-        std::string operator()(const FinishJob& a) const { return fmt::format("finish {}", to_json(a.verdict)); }
+        std::string operator()(const EndDaemon& a) const { return fmt::format("end the daemon with {}", a.exit_code); }
         std::string operator()(const diagnosis::ToAgent& a) const {
             return fmt::format("send {} {}", a.node, encode(a.message));
         }

@@ -49,10 +49,12 @@ public:
 
     // ---- events; each forgets the actions of the one before
     void feed(const Happening& what) {
+        const bool was_over = state.verdict.has_value();
         Step next = step(std::move(state), {now, what});
         state = std::move(next.next);
         actions = std::move(next.actions);
         reason = std::move(next.reason);
+        ends_job = !was_over && state.verdict;
     }
     void join(const std::string& host) { join(greeting(host)); }
     void join(const Join& greeting) { say(greeting.node, greeting); }
@@ -76,6 +78,7 @@ public:
     /// ticks.
     void pass(Duration duration) {
         std::vector<Action> all;
+        bool over = false;
         for (const TimePoint end = now + duration; now < end;) {
             now += kTickInterval;
             std::vector<NodeId> speaking;
@@ -85,8 +88,10 @@ public:
             for (const NodeId& id : speaking) say(id, Heartbeat{});
             feed(Tick{});
             all.insert(all.end(), actions.begin(), actions.end());
+            over = over || ends_job;
         }
         actions = std::move(all);
+        ends_job = over;
     }
 
     // ---- the actions of the newest event
@@ -119,14 +124,13 @@ public:
     bool closes(int generation) const { return asked<CloseStore>() == std::vector{CloseStore{Generation{generation}}}; }
     /// Returns the verdict, if that event ended the job.
     Verdict verdict() const {
-        const auto finished = asked<FinishJob>();
-        return finished.size() == 1 ? finished.front().verdict
-                                    : Verdict{.exit_code = -1, .reason = "no verdict", .culprit = {}};
+        return ends_job ? *state.verdict : Verdict{.exit_code = -1, .reason = "no verdict", .culprit = {}};
     }
 
     State state{Config{.run_id = "mnist", .session = "session"}};
     std::vector<Action> actions;
     std::string reason;
+    bool ends_job = false;  ///< that event gave the verdict
     TimePoint now{100s};
     std::set<NodeId> silent;
 

@@ -12,7 +12,7 @@ namespace ddprun::test {
 inline daemon::DaemonConfig quick_config() {
     daemon::DaemonConfig config;
     config.port = 0;
-    config.linger = 20s;
+    config.job.linger = 20s;
     config.handshake_time = 1s;
     config.job.run_id = "run";
     config.job.heartbeat_interval = 100ms;

@@ -265,7 +265,7 @@ TEST_CASE("a daemon that is signaled to end reports to its agents, and ends in t
 
 TEST_CASE("a daemon without agents ends after its linger time, counted from the last one", "[daemon][unit]") {
     auto config = quick_config();
-    config.linger = 400ms;
+    config.job.linger = 400ms;
     config.job.reconnect_grace = 20s;  // else the job itself ends first, for lack of nodes
     DaemonFixture fixture(config);
     const auto test = [&]() -> awaitable<void> {
@@ -286,7 +286,7 @@ TEST_CASE("a daemon without agents ends after its linger time, counted from the 
 
 TEST_CASE("a daemon without any connection ends after its linger time", "[daemon][unit]") {
     auto config = quick_config();
-    config.linger = 200ms;
+    config.job.linger = 200ms;
     DaemonFixture fixture(config);
     REQUIRE(run(fixture.io, [](DaemonFixture& f) -> awaitable<void> { co_await f.has_ended(); }(fixture)));
     CHECK(fixture.exit_code == exit_code::kInfrastructure);

@@ -75,14 +75,15 @@ TEST_CASE("a failure is diagnosed before its stop is concluded, by events of one
     CHECK(decisions.job().now == now);
 
     // The group has stopped, but its verdict waits for the diagnosis.
-    CHECK(of_kind<coordinator::FinishJob>(handle(decisions, from_node(GroupStopped{Generation{1}}), now)).empty());
+    (void)handle(decisions, from_node(GroupStopped{Generation{1}}), now);
+    CHECK_FALSE(decisions.job().verdict);
     RecordReply reply{Generation{1}, request.request, true, {}};
     reply.record.rank = Rank{0};
     reply.record.host = kNode;
     const auto answered = handle(decisions, from_node(reply), now);
-    const auto finished = of_kind<coordinator::FinishJob>(answered);
-    REQUIRE(finished.size() == 1);
-    CHECK_THAT(finished[0].verdict.diagnosis, Catch::StartsWith("DEAD rank 1 (node a, killed by SIGKILL)"));
+    CHECK(of_kind<coordinator::EndDaemon>(answered).size() == 1);
+    REQUIRE(decisions.job().verdict);
+    CHECK_THAT(decisions.job().verdict->diagnosis, Catch::StartsWith("DEAD rank 1 (node a, killed by SIGKILL)"));
     CHECK_FALSE(decisions.next());
 }
 
@@ -91,10 +92,11 @@ TEST_CASE("a diagnosis without an answer is concluded by a tick", "[daemon][unit
     Decisions decisions = running(now);
     (void)handle(decisions, from_node(killed(Rank{1})), now);
     (void)handle(decisions, from_node(GroupStopped{Generation{1}}), now);
-    std::vector<coordinator::FinishJob> finished;
-    for (; finished.empty() && now < TimePoint{1010s}; now += coordinator::kTickInterval)
-        finished = of_kind<coordinator::FinishJob>(handle(decisions, coordinator::Tick{}, now));
-    REQUIRE(finished.size() == 1);
+    std::vector<coordinator::EndDaemon> ends;
+    for (; ends.empty() && now < TimePoint{1010s}; now += coordinator::kTickInterval)
+        ends = of_kind<coordinator::EndDaemon>(handle(decisions, coordinator::Tick{}, now));
+    REQUIRE(ends.size() == 1);
+    CHECK(decisions.job().verdict);
     CHECK(now - TimePoint{1000s} <= diagnosis::kFailureTimeout + 2 * coordinator::kTickInterval);
 }
 

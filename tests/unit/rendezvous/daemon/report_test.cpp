@@ -50,7 +50,7 @@ TEST_CASE("ddprund listens on the loopback by default, and names its run", "[dae
     const Options options = std::get<Options>(parse({}));
     CHECK(options.daemon.bind.to_string() == "127.0.0.1");
     CHECK(options.daemon.port == 29400);
-    CHECK(options.daemon.linger == 10s);
+    CHECK(options.daemon.job.linger == 10s);
     CHECK(options.daemon.job.run_id.size() == 32);
     CHECK_FALSE(options.ready_fd.has_value());
 }
@@ -61,7 +61,7 @@ TEST_CASE("ddprund takes addresses, ports, and seconds with decimals", "[daemon]
                                  "1.25", "--lost-after=2", "--heartbeat-interval=0.25", "--ready-fd", "1"}));
     CHECK(options.daemon.bind.is_v6());
     CHECK(options.daemon.port == 0);
-    CHECK(options.daemon.linger == 500ms);
+    CHECK(options.daemon.job.linger == 500ms);
     CHECK(options.daemon.job.run_id == "mnist");
     CHECK(options.daemon.job.last_call == 1250ms);
     CHECK(options.daemon.job.lost_after == 2s);

@@ -1,4 +1,4 @@
-// Serves the Daemon's connections, each by a coroutine, from its first message to its end.
+#include "rendezvous/daemon/sessions.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/text/escape.hpp"
-#include "rendezvous/daemon/daemon.hpp"
 #include "rendezvous/daemon/session.hpp"
 
 namespace ddprun::daemon {
@@ -16,13 +15,31 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using asio::ip::tcp;
 
-void Daemon::spawn(awaitable<void> task) {
-    asio::co_spawn(executor_, std::move(task), [self = shared_from_this()](std::exception_ptr thrown) {
+Sessions::Sessions(asio::any_io_executor executor, ControlPort port, Connections& connections,
+                   const Decisions& decisions, Handle handle)
+    : executor_(std::move(executor)),
+      port_(std::move(port)),
+      connections_(connections),
+      decisions_(decisions),
+      handle_(std::move(handle)) {}
+
+void Sessions::start(std::weak_ptr<void> owner) {
+    owner_ = std::move(owner);
+    spawn(accept_connections());
+}
+
+void Sessions::close() {
+    closed_ = true;
+    port_.close();
+}
+
+void Sessions::spawn(awaitable<void> task) {
+    asio::co_spawn(executor_, std::move(task), [owner = owner_.lock()](std::exception_ptr thrown) {
         if (thrown) std::rethrow_exception(thrown);  // a bug of ours: out of io_context::run(), to main()
     });
 }
 
-awaitable<void> Daemon::accept_connections() {
+awaitable<void> Sessions::accept_connections() {
     while (true) {
         std::optional<tcp::socket> socket = co_await port_.accept();
         if (!socket) co_return;
@@ -30,10 +47,10 @@ awaitable<void> Daemon::accept_connections() {
     }
 }
 
-awaitable<void> Daemon::serve(tcp::socket socket) {
+awaitable<void> Sessions::serve(tcp::socket socket) {
     const std::string peer = name_of_peer(socket);
     std::optional<Greeting> greeting = co_await port_.introduce(std::move(socket), peer);
-    if (!greeting || exit_code_) co_return;
+    if (!greeting || closed_) co_return;
     ChannelPtr channel = std::move(greeting->channel);
     if (auto* join = std::get_if<protocol::Join>(&greeting->first)) {
         protocol::Join named = std::move(*join);
@@ -44,15 +61,15 @@ awaitable<void> Daemon::serve(tcp::socket socket) {
     }
 }
 
-awaitable<void> Daemon::serve_agent(protocol::Join join, ChannelPtr channel, std::string peer) {
+awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, std::string peer) {
     const protocol::NodeId node = join.node;
     connections_.set_joining(channel);
-    handle(coordinator::NodeMessage{node, join});
+    handle_(coordinator::NodeMessage{node, join});
     while (connections_.is_agent(node, channel)) {
         Result<protocol::AgentMessage> message = co_await next_message(channel);
         if (!connections_.is_agent(node, channel)) co_return;  // the daemon closed it, or it was replaced
         if (message) {
-            handle(coordinator::NodeMessage{node, std::move(*message)});
+            handle_(coordinator::NodeMessage{node, std::move(*message)});
             continue;
         }
         if (message.error().code != Errc::kClosed) {
@@ -60,12 +77,12 @@ awaitable<void> Daemon::serve_agent(protocol::Join join, ChannelPtr channel, std
                          log_line(message.error().message));
         }
         connections_.drop(node);
-        handle(coordinator::NodeDisconnected{node});
+        handle_(coordinator::NodeDisconnected{node});
     }
 }
 
 /// Serves one ddpctl, which changes nothing. It may send another request after each answer, and disconnect at any time.
-awaitable<void> Daemon::serve_inspector(protocol::Inspect request, ChannelPtr channel) {
+awaitable<void> Sessions::serve_inspector(protocol::Inspect request, ChannelPtr channel) {
     if (request.protocol != protocol::kProtocolVersion) {
         connections_.refuse(channel, {fmt::format("it speaks version {} of the protocol, this daemon {}",
                                                   request.protocol, protocol::kProtocolVersion),
@@ -77,15 +94,15 @@ awaitable<void> Daemon::serve_inspector(protocol::Inspect request, ChannelPtr ch
         connections_.refuse(channel, {"too many others are looking at this job", false});
         co_return;
     }
-    handle(diagnosis::InspectionRequested{*id, request});
+    handle_(diagnosis::InspectionRequested{*id, request});
     while (true) {
         const Result<protocol::AgentMessage> message = co_await next_message(channel);
         const auto* again = message ? std::get_if<protocol::Inspect>(&*message) : nullptr;
-        if (again == nullptr || exit_code_ || is_open(decisions_.inquiries(), *id)) break;
+        if (again == nullptr || closed_ || is_open(decisions_.inquiries(), *id)) break;
         connections_.touch(*id, Clock::now());
-        handle(diagnosis::InspectionRequested{*id, *again});
+        handle_(diagnosis::InspectionRequested{*id, *again});
     }
-    handle(diagnosis::InspectorLeft{*id});
+    handle_(diagnosis::InspectorLeft{*id});
     connections_.drop(*id);
 }
 

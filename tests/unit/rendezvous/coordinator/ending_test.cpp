@@ -1,0 +1,138 @@
+// The end of the daemon: after the verdict, without agents, and by a signal.
+#include "common/exit_codes.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/coordinator/job.hpp"
+
+using namespace ddprun;
+using namespace ddprun::coordinator;
+using namespace ddprun::protocol;
+using Catch::Contains;
+
+namespace {
+
+std::vector<EndDaemon> end_with(int exit_code) { return {EndDaemon{exit_code}}; }
+
+}  // namespace
+
+TEST_CASE("the daemon ends with the verdict, whatever that is", "[coordinator]") {
+    const bool fails = GENERATE(false, true);
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.start({"n1"});
+    if (fails) job.fail("n1", failure(0, "n1"));
+    fails ? job.stopped("n1") : job.succeeded("n1");
+    REQUIRE(job.ends_job);
+    CHECK(job.receivers<Finished>() == Hosts{"n1"});
+    CHECK(job.asked<EndDaemon>() == end_with(exit_code::kSuccess));
+}
+
+TEST_CASE("the daemon waits for a node that is disconnected when the job ends, for its grace", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.start({"n1", "n2"});  // n2 is a spare
+    job.disconnect("n2");
+    job.now += 500ms;
+    job.succeeded("n1");
+    REQUIRE(job.ends_job);
+    CHECK(job.asked<EndDaemon>().empty());
+    SECTION("it comes back and gets the verdict") {
+        job.join("n2");
+        CHECK(job.receivers<Finished>() == Hosts{"n2"});
+        job.feed(Tick{});
+    }
+    SECTION("it stays away") {
+        job.now += 499ms;
+        job.feed(Tick{});
+        CHECK(job.asked<EndDaemon>().empty());
+        job.now += 1ms;
+        job.feed(Tick{});
+    }
+    SECTION("another node loses its connection afterwards: it has the verdict") {
+        job.join("n2");
+        job.now += 1ms;
+        job.disconnect("n1");
+        job.feed(Tick{});
+    }
+    CHECK(job.asked<EndDaemon>() == end_with(exit_code::kSuccess));
+}
+
+TEST_CASE("the daemon does not wait for a disconnected node that was interrupted and has stopped", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.leave("n1");
+    job.leave("n2");
+    job.stopped("n1");
+    job.disconnect("n1");
+    job.stopped("n2");
+    REQUIRE(job.ends_job);
+    CHECK(job.asked<EndDaemon>() == end_with(exit_code::kSuccess));
+}
+
+TEST_CASE("a daemon without agents ends after its linger time, which a pause of its own does not shorten",
+          "[coordinator]") {
+    Job job;
+    job.state.config.reconnect_grace = 60s;  // else the job ends first, for lack of nodes
+    SECTION("none ever joins") {}
+    SECTION("the last one is disconnected") {
+        job.join("n1");
+        job.pass(30s);
+        CHECK(job.asked<EndDaemon>().empty());
+        job.disconnect("n1");
+    }
+    SECTION("the daemon was stopped meanwhile") {
+        job.pass(5s);
+        job.now += 60s;
+        job.pass(4900ms);
+        CHECK(job.asked<EndDaemon>().empty());
+        job.pass(400ms);
+        CHECK(job.asked<EndDaemon>() == end_with(exit_code::kInfrastructure));
+        return;
+    }
+    job.pass(10s);  // counted from the first tick
+    CHECK(job.asked<EndDaemon>().empty());
+    job.pass(100ms);
+    CHECK(job.asked<EndDaemon>() == end_with(exit_code::kInfrastructure));
+    CHECK_FALSE(job.state.verdict);
+    CHECK_THAT(job.reason,
+               Contains("no agent was connected for 10.0 s") || Contains("no agent was connected for 10 s"));
+}
+
+TEST_CASE("an agent that joins in time keeps the daemon", "[coordinator]") {
+    Job job;
+    job.pass(9900ms);
+    job.join("n1");
+    job.pass(60s);
+    CHECK(job.asked<EndDaemon>().empty());
+}
+
+TEST_CASE("a signal to the daemon ends the job in every phase, and the daemon with 128 + n", "[coordinator]") {
+    Job job;
+    SECTION("without a node") {}
+    SECTION("gathering") { job.join("n1"); }
+    SECTION("opening") {
+        job.join("n1");
+        job.join("n2");
+    }
+    SECTION("running") { job.start({"n1", "n2"}); }
+    SECTION("stopping") {
+        job.start({"n1", "n2"});
+        job.fail("n1", failure(0, "n1"));
+    }
+    const auto nodes = job.state.nodes.size();
+    job.feed(StopRequested{SIGTERM});
+    CHECK(job.verdict().outcome == Outcome::kStopped);
+    CHECK(job.verdict().exit_code == 143);
+    CHECK(job.verdict().reason == "the rendezvous daemon was stopped by SIGTERM");
+    CHECK(job.receivers<Finished>().size() == nodes);
+    CHECK(job.asked<EndDaemon>() == end_with(143));
+    CHECK(job.actions.size() == nodes + 1);
+}
+
+TEST_CASE("a signal to the daemon after the verdict ends it without waiting for a node", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.start({"n1", "n2"});
+    job.disconnect("n2");
+    job.succeeded("n1");
+    REQUIRE(job.asked<EndDaemon>().empty());
+    job.feed(StopRequested{SIGTERM});
+    CHECK(job.actions == std::vector<Action>{EndDaemon{exit_code::kSuccess}});
+    CHECK(job.state.verdict->exit_code == 0);
+}
