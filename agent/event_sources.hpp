@@ -26,7 +26,7 @@ public:
     /// Pushes a Tick at `deadline`, in place of an earlier deadline; empty: pushes none.
     void arm_deadline(const std::optional<TimePoint>& deadline);
     void stop_stall_checks() { stall_timer_.cancel(); }
-    /// Signals are no events any more: they wait for last_signals.hpp.
+    /// Signals are no events any more: they wait for end_on_stop_signal().
     void close_signals() { signals_.close(); }
 
 private:

@@ -14,7 +14,7 @@
 
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
-#include "common/system/pipe.hpp"
+#include "common/system/process.hpp"
 
 namespace ddprun::agent {
 namespace {
