@@ -26,7 +26,7 @@ public:
     /// Pushes a Tick at `deadline`, in place of an earlier deadline; empty: pushes none.
     void arm_deadline(const std::optional<TimePoint>& deadline);
     void stop_stall_checks() { stall_timer_.cancel(); }
-    /// Stops turning signals into events; they then wait for last_signals.hpp.
+    /// Stops turning signals into events; they then wait for end_on_stop_signal().
     void close_signals() { signals_.close(); }
 
 private:

@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "common/system/files.hpp"
 #include "common/system/process_state.hpp"
 #include "common/text/cut.hpp"
 #include "common/text/escape.hpp"
@@ -20,11 +19,6 @@ namespace ddprun::ctl {
 namespace {
 
 constexpr std::size_t kMaxCommand = 100;
-
-std::string content_of(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 Job job_of_process(const std::filesystem::path& entry) { return job_of(content_of(entry / "environ")); }
 

@@ -13,7 +13,7 @@
 #include <limits>
 
 #include "common/clock.hpp"
-#include "common/system/pipe.hpp"
+#include "common/system/process.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::launcher {

@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "agent/guard/children.hpp"
-#include "agent/last_signals.hpp"
+#include "agent/signal_source.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"

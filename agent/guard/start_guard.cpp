@@ -14,7 +14,8 @@
 
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
-#include "common/system/pipe.hpp"
+#include "common/system/process.hpp"
+#include "common/system/signals_blocked.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -53,18 +54,15 @@ std::filesystem::path find_guard() {
 UniqueFd become_guarded(const std::filesystem::path& guard_path, Leads leads) {
     Pipe pipe = make_pipe("to the guard").value();
 
-    // Signals stay blocked until the guard's loop takes them: none may kill the guard while the agent runs.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, &before);
+    // Signals stay blocked until the guard's loop takes them: none may kill the guard while the agent runs. The agent
+    // gets its signals back when this function returns.
+    const SignalsBlocked blocked;
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     std::fflush(nullptr);  // buffered output would be written twice
 
     const pid_t guarded = ::fork();
     if (guarded < 0) {
-        const int error = errno;
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        throw ErrorException(system_error("cannot fork ddprun from its guard", error));
+        throw ErrorException(system_error("cannot fork ddprun from its guard", errno));
     }
     if (guarded > 0) {
         pipe.read_end.reset();
@@ -75,7 +73,6 @@ UniqueFd become_guarded(const std::filesystem::path& guard_path, Leads leads) {
     else
         ::setpgid(0, 0);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
     return std::move(pipe.read_end);  // only the guard holds the other end now
 }
 

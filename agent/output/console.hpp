@@ -60,4 +60,10 @@ private:
     std::array<std::shared_ptr<Output>, 2> outputs_;  ///< the same one if stdout and stderr are the same file
 };
 
+/// Writes the console's queue. After a success (exit code 0) it waits for a slow reader as long as that takes, as any
+/// program does. After a failure or an interruption it gives up when the console has taken nothing for a while, and
+/// prints a warning: a scheduler waits for the end of the job. Output that could not be written (a full disk) costs a
+/// warning too, and changes no exit code. `tag` begins the warnings.
+void drain_at_end(Console& console, int exit_code, std::string_view tag);
+
 }  // namespace ddprun::agent

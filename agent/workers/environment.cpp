@@ -37,19 +37,6 @@ std::string expand_local_rank(std::string_view text, const std::string& value) {
 
 }  // namespace
 
-std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank) {
-    const int wanted = number(local_rank);
-    if (visible == nullptr) return std::to_string(wanted);
-    if (visible->empty()) return "";  // all GPUs are hidden
-    std::string_view rest = *visible;
-    for (int at = 0;; ++at) {
-        const auto comma = rest.find(',');
-        if (at == wanted) return std::string(rest.substr(0, comma));
-        if (comma == std::string_view::npos) return std::nullopt;
-        rest.remove_prefix(comma + 1);
-    }
-}
-
 Rank rank_of(const protocol::Assignment& assignment, LocalRank local_rank) {
     return Rank{assignment.rank_base + number(local_rank)};
 }

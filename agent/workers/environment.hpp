@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/ids.hpp"
-#include "common/system/environment.hpp"
+#include "common/system/process.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
@@ -23,10 +23,6 @@ struct WorkerSlot {
     std::string error_file;           ///< where a Python worker may leave its exception
     bool virtual_local_rank = false;  ///< it gets LOCAL_RANK=0 and sees one GPU
 };
-
-/// Returns CUDA_VISIBLE_DEVICES of a worker that shall see one GPU: the entry of its local rank in `visible`, the list
-/// of this process (null: all GPUs). Empty: the list is too short.
-[[nodiscard]] std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank);
 
 /// Returns RANK of a worker.
 [[nodiscard]] Rank rank_of(const protocol::Assignment& assignment, LocalRank local_rank);

@@ -3,20 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <utility>
+
+#include "common/system/files.hpp"
 
 namespace ddprun::agent {
 namespace {
 
 using protocol::OomKill;
-
-/// Returns the contents of a file; empty if it cannot be read.
-std::string text_of(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// Removes the first line from `text` and returns it.
 std::string_view next_line(std::string_view& text) {
@@ -70,7 +64,7 @@ std::optional<std::uint64_t> group_kills(const std::filesystem::path& root, std:
         if (!unified && !has_memory(entry.controllers)) continue;
         const std::filesystem::path below = std::filesystem::path(entry.path).relative_path();
         const std::filesystem::path folder = unified ? mount / below : mount / "memory" / below;
-        if (const auto kills = oom_kills(text_of(folder / (unified ? "memory.events" : "memory.oom_control"))))
+        if (const auto kills = oom_kills(content_of(folder / (unified ? "memory.events" : "memory.oom_control"))))
             return kills;
     }
     return std::nullopt;
@@ -79,7 +73,7 @@ std::optional<std::uint64_t> group_kills(const std::filesystem::path& root, std:
 }  // namespace
 
 OomCounts read_oom_counts(const std::filesystem::path& root, std::string_view membership) {
-    return {group_kills(root, membership), oom_kills(text_of(root / "proc/vmstat"))};
+    return {group_kills(root, membership), oom_kills(content_of(root / "proc/vmstat"))};
 }
 
 namespace {
@@ -104,7 +98,7 @@ OomKill classify_oom(const OomCounts& before, const OomCounts& after) {
 OomWatch::OomWatch(std::filesystem::path root, std::chrono::nanoseconds recent_period)
     : root_(std::move(root)),
       recent_period_(recent_period),
-      membership_(text_of(root_ / "proc/self/cgroup")),
+      membership_(content_of(root_ / "proc/self/cgroup")),
       at_start_(read_oom_counts(root_, membership_)),
       before_(at_start_),
       latest_(at_start_) {}

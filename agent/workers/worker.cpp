@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "agent/workers/signs_of_failure.hpp"
-#include "common/system/pipe.hpp"
+#include "common/system/process.hpp"
 #include "common/system/process_state.hpp"
 #include "common/text/number.hpp"
 #include "common/text/utf8.hpp"

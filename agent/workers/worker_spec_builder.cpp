@@ -12,7 +12,7 @@
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
 #include "common/flight_record_layout.hpp"
-#include "common/system/cpus.hpp"
+#include "common/system/process.hpp"
 
 namespace ddprun::agent {
 namespace {

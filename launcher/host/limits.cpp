@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "common/system/files.hpp"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -23,14 +25,6 @@ std::optional<long> soft_limit(__rlimit_resource resource) {
     return static_cast<long>(limit.rlim_cur);
 }
 
-/// Reads a file that contains one number; nullopt: it contains "max", or cannot be read.
-std::optional<long> number_in(const std::string& path) {
-    std::ifstream file(path);
-    long number = 0;
-    if (file >> number) return number;
-    return std::nullopt;
-}
-
 /// Returns pids.max of this process's control group (version 2 or 1).
 std::optional<long> cgroup_limit() {
     std::ifstream file("/proc/self/cgroup");
@@ -41,7 +35,7 @@ std::optional<long> cgroup_limit() {
         const std::string controllers = line.substr(first + 1, second - first - 1);
         if (!controllers.empty() && controllers != "pids") continue;
         const std::string root = controllers.empty() ? "/sys/fs/cgroup" : "/sys/fs/cgroup/pids";
-        if (const auto limit = number_in(root + line.substr(second + 1) + "/pids.max")) return limit;
+        if (const auto limit = number_in<long>(root + line.substr(second + 1) + "/pids.max")) return limit;
     }
     return std::nullopt;
 }
@@ -60,7 +54,7 @@ ProcessLimits process_limits() {
     limits.open_files = soft_limit(RLIMIT_NOFILE);
     if (::geteuid() != 0) limits.user_processes = soft_limit(RLIMIT_NPROC);
     limits.cgroup_processes = cgroup_limit();
-    limits.machine_pids = number_in("/proc/sys/kernel/pid_max");
+    limits.machine_pids = number_in<long>("/proc/sys/kernel/pid_max");
     return limits;
 }
 

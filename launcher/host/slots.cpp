@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "agent/workers/environment.hpp"
-#include "common/system/cpus.hpp"
+#include "common/system/process.hpp"
 #include "common/text/number.hpp"
 
 namespace fs = std::filesystem;
@@ -64,7 +63,7 @@ Result<int> worker_count(const Slots& slots, const Machine& machine) {
 Result<void> check_gpus(const Options& options, int slots, const Environment& environment) {
     const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
     if (!options.virtual_local_rank || visible == environment.end()) return {};
-    if (agent::gpu_of(&visible->second, LocalRank{slots - 1})) return {};
+    if (gpu_of(&visible->second, LocalRank{slots - 1})) return {};
     const auto named = std::ranges::count(visible->second, ',') + 1;
     return Error{Errc::kUsage,
                  fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES={} names {} for the {} workers of this node. "

@@ -9,7 +9,7 @@
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
-#include "common/system/environment.hpp"
+#include "common/system/process.hpp"
 #include "launcher/options/option_values.hpp"
 
 namespace ddprun::launcher {

@@ -7,8 +7,8 @@
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
 #include "common/system/standard_fds.hpp"
-#include "rendezvous/daemon/process.hpp"
 #include "rendezvous/daemon/program.hpp"
+#include "rendezvous/daemon/startup.hpp"
 #include "rendezvous/daemon/store_program.hpp"
 
 int main(int argc, char** argv) {

@@ -1,17 +1,22 @@
 #include "rendezvous/daemon/startup.hpp"
-#include "common/text/escape.hpp"
 
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+
+#include "common/system/signals.hpp"
+#include "common/text/escape.hpp"
 
 namespace ddprun::daemon {
 namespace {
@@ -38,6 +43,20 @@ int send_datagram(std::string_view name, std::string_view text) {
 }
 
 }  // namespace
+
+void prepare_process() {
+    ignore_failed_writes();
+
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        if (::setrlimit(RLIMIT_NOFILE, &files) != 0)
+            spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
+    }
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);        // lowering a limit is always allowed
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // known since Linux 3.5; nothing is executed here anyway
+}
 
 bool log_to_file(const std::string& path) {
     try {

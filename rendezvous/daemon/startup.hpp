@@ -1,5 +1,5 @@
 #pragma once
-// Starts ddprund in either mode: opens the log file, and reports that the program listens.
+// Starts ddprund in either mode: prepares the process, opens the log file, and reports that the program listens.
 
 #include <string>
 #include <string_view>
@@ -7,6 +7,11 @@
 #include "common/system/unique_fd.hpp"
 
 namespace ddprun::daemon {
+
+/// Makes writes to a closed connection fail instead of killing the process, allows as many descriptors as the system
+/// does, and forbids core files, which would hold the job's secrets, and new privileges. Called once, from main's
+/// thread, before anything is opened.
+void prepare_process();
 
 /// Appends the log to `path` as well. Returns false, with a line in the log, if that file cannot be written.
 [[nodiscard]] bool log_to_file(const std::string& path);

@@ -3,23 +3,26 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/json.hpp>
 #include <cassert>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text/escape.hpp"
+#include "common/text/number.hpp"
 #include "rendezvous/daemon/startup.hpp"
-#include "rendezvous/daemon/store_report.hpp"
 #include "rendezvous/store/server/server.hpp"
 
 namespace ddprun::daemon {
@@ -44,6 +47,30 @@ Result<asio::ip::address> resolve(asio::io_context& io, const std::string& host)
     for (const auto& entry : found)
         if (entry.endpoint().address().is_v4()) return entry.endpoint().address();
     return found.begin()->endpoint().address();
+}
+
+/// The names of all kinds, in the order of RequestKind, as docs/protocol.md calls them.
+constexpr std::array<std::string_view, store::kRequestKinds> kNames{
+    "VALIDATE",   "SET",        "COMPARE_SET", "GET",       "ADD",       "CHECK",       "WAIT",
+    "GETNUMKEYS", "DELETE_KEY", "APPEND",      "MULTI_GET", "MULTI_SET", "CANCEL_WAIT", "PING",
+    "QUEUE_PUSH", "QUEUE_POP",  "QUEUE_LEN",   "LIST_KEYS", "BARRIER"};
+static_assert(!kNames.back().empty(), "every kind has a name");
+
+std::string amount(std::uint64_t bytes) {
+    constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+    double number = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    for (; number >= 1024 && unit + 1 < kUnits.size(); ++unit) number /= 1024;
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", number, kUnits[unit]);
+}
+
+std::string requests(const store::Statistics& now) {
+    std::string kinds;
+    for (std::size_t kind = 0; kind < now.requests.size(); ++kind) {
+        if (now.requests[kind] == 0) continue;
+        kinds += fmt::format("{}{} {}", kinds.empty() ? ": " : ", ", kNames[kind], now.requests[kind]);
+    }
+    return counted(now.request_count(), "request") + kinds;
 }
 
 /// Service: owns the store of this program, from the address to the statistics. run_store() makes one.
@@ -101,6 +128,17 @@ std::string ready_line(const Endpoint& endpoint) {
 }
 
 }  // namespace
+
+std::string statistics_line(const store::Statistics& now, std::chrono::seconds up) {
+    const std::string failures =
+        now.accept_failures == 0 ? "" : fmt::format(", {} times none could be accepted", now.accept_failures);
+    return fmt::format(
+        "up {} s; {} ({} accepted, {} closed for what was asked{}); {} and {} in {}; {}; {} in, {} out; "
+        "{} buffered",
+        up.count(), counted(now.connections, "connection"), now.accepted, now.refused, failures,
+        counted(now.keys, "key"), counted(now.waiters, "wait"), amount(now.store_bytes), requests(now),
+        amount(now.received_bytes), amount(now.sent_bytes), amount(now.buffer_bytes));
+}
 
 int run_store(const Options& options) {
     assert(options.store);

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "common/error.hpp"
 #include "common/ids.hpp"
@@ -17,10 +18,17 @@ namespace ddprun::daemon {
 class GenerationStores {
 public:
     /// The stores will listen on `address`.
-    GenerationStores(boost::asio::any_io_executor executor, boost::asio::ip::address address);
+    GenerationStores(boost::asio::any_io_executor executor, boost::asio::ip::address address)
+        : executor_(std::move(executor)), address_(std::move(address)) {}
 
     /// Opens an empty store on a free port and returns the port. Errors: those of StoreServer::listen.
-    [[nodiscard]] Result<int> open(Generation generation);
+    [[nodiscard]] Result<int> open(Generation generation) {
+        auto store = store::StoreServer::listen(executor_, address_, 0);
+        if (!store) return store.error();
+        const int port = (*store)->port();
+        stores_[generation] = std::move(*store);
+        return port;
+    }
     /// Closes that store and its connections, if it is open.
     void close(Generation generation) { stores_.erase(generation); }
     void close_all() { stores_.clear(); }

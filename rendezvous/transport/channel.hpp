@@ -1,6 +1,7 @@
 #pragma once
 // Channel: carries whole text messages in order between an agent and the daemon. TLS would be added below this
-// interface: the code above it sees messages and errors only. Used on the io_context's one thread.
+// interface: the code above it sees messages and errors only. It has one implementation, WebSocketChannel, and is
+// abstract so that its users do not compile Beast. Used on the io_context's one thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -38,10 +39,8 @@ public:
     /// Drops the connection now.
     virtual void abort() = 0;
 
-    /// Return the numeric addresses of the two ends, also after the end of the connection; IPv4 is never written as
-    /// IPv6.
+    /// Returns the numeric address of this end, also after the end of the connection; IPv4 is never written as IPv6.
     [[nodiscard]] virtual boost::asio::ip::address local_address() const = 0;
-    [[nodiscard]] virtual boost::asio::ip::address peer_address() const = 0;
 };
 
 }  // namespace ddprun::transport

@@ -55,10 +55,9 @@ public:
         const tcp::socket& socket = boost::beast::get_lowest_layer(stream);
         const auto local = socket.local_endpoint(ec);
         if (ec) return Error{Errc::kClosed, ec.message()};
-        const auto peer = socket.remote_endpoint(ec);
+        static_cast<void>(socket.remote_endpoint(ec));  // fails if the peer has gone already
         if (ec) return Error{Errc::kClosed, ec.message()};
-        return std::shared_ptr<WebSocketChannel>(
-            new WebSocketChannel(std::move(stream), unwrapped(local.address()), unwrapped(peer.address())));
+        return std::shared_ptr<WebSocketChannel>(new WebSocketChannel(std::move(stream), unwrapped(local.address())));
     }
 
     WebSocket& websocket() { return websocket_; }
@@ -86,14 +85,10 @@ public:
 
     void abort() override { fail({Errc::kClosed, "the connection was closed"}); }
     boost::asio::ip::address local_address() const override { return local_; }
-    boost::asio::ip::address peer_address() const override { return peer_; }
 
 private:
-    WebSocketChannel(Stream stream, boost::asio::ip::address local, boost::asio::ip::address peer)
-        : websocket_(std::move(stream)),
-          drained_(websocket_.get_executor(), TimePoint::max()),
-          local_(local),
-          peer_(peer) {
+    WebSocketChannel(Stream stream, boost::asio::ip::address local)
+        : websocket_(std::move(stream)), drained_(websocket_.get_executor(), TimePoint::max()), local_(local) {
         namespace ws = boost::beast::websocket;
         websocket_.text(true);
         websocket_.auto_fragment(false);
@@ -181,7 +176,6 @@ private:
     bool closing_ = false;
     std::optional<Error> failure_;  // set once, with the socket closed
     boost::asio::ip::address local_;
-    boost::asio::ip::address peer_;
 };
 
 /// Returns the channel for callers, after the handshake: dropping the last reference drops the connection, even while

@@ -170,12 +170,6 @@ Result<bool> Client::delete_key(std::string_view key) {
     return *deleted != 0;
 }
 
-Result<std::int64_t> Client::num_keys() {
-    auto number = ask_number(request_of(RequestKind::kGetNumKeys));
-    if (!number) return give_up("count the keys", number.error());
-    return number;
-}
-
 Result<std::vector<Answer>> Client::run(const Batch& batch) {
     const std::string action = "run " + counted(batch.size(), "request");
     if (auto sent = send(batch.requests()); !sent) return give_up(action, sent.error());

@@ -56,7 +56,6 @@ public:
     [[nodiscard]] Result<std::vector<std::string>> missing(std::span<const std::string> keys);
     /// Returns whether the key was there.
     [[nodiscard]] Result<bool> delete_key(std::string_view key);
-    [[nodiscard]] Result<std::int64_t> num_keys();
     /// Sends several requests in one write. Returns one answer for each.
     [[nodiscard]] Result<std::vector<Answer>> run(const Batch& batch);
 

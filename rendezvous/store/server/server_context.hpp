@@ -2,6 +2,7 @@
 // ServerContext: the state that the parts of one EpollServer share. The EpollServer owns it; one thread.
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <functional>
 #include <new>
@@ -45,7 +46,7 @@ struct ServerContext {
     }
 
 private:
-    static void log(std::string_view line);
+    static void log(std::string_view line) { spdlog::warn("{}", line); }
 };
 
 }  // namespace ddprun::store

@@ -7,7 +7,7 @@
 #include <array>
 #include <string>
 
-#include "common/system/pipe.hpp"
+#include "common/system/process.hpp"
 #include "tests/catch.hpp"
 
 namespace {

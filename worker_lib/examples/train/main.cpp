@@ -10,9 +10,8 @@
 #include <thread>
 
 #include "ddp/ddp.hpp"
-#include "train/launcher_rank.hpp"
 #include "train/options.hpp"
-#include "train/output.hpp"
+#include "train/process.hpp"
 #include "train/trainer.hpp"
 #include "train/user_error.hpp"
 

@@ -8,9 +8,8 @@
 #include <limits>
 #include <string>
 
-#include "train/launcher_rank.hpp"
 #include "train/option_checks.hpp"
-#include "train/output.hpp"
+#include "train/process.hpp"
 #include "train/user_error.hpp"
 
 namespace train {

@@ -9,11 +9,11 @@
 #include "train/batches.hpp"
 #include "train/loss_log.hpp"
 #include "train/model.hpp"
+#include "train/process.hpp"
 #include "train/progress.hpp"
 #include "train/recovery.hpp"
 #include "train/sgd.hpp"
 #include "train/text.hpp"
-#include "train/threads.hpp"
 #include "train/user_error.hpp"
 #include "train/waiting.hpp"
 

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <limits>
 #include <utility>
 
+#include "common/text/number.hpp"
 #include "ddp/error.hpp"
 
 namespace ddp::detail {
@@ -24,10 +24,8 @@ constexpr const char* kAdvice =
 std::optional<std::int64_t> number(const Variables& variables, const char* name, std::int64_t min, std::int64_t max) {
     const auto text = variables(name);
     if (!text) return std::nullopt;
-    std::int64_t value = 0;
-    const char* end = text->data() + text->size();
-    const auto [parsed, error] = std::from_chars(text->data(), end, value);
-    if (error != std::errc() || parsed != end || value < min || value > max) {
+    const auto value = ddprun::parse_number<std::int64_t>(*text);
+    if (!value || *value < min || *value > max) {
         const std::string range = max == std::numeric_limits<int>::max() ? fmt::format("of at least {}", min)
                                                                          : fmt::format("from {} to {}", min, max);
         refuse(fmt::format("{} is '{}', expected a whole number {}", name, *text, range));

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <string>
 #include <system_error>
 
+#include "common/text/number.hpp"
 #include "ddp/error.hpp"
 
 namespace ddp::detail {
@@ -32,10 +32,7 @@ std::optional<std::uint64_t> step_of(std::string_view name, std::string_view suf
         return {};
     name.remove_prefix(kPrefix.size());
     name.remove_suffix(suffix.size());
-    std::uint64_t step = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-    if (error != std::errc() || end != name.data() + name.size()) return {};
-    return step;
+    return ddprun::parse_number<std::uint64_t>(name);
 }
 
 void for_each_name(const std::filesystem::path& directory, const std::function<void(const std::string&)>& use) {

@@ -4,13 +4,12 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <tuple>
 
 #include "common/text/cut.hpp"
+#include "common/text/number.hpp"
 #include "ddp/phase.hpp"
 #include "worker_lib/src/recorder/flight_recorder_memory.hpp"
 #include "worker_lib/src/recorder/recording.hpp"
@@ -57,12 +56,9 @@ bool describe_members(const std::vector<int>& members, layout::Group& group) {
 FlightRecorder* take_inherited() {
     const char* text = std::getenv(layout::kDescriptorVariable);
     if (text == nullptr) return nullptr;
-    int descriptor = -1;
-    const char* end = text + std::strlen(text);
     std::string problem = "not a number";
     layout::Memory* memory = nullptr;
-    if (const auto parsed = std::from_chars(text, end, descriptor); parsed.ptr == end && parsed.ec == std::errc())
-        memory = take_recorder_memory(descriptor, problem);
+    if (const auto descriptor = ddprun::parse_number<int>(text)) memory = take_recorder_memory(*descriptor, problem);
     if (memory == nullptr) {
         const char* level = std::getenv("LOGLEVEL");
         if (level != nullptr && std::string_view(level) == "debug") {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "ddp/error.hpp"
+
 namespace ddp::detail {
 
 class ReducerPhase {
@@ -12,7 +14,10 @@ public:
     void begin(bool sync) { phase_ = sync ? Phase::kSyncing : Phase::kAccumulating; }
     void end() { phase_ = Phase::kIdle; }
     /// Ends the reducer for good. `text` is part of the error of every later call.
-    void fail(std::string text);
+    void fail(std::string text) {
+        phase_ = Phase::kFailed;
+        failure_ = std::move(text);
+    }
     /// Keeps the failure itself for the next call, if no call has thrown it yet.
     void keep_unreported(std::exception_ptr failure) { unreported_ = std::move(failure); }
 
@@ -27,7 +32,10 @@ public:
     }
 
 private:
-    [[noreturn]] void throw_failure();
+    [[noreturn]] void throw_failure() {
+        if (const auto failure = std::exchange(unreported_, nullptr)) std::rethrow_exception(failure);
+        throw Error(ErrorCode::Aborted, "this GradientReducer failed earlier: " + failure_);
+    }
 
     enum class Phase { kIdle, kSyncing, kAccumulating, kFailed };
 

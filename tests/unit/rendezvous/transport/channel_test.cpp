@@ -69,12 +69,11 @@ TEST_CASE("messages arrive whole, in order and in both directions", "[channel][u
     });
 }
 
-TEST_CASE("both ends know both addresses", "[channel][unit]") {
+TEST_CASE("each end knows its address, also after the end of the connection", "[channel][unit]") {
     run_test([](asio::io_context& io) -> awaitable<void> {
         const Pair pair = co_await connected(io);
         for (const auto& channel : {pair.client, pair.server}) {
             CHECK(channel->local_address().to_string() == "127.0.0.1");
-            CHECK(channel->peer_address().to_string() == "127.0.0.1");
             channel->abort();
             CHECK(channel->local_address().to_string() == "127.0.0.1");
         }
@@ -102,7 +101,6 @@ TEST_CASE("an IPv4 peer of a dual-stack listener has an IPv4 address", "[channel
         REQUIRE(client.has_value());
         REQUIRE(accepted);
         CHECK(server->local_address().to_string() == "127.0.0.1");
-        CHECK(server->peer_address().to_string() == "127.0.0.1");
     };
     REQUIRE(run(io, test()));
 }

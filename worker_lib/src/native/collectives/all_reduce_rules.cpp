@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "common/text/number.hpp"
 #include "ddp/error.hpp"
 
 namespace ddp::detail {
@@ -28,11 +28,9 @@ NetworkAlgorithm algorithm_of(const std::string& text, std::string_view name) {
 
 std::size_t size_of(const std::string& text, std::string_view word) {
     if (word == "max") return AllReduceRule::kAny;
-    std::size_t bytes = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), bytes);
-    if (error != std::errc() || end != word.data() + word.size())
-        refuse(text, fmt::format("'{}' is not a number of bytes", word));
-    return bytes;
+    const auto bytes = ddprun::parse_number<std::size_t>(word);
+    if (!bytes) refuse(text, fmt::format("'{}' is not a number of bytes", word));
+    return *bytes;
 }
 
 /// Removes the text before `mark`, and the mark, from `rest`, and returns that text; all of it without a mark.

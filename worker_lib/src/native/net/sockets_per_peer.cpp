@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "common/text/number.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/net/stripes.hpp"
 
@@ -20,10 +20,8 @@ constexpr std::size_t kUsefulPerNode = 2;
 SocketsPerPeer SocketsPerPeer::parse(const std::optional<std::string>& text) {
     SocketsPerPeer result;
     if (!text || text->empty()) return result;
-    std::size_t number = 0;
-    const char* const end = text->data() + text->size();
-    const auto [parsed, error] = std::from_chars(text->data(), end, number);
-    if (error != std::errc() || parsed != end || number < 1 || number > kMaxSocketsPerPeer) {
+    const auto number = ddprun::parse_number<std::size_t>(*text);
+    if (!number || *number < 1 || *number > kMaxSocketsPerPeer) {
         throw Error(ErrorCode::Environment, fmt::format("DDPRUN_SOCKETS_PER_PEER is '{}', expected a whole number from "
                                                         "1 to {}; without it a useful number is chosen",
                                                         *text, kMaxSocketsPerPeer));

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 
+#include "common/system/files.hpp"
 #include "ddp/error.hpp"
 
 namespace ddp::detail {
@@ -18,24 +19,16 @@ namespace {
 constexpr std::size_t kLargestHeap = std::size_t{64} << 30;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Returns the number in a file of a cgroup; nothing for "max", or if there is no such file.
-std::optional<std::size_t> read_limit(const std::filesystem::path& file) {
-    std::ifstream stream(file);
-    std::size_t bytes = 0;
-    if (stream >> bytes) return bytes;
-    return std::nullopt;
-}
-
 /// Returns the lowest memory limit. cgroup v2: of the own group and all its ancestors. v1: of the root, which inside a
 /// container is the container's group.
 std::optional<std::size_t> cgroup_limit() {
     const std::filesystem::path root = "/sys/fs/cgroup";
-    std::optional<std::size_t> least = read_limit(root / "memory/memory.limit_in_bytes");
+    std::optional<std::size_t> least = ddprun::number_in<std::size_t>(root / "memory/memory.limit_in_bytes");
     std::ifstream file("/proc/self/cgroup");
     for (std::string line; std::getline(file, line);) {
         if (!line.starts_with("0::/")) continue;
         for (std::filesystem::path group = line.substr(4);; group = group.parent_path()) {
-            const auto limit = read_limit(root / group / "memory.max");
+            const auto limit = ddprun::number_in<std::size_t>(root / group / "memory.max");
             if (limit && (!least || *limit < *least)) least = limit;
             if (group.empty()) break;
         }

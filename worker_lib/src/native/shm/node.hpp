@@ -4,6 +4,7 @@
 // may call it.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker_lib/src/native/shm/meetings.hpp"
@@ -18,7 +19,14 @@ namespace ddp::detail {
 
 struct Node {
     /// `local` by local index; the own rank is at `own_index`. is_whole_group: the group has no ranks on other nodes.
-    Node(std::string group, std::vector<LocalRank> local, int own_index, bool is_whole_group);
+    Node(std::string group, std::vector<LocalRank> local, int own_index, bool is_whole_group)
+        : ranks(std::move(group), std::move(local), own_index),
+          progress(ranks),
+          failure(ranks),
+          wait(ranks, progress, failure),
+          meetings(ranks, progress, failure, wait, is_whole_group),
+          barrier(ranks, wait),
+          shared_work(ranks, failure, wait, meetings) {}
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 

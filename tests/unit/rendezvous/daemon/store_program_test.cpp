@@ -1,6 +1,6 @@
 // The statistics line of `ddprund --store`.
 
-#include "rendezvous/daemon/store_report.hpp"
+#include "rendezvous/daemon/store_program.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddprun;

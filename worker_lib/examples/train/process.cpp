@@ -1,9 +1,12 @@
-#include "train/threads.hpp"
+#include "train/process.hpp"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 
 extern "C" void openblas_set_num_threads(int threads);  // other CBLAS packages' cblas.h does not declare it
 
@@ -20,5 +23,13 @@ int default_threads(const ddp::Context& context) {
 }
 
 void use_threads(int threads) { openblas_set_num_threads(threads); }
+
+int print_result(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return EXIT_SUCCESS;
+    fmt::print(stderr,
+               "train: cannot write to stdout: {}. The result is lost. Redirect stdout to where there is room\n",
+               std::strerror(errno));
+    return EXIT_FAILURE;
+}
 
 }  // namespace train

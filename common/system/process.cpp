@@ -1,0 +1,60 @@
+#include "common/system/process.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+
+namespace ddprun {
+
+Environment parse_environment(const char* const* entries) {
+    Environment environment;
+    for (; *entries != nullptr; ++entries) {
+        const std::string_view entry = *entries;
+        const std::size_t equals = entry.find('=');
+        if (equals == std::string_view::npos) continue;
+        environment.try_emplace(std::string(entry.substr(0, equals)),
+                                entry.substr(equals + 1));  // getenv(3): the first counts
+    }
+    return environment;
+}
+
+std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank) {
+    const int wanted = number(local_rank);
+    if (visible == nullptr) return std::to_string(wanted);
+    if (visible->empty()) return "";  // all GPUs are hidden
+    std::string_view rest = *visible;
+    for (int at = 0;; ++at) {
+        const auto comma = rest.find(',');
+        if (at == wanted) return std::string(rest.substr(0, comma));
+        if (comma == std::string_view::npos) return std::nullopt;
+        rest.remove_prefix(comma + 1);
+    }
+}
+
+int allowed_cpus() {
+    // A mask of the default size has 1024 CPUs; the kernel rejects one that is too small for the machine.
+    for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
+        cpu_set_t* mask = CPU_ALLOC(capacity);
+        if (mask == nullptr) break;
+        const std::size_t bytes = CPU_ALLOC_SIZE(capacity);
+        const bool known = ::sched_getaffinity(0, bytes, mask) == 0;
+        const int count = known ? CPU_COUNT_S(bytes, mask) : 0;
+        CPU_FREE(mask);
+        if (known) return std::max(count, 1);
+    }
+    return 1;
+}
+
+Result<Pipe> make_pipe(std::string_view what) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return system_error(fmt::format("cannot make a pipe {}", what), errno);
+    return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,39 @@
+#pragma once
+// What a process has and passes on to its children: environment, CPUs, GPUs, pipes.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/error.hpp"
+#include "common/ids.hpp"
+#include "common/system/unique_fd.hpp"
+
+namespace ddprun {
+
+/// Environment variables, to look them up and to pass on a changed set.
+using Environment = std::map<std::string, std::string, std::less<>>;
+
+/// Returns the variables of "NAME=value" strings, as in ::environ. If a name occurs twice, the first one counts, as for
+/// getenv(3).
+[[nodiscard]] Environment parse_environment(const char* const* entries);
+
+/// Returns CUDA_VISIBLE_DEVICES of a worker that shall see one GPU: the entry of its local rank in `visible`, the list
+/// of this process (null: all GPUs). Empty: the list is too short.
+[[nodiscard]] std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank);
+
+/// Returns how many CPUs the affinity mask allows, which a container or a scheduler may have reduced. At least 1.
+[[nodiscard]] int allowed_cpus();
+
+/// Both ends of a pipe, which are close-on-exec.
+struct Pipe {
+    UniqueFd read_end;
+    UniqueFd write_end;
+};
+
+/// Makes a pipe for the purpose `what`. Errors: "cannot make a pipe for a worker's output: Too many open files".
+[[nodiscard]] Result<Pipe> make_pipe(std::string_view what);
+
+}  // namespace ddprun
