@@ -28,7 +28,7 @@ public:
         ++lines_;
         return std::exchange(left_out_, 0);
     }
-    /// Returns whether the line just admitted is the last one of its window, and should say so.
+    /// Returns whether the line just admitted is the last one of its window, and should report that.
     [[nodiscard]] bool last() const { return lines_ == kLines; }
 
 private:

@@ -96,10 +96,11 @@ Result<std::vector<std::string>> addresses_of(const std::string& host, std::chro
             if (!address.empty()) addresses.push_back(std::move(address));
         }
     } else if (Clock::now() >= deadline) {
-        return Error{Errc::kTimeout, fmt::format("cannot tell by its addresses whether '{}' is this machine: no name "
-                                                 "server has answered in {}. Pass a numeric address, or set is_host "
-                                                 "in --rdzv-conf on each node",
-                                                 host, seconds_text(timeout))};
+        return Error{Errc::kTimeout,
+                     fmt::format("cannot find out by its addresses whether '{}' is this machine: no name "
+                                 "server has answered in {}. Pass a numeric address, or set is_host "
+                                 "in --rdzv-conf on each node",
+                                 host, seconds_text(timeout))};
     }
     return addresses;
 }

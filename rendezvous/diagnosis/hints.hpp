@@ -12,7 +12,7 @@ namespace ddprun::diagnosis {
 /// minority is the culprit, or all ranks if there is no majority.
 [[nodiscard]] std::vector<int> culprits(const StallFinding& finding);
 
-/// Returns what to do next, a sentence without a full stop. Empty: the line itself says it.
+/// Returns what to do next, a sentence without a full stop. Empty: the line itself contains it.
 [[nodiscard]] std::string hint_for(const StallFinding& finding, const RecordsByRank& all, Tense tense);
 
 /// Returns "line. hint"; the line alone if there is no hint.

@@ -34,7 +34,7 @@ struct StallVerdict {
     std::vector<int> ranks = {};     ///< the ranks that it names
     std::uint64_t p2p_seq = 0;       ///< the send or receive that it is about; 0: a collective
     int waiter = -1;                 ///< the rank that counted it as `p2p_seq`: each counts its own; -1: a collective
-    std::string hint = {};           ///< what to do next, with `text`; empty: the text says it
+    std::string hint = {};           ///< what to do next, with `text`; empty: the text contains it
     std::string hint_after = {};     ///< the same with `text_after`
     std::vector<int> culprits = {};  ///< the ranks that caused it; empty: not known
 };
