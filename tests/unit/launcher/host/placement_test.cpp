@@ -157,7 +157,7 @@ TEST_CASE("a name server that does not answer costs the launcher no more than it
     REQUIRE_FALSE(addresses.has_value());
     CHECK(addresses.error().code == Errc::kTimeout);
     CHECK(addresses.error().message ==
-          "cannot tell by its addresses whether 'n1.example' is this machine: no name server has answered in 1 s. "
+          "cannot find out by its addresses whether 'n1.example' is this machine: no name server has answered in 1 s. "
           "Pass a numeric address, or set is_host in --rdzv-conf on each node");
 }
 
