@@ -1,8 +1,8 @@
 #pragma once
 // OperationRecord and TransferRecord: the flight-record entries of an operation or batch that GroupImpl is submitting.
 // GroupImpl makes one on its stack for each call and passes it to the backend. The backend chooses when it calls
-// write(), once: an entry that is written after the announcement to the peers costs no time, because the peers fetch the
-// announcement meanwhile. One thread at a time, as for submit().
+// write(), once: an entry that is written after the announcement to the peers costs no time, because the peers fetch
+// the announcement meanwhile. One thread at a time, as for submit().
 
 #include <cassert>
 #include <optional>
@@ -72,6 +72,7 @@ public:
         group_->queue(batch, queued_);
         if (announced == Announced::kNo) entries_ = batch.record_entries;
     }
+    /// Marks a written batch as done in the call.
     void done_at_once(const TransferBatch& batch) const {
         for (const RecordEntry& entry : batch.record_entries) entry.done_at_once(queued_);
     }

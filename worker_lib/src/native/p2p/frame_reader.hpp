@@ -1,6 +1,6 @@
 #pragma once
 // FrameReader: takes frames out of the stream of one peer. A Peer owns it, decides by each frame's header where the
-// payload goes, and acts on the frame when it is complete. All calls are made under P2p's lock.
+// payload goes, and acts on the frame when it is complete. P2p's lock guards the Peer.
 
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
-// Sleeper: how a rank sleeps until a peer has something for it, and how it wakes neighbours that sleep. The calls that
-// say so may come from any thread, all others are made under P2p's lock by the thread that makes progress.
+// Sleeper: how a rank sleeps until a peer has something for it, and how it wakes neighbours that sleep. Any
+// thread may call interrupt() and sleep(), all else is called by the thread that makes progress.
 //
 // A peer changes a ring (`written`, or `read` for a peer that is starved) and then looks at our `asleep` (or
 // `starved`); we set `asleep` and then look at the rings. With a fence between the two steps of each, at least one of
@@ -12,6 +12,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/shm/doorbell.hpp"
 #include "worker_lib/src/native/shm/message_ring.hpp"
 #include "worker_lib/src/native/shm/waiter.hpp"
@@ -26,7 +27,7 @@ public:
     /// Ends the sleep of this rank's thread or waiter. Any thread.
     void interrupt() { doorbell_.ring_own(); }
     /// Rings a neighbour if it sleeps. Call it after the change that concerns it.
-    void wake(PostPage& neighbour) const {
+    void wake(PostPage& neighbour) const REQUIRES(kRunning) {
         fence_before_wake(waiter_.waker_fence());
         if (neighbour.asleep.load(std::memory_order_seq_cst) != 0) ring(neighbour);
     }
@@ -35,14 +36,14 @@ public:
     [[nodiscard]] bool sleep(int timeout_ms, int network_fd) const;
 
     /// Says that we sleep: from now on neighbours ring. The rings have to be looked at once more.
-    void announce_sleep();
+    void announce_sleep() REQUIRES(kRunning);
     /// Has the neighbours' fences carried out. Returns whether the rings have to be looked at again.
-    [[nodiscard]] bool fence_wakers();
-    void announce_wakefulness() { own_.asleep.store(0, std::memory_order_relaxed); }
+    [[nodiscard]] bool fence_wakers() REQUIRES(kRunning);
+    void announce_wakefulness() REQUIRES(kRunning) { own_.asleep.store(0, std::memory_order_relaxed); }
     /// Empties the doorbell. Look after it at what it was rung for.
-    void silence() { doorbell_.silence(); }
+    void silence() REQUIRES(kRunning) { doorbell_.silence(); }
     /// Returns for how long to sleep at most while something is under way.
-    [[nodiscard]] int nap_ms() const { return unfenced_ ? kUnfencedNapMs : kNapMs; }
+    [[nodiscard]] int nap_ms() const REQUIRES(kRunning) { return unfenced_ ? kUnfencedNapMs : kNapMs; }
 
     static constexpr int kNapMs =
         static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap).count());
@@ -54,7 +55,7 @@ private:
     PostPage& own_;
     const Waiter& waiter_;
     Doorbell doorbell_;
-    bool unfenced_ = false;  ///< neighbours may have overlooked that we sleep
+    bool unfenced_ GUARDED_BY(kRunning) = false;  ///< neighbours may have overlooked that we sleep
 };
 
 }  // namespace ddp::detail::p2p
