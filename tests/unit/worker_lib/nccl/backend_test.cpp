@@ -1,15 +1,66 @@
 // The NCCL backend over the fake GPU, when nothing goes wrong.
 
+#include <pthread.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "worker_lib/src/nccl/types.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
+#include "worker_lib/src/nccl/waiting.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
 using Catch::Contains;
 using detail::BackendImpl;
 using detail::OpKind;
+
+namespace {
+
+/// Returns which signals each thread of this process blocks, by the thread's name.
+std::map<std::string, std::uint64_t> blocked_signals() {
+    std::map<std::string, std::uint64_t> blocked;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::ifstream status(thread.path() / "status");
+        std::string word;
+        std::string name;
+        while (status >> word) {
+            if (word == "Name:") status >> name;
+            if (word == "SigBlk:") status >> std::hex >> blocked[name];
+        }
+    }
+    return blocked;
+}
+
+bool has(std::uint64_t signals, int signal) { return (signals >> (signal - 1) & 1U) != 0; }
+
+}  // namespace
+
+TEST_CASE("nccl: no signal is delivered to the backend's threads", "[nccl]") {
+    FakeGroup group(1);
+    group.nccl_version = 22602;  // its communicators block, so callbacks have a thread
+    const auto backend = group.backend(0);
+    auto blocked = blocked_signals();
+    for (const char* name : {"ddp-watchdog", "ddp-callbacks"}) {
+        CAPTURE(name);
+        REQUIRE(blocked.contains(name));
+        for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) CHECK(has(blocked[name], signal));
+    }
+    bool is_blocked = false;
+    REQUIRE(detail::run_bounded(
+        [&] {
+            sigset_t now;
+            ::pthread_sigmask(SIG_SETMASK, nullptr, &now);
+            is_blocked = ::sigismember(&now, SIGTERM) == 1;
+        },
+        ddprun::Clock::now() + 20s));
+    CHECK(is_blocked);
+}
 
 TEST_CASE("nccl: all ranks get the unique id that rank 0 made", "[nccl]") {
     FakeGroup group(4);
