@@ -19,7 +19,14 @@
 #define REQUIRES(...) DDPRUN_ANNOTATION(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) DDPRUN_ANNOTATION(locks_excluded(__VA_ARGS__))
 
-/// Mark a function that takes the lock, releases it, or takes it if it returns `result`.
+/// Mark a function that takes the lock, releases it, or takes it if it returns the first argument.
 #define ACQUIRE(...) DDPRUN_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) DDPRUN_ANNOTATION(release_capability(__VA_ARGS__))
-#define TRY_ACQUIRE(result) DDPRUN_ANNOTATION(try_acquire_capability(result))
+#define TRY_ACQUIRE(...) DDPRUN_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+
+/// Marks a lock that is taken before, or after, another one by a thread that holds both.
+#define ACQUIRED_BEFORE(...) DDPRUN_ANNOTATION(acquired_before(__VA_ARGS__))
+#define ACQUIRED_AFTER(...) DDPRUN_ANNOTATION(acquired_after(__VA_ARGS__))
+
+/// Marks a function whose body is not checked. A comment beside it says why.
+#define NO_THREAD_SAFETY_ANALYSIS DDPRUN_ANNOTATION(no_thread_safety_analysis)

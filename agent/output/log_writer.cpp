@@ -5,17 +5,17 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/clock.hpp"
 #include "common/error.hpp"
+#include "common/mutex.hpp"
 #include "common/system/signals_blocked.hpp"
 #include "common/text/number.hpp"
 
@@ -52,41 +52,48 @@ struct LogWriter::Shared {
         bool close = false;
     };
 
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<Job> jobs;           ///< the writer thread works on the front
-    std::size_t waiting_bytes = 0;  ///< of all jobs
-    bool ending = false;
-    std::vector<std::string> problems;  ///< not yet reported
-    std::function<void()> post_report;  ///< makes the agent's thread call report(); empty: the LogWriter was destroyed
+    Mutex mutex;
+    Condition changed;
+    std::deque<Job> jobs GUARDED_BY(mutex);           ///< the writer thread works on the front
+    std::size_t waiting_bytes GUARDED_BY(mutex) = 0;  ///< of all jobs
+    bool ending GUARDED_BY(mutex) = false;
+    std::vector<std::string> problems GUARDED_BY(mutex);  ///< not yet reported
+    std::function<void()> post_report
+        GUARDED_BY(mutex);  ///< makes the agent's thread call report(); empty: the LogWriter was destroyed
 
-    void put(Job job) {
-        const std::lock_guard lock(mutex);
+    void put(Job job) EXCLUDES(mutex) {
+        const Lock lock(mutex);
         waiting_bytes += job.bytes.size();
         jobs.push_back(std::move(job));
         changed.notify_all();
     }
 
-    void add_problem(std::string problem) {
-        const std::lock_guard lock(mutex);
+    void add_problem(std::string problem) EXCLUDES(mutex) {
+        const Lock lock(mutex);
         problems.push_back(std::move(problem));
         if (post_report) post_report();
     }
 
-    void run();
-    void do_job(const Job& job);
+    /// Returns whether the LogWriter lives.
+    [[nodiscard]] bool is_used() EXCLUDES(mutex) {
+        const Lock lock(mutex);
+        return post_report != nullptr;
+    }
+
+    void run() EXCLUDES(mutex);
+    void do_job(const Job& job) EXCLUDES(mutex);
 };
 
 /// Does jobs until the LogWriter is destroyed; the body of the writer thread.
 void LogWriter::Shared::run() {
-    std::unique_lock lock(mutex);
+    const Lock lock(mutex);
     for (;;) {
-        changed.wait(lock, [this] { return !jobs.empty() || ending; });
+        while (jobs.empty() && !ending) changed.wait(mutex);
         if (jobs.empty()) return;
         const Job& job = jobs.front();  // push_back() into a deque keeps references valid
-        lock.unlock();
+        mutex.unlock();
         do_job(job);
-        lock.lock();
+        mutex.lock();
         waiting_bytes -= job.bytes.size();
         jobs.pop_front();
         changed.notify_all();
@@ -116,15 +123,15 @@ LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::
     : shared_(std::make_shared<Shared>()), warn_(std::move(warn)) {
     shared_->post_report = [this, &io, alive = std::weak_ptr<Shared>(shared_)] {
         boost::asio::post(io, [this, alive] {
-            // `post_report` is set while the LogWriter lives, and both are used on this thread.
+            // The LogWriter is destroyed on this thread, so it lives on.
             const auto shared = alive.lock();
-            if (shared && shared->post_report) report();
+            if (shared && shared->is_used()) report();
         });
     };
 }
 
 LogWriter::~LogWriter() {
-    const std::lock_guard lock(shared_->mutex);
+    const Lock lock(shared_->mutex);
     shared_->post_report = nullptr;
     shared_->ending = true;
     shared_->changed.notify_all();
@@ -153,7 +160,7 @@ LogFile LogWriter::take(UniqueFd fd, std::string path) {
 void LogWriter::report() {
     std::vector<std::string> problems;
     {
-        const std::lock_guard lock(shared_->mutex);
+        const Lock lock(shared_->mutex);
         problems = std::exchange(shared_->problems, {});
     }
     for (std::string& problem : problems) {
@@ -164,8 +171,11 @@ void LogWriter::report() {
 void LogWriter::finish(std::chrono::milliseconds limit) {
     std::string unwritten;
     {
-        std::unique_lock lock(shared_->mutex);
-        if (!shared_->changed.wait_for(lock, limit, [this] { return shared_->jobs.empty(); })) {
+        const TimePoint deadline = Clock::now() + limit;
+        const Lock lock(shared_->mutex);
+        while (!shared_->jobs.empty() && shared_->changed.wait_until(shared_->mutex, deadline)) {
+        }
+        if (!shared_->jobs.empty()) {
             unwritten = fmt::format(
                 "{} bytes of log output were not written within {} and are lost; the first file concerned is {}. Is "
                 "its file system slow or full?",
@@ -190,8 +200,8 @@ void LogFile::write(std::string_view bytes) {
 
 bool LogFile::backlogged() const {
     if (!target_) return false;
-    const std::lock_guard lock(target_->writer->mutex);
-    const LogWriter::Shared& writer = *target_->writer;
+    LogWriter::Shared& writer = *target_->writer;
+    const Lock lock(writer.mutex);
     // A job itself takes memory too, and a worker may write single bytes.
     return writer.waiting_bytes + writer.jobs.size() * sizeof(LogWriter::Shared::Job) > LogWriter::kBacklogBytes;
 }

@@ -8,9 +8,10 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "common/mutex.hpp"
 
 namespace ddprun::client {
 namespace {
@@ -20,9 +21,10 @@ using asio::awaitable;
 
 /// State that the detached thread shares with the coroutine that waits for it.
 struct Question {
-    std::mutex mutex;
-    asio::steady_timer* waiting = nullptr;  ///< null: the coroutine has ended, and the io_context may have, too
-    std::optional<Result<Addresses>> answer;
+    Mutex mutex;
+    asio::steady_timer* waiting GUARDED_BY(mutex) =
+        nullptr;  ///< null: the coroutine has ended, and the io_context may have, too
+    std::optional<Result<Addresses>> answer GUARDED_BY(mutex);
 };
 
 /// Registers a coroutine's timer with the question, and removes it when the coroutine ends or is destroyed.
@@ -32,7 +34,7 @@ public:
         question_->waiting = &timer;
     }
     ~Waiting() {
-        const std::lock_guard lock(question_->mutex);
+        const Lock lock(question_->mutex);
         question_->waiting = nullptr;
     }
     Waiting(const Waiting&) = delete;
@@ -44,11 +46,11 @@ private:
 
 /// Stores the answer and wakes the coroutine. Called on the detached thread.
 void answer(const std::shared_ptr<Question>& question, Result<Addresses> addresses) {
-    const std::lock_guard lock(question->mutex);
+    const Lock lock(question->mutex);
     question->answer = std::move(addresses);
     if (question->waiting == nullptr) return;
     asio::post(question->waiting->get_executor(), [question] {
-        // This runs on the coroutine's own thread, so the coroutine cannot end meanwhile.
+        const Lock again(question->mutex);
         if (question->waiting != nullptr) question->waiting->cancel();
     });
 }
@@ -68,7 +70,7 @@ awaitable<Result<Addresses>> async_resolve(Endpoint endpoint, TimePoint deadline
     (void)co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
     std::optional<Result<Addresses>> found;
     {
-        const std::lock_guard lock(question->mutex);
+        const Lock lock(question->mutex);
         found = std::move(question->answer);
     }
     if (found) co_return std::move(*found);

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdio>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
+#include "common/mutex.hpp"
 #include "ddp/error.hpp"
 #include "rendezvous/store/client/client.hpp"
 #include "worker_lib/src/util/timeouts.hpp"
@@ -151,7 +151,7 @@ private:
 
     Client take(TimePoint deadline) {
         {
-            const std::lock_guard lock(mutex_);
+            const ddprun::Lock lock(mutex_);
             if (!idle_.empty()) {
                 Client client = std::move(idle_.back());
                 idle_.pop_back();
@@ -164,15 +164,15 @@ private:
     }
 
     void give_back(Client client) {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         idle_.push_back(std::move(client));
     }
 
     const ddprun::Endpoint endpoint_;
     const std::string name_;  ///< of this rank, for errors
     const std::string address_;
-    std::mutex mutex_;
-    std::vector<Client> idle_;
+    ddprun::Mutex mutex_;
+    std::vector<Client> idle_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -3,11 +3,13 @@
 // (nccl/). The first is the oracle for the second. GroupImpl owns it, checks arguments, numbers the operations and
 // submits them. A backend runs them in the order of submit().
 
+#include <cassert>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ddp/process_group.hpp"
@@ -21,6 +23,26 @@
 
 namespace ddp::detail {
 
+/// A batch of sends and receives that a backend has taken over: it is done, or it is queued and start() has to follow.
+class [[nodiscard]] QueuedBatch {
+public:
+    [[nodiscard]] static QueuedBatch done() { return QueuedBatch(nullptr); }
+    explicit QueuedBatch(std::shared_ptr<WorkState> work) : work_(std::move(work)) {}
+    QueuedBatch(QueuedBatch&&) noexcept = default;
+    QueuedBatch& operator=(QueuedBatch&&) = delete;
+    ~QueuedBatch() { assert(work_ == nullptr && "a queued batch is started"); }
+
+    /// Starts the batch. Returns its work; null: it is done. Works may end in the call, and their callbacks may call
+    /// the group. So it is called after the lock that submit() was called with has been released.
+    [[nodiscard]] std::shared_ptr<WorkState> start() && {
+        if (work_ != nullptr) work_->start();
+        return std::move(work_);
+    }
+
+private:
+    std::shared_ptr<WorkState> work_;
+};
+
 class BackendImpl : public PeerStates {
 public:
     [[nodiscard]] virtual Backend kind() const = 0;
@@ -31,19 +53,9 @@ public:
     /// that it does not refuse, before it waits for a peer. If submit() itself announces the operation to the peers,
     /// write() comes after that. One thread at a time calls submit() and transfer().
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation, OperationRecord& record) = 0;
-    /// The same for sends and receives. Call start() of the result, without any lock. On the native backend they run
-    /// beside the operations; with NCCL they are steps among them. If it returns null, the batch is done and nothing
-    /// has been moved from it.
-    [[nodiscard]] virtual std::shared_ptr<WorkState> transfer(TransferBatch&& batch, TransferRecord& record) = 0;
-    /// The same without a flight record.
-    [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation) {
-        OperationRecord none;
-        return submit(std::move(operation), none);
-    }
-    [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch batch) {
-        TransferRecord none;
-        return transfer(std::move(batch), none);
-    }
+    /// The same for sends and receives. If they are done at once, it also calls record.done_at_once(). On the native
+    /// backend they run beside the operations; with NCCL they are steps among them.
+    [[nodiscard]] virtual QueuedBatch transfer(TransferBatch&& batch, TransferRecord& record) = 0;
 
     [[nodiscard]] virtual Arena& arena() = 0;
     /// Fails everything that is queued, here and on the peers. Any thread.

@@ -113,10 +113,9 @@ void GroupImpl::set_step(std::uint64_t step) {
 
 Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
     if (batch.transfers.empty()) return {};
-    auto state = queue(batch, options);
-    if (!state) return Work(batch.seq);
-    state->start();  // without the lock: works may end here, and their callbacks may start others
-    return Work(std::move(state));
+    std::uint64_t seq = 0;
+    auto state = queue(std::move(batch), options, seq).start();
+    return state ? Work(std::move(state)) : Work(seq);
 }
 
 Work GroupImpl::transfer(const Transfer& one, const Stream& stream, const OpOptions& options) {
@@ -126,14 +125,14 @@ Work GroupImpl::transfer(const Transfer& one, const Stream& stream, const OpOpti
     return transfer(std::move(batch), options);
 }
 
-std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch& batch, const OpOptions& options) {
+QueuedBatch GroupImpl::queue(TransferBatch&& batch, const OpOptions& options, std::uint64_t& seq) {
     check_process();
     if (!options.tag.empty()) batch.tag = options.tag;
     const ddprun::TimePoint tick = ddprun::last_tick();
     batch.timeout = timeout_of(options);
     batch.deadline = begin_of_timeout(options, tick) + batch.timeout;
     const ddprun::Lock lock(mutex_);
-    batch.seq = last_transfer_ + 1;
+    seq = batch.seq = last_transfer_ + 1;
     std::string wrong = complaint(batch, spec_.rank, static_cast<int>(spec_.members.size()), backend_->kind());
     if (options.timeout.count() < 0) {
         wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
@@ -143,15 +142,13 @@ std::shared_ptr<WorkState> GroupImpl::queue(TransferBatch& batch, const OpOption
     }
     TransferRecord record(recorder_, batch, tick);
     try {
-        auto state = backend_->transfer(std::move(batch), record);
+        auto queued = backend_->transfer(std::move(batch), record);
         ++last_transfer_;
-        if (state) return state;
+        return queued;
     } catch (...) {
         record.refused();
         throw;
     }
-    record.done_at_once(batch);
-    return nullptr;
 }
 
 ddprun::Duration GroupImpl::timeout_of(const OpOptions& options) const {

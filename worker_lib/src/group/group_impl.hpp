@@ -59,8 +59,10 @@ private:
     void check_process() const;
     /// Numbers the step, and shows it in the flight record as long as the result lives.
     [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
-    /// Numbers and submits the batch. Returns null if it is done already.
-    [[nodiscard]] std::shared_ptr<WorkState> queue(TransferBatch& batch, const OpOptions& options) EXCLUDES(mutex_);
+    /// Numbers and submits the batch, without starting it.
+    /// seq   gets the number
+    [[nodiscard]] QueuedBatch queue(TransferBatch&& batch, const OpOptions& options, std::uint64_t& seq)
+        EXCLUDES(mutex_);
     [[nodiscard]] ddprun::Duration timeout_of(const OpOptions& options) const;
 
     const GroupSpec spec_;

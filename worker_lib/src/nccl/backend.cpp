@@ -33,9 +33,9 @@ public:
         record.write(operation, Announced::kNo);
         return enqueue(std::move(operation));
     }
-    [[nodiscard]] std::shared_ptr<WorkState> transfer(TransferBatch&& batch, TransferRecord& record) override {
+    [[nodiscard]] QueuedBatch transfer(TransferBatch&& batch, TransferRecord& record) override {
         record.write(batch, Announced::kNo);
-        return enqueue(std::move(batch));
+        return QueuedBatch(enqueue(std::move(batch)));
     }
     [[nodiscard]] Arena& arena() override { return *arena_; }
     void abort(std::string_view reason) override;
@@ -48,10 +48,10 @@ public:
     [[nodiscard]] RankState state_of(int rank) const override;
 
 private:
-    [[nodiscard]] std::shared_ptr<NcclWork> enqueue(NcclTask task);
-    void launch(const std::shared_ptr<NcclWork>& queued);
+    [[nodiscard]] std::shared_ptr<NcclWork> enqueue(NcclTask task) EXCLUDES(order_);
+    void launch(const std::shared_ptr<NcclWork>& queued) REQUIRES(order_);
     void fail(const NcclWork& work, ErrorCode code, const std::string& text);
-    void wait_for_caller(const NcclWork& work);
+    void wait_for_caller(const NcclWork& work) REQUIRES(order_);
     [[nodiscard]] ncclResult_t start(const NcclTask& task, ncclComm_t comm) const;
 
     const GpuApi api_;
@@ -63,9 +63,9 @@ private:
     std::shared_ptr<GroupDevice> device_;
     std::shared_ptr<DeviceArena> arena_;  // shared with the thread that frees it
     void* barrier_word_ = nullptr;        // an i32 that stays 0
+    ddprun::Mutex order_;                 // held during a launch: the order of calls is the order on the stream
     // Recorded on the caller's stream. A wait sees the record before it, so one event serves all operations.
-    cudaEvent_t caller_done_ = nullptr;
-    std::mutex order_;  // held during a launch: the order of calls is the order on the stream
+    cudaEvent_t caller_done_ GUARDED_BY(order_) = nullptr;
     std::optional<Peers> peers_;
     std::unique_ptr<Communicator> communicator_;
     std::unique_ptr<Watchdog> watchdog_;  // after the communicator that it follows
@@ -104,7 +104,7 @@ NcclBackend::~NcclBackend() {
 
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
     auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_, limits_.abort_timeout);
-    const std::lock_guard lock(order_);
+    const ddprun::Lock lock(order_);
     if (!watchdog_->failure()) launch(work);
     watchdog_->watch(work);  // after a failure it only fails the work
     return work;

@@ -2,17 +2,19 @@
 
 #include <utility>
 
+#include "worker_lib/src/util/signal_masked_thread.hpp"
+
 namespace ddp::detail {
 
 CallbackThread::CallbackThread(std::shared_ptr<GroupDevice> device, std::function<void(const EndedWork&)> complete,
                                std::function<void()> on_idle)
     : device_(std::move(device)), complete_(std::move(complete)), on_idle_(std::move(on_idle)) {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_signal_masked_thread("ddp-callbacks", [this] { run(); });
 }
 
 CallbackThread::~CallbackThread() {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         stop_ = true;
     }
     changed_.notify_all();
@@ -21,35 +23,35 @@ CallbackThread::~CallbackThread() {
 
 void CallbackThread::add(EndedWork ended) {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         ended_.push_back(std::move(ended));
     }
     changed_.notify_all();
 }
 
 bool CallbackThread::is_idle() const {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     return ended_.empty() && !in_callback_;
 }
 
 void CallbackThread::run() {
     (void)begin_thread(device_->cuda(), device_->index());
-    std::unique_lock lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] { return stop_ || !ended_.empty(); });
+        while (!stop_ && ended_.empty()) changed_.wait(mutex_);
         if (ended_.empty()) return;
         EndedWork next = std::move(ended_.front());
         ended_.pop_front();
         in_callback_ = true;
-        lock.unlock();
+        mutex_.unlock();
         complete_(next);
         next = {};  // the last owner of a work gives its event back
-        lock.lock();
+        mutex_.lock();
         in_callback_ = false;
         if (!ended_.empty()) continue;
-        lock.unlock();
+        mutex_.unlock();
         on_idle_();
-        lock.lock();
+        mutex_.lock();
     }
 }
 

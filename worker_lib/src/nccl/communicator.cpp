@@ -85,7 +85,7 @@ Communicator::~Communicator() { (void)abort(); }
 std::optional<ncclResult_t> Communicator::call(const Call& function, TimePoint deadline) {
     ncclResult_t result = ncclSuccess;
     {
-        const std::lock_guard lock(inside_);
+        const ddprun::Lock lock(inside_);
         const ncclComm_t comm = comm_;
         if (comm == nullptr || given_up_) return std::nullopt;
         result = function(comm);
@@ -97,7 +97,7 @@ std::optional<ncclResult_t> Communicator::call(const Call& function, TimePoint d
 /// wait for the launch.
 std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint deadline) {
     for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
-        const std::lock_guard lock(inside_);
+        const ddprun::Lock lock(inside_);
         const ncclComm_t comm = comm_;
         if (comm == nullptr || given_up_) return std::nullopt;
         if (const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &result); asked != ncclSuccess)
@@ -107,9 +107,10 @@ std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint 
 }
 
 ncclResult_t Communicator::async_error() {
-    const std::unique_lock lock(inside_, std::try_to_lock);
+    if (!inside_.try_lock()) return ncclSuccess;
+    const ddprun::Lock lock(inside_, std::adopt_lock);
     const ncclComm_t comm = comm_;
-    if (!lock.owns_lock() || comm == nullptr) return ncclSuccess;
+    if (comm == nullptr) return ncclSuccess;
     ncclResult_t error = ncclSuccess;
     const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &error);
     if (asked != ncclSuccess) return asked;
@@ -121,8 +122,11 @@ ncclResult_t Communicator::async_error() {
 ncclComm_t Communicator::take() {
     constexpr auto kTimeout = std::chrono::seconds(1);
     const TimePoint limit = Clock::now() + kTimeout;
-    std::unique_lock lock(inside_, std::try_to_lock);
-    for (Pauses pauses; !lock.owns_lock() && Clock::now() < limit; pauses.pause()) (void)lock.try_lock();
+    for (Pauses pauses; Clock::now() < limit; pauses.pause()) {
+        if (!inside_.try_lock()) continue;
+        const ddprun::Lock lock(inside_, std::adopt_lock);
+        return comm_.exchange(nullptr);
+    }
     return comm_.exchange(nullptr);
 }
 

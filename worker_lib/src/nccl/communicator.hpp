@@ -5,10 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "common/mutex.hpp"
 #include "worker_lib/src/group/backend.hpp"
 #include "worker_lib/src/nccl/api.hpp"
 
@@ -40,7 +40,7 @@ public:
     /// Returns ncclInProgress if `deadline` passed first, nothing if the communicator was given up or aborted before or
     /// meanwhile.
     using Call = std::function<ncclResult_t(ncclComm_t)>;
-    [[nodiscard]] std::optional<ncclResult_t> call(const Call& function, ddprun::TimePoint deadline);
+    [[nodiscard]] std::optional<ncclResult_t> call(const Call& function, ddprun::TimePoint deadline) EXCLUDES(inside_);
 
     /// Returns whether call() may stay in NCCL past its deadline, until the peers arrive or the communicator is
     /// aborted.
@@ -51,29 +51,29 @@ public:
 
     /// Returns an error that NCCL met in the background. ncclSuccess: there is none, no communicator any more, or
     /// another thread is inside. Never waits.
-    [[nodiscard]] ncclResult_t async_error();
+    [[nodiscard]] ncclResult_t async_error() EXCLUDES(inside_);
 
     /// Has NCCL abort the communicator, which asks its kernels to stop, and frees it. Returns false if NCCL did not
     /// return within limits.abort_timeout: the device may then go on writing to buffers, and a thread is left behind.
     /// Waits up to 1 s more for a thread that is inside NCCL. After abort() or finish() it does nothing and returns
     /// true.
-    bool abort();
+    bool abort() EXCLUDES(inside_);
     /// Ends the communicator in order, once nothing is in flight: the peers still get their data. Aborts it if they do
     /// not finish in time.
-    bool finish();
+    bool finish() EXCLUDES(inside_);
 
     /// Returns "remote process exited … (last error of NCCL)".
     [[nodiscard]] std::string error_text(ncclResult_t result) const;
 
 private:
-    [[nodiscard]] ncclComm_t take();
-    [[nodiscard]] std::optional<ncclResult_t> settle(ncclResult_t result, ddprun::TimePoint deadline);
+    [[nodiscard]] ncclComm_t take() EXCLUDES(inside_);
+    [[nodiscard]] std::optional<ncclResult_t> settle(ncclResult_t result, ddprun::TimePoint deadline) EXCLUDES(inside_);
 
     const GpuApi api_;
     const int device_;
     const NcclLimits limits_;
     const bool blocks_;
-    std::mutex inside_;                       // held while a thread is in an NCCL call on comm_
+    ddprun::Mutex inside_;                    // held while a thread is in an NCCL call on comm_
     std::atomic<ncclComm_t> comm_ = nullptr;  // null from abort() or finish() on
     std::atomic<bool> given_up_ = false;
 };

@@ -42,7 +42,7 @@ void* DeviceArena::allocate(std::size_t bytes) {
     check_cuda(cuda, cuda.malloc(&block, room),  // aligned to 256
                fmt::format("no room for {} bytes on CUDA device {}", bytes, device_->index()));
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         blocks_.push_back(block);  // from here on the arena frees it, also if the next line throws
     }
     fill_with_zeros(block, room);

@@ -3,9 +3,9 @@
 // special memory for them. Any thread.
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "common/mutex.hpp"
 #include "ddp/process_group.hpp"
 #include "worker_lib/src/nccl/group_device.hpp"
 
@@ -18,14 +18,14 @@ public:
     ~DeviceArena() override;
 
     /// Returns zeroed memory. Throws Error{System} when the device has no room or does not answer.
-    [[nodiscard]] void* allocate(std::size_t bytes) override;
+    [[nodiscard]] void* allocate(std::size_t bytes) override EXCLUDES(mutex_);
 
 private:
     void fill_with_zeros(void* memory, std::size_t bytes);
 
     const std::shared_ptr<GroupDevice> device_;
-    std::mutex mutex_;
-    std::vector<void*> blocks_;
+    ddprun::Mutex mutex_;
+    std::vector<void*> blocks_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ddp::detail

@@ -60,7 +60,7 @@ GroupDevice::~GroupDevice() {
 
 cudaEvent_t GroupDevice::acquire_event() {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         if (!idle_events_.empty()) {
             cudaEvent_t event = idle_events_.back();
             idle_events_.pop_back();
@@ -74,7 +74,7 @@ cudaEvent_t GroupDevice::acquire_event() {
 }
 
 void GroupDevice::release(cudaEvent_t event) {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     idle_events_.push_back(event);
 }
 

@@ -2,10 +2,10 @@
 // GroupDevice: owns one group's stream and pool of events on its CUDA device. Shared by the backend and its works,
 // which may outlive it. Any thread.
 
-#include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "common/mutex.hpp"
 #include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::detail {
@@ -52,15 +52,15 @@ public:
     [[nodiscard]] cudaStream_t stream() const { return stream_; }
 
     /// Returns an event without timing. Give it back with release(), also after the backend's end.
-    [[nodiscard]] cudaEvent_t acquire_event();
-    void release(cudaEvent_t event);
+    [[nodiscard]] cudaEvent_t acquire_event() EXCLUDES(mutex_);
+    void release(cudaEvent_t event) EXCLUDES(mutex_);
 
 private:
     const CudaApi cuda_;
     const int index_;
     cudaStream_t stream_ = nullptr;
-    std::mutex mutex_;
-    std::vector<cudaEvent_t> idle_events_;
+    ddprun::Mutex mutex_;
+    std::vector<cudaEvent_t> idle_events_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ddp::detail

@@ -2,19 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <system_error>
 #include <thread>
+
+#include "common/mutex.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp::detail {
 namespace {
 
 struct Ending {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool reached = false;
+    ddprun::Mutex mutex;
+    ddprun::Condition changed;
+    bool reached GUARDED_BY(mutex) = false;
 };
 
 }  // namespace
@@ -22,18 +23,21 @@ struct Ending {
 bool run_bounded(std::function<void()> work, ddprun::TimePoint deadline) {
     const auto ending = std::make_shared<Ending>();
     try {
-        std::thread([work = std::move(work), ending]() mutable {
+        start_signal_masked_thread("ddp-bounded", [work = std::move(work), ending]() mutable {
             work();
             work = nullptr;  // frees what it owns before the caller goes on
-            const std::lock_guard lock(ending->mutex);
+            const ddprun::Lock lock(ending->mutex);
             ending->reached = true;
             ending->changed.notify_all();
         }).detach();
-    } catch (const std::system_error&) {
+    } catch (const Error&) {
         return false;  // without a thread the result is the same as for work that does not return
     }
-    std::unique_lock lock(ending->mutex);
-    return ending->changed.wait_until(lock, deadline, [&] { return ending->reached; });
+    const ddprun::Lock lock(ending->mutex);
+    while (!ending->reached) {
+        if (!ending->changed.wait_until(ending->mutex, deadline)) break;
+    }
+    return ending->reached;
 }
 
 ddprun::Duration Pauses::next() {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/text/number.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -37,18 +38,18 @@ Watchdog::Watchdog(std::string own_rank, const Peers& peers, std::shared_ptr<Gro
       limits_(limits) {
     if (communicator_.may_block()) {
         const auto wake = [this] {
-            { const std::lock_guard lock(mutex_); }  // run() is waiting now, or has yet to look at is_over()
+            { const ddprun::Lock lock(mutex_); }  // run() is waiting now, or has yet to look at is_over()
             changed_.notify_all();
         };
         callbacks_.emplace(
             device_, [this](const EndedWork& ended) { complete(ended); }, wake);
     }
-    thread_ = std::thread([this] { run(); });  // last: it looks at callbacks_
+    thread_ = start_signal_masked_thread("ddp-watchdog", [this] { run(); });  // last: it looks at callbacks_
 }
 
 void Watchdog::end() {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         stop_ = true;
         if (!pending_.empty() || expected_) note({ErrorCode::Aborted, own_rank_ + ": the group was destroyed", {}, {}});
     }
@@ -64,7 +65,7 @@ Watchdog::Expectation::Expectation(Watchdog& watchdog, std::shared_ptr<NcclWork>
 void Watchdog::expect(std::shared_ptr<NcclWork> work) {
     if (!communicator_.may_block()) return;  // the call looks at its deadline itself
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         expected_ = std::move(work);
     }
     changed_.notify_all();
@@ -72,7 +73,7 @@ void Watchdog::expect(std::shared_ptr<NcclWork> work) {
 
 void Watchdog::watch(std::shared_ptr<NcclWork> work) {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         pending_.push_back(std::move(work));
     }
     changed_.notify_all();
@@ -80,13 +81,13 @@ void Watchdog::watch(std::shared_ptr<NcclWork> work) {
 
 void Watchdog::fail(Failure failure) {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         note(std::move(failure));
     }
     changed_.notify_all();
 }
 
-/// Keeps the first failure, with its cause if that is known. Called with the lock.
+/// Keeps the first failure, with its cause if that is known.
 void Watchdog::note(Failure failure) {
     if (failure_) return;
     const bool decided = failure.code == ErrorCode::Aborted;  // the reason was given to abort()
@@ -97,7 +98,7 @@ void Watchdog::note(Failure failure) {
 }
 
 std::optional<Failure> Watchdog::failure() const {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     return failure_;
 }
 
@@ -105,13 +106,13 @@ void Watchdog::run() {
     // Events of other devices than the current one can be queried too, but the first call must not start device 0.
     (void)begin_thread(device_->cuda(), device_->index());
     Pauses pauses;
-    Lock lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     for (;;) {
-        await_work(lock);
+        await_work();
         if (failure_ && has_work()) {
-            give_up(lock);
+            give_up();
         } else if (has_work()) {
-            follow_first(lock, pauses);
+            follow_first(pauses);
         } else if (is_expected_late()) {
             note(*missed_deadline());
         } else if (is_over()) {
@@ -121,28 +122,33 @@ void Watchdog::run() {
 }
 
 /// Waits until there is something to do, an expected work is late, or all is over.
-void Watchdog::await_work(Lock& lock) {
-    const auto awake = [this] { return is_over() || has_work(); };
-    changed_.wait(lock, [&] { return awake() || (expected_ && !failure_); });
-    if (awake()) return;
-    changed_.wait_until(lock, expected_->deadline(), [&] { return awake() || !expected_ || failure_; });
+void Watchdog::await_work() {
+    while (!is_over() && !has_work()) {
+        if (!expected_ || failure_) {
+            changed_.wait(mutex_);
+        } else if (is_expected_late()) {
+            return;
+        } else {
+            changed_.wait_until(mutex_, expected_->deadline());
+        }
+    }
 }
 
 bool Watchdog::is_expected_late() const { return expected_ && !failure_ && Clock::now() >= expected_->deadline(); }
 
 /// Looks once at the oldest operation: completes its work, fails the group, or waits a little.
-void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
+void Watchdog::follow_first(Pauses& pauses) {
     const std::shared_ptr<NcclWork> first = pending_.front();
-    lock.unlock();
+    mutex_.unlock();
     first->mark_begun();  // not when it was queued: the device may have had much to do before it
     const cudaError_t state = first->query();
     std::optional<Failure> found = state == cudaSuccess ? std::nullopt : examine(*first, state);
-    lock.lock();
+    mutex_.lock();
     if (state == cudaSuccess) {
         // It leaves the queue before its waiters wake: one of them may destroy the group, with nothing in flight then.
         pending_.pop_front();
         pauses.restart();
-        complete(lock, {first, nullptr});
+        pass_on({first, nullptr});
         return;
     }
     if (!found) found = missed_deadline();
@@ -151,11 +157,11 @@ void Watchdog::follow_first(Lock& lock, Pauses& pauses) {
         return;
     }
     if (const auto pause = pauses.next(); pause > pause.zero()) {
-        changed_.wait_for(lock, pause, [this] { return stop_ || failure_; });
+        if (!stop_ && !failure_) (void)changed_.wait_for(mutex_, pause);
     } else {
-        lock.unlock();
+        mutex_.unlock();
         std::this_thread::yield();
-        lock.lock();
+        mutex_.lock();
     }
 }
 
@@ -172,7 +178,7 @@ std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t stat
 }
 
 /// Returns the failure of an operation that is late, if any. Looks at all operations, since a later one may have the
-/// earlier deadline. Called with the lock.
+/// earlier deadline.
 std::optional<Failure> Watchdog::missed_deadline() const {
     const auto now = Clock::now();
     if (is_expected_late())
@@ -187,11 +193,11 @@ std::optional<Failure> Watchdog::missed_deadline() const {
 }
 
 /// Completes a work here, without the lock, as callbacks may call the group; or hands it to the callback thread.
-void Watchdog::complete(Lock& lock, const EndedWork& ended) {
+void Watchdog::pass_on(const EndedWork& ended) {
     if (callbacks_) return callbacks_->add(ended);
-    lock.unlock();
+    mutex_.unlock();
     complete(ended);
-    lock.lock();
+    mutex_.lock();
 }
 
 /// Ends a work and runs its callbacks. An exception of a callback aborts the group, unless it has failed already.
@@ -204,23 +210,23 @@ void Watchdog::complete(const EndedWork& ended) {
 }
 
 /// Ends the communicator, then fails all works: until it has ended the device may write to their buffers.
-void Watchdog::give_up(Lock& lock) {
-    if (!aborted_) abort_communicator(lock);
+void Watchdog::give_up() {
+    if (!aborted_) abort_communicator();
     const auto works = std::exchange(pending_, {});
-    for (const auto& work : works) complete(lock, {work, error_for(*work)});
+    for (const auto& work : works) pass_on({work, error_for(*work)});
 }
 
-void Watchdog::abort_communicator(Lock& lock) {
+void Watchdog::abort_communicator() {
     const auto recorded =
         std::find_if(pending_.rbegin(), pending_.rend(), [](const auto& work) { return work->recorded(); });
     const std::shared_ptr<NcclWork> last = recorded == pending_.rend() ? nullptr : *recorded;
-    lock.unlock();
+    mutex_.unlock();
     const auto limit = Clock::now() + limits_.abort_timeout;
     const bool returned = communicator_.abort();
     // An abort that has returned has asked the kernels to stop; this waits until they have.
     for (Pauses pauses; last && last->query() == cudaErrorNotReady && Clock::now() < limit; pauses.pause()) {
     }
-    lock.lock();
+    mutex_.lock();
     aborted_ = true;
     if (!returned) {
         failure_->text += fmt::format("; and ncclCommAbort did not return within {}, end this process",
@@ -228,7 +234,7 @@ void Watchdog::abort_communicator(Lock& lock) {
     }
 }
 
-/// Returns the error of one work: it names the work's own operation, then the one that failed. Called with the lock.
+/// Returns the error of one work: it names the work's own operation, then the one that failed.
 std::exception_ptr Watchdog::error_for(const NcclWork& work) const {
     const std::string own = work.text();
     const bool other = !failure_->operation.empty() && failure_->operation != own;

@@ -2,16 +2,15 @@
 // Watchdog: follows the operations of one group on the device. Its thread completes their works in order, notices
 // deadlines and NCCL's background errors, and is the only one that aborts the communicator. NcclBackend owns it.
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "common/mutex.hpp"
 #include "worker_lib/src/nccl/callback_thread.hpp"
 #include "worker_lib/src/nccl/communicator.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
@@ -42,7 +41,7 @@ public:
     Watchdog& operator=(const Watchdog&) = delete;
     /// Fails the works in flight with Aborted and ends both threads. Bounded by the limits and by the callbacks' own
     /// waits. Must not be called from a callback.
-    void end();
+    void end() EXCLUDES(mutex_);
 
     /// Exists while its maker is in the call of a work. If that call may block (Communicator::may_block) and has not
     /// returned at the work's deadline, the group fails. One at a time.
@@ -57,31 +56,29 @@ public:
         Watchdog& watchdog_;
     };
     /// Takes over a work that has been launched. After a failure the work fails too.
-    void watch(std::shared_ptr<NcclWork> work);
+    void watch(std::shared_ptr<NcclWork> work) EXCLUDES(mutex_);
     /// Fails all works, in flight and to come. Only the first failure counts. Returns at once. Any thread.
-    void fail(Failure failure);
+    void fail(Failure failure) EXCLUDES(mutex_);
     /// Returns the group's failure, if it has failed. Any thread.
-    [[nodiscard]] std::optional<Failure> failure() const;
+    [[nodiscard]] std::optional<Failure> failure() const EXCLUDES(mutex_);
 
 private:
-    using Lock = std::unique_lock<std::mutex>;
-
-    void run();
-    void expect(std::shared_ptr<NcclWork> work);
+    void run() EXCLUDES(mutex_);
+    void expect(std::shared_ptr<NcclWork> work) EXCLUDES(mutex_);
     /// Returns whether nothing is left to do, and no callback can bring more.
-    [[nodiscard]] bool is_over() const { return stop_ && (!callbacks_ || callbacks_->is_idle()); }
-    [[nodiscard]] bool has_work() const { return !pending_.empty() || (failure_ && !aborted_); }
-    void await_work(Lock& lock);
-    [[nodiscard]] bool is_expected_late() const;
-    void note(Failure failure);
-    void follow_first(Lock& lock, Pauses& pauses);
-    void complete(Lock& lock, const EndedWork& ended);
-    void complete(const EndedWork& ended);
-    void give_up(Lock& lock);
-    void abort_communicator(Lock& lock);
+    [[nodiscard]] bool is_over() const REQUIRES(mutex_) { return stop_ && (!callbacks_ || callbacks_->is_idle()); }
+    [[nodiscard]] bool has_work() const REQUIRES(mutex_) { return !pending_.empty() || (failure_ && !aborted_); }
+    void await_work() REQUIRES(mutex_);
+    [[nodiscard]] bool is_expected_late() const REQUIRES(mutex_);
+    void note(Failure failure) REQUIRES(mutex_);
+    void follow_first(Pauses& pauses) REQUIRES(mutex_);
+    void pass_on(const EndedWork& ended) REQUIRES(mutex_);
+    void complete(const EndedWork& ended) EXCLUDES(mutex_);
+    void give_up() REQUIRES(mutex_);
+    void abort_communicator() REQUIRES(mutex_);
     [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, cudaError_t state);
-    [[nodiscard]] std::optional<Failure> missed_deadline() const;
-    [[nodiscard]] std::exception_ptr error_for(const NcclWork& work) const;
+    [[nodiscard]] std::optional<Failure> missed_deadline() const REQUIRES(mutex_);
+    [[nodiscard]] std::exception_ptr error_for(const NcclWork& work) const REQUIRES(mutex_);
 
     const std::string own_rank_;
     const Peers& peers_;
@@ -89,13 +86,14 @@ private:
     Communicator& communicator_;
     const NcclLimits limits_;
 
-    mutable std::mutex mutex_;  // taken before CallbackThread's, never after
-    std::condition_variable changed_;
-    std::deque<std::shared_ptr<NcclWork>> pending_;  // in the order of their launch; only run() removes
-    std::shared_ptr<NcclWork> expected_;
-    std::optional<Failure> failure_;
-    bool aborted_ = false;  // the communicator has been given up
-    bool stop_ = false;
+    mutable ddprun::Mutex mutex_;  // taken before CallbackThread's, never after
+    ddprun::Condition changed_;
+    std::deque<std::shared_ptr<NcclWork>> pending_
+        GUARDED_BY(mutex_);  // in the order of their launch; only run() removes
+    std::shared_ptr<NcclWork> expected_ GUARDED_BY(mutex_);
+    std::optional<Failure> failure_ GUARDED_BY(mutex_);
+    bool aborted_ GUARDED_BY(mutex_) = false;  // the communicator has been given up
+    bool stop_ GUARDED_BY(mutex_) = false;
     std::optional<CallbackThread> callbacks_;  // only if the communicator may block
     std::thread thread_;
 };

@@ -72,6 +72,7 @@ public:
         group_->queue(batch, queued_);
         if (announced == Announced::kNo) entries_ = batch.record_entries;
     }
+    /// Marks a written batch as done in the call.
     void done_at_once(const TransferBatch& batch) const {
         for (const RecordEntry& entry : batch.record_entries) entry.done_at_once(queued_);
     }

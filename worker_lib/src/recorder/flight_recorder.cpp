@@ -80,7 +80,7 @@ FlightRecorder* process_recorder() {
 }
 
 GroupEntry FlightRecorder::add(std::string_view name, int rank, const std::vector<int>& members) {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     layout::GroupSlot* oldest = nullptr;
     std::uint32_t oldest_id = 0;
     for (layout::GroupSlot& slot : memory_.groups) {
@@ -113,7 +113,7 @@ GroupEntry FlightRecorder::add(std::string_view name, int rank, const std::vecto
 void FlightRecorder::remove(const GroupEntry& entry) {
     if (entry.hidden) memory_.hidden_groups.fetch_sub(1, std::memory_order_relaxed);
     if (entry.slot == nullptr) return;
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     layout::Group group;
     if (!entry.slot->group.load(group)) return;
     group.live = 0;
@@ -165,7 +165,7 @@ RecordEntry FlightRecorder::queue_beside(layout::Operation& entry, const RecordE
 
 void FlightRecorder::abort(std::string_view reason, const GroupEntry& group) {
     if (group.slot == nullptr) return;
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     layout::Abort abort;
     if (group.slot->abort.load(abort)) return;
     abort.at = now();
@@ -178,7 +178,7 @@ void FlightRecorder::leave(bool by_exception, const GroupEntry& group) {
 }
 
 void FlightRecorder::set_phase(std::string_view text) {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     layout::Phase phase;
     phase.since = now();
     ddprun::copy_cut(phase.text, text);

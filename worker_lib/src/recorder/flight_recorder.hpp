@@ -4,11 +4,11 @@
 // Groups use it on any thread. Without ddprun there is no recorder, and nothing is written.
 
 #include <cstdint>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "common/flight_record_layout.hpp"
+#include "common/mutex.hpp"
 #include "worker_lib/src/recorder/record_entry.hpp"
 
 namespace ddp::detail {
@@ -27,9 +27,9 @@ public:
 
     /// Adds a new group; it is `hidden` when no slot is left.
     /// members   world ranks, by group rank
-    [[nodiscard]] GroupEntry add(std::string_view name, int rank, const std::vector<int>& members);
+    [[nodiscard]] GroupEntry add(std::string_view name, int rank, const std::vector<int>& members) EXCLUDES(mutex_);
     /// Marks a group as ended; its slot is reused when another group needs it.
-    void remove(const GroupEntry& group);
+    void remove(const GroupEntry& group) EXCLUDES(mutex_);
     /// Takes a slot for an operation. Until queue() is called with it, readers find no entry there.
     [[nodiscard]] EntrySlot claim();
     /// Writes the entry of a collective, and gives `entry` the number of its group.
@@ -41,17 +41,17 @@ public:
     /// Writes the entry of a message that has arrived, in the group of `receive`; nothing if that group has ended.
     [[nodiscard]] RecordEntry queue_beside(ddprun::flight_record::Operation& entry, const RecordEntry& receive);
     /// Records that the program aborted the group. Only the first call counts.
-    void abort(std::string_view reason, const GroupEntry& group);
+    void abort(std::string_view reason, const GroupEntry& group) EXCLUDES(mutex_);
     /// Records that the program destroys the group, which has not failed.
     static void leave(bool by_exception, const GroupEntry& group);
-    void set_phase(std::string_view text);
+    void set_phase(std::string_view text) EXCLUDES(mutex_);
 
 private:
     static void write(const EntrySlot& claim, ddprun::flight_record::Operation& entry);
 
     ddprun::flight_record::Memory& memory_;
-    std::mutex mutex_;  ///< guards groups, aborts and phase
-    std::uint32_t groups_ = 0;
+    ddprun::Mutex mutex_;  ///< also guards groups, aborts and phase of the memory
+    std::uint32_t groups_ GUARDED_BY(mutex_) = 0;
 };
 
 /// Returns the recorder of this process, whose memory the agent handed over by DDPRUN_RECORDER_FD; taken at the first

@@ -12,7 +12,7 @@ BucketFinisher::BucketFinisher(std::function<void(std::size_t)> finish) : finish
 
 BucketFinisher::~BucketFinisher() {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -21,27 +21,27 @@ BucketFinisher::~BucketFinisher() {
 
 void BucketFinisher::add() {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         ++added_;
     }
     changed_.notify_all();
 }
 
 void BucketFinisher::wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return finished_ == added_; });
+    const ddprun::Lock lock(mutex_);
+    while (finished_ != added_) changed_.wait(mutex_);
     added_ = finished_ = 0;
 }
 
 void BucketFinisher::run() {
-    std::unique_lock lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] { return stopping_ || finished_ < added_; });
+        while (!stopping_ && finished_ >= added_) changed_.wait(mutex_);
         if (stopping_) return;
         const std::size_t bucket = finished_;
-        lock.unlock();
+        mutex_.unlock();
         finish_(bucket);
-        lock.lock();
+        mutex_.lock();
         ++finished_;
         changed_.notify_all();
     }

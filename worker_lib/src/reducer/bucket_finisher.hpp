@@ -3,11 +3,11 @@
 // while backward goes on, one by one in launch order. The reducer calls add() under its mutex, wait() on its owner's
 // thread.
 
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "common/mutex.hpp"
 
 namespace ddp::detail {
 
@@ -19,19 +19,19 @@ public:
     ~BucketFinisher();
 
     /// Adds the next bucket of this backward, which has been launched.
-    void add();
+    void add() EXCLUDES(mutex_);
     /// Waits until all added buckets are finished. The next backward begins at bucket 0 again.
-    void wait();
+    void wait() EXCLUDES(mutex_);
 
 private:
-    void run();
+    void run() EXCLUDES(mutex_);
 
     const std::function<void(std::size_t)> finish_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::size_t added_ = 0;
-    std::size_t finished_ = 0;
-    bool stopping_ = false;
+    ddprun::Mutex mutex_;
+    ddprun::Condition changed_;
+    std::size_t added_ GUARDED_BY(mutex_) = 0;
+    std::size_t finished_ GUARDED_BY(mutex_) = 0;
+    bool stopping_ GUARDED_BY(mutex_) = false;
     std::thread thread_;  ///< last: it uses all of the above
 };
 

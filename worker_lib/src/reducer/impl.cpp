@@ -35,7 +35,7 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
 
 GradientReducer::Impl::~Impl() {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         if (phase_.in_backward()) {
             group_->abort(std::uncaught_exceptions() > 0
                               ? "an exception ended its backward, and its own output says which"
@@ -60,7 +60,7 @@ void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
                "] in host memory, not " + std::string(to_string(external.dtype)) + "[" +
                std::to_string(external.count) + "]");
     if (external.data == nullptr && external.count > 0) refuse(name + " got no memory");
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     if (phase_.in_backward()) refuse(name + " cannot be bound in the middle of a backward");
     if (marks_.has_accumulated())
         refuse(name +
@@ -71,7 +71,7 @@ void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
 void GradientReducer::Impl::begin(bool sync) {
     sync = next_.synchronises(sync);
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         phase_.refuse_if_failed();
         if (!phase_.is_idle()) refuse("begin_backward: the previous backward was not ended by finish_backward");
         next_.check(sync);
@@ -82,7 +82,7 @@ void GradientReducer::Impl::begin(bool sync) {
     if (sync) group_->impl_->set_step(number);  // buckets of different backwards cannot be taken for each other's
     if (may_rebuild_ && statistics_.steps() > 0) or_fail([this] { rebuild_plan(); });
 
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     marks_.begin(sync);
     exchange_->begin();
     phase_.begin(sync);
@@ -91,7 +91,11 @@ void GradientReducer::Impl::begin(bool sync) {
 
 /// Collective. All ranks follow rank 0's order, once it has one: a rank that only shadowed others' backwards has none.
 void GradientReducer::Impl::rebuild_plan() {
-    const auto order = detail::share_ready_order(*group_, marks_.ready_order(), specs_.size());
+    const auto ready = [this] {
+        const ddprun::Lock lock(mutex_);
+        return marks_.ready_order();
+    }();
+    const auto order = detail::share_ready_order(*group_, ready, specs_.size());
     may_rebuild_ = order.empty() && !specs_.empty();
     if (may_rebuild_) return;
     BucketPlan rebuilt = plan_buckets(specs_, options_.limits, order);
@@ -103,7 +107,7 @@ void GradientReducer::Impl::rebuild_plan() {
 void GradientReducer::Impl::mark(std::size_t i, bool unused) {
     check_index(i);
     const detail::Fill fill = [&] {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         phase_.refuse_if_failed();
         if (!phase_.in_backward())
             refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
@@ -116,7 +120,7 @@ void GradientReducer::Impl::mark(std::size_t i, bool unused) {
 
 /// Counts a gradient whose contents are final, and launches every bucket whose turn has come.
 void GradientReducer::Impl::complete(std::size_t i) {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     marks_.complete(i);
     if (!phase_.is_syncing()) return;
     if (exchange_->count_gradient(storage_->bucket_of(i))) statistics_.count_out_of_order();
@@ -143,13 +147,17 @@ Step GradientReducer::Impl::finish() {
             exposed = exchange_->waited_since(wait_began);
             if (!options_.find_unused) return;
             const auto asked = ddprun::Clock::now();
-            step.used = detail::used_on_any_rank(*group_, marks_.used());
+            const auto used = [this] {
+                const ddprun::Lock lock(mutex_);
+                return marks_.used();
+            }();
+            step.used = detail::used_on_any_rank(*group_, used);
             exposed += ddprun::Clock::now() - asked;
         });
     }
     const auto now = ddprun::Clock::now();
     timeline_.backward(sync, statistics_.began(), wait_began, now);
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     phase_.end();
     marks_.end(sync);
     statistics_.end(now);
@@ -160,7 +168,7 @@ Step GradientReducer::Impl::finish() {
 /// Completes all gradients that were not fully marked, for UnusedPolicy::Zero.
 void GradientReducer::Impl::mark_the_rest() {
     const auto rest = [this] {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         // Outside of a backward end_marking() throws.
         return phase_.in_backward() ? marks_.claim_the_rest() : std::vector<std::pair<std::size_t, detail::Fill>>();
     }();
@@ -172,7 +180,7 @@ void GradientReducer::Impl::mark_the_rest() {
 
 /// Returns whether this backward synchronises. Throws Error{InvalidArgument} when a gradient is missing.
 bool GradientReducer::Impl::end_marking() {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     phase_.refuse_if_failed();
     if (!phase_.in_backward()) refuse("finish_backward was called without begin_backward");
     const std::string missing = marks_.missing();
@@ -190,7 +198,7 @@ bool GradientReducer::Impl::end_marking() {
 /// Finishes a bucket on the finisher's thread. The peers get a failure at once, the caller from its next call.
 void GradientReducer::Impl::finish_aside(std::size_t b) noexcept {
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         if (phase_.has_failed()) return;
     }
     std::exception_ptr failure;
@@ -199,7 +207,7 @@ void GradientReducer::Impl::finish_aside(std::size_t b) noexcept {
     } catch (...) {
         failure = std::current_exception();
     }
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     if (phase_.has_failed()) return;  // this one is a consequence
     try {
         std::rethrow_exception(failure);
@@ -213,12 +221,12 @@ void GradientReducer::Impl::wait_for_buckets() {
     if (!finisher_) return exchange_->finish_all();
     exchange_->note_waiter();
     finisher_->wait();
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     phase_.refuse_if_failed();
 }
 
-/// Ends the reducer with the exception that is being handled. The caller holds the lock. Aborts the group, so that the
-/// peers fail at once instead of waiting until their deadline for buckets that never come.
+/// Ends the reducer with the exception that is being handled. Aborts the group, so that the peers
+/// fail at once instead of waiting until their deadline for buckets that never come.
 void GradientReducer::Impl::fail() {
     if (phase_.has_failed()) return;  // a consequence of the first failure
     const std::string text = detail::caught();
@@ -235,6 +243,7 @@ void GradientReducer::Impl::shadow(bool sync) {
     begin(sync);
     for (std::size_t i = specs_.size(); i-- > 0;) mark(i, true);
     finish();
+    const ddprun::Lock lock(mutex_);
     marks_.forget_ready_order();
 }
 
@@ -247,7 +256,7 @@ void GradientReducer::Impl::verify_parameters(std::span<const Buffer> params) {
 }
 
 ReducerStats GradientReducer::Impl::stats() const {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     ReducerStats stats = statistics_.stats();
     stats.buckets_done = exchange_->done();
     return stats;

@@ -7,11 +7,11 @@
 // makes the launches one sequence. Gradients are copied and cleared outside of it, by the thread that has claimed them.
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/mutex.hpp"
 #include "ddp/reducer.hpp"
 #include "worker_lib/src/reducer/bucket_exchange.hpp"
 #include "worker_lib/src/reducer/bucket_finisher.hpp"
@@ -59,14 +59,14 @@ private:
     [[nodiscard]] bool end_marking();
     void finish_aside(std::size_t b) noexcept;
     void wait_for_buckets();
-    void fail();
+    void fail() REQUIRES(mutex_);
     /// Runs an action in which the peers take part. If it throws, the reducer fails. The caller does not hold the lock.
     template <typename Action>
-    void or_fail(Action action) {
+    void or_fail(Action action) EXCLUDES(mutex_) {
         try {
             action();
         } catch (...) {
-            const std::lock_guard lock(mutex_);
+            const ddprun::Lock lock(mutex_);
             fail();
             throw;
         }
@@ -80,9 +80,10 @@ private:
     std::optional<detail::GradientStorage> storage_;
     detail::NextBackward next_;
 
-    mutable std::mutex mutex_;
-    detail::ReducerPhase phase_;
-    detail::GradientMarks marks_;
+    mutable ddprun::Mutex mutex_;
+    detail::ReducerPhase phase_ GUARDED_BY(mutex_);
+    detail::GradientMarks marks_ GUARDED_BY(mutex_);
+    // While no thread marks, the owner's thread uses these without the lock, and the finisher's finishes buckets.
     std::optional<detail::BucketExchange> exchange_;
     detail::BackwardStatistics statistics_;
     const detail::ProcessMark home_;

@@ -33,10 +33,10 @@ std::shared_ptr<Timeline> Timeline::from_environment(int rank) {
                                 (std::filesystem::path(file) / "timeline.json").string()));
     // All reducers of a process share it, also those that follow one another. Never destroyed, because a reducer may
     // end during the exit of the process.
-    static auto& all = *new std::map<std::filesystem::path, std::shared_ptr<Timeline>>;
-    static std::mutex mutex;
+    static ddprun::Mutex mutex;
+    static auto& all GUARDED_BY(mutex) = *new std::map<std::filesystem::path, std::shared_ptr<Timeline>>;
     const std::filesystem::path own = timeline_file(file, rank);
-    const std::lock_guard lock(mutex);
+    const ddprun::Lock lock(mutex);
     auto& shared = all[own];
     if (!shared || !std::filesystem::exists(own)) shared = std::make_shared<Timeline>(own, rank);
     return {shared.get(), [shared](Timeline* timeline) { timeline->flush(); }};
@@ -57,7 +57,7 @@ Timeline::Timeline(const std::filesystem::path& file, int rank)
 
 int Timeline::add_row() {
     const int row = [this] {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         return rows_++;
     }();
     write(
@@ -92,7 +92,7 @@ void Timeline::bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimeP
 /// Writes the array's end, which the next event overwrites.
 void Timeline::flush() {
     constexpr std::string_view kEnd = "\n]\n";
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     std::fwrite(kEnd.data(), 1, kEnd.size(), file_.get());
     std::fflush(file_.get());
     std::fseek(file_.get(), -static_cast<long>(kEnd.size()), SEEK_CUR);
@@ -102,7 +102,7 @@ double Timeline::microseconds(ddprun::TimePoint time) const { return to_us(time)
 
 /// Appends `event`. Write errors are ignored: the training goes on, and the file may be incomplete.
 void Timeline::write(const std::string& event) {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     std::fwrite(event.data(), 1, event.size(), file_.get());
 }
 

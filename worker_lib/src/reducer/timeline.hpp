@@ -11,11 +11,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "common/clock.hpp"
+#include "common/mutex.hpp"
 #include "ddp/work.hpp"
 
 namespace ddp::detail {
@@ -31,7 +31,7 @@ public:
     Timeline& operator=(const Timeline&) = delete;
 
     /// Returns the row of one more reducer, from 0.
-    [[nodiscard]] int add_row();
+    [[nodiscard]] int add_row() EXCLUDES(mutex_);
     /// Draws a span of time in a row.
     void span(int row, std::string_view name, ddprun::TimePoint begin, ddprun::TimePoint end);
     /// The bucket that an arrow shows.
@@ -44,17 +44,17 @@ public:
     /// Draws an arrow for a bucket.
     void bucket(const Bucket& what, ddprun::TimePoint begin, ddprun::TimePoint end);
     /// Writes everything so far. The file is valid JSON then, and a rank that is killed later loses nothing of it.
-    void flush();
+    void flush() EXCLUDES(mutex_);
 
 private:
     [[nodiscard]] double microseconds(ddprun::TimePoint time) const;
-    void write(const std::string& event);
+    void write(const std::string& event) EXCLUDES(mutex_);
 
     const int rank_;
     const double offset_us_;  ///< from our clock to the host's
-    std::mutex mutex_;
-    int rows_ = 0;
-    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+    ddprun::Mutex mutex_;
+    int rows_ GUARDED_BY(mutex_) = 0;
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_ GUARDED_BY(mutex_);
 };
 
 /// One reducer's row in the timeline of its process. Every call does nothing without a timeline.

@@ -48,9 +48,8 @@ public:
         if (good_calls_-- == 0) throw ddp::Error(ddp::ErrorCode::System, "the machine is lost");
         return nullptr;
     }
-    std::shared_ptr<ddp::detail::WorkState> transfer(ddp::detail::TransferBatch&&,
-                                                     ddp::detail::TransferRecord&) override {
-        return nullptr;
+    ddp::detail::QueuedBatch transfer(ddp::detail::TransferBatch&&, ddp::detail::TransferRecord&) override {
+        return ddp::detail::QueuedBatch::done();
     }
     ddp::Arena& arena() override { return *this; }
     void abort(std::string_view) override {}

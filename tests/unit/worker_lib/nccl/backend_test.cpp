@@ -1,15 +1,66 @@
 // The NCCL backend over the fake GPU, when nothing goes wrong.
 
+#include <pthread.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "worker_lib/src/nccl/types.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
+#include "worker_lib/src/nccl/waiting.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
 using Catch::Contains;
 using detail::BackendImpl;
 using detail::OpKind;
+
+namespace {
+
+/// Returns which signals each thread of this process blocks, by the thread's name.
+std::map<std::string, std::uint64_t> blocked_signals() {
+    std::map<std::string, std::uint64_t> blocked;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::ifstream status(thread.path() / "status");
+        std::string word;
+        std::string name;
+        while (status >> word) {
+            if (word == "Name:") status >> name;
+            if (word == "SigBlk:") status >> std::hex >> blocked[name];
+        }
+    }
+    return blocked;
+}
+
+bool has(std::uint64_t signals, int signal) { return (signals >> (signal - 1) & 1U) != 0; }
+
+}  // namespace
+
+TEST_CASE("nccl: no signal is delivered to the backend's threads", "[nccl]") {
+    FakeGroup group(1);
+    group.nccl_version = 22602;  // its communicators block, so callbacks have a thread
+    const auto backend = group.backend(0);
+    auto blocked = blocked_signals();
+    for (const char* name : {"ddp-watchdog", "ddp-callbacks"}) {
+        CAPTURE(name);
+        REQUIRE(blocked.contains(name));
+        for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) CHECK(has(blocked[name], signal));
+    }
+    bool is_blocked = false;
+    REQUIRE(detail::run_bounded(
+        [&] {
+            sigset_t now;
+            ::pthread_sigmask(SIG_SETMASK, nullptr, &now);
+            is_blocked = ::sigismember(&now, SIGTERM) == 1;
+        },
+        ddprun::Clock::now() + 20s));
+    CHECK(is_blocked);
+}
 
 TEST_CASE("nccl: all ranks get the unique id that rank 0 made", "[nccl]") {
     FakeGroup group(4);
@@ -32,8 +83,8 @@ TEST_CASE("nccl: all_reduce reduces over all ranks, whatever the count", "[nccl]
     require_success(group.run([&](int rank, BackendImpl& backend) {
         std::vector<std::int32_t> sum(count, rank + 1);
         std::vector<float> average(count, static_cast<float>(rank));
-        const auto first = backend.submit(all_reduce(sum, ReduceOp::Sum, 1));
-        const auto second = backend.submit(all_reduce(average, ReduceOp::Avg, 2));
+        const auto first = submit(backend, all_reduce(sum, ReduceOp::Sum, 1));
+        const auto second = submit(backend, all_reduce(average, ReduceOp::Avg, 2));
         wait_host(*second);
         wait_host(*first);
         sums[static_cast<std::size_t>(rank)] = sum;
@@ -49,9 +100,9 @@ TEST_CASE("nccl: minimum, maximum and product are NCCL's", "[nccl]") {
     std::vector<std::int32_t> results(3);
     require_success(group.run([&](int rank, BackendImpl& backend) {
         std::vector<std::int32_t> low{rank + 2}, high{rank + 2}, product{rank + 2};
-        (void)backend.submit(all_reduce(low, ReduceOp::Min, 1));
-        (void)backend.submit(all_reduce(high, ReduceOp::Max, 2));
-        wait_host(*backend.submit(all_reduce(product, ReduceOp::Product, 3)));
+        (void)submit(backend, all_reduce(low, ReduceOp::Min, 1));
+        (void)submit(backend, all_reduce(high, ReduceOp::Max, 2));
+        wait_host(*submit(backend, all_reduce(product, ReduceOp::Product, 3)));
         results[static_cast<std::size_t>(rank)] = low[0] * 10'000 + high[0] * 1000 + product[0];
     }));
     CHECK(results == std::vector<std::int32_t>(3, 24'024));
@@ -75,7 +126,7 @@ TEST_CASE("nccl: broadcast gives everybody root's values", "[nccl]") {
         auto wanted = operation(OpKind::kBroadcast, 1);
         wanted.buffer = device_buffer(values);
         wanted.root = root;
-        wait_host(*backend.submit(ddp::detail::Operation(wanted)));
+        wait_host(*submit(backend, ddp::detail::Operation(wanted)));
         results[static_cast<std::size_t>(rank)] = values;
     }));
     CHECK(results == std::vector<std::vector<float>>(3, std::vector<float>(7, static_cast<float>(root))));
@@ -87,7 +138,7 @@ TEST_CASE("nccl: waiting for a barrier blocks the host until the last rank has c
     std::vector<int> seen(3);
     require_success(group.run([&](int rank, BackendImpl& backend) {
         called += 1;
-        backend.submit(operation(OpKind::kBarrier, 1))->wait();
+        submit(backend, operation(OpKind::kBarrier, 1))->wait();
         seen[static_cast<std::size_t>(rank)] = called;
     }));
     CHECK(seen == std::vector<int>(3, 3));
@@ -107,7 +158,7 @@ TEST_CASE("nccl: a collective waits for the caller's stream, and wait() lets tha
     cuda.memcpy_async(values.data(), computed.data(), 16, cudaMemcpyDefault, stream);
     auto wanted = all_reduce(values, ReduceOp::Sum);
     wanted.stream.handle = stream;
-    const auto work = backend->submit(ddp::detail::Operation(wanted));
+    const auto work = submit(*backend, ddp::detail::Operation(wanted));
     work->wait();
     cuda.memcpy_async(copy.data(), values.data(), 16, cudaMemcpyDefault, stream);
 
@@ -130,7 +181,7 @@ TEST_CASE("nccl: wait() on a stream of a caller orders it behind the peers", "[n
         wanted.stream.handle = stream;
         if (rank == 1 && !eventually([&] { return first_went_on.load(); }))
             throw Error(ErrorCode::Timeout, "rank 0 is stuck");
-        const auto work = backend.submit(ddp::detail::Operation(wanted));
+        const auto work = submit(backend, ddp::detail::Operation(wanted));
         work->wait();
         if (rank == 0) {
             too_early = group.gpu.advance(stream);  // rank 1 has not even called
@@ -150,7 +201,7 @@ TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
     auto wanted = all_reduce(values, ReduceOp::Sum);
     wanted.stream.handle = stream;
     std::atomic<int> calls = 0;
-    const auto work = backend->submit(ddp::detail::Operation(wanted));
+    const auto work = submit(*backend, ddp::detail::Operation(wanted));
     work->then([&](const std::exception_ptr& error) { calls += error ? 100 : 1; });
     CHECK(calls == 0);
     gate->store(true);
@@ -170,7 +221,7 @@ TEST_CASE("nccl: a callback may have its stream wait for the group, not the host
     for (const std::size_t i : {0, 1}) {
         auto wanted = all_reduce(values, ReduceOp::Sum, i + 1);
         wanted.stream.handle = streams[i];
-        works.push_back(backend->submit(std::move(wanted)));
+        works.push_back(submit(*backend, std::move(wanted)));
     }
     std::atomic<bool> stream_waits = false;
     works[0]->then([&](const std::exception_ptr&) {
@@ -228,8 +279,8 @@ TEST_CASE("nccl: a callback's call that stays in NCCL ends at its deadline, by a
     std::vector<float> values(3);
     auto wanted = all_reduce(values, ReduceOp::Sum);
     wanted.stream.handle = stream;
-    backend->submit(ddp::detail::Operation(wanted))->then([&, &own = *backend](const std::exception_ptr&) {
-        called.set_value(own.submit(operation(OpKind::kBarrier, 2, how == "deadline" ? 100ms : 40s)));
+    submit(*backend, ddp::detail::Operation(wanted))->then([&, &own = *backend](const std::exception_ptr&) {
+        called.set_value(submit(own, operation(OpKind::kBarrier, 2, how == "deadline" ? 100ms : 40s)));
     });
     group.gpu.never_takes_in = true;
     gate->store(true);
@@ -253,12 +304,12 @@ TEST_CASE("nccl: a call that ended by an exception of the program has no deadlin
         auto wanted = operation(OpKind::kBroadcast, 1, 20ms);
         wanted.buffer = device_buffer(values);
         const auto deadline = wanted.deadline;
-        CHECK_THROWS_AS(backend->submit(std::move(wanted)), std::bad_alloc);
+        CHECK_THROWS_AS(submit(*backend, std::move(wanted)), std::bad_alloc);
         in_time = ddprun::Clock::now() < deadline;
         if (!in_time) continue;                          // this machine was busy elsewhere: rightly it was too late
         std::this_thread::sleep_until(deadline + 50ms);  // in which a watchdog that expects it would fail the group
         CHECK_FALSE(backend->failure().has_value());
-        backend->submit(operation(OpKind::kBarrier, 2))->wait();
+        submit(*backend, operation(OpKind::kBarrier, 2))->wait();
     }
 }
 
@@ -277,7 +328,7 @@ TEST_CASE("nccl: a group that ends in order is finalized, never aborted", "[nccl
     FakeGroup group(2);
     std::vector<std::shared_ptr<detail::WorkState>> works(2);
     require_success(group.run([&](int rank, BackendImpl& backend) {
-        works[static_cast<std::size_t>(rank)] = backend.submit(operation(OpKind::kBarrier, 1));
+        works[static_cast<std::size_t>(rank)] = submit(backend, operation(OpKind::kBarrier, 1));
         works[static_cast<std::size_t>(rank)]->wait();
     }));
     CHECK(group.gpu.counts().destroys == 2);
@@ -293,7 +344,7 @@ TEST_CASE("nccl: communicators do not block, except in NCCL 2.26, which hangs so
     FakeGroup group(2);
     group.nccl_version = version;
     require_success(
-        group.run([](int, BackendImpl& backend) { backend.submit(operation(OpKind::kBarrier, 1))->wait(); }));
+        group.run([](int, BackendImpl& backend) { submit(backend, operation(OpKind::kBarrier, 1))->wait(); }));
     CHECK(group.gpu.counts().blocking_inits == (version == 22602 ? 2 : 0));
     CHECK(detail::starts_nonblocking(22602, "0"));  // NCCL_COMM_BLOCKING
     CHECK_FALSE(detail::starts_nonblocking(22809, "1"));

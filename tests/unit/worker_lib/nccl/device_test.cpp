@@ -65,7 +65,7 @@ TEST_CASE("nccl: what the program captures into a CUDA graph meanwhile is left a
     std::vector<float> values(3);
     auto wanted = all_reduce(values, ReduceOp::Sum);
     wanted.stream.handle = stream;
-    auto work = backend->submit(ddp::detail::Operation(wanted));
+    auto work = submit(*backend, ddp::detail::Operation(wanted));
     group.gpu.capturing = true;
     const int before = group.gpu.counts().queries;
     CHECK(eventually([&] { return group.gpu.counts().queries > before + 10; }));
@@ -150,7 +150,7 @@ TEST_CASE("nccl: the default stream that waits is that of the group's device, wh
     const auto cuda = group.gpu.api().cuda;
     REQUIRE(cuda.set_device(3) == cudaSuccess);
     std::vector<float> values(3);
-    backend->submit(all_reduce(values, ReduceOp::Sum))->wait();
+    submit(*backend, all_reduce(values, ReduceOp::Sum))->wait();
     CHECK(group.gpu.advance(nullptr));
     REQUIRE(cuda.set_device(0) == cudaSuccess);
     CHECK_FALSE(group.gpu.advance(nullptr));
@@ -176,7 +176,7 @@ TEST_CASE("nccl: a rank on device 3 starts no other, whichever threads call and 
     std::vector<float> values(3);
     on_fresh_thread([&] { backend = group.backend(0); });
     on_fresh_thread([&] { (void)backend->arena().allocate(10); });
-    on_fresh_thread([&] { (work = backend->submit(all_reduce(values, ReduceOp::Sum)))->wait(); });
+    on_fresh_thread([&] { (work = submit(*backend, all_reduce(values, ReduceOp::Sum)))->wait(); });
     on_fresh_thread([&] { wait_host(*work); });
     on_fresh_thread([&] { backend.reset(); });
     on_fresh_thread([&] { work.reset(); });  // the last owner of the stream
@@ -189,7 +189,7 @@ TEST_CASE("nccl: the device that a thread has chosen is its current one again af
     const auto backend = group.backend(0);
     const auto cuda = group.gpu.api().cuda;
     REQUIRE(cuda.set_device(5) == cudaSuccess);
-    backend->submit(operation(OpKind::kBarrier, 1))->wait();
+    submit(*backend, operation(OpKind::kBarrier, 1))->wait();
     int device = -1;
     CHECK(cuda.get_device(&device) == cudaSuccess);
     CHECK(device == 5);

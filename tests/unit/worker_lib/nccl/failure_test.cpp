@@ -79,23 +79,23 @@ TEST_CASE("nccl: an error that NCCL meets in the background fails what is in fli
         return outcome_of([&] {
             std::vector<float> own(8, 1.0f);
             const auto backend = group.backend(1);
-            wait_host(*backend->submit(all_reduce(own, ReduceOp::Sum)));
+            wait_host(*submit(*backend, all_reduce(own, ReduceOp::Sum)));
         });
     });
     const auto backend = group.backend(0);
-    wait_host(*backend->submit(all_reduce(values, ReduceOp::Sum, 1)));
+    wait_host(*submit(*backend, all_reduce(values, ReduceOp::Sum, 1)));
     CHECK(values == std::vector<float>(8, 2.0f));
 
     auto wanted = all_reduce(values, ReduceOp::Sum, 2);
     wanted.tag = "bucket 3";
-    const auto failing = backend->submit(ddp::detail::Operation(wanted));
+    const auto failing = submit(*backend, ddp::detail::Operation(wanted));
     const Outcome first = outcome_of([&] { wait_host(*failing); });
     CHECK(first.code == ErrorCode::PeerLost);
     CHECK_THAT(first.text, Contains("#2 all_reduce sum f32[8] 'bucket 3'") && Contains("rank 0 (host ") &&
                                Contains(") of 2 in group 'world'") &&
                                Contains("NCCL failed: remote error (as scripted)"));
 
-    const auto later = backend->submit(operation(OpKind::kBarrier, 3));
+    const auto later = submit(*backend, operation(OpKind::kBarrier, 3));
     const Outcome second = outcome_of([&] { later->wait(); });
     CHECK(second.code == ErrorCode::PeerLost);
     CHECK_THAT(second.text, Contains("#3 barrier: given up after #2 all_reduce"));
@@ -109,13 +109,13 @@ TEST_CASE("nccl: an operation that NCCL will not launch fails, and the group wit
     FakeGroup group(1);
     const auto backend = group.backend(0);
     group.gpu.refuse_launch = answer;
-    const auto work = backend->submit(operation(OpKind::kBarrier, 1));
+    const auto work = submit(*backend, operation(OpKind::kBarrier, 1));
     group.gpu.refuse_launch.reset();
     const Outcome outcome = outcome_of([&] { work->wait(); });
     CHECK(outcome.code == ErrorCode::System);
     CHECK_THAT(outcome.text,
                Contains("#1 barrier") && Contains("NCCL could not launch it: system error (as scripted)"));
-    CHECK_THAT(outcome_of([&] { backend->submit(operation(OpKind::kBarrier, 2))->wait(); }).text,
+    CHECK_THAT(outcome_of([&] { submit(*backend, operation(OpKind::kBarrier, 2))->wait(); }).text,
                Contains("#2 barrier: given up after #1 barrier"));
     CHECK(group.gpu.counts().aborts == 1);
 }
@@ -126,10 +126,10 @@ TEST_CASE("nccl: what CUDA refuses before a launch fails the group, too: the pee
     const auto backend = group.backend(0);
     const auto cuda = group.gpu.api().cuda;
     group.gpu.frozen_ranks = {0};
-    const auto first = backend->submit(operation(OpKind::kBarrier, 1, 1h));  // has the pool's last event
+    const auto first = submit(*backend, operation(OpKind::kBarrier, 1, 1h));  // has the pool's last event
     REQUIRE(cuda.set_device(3) == cudaSuccess);
     device_is_lost ? void(group.gpu.lost_devices = {0}) : void(group.gpu.refuses_events = true);
-    const auto work = backend->submit(operation(OpKind::kBarrier, 2, 1h));
+    const auto work = submit(*backend, operation(OpKind::kBarrier, 2, 1h));
     const Outcome outcome = outcome_of([&] { work->wait(); });
     group.gpu.lost_devices.clear();
     REQUIRE(cuda.set_device(0) == cudaSuccess);
@@ -154,7 +154,7 @@ TEST_CASE("nccl: an operation that a peer never calls fails at its deadline", "[
         if (rank == 1) return ending.wait();
         std::vector<float> values(3, 1.0f);
         const auto result =
-            outcome_of([&] { wait_host(*backend.submit(all_reduce(values, ReduceOp::Max, 1, 150ms))); });
+            outcome_of([&] { wait_host(*submit(backend, all_reduce(values, ReduceOp::Max, 1, 150ms))); });
         ended.set_value();
         throw Error(result.code, result.text);
     });
@@ -170,8 +170,8 @@ TEST_CASE("nccl: a later operation with an earlier deadline is found, and the on
     group.gpu.frozen_ranks = {0};
     std::vector<float> values(3, 1.0f);
     const auto backend = group.backend(0);
-    const auto first = backend->submit(all_reduce(values, ReduceOp::Sum, 1, 1h));
-    const auto second = backend->submit(operation(OpKind::kBarrier, 2, 100ms));
+    const auto first = submit(*backend, all_reduce(values, ReduceOp::Sum, 1, 1h));
+    const auto second = submit(*backend, operation(OpKind::kBarrier, 2, 100ms));
     const Outcome outcome = outcome_of([&] { second->wait(); });
     CHECK(outcome.code == ErrorCode::Timeout);
     CHECK_THAT(outcome.text, Contains("#2 barrier") && Contains("still running is #1 all_reduce sum f32[3]"));
@@ -183,12 +183,12 @@ TEST_CASE("nccl: abort fails what is in flight, says why, and returns at once", 
     FakeGroup group(1);
     const auto backend = group.backend(0);
     group.gpu.frozen_ranks = {0};
-    const auto work = backend->submit(operation(OpKind::kBarrier, 1));
+    const auto work = submit(*backend, operation(OpKind::kBarrier, 1));
     backend->abort("the agent says that node 3 is gone");
     const Outcome outcome = outcome_of([&] { work->wait(); });
     CHECK(outcome.code == ErrorCode::Aborted);
     CHECK_THAT(outcome.text, Contains("#1 barrier") && Contains("node 3 is gone"));
-    CHECK(outcome_of([&] { backend->submit(operation(OpKind::kBarrier, 2))->wait(); }).code == ErrorCode::Aborted);
+    CHECK(outcome_of([&] { submit(*backend, operation(OpKind::kBarrier, 2))->wait(); }).code == ErrorCode::Aborted);
     CHECK(group.gpu.counts().aborts == 1);
 }
 
@@ -201,16 +201,16 @@ TEST_CASE("nccl: abort ends a call that waits for its peers, though a callback w
     std::vector<float> values(3);
     auto wanted = all_reduce(values, ReduceOp::Sum, 1, 1h);
     wanted.stream.handle = stream;
-    const auto first = backend->submit(ddp::detail::Operation(wanted));
+    const auto first = submit(*backend, ddp::detail::Operation(wanted));
     std::atomic<bool> called_back = false;
     std::promise<void> came_back;
     first->then([&](const std::exception_ptr&) {
         called_back = true;
-        (void)backend->submit(operation(OpKind::kBarrier, 3, 1h));
+        (void)submit(*backend, operation(OpKind::kBarrier, 3, 1h));
         came_back.set_value();
     });
     group.gpu.never_takes_in = true;
-    auto second = std::async(std::launch::async, [&] { return backend->submit(operation(OpKind::kBarrier, 2, 40s)); });
+    auto second = std::async(std::launch::async, [&] { return submit(*backend, operation(OpKind::kBarrier, 2, 40s)); });
     REQUIRE(eventually([&] { return group.gpu.counts().launches == 2; }));
     gate->store(true);
     REQUIRE(eventually([&] { return called_back.load(); }));
@@ -232,7 +232,7 @@ TEST_CASE("nccl: destroying a group fails its operations in flight", "[nccl]") {
     std::vector<float> values(3, 1.0f);
     group.gpu.frozen_ranks = {0};
     auto backend = group.backend(0);
-    const auto work = backend->submit(all_reduce(values, ReduceOp::Sum));
+    const auto work = submit(*backend, all_reduce(values, ReduceOp::Sum));
     backend.reset();
     REQUIRE(work->done());
     const Outcome outcome = outcome_of([&] { wait_host(*work); });
@@ -249,7 +249,7 @@ TEST_CASE("nccl: an abort that never returns hangs neither the work nor the dest
     group.gpu.frozen_ranks = {0};
     const auto start = ddprun::Clock::now();
     auto backend = group.backend(0);
-    const auto work = backend->submit(all_reduce(values, ReduceOp::Sum, 1, 100ms));
+    const auto work = submit(*backend, all_reduce(values, ReduceOp::Sum, 1, 100ms));
     const Outcome outcome = outcome_of([&] { wait_host(*work); });
     backend.reset();
     CHECK(outcome.code == ErrorCode::Timeout);
@@ -264,7 +264,7 @@ TEST_CASE("nccl: a host wait gets the watchdog's report of an abort that does no
     group.gpu.abort_blocks = true;
     group.gpu.frozen_ranks = {0};
     const auto backend = group.backend(0);
-    const Outcome outcome = outcome_of([&] { backend->submit(operation(OpKind::kBarrier, 1, 50ms))->wait(); });
+    const Outcome outcome = outcome_of([&] { submit(*backend, operation(OpKind::kBarrier, 1, 50ms))->wait(); });
     CHECK_THAT(outcome.text, Contains("ncclCommAbort did not return within 4.5 s, end this process"));
 }
 

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddp/error.hpp"
@@ -21,6 +22,16 @@
 namespace ddp::test {
 
 using namespace std::chrono_literals;
+
+/// Submits an operation, or a batch, without a flight record.
+inline std::shared_ptr<detail::WorkState> submit(detail::BackendImpl& backend, detail::Operation operation) {
+    detail::OperationRecord none;
+    return backend.submit(std::move(operation), none);
+}
+inline std::shared_ptr<detail::WorkState> transfer(detail::BackendImpl& backend, detail::TransferBatch batch) {
+    detail::TransferRecord none;
+    return backend.transfer(std::move(batch), none).start();
+}
 
 /// The outcome of one rank: nothing thrown, or the error.
 struct Outcome {

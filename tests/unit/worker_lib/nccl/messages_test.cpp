@@ -176,7 +176,7 @@ TEST_CASE("nccl: each message of a batch is in the flight record until the batch
     const auto group_index = add_group(recorder, ranks.spec(0));
     claim_entries(recorder, batch, group_index);
     record(batch, group_index, ddprun::Clock::now());
-    const auto work = backend->transfer(batch);
+    const auto work = transfer(*backend, batch);
     const auto ended = [&](std::size_t i) { return memory->operations[i].ended.load() != 0; };
     CHECK((!ended(1) && !ended(2)));
     work->note_waiter(true);

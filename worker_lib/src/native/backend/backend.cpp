@@ -53,17 +53,23 @@ std::unique_ptr<BackendImpl> NativeBackend::make_another(const GroupSpec& spec) 
     return make_native_backend(spec);
 }
 
-std::shared_ptr<WorkState> NativeBackend::transfer(TransferBatch&& batch, TransferRecord& record) {
+QueuedBatch NativeBackend::transfer(TransferBatch&& batch, TransferRecord& record) {
     P2p* p2p = p2p_.get();
-    const bool opened = p2p != nullptr && p2p->open(batch);
-    record.write(batch, opened ? Announced::kYes : Announced::kNo);
-    if (opened && p2p->finish(batch)) return nullptr;
-    if (p2p == nullptr) p2p = &p2p_.make({}, {});
-    const bool has_sent = p2p->has_sent();
+    p2p::DoneTransfers done;
     try {
-        return p2p->submit(std::move(batch));
+        p2p::ImmediateBatch begun = p2p != nullptr ? p2p->open(batch) : p2p::ImmediateBatch();
+        done = begun.done();
+        record.write(batch, begun ? Announced::kYes : Announced::kNo);
+        done = std::move(begun).finish(batch);
+        if (done.all) {
+            record.done_at_once(batch);
+            return QueuedBatch::done();
+        }
+        if (p2p == nullptr) p2p = &p2p_.make({}, {});
+        return QueuedBatch(p2p->submit(std::move(batch), done));
     } catch (const std::bad_alloc&) {
-        if (has_sent) failure_.report_out_of_memory();  // peers have got a part, and must not wait for the rest
+        if (done.bits != 0)
+            failure_.report_out_of_memory();  // peers have got a part, and must not wait for the rest
         throw;
     }
 }

@@ -110,12 +110,12 @@ void Watch::take(Peer& peer) {
 
 void Watch::add_missing(const Absence& absence) {
     missing_.push_back({absence, ddprun::Clock::now()});
-    const std::lock_guard lock(absences_mutex_);
+    const ddprun::Lock lock(absences_mutex_);
     for (const int rank : absence.error.culprits()) absences_.emplace(rank, absence);
 }
 
 std::optional<Absence> Watch::departure_of(int rank) const {
-    const std::lock_guard lock(absences_mutex_);
+    const ddprun::Lock lock(absences_mutex_);
     const auto found = absences_.find(rank);
     return found == absences_.end() ? std::nullopt : std::optional(found->second);
 }

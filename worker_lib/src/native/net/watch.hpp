@@ -13,13 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/clock.hpp"
+#include "common/mutex.hpp"
 #include "common/system/unique_fd.hpp"
 #include "worker_lib/src/native/net/links.hpp"
 #include "worker_lib/src/native/protocol/failure_note.hpp"
@@ -87,8 +87,8 @@ private:
     std::vector<Peer> peers_;
     std::vector<bool> local_missing_;  ///< by local index: reported already
     std::vector<Missing> missing_;
-    mutable std::mutex absences_mutex_;
-    std::map<int, Absence> absences_;           ///< those of `missing_`, by rank
+    mutable ddprun::Mutex absences_mutex_;
+    std::map<int, Absence> absences_ GUARDED_BY(absences_mutex_);  ///< those of `missing_`, by rank
     std::uint64_t reported_after_ = kAllValid;  ///< of the last failure reported; only a lower number is reported
     ddprun::UniqueFd interrupt_;                ///< eventfd
     std::atomic<bool> stopping_{false};

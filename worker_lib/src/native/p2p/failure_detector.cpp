@@ -84,7 +84,8 @@ std::optional<Failure> FailureDetector::find_lost() {
 /// Returns the failure that follows from the loss of a rank; nothing if no work in flight needs it.
 std::optional<Failure> FailureDetector::failure_without(int rank, const Error& why) const {
     const auto& works = works_.in_flight();
-    const auto found = std::ranges::find_if(works, [rank](const auto& one) { return waits_for(*one.second, rank); });
+    const auto found = std::ranges::find_if(
+        works, [rank](const auto& one) REQUIRES(kRunning) { return waits_for(*one.second, rank); });
     if (found == works.end()) return std::nullopt;
     // A rank that leaves because of a failure has reported that before.
     if (const auto poison = setup_.node.failure.for_this_rank()) return Failure{.error = *poison};

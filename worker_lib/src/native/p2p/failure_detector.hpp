@@ -1,7 +1,7 @@
 #pragma once
 // FailureDetector: finds the works that cannot complete any more, because the group has failed, a peer that they need
 // is lost or has left, or their deadline has passed. It names the culprits. ProgressEngine owns it, and handles the
-// failures. All calls are made under P2p's lock.
+// failures.
 
 #include <memory>
 #include <optional>
@@ -10,6 +10,7 @@
 #include "common/clock.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
 
@@ -29,25 +30,25 @@ public:
 
     /// Looks at all connections, also while no work is in flight, because one that is being made has to send its
     /// greeting. Throws Error{System}.
-    void look_at_connections();
+    void look_at_connections() REQUIRES(kRunning);
     /// Looks at all peers and all works in flight. Throws as Peer::progress().
-    [[nodiscard]] std::optional<Failure> find_failure();
+    [[nodiscard]] std::optional<Failure> find_failure() REQUIRES(kRunning);
 
 private:
-    void look_at_neighbours(ddprun::TimePoint now);
-    void ask_remotes(ddprun::TimePoint now);
-    [[nodiscard]] std::optional<Failure> find_lost();
-    [[nodiscard]] std::optional<Failure> failure_without(int rank, const Error& why) const;
-    [[nodiscard]] std::optional<Failure> find_overdue();
+    void look_at_neighbours(ddprun::TimePoint now) REQUIRES(kRunning);
+    void ask_remotes(ddprun::TimePoint now) REQUIRES(kRunning);
+    [[nodiscard]] std::optional<Failure> find_lost() REQUIRES(kRunning);
+    [[nodiscard]] std::optional<Failure> failure_without(int rank, const Error& why) const REQUIRES(kRunning);
+    [[nodiscard]] std::optional<Failure> find_overdue() REQUIRES(kRunning);
     [[nodiscard]] Failure overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
-                                  const std::vector<int>& silent);
-    [[nodiscard]] bool drain(Peer& peer);
-    [[nodiscard]] bool is_listening(int rank) const;
+                                  const std::vector<int>& silent) REQUIRES(kRunning);
+    [[nodiscard]] bool drain(Peer& peer) REQUIRES(kRunning);
+    [[nodiscard]] bool is_listening(int rank) const REQUIRES(kRunning);
 
     const P2pSetup& setup_;
     Peers& peers_;
     WorkTable& works_;
-    ddprun::TimePoint looked_ = ddprun::Clock::now();  ///< time of the last look at the neighbours
+    ddprun::TimePoint looked_ GUARDED_BY(kRunning) = ddprun::Clock::now();  ///< time of the last look at the neighbours
 };
 
 }  // namespace ddp::detail::p2p

@@ -1,6 +1,6 @@
 #pragma once
 // FrameReader: reads frames from the stream of one peer. A Peer owns it, chooses the destination of each payload by the
-// frame's header, and handles the frame when it is complete. All calls are made under P2p's lock.
+// frame's header, and handles the frame when it is complete. P2p's lock guards the Peer.
 
 #include <cstddef>
 #include <memory>

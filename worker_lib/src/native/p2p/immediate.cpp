@@ -27,12 +27,20 @@ bool is_small(const TransferBatch& batch) {
 
 }  // namespace
 
-bool ImmediateTransfers::open(const TransferBatch& batch) noexcept {
-    if (batch.transfers.size() > kMaxTransfers || !is_small(batch)) return false;
-    if (works_.any_submitted(std::memory_order_acquire)) return false;
-    std::unique_lock running(scheduler_.running(), std::try_to_lock);
-    if (!running || engine_.failed() || node_.failure.poisoned()) return false;
+ImmediateBatch ImmediateTransfers::open(const TransferBatch& batch) noexcept {
+    if (batch.transfers.size() > kMaxTransfers || !is_small(batch)) return {};
+    if (works_.any_submitted(std::memory_order_acquire)) return {};
+    RunningMutex& running = scheduler_.running();
+    if (!running.try_lock()) return {};
+    if (const auto sent = send(batch)) return {*this, *sent};
+    running.unlock();
+    return {};
+}
+
+std::optional<std::uint32_t> ImmediateTransfers::send(const TransferBatch& batch) noexcept {
+    if (engine_.failed() || node_.failure.poisoned()) return std::nullopt;
     bool may_finish = works_.in_flight().empty();
+    std::uint32_t done = 0;
     for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
         const Transfer& transfer = batch.transfers[i];
         Neighbour* const to = peers_.neighbour(transfer.peer);
@@ -42,34 +50,36 @@ bool ImmediateTransfers::open(const TransferBatch& batch) noexcept {
             may_finish = false;
             break;
         }
-        done_ |= 1U << i;
+        done |= 1U << i;
         sleeper_.wake(*to->page);
     }
-    if (!may_finish && done_ == 0) return false;
-    running_ = std::move(running);
-    return true;
+    if (!may_finish && done == 0) return std::nullopt;
+    return done;
 }
 
-bool ImmediateTransfers::finish(const TransferBatch& batch) noexcept {
+DoneTransfers ImmediateTransfers::finish(const TransferBatch& batch, std::uint32_t done) noexcept {
     const std::size_t all = batch.transfers.size();
     const bool is_busy = !works_.in_flight().empty();
-    std::size_t done = 0;
+    std::size_t count = 0;
     for (std::size_t i = 0; i < all; ++i) {
         const Transfer& transfer = batch.transfers[i];
         if (transfer.sends) {
-            done += done_ >> i & 1U;
+            count += done >> i & 1U;
             continue;
         }
         Neighbour* const from = is_busy ? nullptr : peers_.neighbour(transfer.peer);
         if (from == nullptr || !receive(*from, transfer)) break;  // later ones may be of the same tag
-        done_ |= 1U << i;
-        ++done;
+        done |= 1U << i;
+        ++count;
     }
-    running_.unlock();
+    release();
+    return {.bits = done, .all = count == all};
+}
+
+void ImmediateTransfers::release() noexcept {
+    const bool is_busy = !works_.in_flight().empty();
+    scheduler_.running().unlock();
     if (is_busy) scheduler_.end_long_sleep();
-    if (done < all) return false;
-    done_ = 0;
-    return true;
 }
 
 /// Receives a message if it arrives within the time that it takes if both ranks call at the same time.

@@ -7,23 +7,52 @@
 // outbox, and no work may be in flight when a message is received.
 //
 // P2p owns it. open(), finish() and P2p::submit() are called under the lock of the group that numbers the batches.
-// Therefore a work that is submitted while we hold `running` was submitted before we looked: no thread leaves its work
+// Therefore a work that is submitted while we hold P2p's lock was submitted before we looked: no thread leaves its work
 // to us, and we need not look for one when we release the lock.
 
 #include <cstdint>
-#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "worker_lib/src/native/p2p/peers.hpp"
 #include "worker_lib/src/native/p2p/progress_engine.hpp"
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/scheduler.hpp"
 #include "worker_lib/src/native/p2p/sleeper.hpp"
+#include "worker_lib/src/native/p2p/work.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
 #include "worker_lib/src/native/shm/node.hpp"
 #include "worker_lib/src/operation/transfer.hpp"
-#include "worker_lib/src/tuning/light_mutex.hpp"
 
 namespace ddp::detail::p2p {
+
+class ImmediateTransfers;
+
+/// A batch that ImmediateTransfers::open() has begun. It holds P2p's lock, so no other thread moves messages, until
+/// finish() or its end. An empty one holds nothing: nothing has happened.
+class [[nodiscard]] ImmediateBatch {
+public:
+    ImmediateBatch() = default;
+    ImmediateBatch(ImmediateBatch&& other) noexcept
+        : transfers_(std::exchange(other.transfers_, nullptr)), done_(other.done_) {}
+    ImmediateBatch& operator=(ImmediateBatch&&) = delete;
+    inline ~ImmediateBatch();
+
+    explicit operator bool() const { return transfers_ != nullptr; }
+    /// Returns the sends that have been carried out.
+    [[nodiscard]] DoneTransfers done() const { return {.bits = done_}; }
+    /// Receives what arrives within a moment, and releases the lock. Returns what has been done of the batch. Unless
+    /// that is all, the rest has to be submitted.
+    [[nodiscard]] inline DoneTransfers finish(const TransferBatch& batch) && noexcept
+        NO_THREAD_SAFETY_ANALYSIS;  // it does not know that this object holds the lock
+
+private:
+    friend class ImmediateTransfers;
+    ImmediateBatch(ImmediateTransfers& transfers, std::uint32_t done) : transfers_(&transfers), done_(done) {}
+
+    ImmediateTransfers* transfers_ = nullptr;  ///< null: the lock is not held
+    std::uint32_t done_ = 0;
+};
 
 class ImmediateTransfers {
 public:
@@ -38,19 +67,19 @@ public:
           pauses_(pauses) {}
 
     static constexpr std::size_t kMaxTransfers = 8;
-    /// Sends as much as can be sent now. Returns false if nothing has happened. Otherwise finish() has to follow, and
-    /// the lock is held until then.
-    [[nodiscard]] bool open(const TransferBatch& batch) noexcept;
-    /// Receives the messages that arrive within a moment, and releases the lock. Returns true if the whole batch is
-    /// done. Otherwise the rest has to be submitted.
-    [[nodiscard]] bool finish(const TransferBatch& batch) noexcept;
-    /// Returns whether a transfer of a batch that has to be submitted is done.
-    [[nodiscard]] bool any_done() const { return done_ != 0; }
-    /// Returns these transfers, a bit for each, and forgets them.
-    [[nodiscard]] std::uint32_t take_done() { return std::exchange(done_, 0); }
+    /// Sends what can be sent now. Returns an empty ImmediateBatch if that is nothing and the batch has to be
+    /// submitted.
+    [[nodiscard]] ImmediateBatch open(const TransferBatch& batch) noexcept
+        EXCLUDES(kRunning) NO_THREAD_SAFETY_ANALYSIS;  // it does not know that the result holds the lock
 
 private:
-    [[nodiscard]] bool receive(Neighbour& from, const Transfer& transfer) noexcept;
+    friend class ImmediateBatch;
+
+    /// Returns the sends that it has carried out; nothing if it is useless to go on.
+    [[nodiscard]] std::optional<std::uint32_t> send(const TransferBatch& batch) noexcept REQUIRES(kRunning);
+    [[nodiscard]] DoneTransfers finish(const TransferBatch& batch, std::uint32_t done) noexcept RELEASE(kRunning);
+    [[nodiscard]] bool receive(Neighbour& from, const Transfer& transfer) noexcept REQUIRES(kRunning);
+    void release() noexcept RELEASE(kRunning);
 
     const Node& node_;
     Peers& peers_;
@@ -59,9 +88,16 @@ private:
     const Sleeper& sleeper_;
     Scheduler& scheduler_;
     const int pauses_;
-    std::unique_lock<LightMutex> running_;  ///< from open() to finish()
-    std::uint32_t done_ = 0;                ///< from open() until finish() returns true, or take_done()
-    unsigned vain_ = 0;                     ///< consecutive receives that found nothing
+    unsigned vain_ GUARDED_BY(kRunning) = 0;  ///< consecutive receives that found nothing
 };
+
+inline ImmediateBatch::~ImmediateBatch() {
+    if (transfers_ != nullptr) transfers_->release();
+}
+
+inline DoneTransfers ImmediateBatch::finish(const TransferBatch& batch) && noexcept {
+    if (transfers_ == nullptr) return {};
+    return std::exchange(transfers_, nullptr)->finish(batch, done_);
+}
 
 }  // namespace ddp::detail::p2p

@@ -1,7 +1,7 @@
 #pragma once
 // Matching: pairs the messages of one peer with the receives of this rank, by tag and in order within a tag. It holds
 // the two queues of every MPI: posted receives, and unexpected messages (those that no receive has asked for). A Peer
-// owns it; all calls are made under P2p's lock.
+// owns it, which P2p's lock guards.
 
 #include <cstddef>
 #include <cstdint>

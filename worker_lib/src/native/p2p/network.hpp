@@ -2,7 +2,7 @@
 // The connections for sends and receives to ranks of other nodes. Each rank makes one to every peer that it exchanges
 // messages with, and only writes to it; the peer reads it, and writes to one of its own. So a rank that waits for a
 // message notices at once when the sender's process ends, and a rank that closes a connection has read all of it.
-// Nothing here waits. Peers owns these objects; all calls but ReadySet::fd() are made under P2p's lock.
+// Nothing here waits. Peers owns these objects and guards them, all but ReadySet::fd().
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
-// Outbox: the frames that wait to be written to one peer, in order, and the stream that takes them. A Peer owns it;
-// all calls are made under P2p's lock.
+// Outbox: the frames that wait to be written to one peer, in order, and the stream that takes them. A Peer owns it,
+// which P2p's lock guards.
 
 #include <cstddef>
 #include <deque>

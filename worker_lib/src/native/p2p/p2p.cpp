@@ -1,6 +1,5 @@
 #include "worker_lib/src/native/p2p/p2p.hpp"
 
-#include <mutex>
 #include <utility>
 
 namespace ddp::detail {
@@ -27,12 +26,8 @@ P2p::P2p(P2pSetup setup)
 
 P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
 
-std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
-    const std::uint32_t done = immediate_.take_done();
-    auto work = std::make_shared<P2pWork>(std::move(batch), shared_from_this());
-    for (std::size_t i = 0; done >> i != 0; ++i) {
-        if ((done >> i & 1U) != 0) (void)work->finish(i);  // not the last one
-    }
+std::shared_ptr<WorkState> P2p::submit(TransferBatch batch, p2p::DoneTransfers done) {
+    auto work = std::make_shared<P2pWork>(std::move(batch), done, shared_from_this());
     works_.submit(work);
     return work;
 }
@@ -40,7 +35,7 @@ std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
 void P2p::stop(const Error& goodbye, bool failed) {
     if (activity_.is_stopping.exchange(true)) return;
     scheduler_.stop(goodbye, failed);
-    const std::lock_guard running(scheduler_.running());
+    const p2p::Running running(scheduler_.running());
     peers_.disconnect();
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // P2p: the sends and receives of one rank in its group. They run beside the collectives, with a lock and a thread of
 // their own; design in docs/design/009-point-to-point.md. The native backend owns it, together with the works that are
-// not done. Any thread may call it, open(), finish() and submit() one at a time.
+// not done. Any thread may call it, open(), ImmediateBatch::finish() and submit() one at a time.
 //
 // Scheduler decides which thread makes progress, ProgressEngine moves the messages of all Peers, FailureDetector finds
 // the works that cannot complete. Small messages between neighbours need none of these: see ImmediateTransfers.
@@ -29,29 +29,27 @@ public:
 
     [[nodiscard]] const Participant& self() const { return self_; }
 
-    /// Sends as much as can be sent now, before submit(), under the lock with which the caller numbers batches. Returns
-    /// false if nothing has happened. Otherwise finish() has to follow; no other thread moves messages until then.
-    [[nodiscard]] bool open(const TransferBatch& batch) noexcept { return immediate_.open(batch); }
-    /// Receives the messages that arrive within a moment. Returns true if the batch is done; else submit() must follow.
-    [[nodiscard]] bool finish(const TransferBatch& batch) noexcept { return immediate_.finish(batch); }
-    /// Returns whether a peer has got a message of the batch that has to be submitted.
-    [[nodiscard]] bool has_sent() const { return immediate_.any_done(); }
+    /// Sends as much as can be sent now, before submit().
+    [[nodiscard]] p2p::ImmediateBatch open(const TransferBatch& batch) noexcept EXCLUDES(p2p::kRunning) {
+        return immediate_.open(batch);
+    }
     /// Queues the batch, whose number must be new; the work's start() moves it.
-    [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch);
+    /// done   what ImmediateBatch::finish() has done of it; not all
+    [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch, p2p::DoneTransfers done);
     /// Starts the submitted works, and moves messages for a moment. The caller must hold no lock: works end here, and
     /// their callbacks may submit others.
-    void start() { scheduler_.start(); }
+    void start() EXCLUDES(p2p::kRunning) { scheduler_.start(); }
     /// Makes progress until `work` is done; returns at once if another thread does so.
-    void help(const P2pWork& work) { scheduler_.help(work); }
+    void help(const P2pWork& work) EXCLUDES(p2p::kRunning) { scheduler_.help(work); }
     /// Moves all messages that can be moved now.
-    void hurry() { scheduler_.hurry(); }
+    void hurry() EXCLUDES(p2p::kRunning) { scheduler_.hurry(); }
     /// Returns whether this process is a child of fork(): the works are its parent's.
     [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
     /// Makes a thread that sleeps look at the state of the node. Any thread.
     void interrupt() { sleeper_.interrupt(); }
     /// Fails the works in flight with the node's failure, which must exist, and reports `goodbye` to other nodes. No
     /// buffer is touched afterwards.
-    void stop(const Error& goodbye, bool failed);
+    void stop(const Error& goodbye, bool failed) EXCLUDES(p2p::kRunning);
 
 private:
     const ProcessMark home_;

@@ -1,7 +1,6 @@
 #pragma once
 // Peer: runs the message protocol between this rank and one other, in both directions. The other one may be this rank
-// itself. It follows the rules of FrameKind and moves bytes without waiting. Peers owns it; all calls are made under
-// P2p's lock.
+// itself. It follows the rules of FrameKind and moves bytes without waiting. Peers owns it.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include "worker_lib/src/native/p2p/matching.hpp"
 #include "worker_lib/src/native/p2p/outbox.hpp"
 #include "worker_lib/src/native/p2p/peer_memory.hpp"
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/protocol/channel.hpp"
 
@@ -27,37 +27,38 @@ public:
 
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] bool is_remote() const { return memory_.kind == PeerMemory::Kind::kNone; }
-    [[nodiscard]] Outbox& outbox() { return outbox_; }
-    [[nodiscard]] Matching& matching() { return matching_; }
+    [[nodiscard]] Outbox& outbox() REQUIRES(kRunning) { return outbox_; }
+    [[nodiscard]] Matching& matching() REQUIRES(kRunning) { return matching_; }
 
     /// Queues a send or receive. Throws Error{Mismatch} naming both sides.
-    void post(PendingTransfer pending);
+    void post(PendingTransfer pending) REQUIRES(kRunning);
     struct Progress {
         bool moved = false;
         bool peer_concerned = false;  ///< there is something for the peer to look at
     };
     /// Moves as much as can be moved now, about kMaxPerPass in each direction. Throws Error{Mismatch}, and
     /// Error{System} for a peer that breaks the protocol.
-    [[nodiscard]] Progress progress();
+    [[nodiscard]] Progress progress() REQUIRES(kRunning);
 
     /// Sends a small message if it can go as a whole now and no frame is before it. Never fails: if it returns false,
     /// post() has to follow.
-    [[nodiscard]] bool send_immediately(const TransferBatch& batch, const Transfer& transfer) noexcept;
+    [[nodiscard]] bool send_immediately(const TransferBatch& batch, const Transfer& transfer) noexcept
+        REQUIRES(kRunning);
     /// kOther: there is something else to do first, or the message does not fit: post() has to follow.
     enum class Look : std::uint8_t { kNothing, kTaken, kOther };
     /// Receives a message if it is complete and the next frame of the stream. No receive may be posted.
-    [[nodiscard]] Look receive_immediately(const Transfer& transfer) noexcept;
+    [[nodiscard]] Look receive_immediately(const Transfer& transfer) noexcept REQUIRES(kRunning);
     /// Returns once whether reading made room for a peer that waits for it.
-    [[nodiscard]] bool has_made_room() { return reader_.has_made_room(); }
+    [[nodiscard]] bool has_made_room() REQUIRES(kRunning) { return reader_.has_made_room(); }
 
     /// Asks the peer for its PostPage::listening, unless the last answer is still due.
-    void ask();
+    void ask() REQUIRES(kRunning);
     /// Returns the peer's last answer.
-    [[nodiscard]] std::uint64_t listening() const { return listening_; }
+    [[nodiscard]] std::uint64_t listening() const REQUIRES(kRunning) { return listening_; }
     /// Returns the reason in the peer's kGoodbye, if it has left.
-    [[nodiscard]] const std::optional<Error>& departure() const { return departure_; }
+    [[nodiscard]] const std::optional<Error>& departure() const REQUIRES(kRunning) { return departure_; }
     /// Drops all work, whose buffers are the program's again.
-    void clear();
+    void clear() REQUIRES(kRunning);
 
 private:
     /// A message that this rank writes to, or reads from, the peer's memory; then the peer gets `frame`.

@@ -80,7 +80,7 @@ std::unique_ptr<Peer> Peers::connect_remote(int rank) {
 
 void Peers::accept() {
     if (!acceptor_) return;
-    acceptor_->look([this](int rank, ddprun::UniqueFd socket) {
+    acceptor_->look([this](int rank, ddprun::UniqueFd socket) REQUIRES(kRunning) {
         const bool known = rank >= 0 && rank < static_cast<int>(setup_.members.size());
         if (!known || is_local(rank)) return;
         (void)at(rank);
@@ -90,11 +90,11 @@ void Peers::accept() {
 }
 
 bool Peers::has_to_send() const {
-    return std::ranges::any_of(all_, [](Peer* one) { return !one->outbox().empty(); });
+    return std::ranges::any_of(all_, [](Peer* one) REQUIRES(kRunning) { return !one->outbox().empty(); });
 }
 
 bool Peers::owes_reply() const {
-    return std::ranges::any_of(all_, [](Peer* one) { return one->outbox().owes_reply(); });
+    return std::ranges::any_of(all_, [](Peer* one) REQUIRES(kRunning) { return one->outbox().owes_reply(); });
 }
 
 std::string Peers::name_of(int rank) const {

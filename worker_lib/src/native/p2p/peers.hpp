@@ -1,8 +1,7 @@
 #pragma once
 // Peers: owns the connection to each rank with which this rank exchanges messages: a buffer in the own memory for
 // itself, a pair of rings for a neighbour, a pair of sockets for a rank of another node. A connection is made at the
-// first transfer with its rank, or when that rank connects. P2p owns it; all calls but network_fd() are made under its
-// lock.
+// first transfer with its rank, or when that rank connects. P2p owns it.
 
 #include <cstdint>
 #include <map>
@@ -14,6 +13,7 @@
 #include "common/clock.hpp"
 #include "worker_lib/src/native/p2p/network.hpp"
 #include "worker_lib/src/native/p2p/peer.hpp"
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/shm/message_ring.hpp"
 
@@ -50,25 +50,25 @@ public:
     /// Accepts connections if setup.listener has one. Throws Error{System}.
     Peers(P2pSetup& setup, PostPage& own_page);
 
-    [[nodiscard]] OwnRank& own() { return own_; }
+    [[nodiscard]] OwnRank& own() REQUIRES(kRunning) { return own_; }
     /// Returns the peer with that rank, and connects to it first if need be. Throws Error{System}.
-    [[nodiscard]] Peer& at(int rank);
+    [[nodiscard]] Peer& at(int rank) REQUIRES(kRunning);
     /// Returns the other rank of this node with that number; null: it is this rank, on another node, or not connected
     /// so far. Valid until the next at() or disconnect().
-    [[nodiscard]] Neighbour* neighbour(int rank) {
+    [[nodiscard]] Neighbour* neighbour(int rank) REQUIRES(kRunning) {
         const auto position = static_cast<std::size_t>(rank);
         if (position >= neighbour_index_.size() || neighbour_index_[position] < 0) return nullptr;
         return &neighbours_[static_cast<std::size_t>(neighbour_index_[position])];
     }
-    [[nodiscard]] const std::vector<Peer*>& all() const { return all_; }
-    [[nodiscard]] std::vector<Neighbour>& neighbours() { return neighbours_; }
-    [[nodiscard]] std::vector<RemotePeer>& remotes() { return remotes_; }
+    [[nodiscard]] const std::vector<Peer*>& all() const REQUIRES(kRunning) { return all_; }
+    [[nodiscard]] std::vector<Neighbour>& neighbours() REQUIRES(kRunning) { return neighbours_; }
+    [[nodiscard]] std::vector<RemotePeer>& remotes() REQUIRES(kRunning) { return remotes_; }
     /// Accepts the connections of ranks of other nodes. Throws Error{System}.
-    void accept();
+    void accept() REQUIRES(kRunning);
     /// Returns whether a frame waits for room.
-    [[nodiscard]] bool has_to_send() const;
+    [[nodiscard]] bool has_to_send() const REQUIRES(kRunning);
     /// Returns whether such a frame is one that a peer waits for, see Outbox::owes_reply().
-    [[nodiscard]] bool owes_reply() const;
+    [[nodiscard]] bool owes_reply() const REQUIRES(kRunning);
     /// Returns a rank's name for errors, with its address if it is on another node.
     [[nodiscard]] std::string name_of(int rank) const;
     [[nodiscard]] bool has_network() const { return ready_.has_value(); }
@@ -76,24 +76,25 @@ public:
     /// network.
     [[nodiscard]] int network_fd() const { return ready_ ? ready_->fd() : -1; }
     /// Closes all connections.
-    void disconnect();
+    void disconnect() REQUIRES(kRunning);
 
 private:
-    [[nodiscard]] std::unique_ptr<Peer> connect_self();
-    [[nodiscard]] std::unique_ptr<Peer> connect_neighbour(int rank, int index);
-    [[nodiscard]] std::unique_ptr<Peer> connect_remote(int rank);
+    [[nodiscard]] std::unique_ptr<Peer> connect_self() REQUIRES(kRunning);
+    [[nodiscard]] std::unique_ptr<Peer> connect_neighbour(int rank, int index) REQUIRES(kRunning);
+    [[nodiscard]] std::unique_ptr<Peer> connect_remote(int rank) REQUIRES(kRunning);
     [[nodiscard]] bool is_local(int rank) const;
 
     const P2pSetup& setup_;
-    OwnRank own_;
+    OwnRank own_ GUARDED_BY(kRunning);
     std::optional<ReadySet> ready_;
-    std::optional<SocketAcceptor> acceptor_;
-    std::map<int, std::unique_ptr<Peer>> by_rank_;
-    std::vector<Peer*> all_;
-    std::vector<Neighbour> neighbours_;
-    std::vector<int> neighbour_index_;  ///< by rank: its index in neighbours_, or -1; empty with none
-    std::vector<RemotePeer> remotes_;
-    std::vector<std::byte> loop_;  ///< holds the ring to this rank itself
+    std::optional<SocketAcceptor> acceptor_ GUARDED_BY(kRunning);
+    std::map<int, std::unique_ptr<Peer>> by_rank_ GUARDED_BY(kRunning);
+    std::vector<Peer*> all_ GUARDED_BY(kRunning);
+    std::vector<Neighbour> neighbours_ GUARDED_BY(kRunning);
+    std::vector<int> neighbour_index_
+        GUARDED_BY(kRunning);  ///< by rank: its index in neighbours_, or -1; empty with none
+    std::vector<RemotePeer> remotes_ GUARDED_BY(kRunning);
+    std::vector<std::byte> loop_ GUARDED_BY(kRunning);  ///< holds the ring to this rank itself
 };
 
 }  // namespace ddp::detail::p2p

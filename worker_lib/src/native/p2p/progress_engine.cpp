@@ -99,7 +99,7 @@ void ProgressEngine::fail(const Failure& failure) {
         say_goodbye(setup_.node.failure.for_other_nodes().value_or(failure.error), true);
     }
     for (Peer* one : peers_.all()) one->clear();
-    works_.fail_all(failure.error.code(), [&](const P2pWork& work) {
+    works_.fail_all(failure.error.code(), [&](const P2pWork& work) REQUIRES(kRunning) {
         if (&work == failure.about.get()) return failure.error;
         return cannot_finish(setup_.group, setup_.node.ranks.self(), unfinished_text(work), failure.error);
     });

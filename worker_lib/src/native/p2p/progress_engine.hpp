@@ -1,6 +1,6 @@
 #pragma once
 // ProgressEngine: moves the messages of all works of a rank, pass by pass, and ends them all when one has failed. P2p
-// owns it; the thread that holds P2p's lock calls it (see Scheduler).
+// owns it; the thread that makes progress calls it (see Scheduler).
 
 #include <atomic>
 #include <memory>
@@ -9,6 +9,7 @@
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/p2p/failure_detector.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/p2p/sleeper.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
@@ -28,25 +29,25 @@ public:
 
     /// Moves as much as can be moved now, about kMaxPerPass per peer and direction. Returns whether anything moved;
     /// false also when the group has failed. Any exception becomes the group's failure.
-    [[nodiscard]] bool pass();
+    [[nodiscard]] bool pass() REQUIRES(kRunning);
     /// Chooses whether pass() looks at the connections, too: each look is a system call.
-    void set_network(bool included) { with_network_ = included; }
+    void set_network(bool included) REQUIRES(kRunning) { with_network_ = included; }
     /// Looks for failures of the group, lost peers and deadlines that have passed.
-    void look_around();
+    void look_around() REQUIRES(kRunning);
     /// Returns whether a work is in flight, or a peer waits for a frame that there was no room for.
-    [[nodiscard]] bool busy() const { return !works_.in_flight().empty() || peers_.has_to_send(); }
-    [[nodiscard]] bool failed() const { return failure_.has_value(); }
+    [[nodiscard]] bool busy() const REQUIRES(kRunning) { return !works_.in_flight().empty() || peers_.has_to_send(); }
+    [[nodiscard]] bool failed() const REQUIRES(kRunning) { return failure_.has_value(); }
     /// Fails all works. A failure that was found here is reported to the group.
-    void fail(const Failure& failure);
+    void fail(const Failure& failure) REQUIRES(kRunning);
     /// Sends the frames that peers still need, reports `goodbye` to other nodes, and fails the works in flight.
-    void stop(const Error& goodbye, bool failed);
+    void stop(const Error& goodbye, bool failed) REQUIRES(kRunning);
 
 private:
-    [[nodiscard]] bool pass_or_throw();
-    [[nodiscard]] bool move_all();
-    void take_submitted();
-    void fail_by_exception();
-    void say_goodbye(const Error& why, bool failed);
+    [[nodiscard]] bool pass_or_throw() REQUIRES(kRunning);
+    [[nodiscard]] bool move_all() REQUIRES(kRunning);
+    void take_submitted() REQUIRES(kRunning);
+    void fail_by_exception() REQUIRES(kRunning);
+    void say_goodbye(const Error& why, bool failed) REQUIRES(kRunning);
 
     const P2pSetup& setup_;
     Peers& peers_;
@@ -54,9 +55,9 @@ private:
     const Sleeper& sleeper_;
     const Activity& activity_;
     FailureDetector detector_;
-    bool with_network_ = true;
-    std::optional<Error> failure_;
-    bool has_said_goodbye_ = false;
+    bool with_network_ GUARDED_BY(kRunning) = true;
+    std::optional<Error> failure_ GUARDED_BY(kRunning);
+    bool has_said_goodbye_ GUARDED_BY(kRunning) = false;
 };
 
 }  // namespace ddp::detail::p2p

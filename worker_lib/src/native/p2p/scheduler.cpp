@@ -47,8 +47,8 @@ void Scheduler::start() {
     for (;;) {
         std::atomic_thread_fence(std::memory_order_seq_cst);
         if (!works_.any_submitted(std::memory_order_seq_cst)) return;
-        Running running(running_, std::try_to_lock);
-        if (!running) return sleeper_.interrupt();  // the holder may sleep
+        if (!running_.try_lock()) return sleeper_.interrupt();  // the holder may sleep
+        Running running(running_, std::adopt_lock);
         (void)move(running);
         engine_.busy() ? hand_over(running) : release(running);
     }
@@ -66,8 +66,8 @@ bool Scheduler::move(Running& running) {
 }
 
 void Scheduler::hurry() {
-    Running running(running_, std::try_to_lock);
-    if (!running) return;
+    if (!running_.try_lock()) return;
+    Running running(running_, std::adopt_lock);
     move(running) ? hand_over(running) : release(running);
     start();
 }
@@ -127,18 +127,20 @@ void Scheduler::run() {
     while (!activity_.is_stopping) {
         const bool with_network = !failed && !activity_.is_helped;
         const bool rung = sleeper_.sleep(timeout, with_network ? peers_.network_fd() : -1);
-        Running running(running_, std::try_to_lock);
-        if (!running && !rung) {
-            if (++waited <= kTicksBeforeLongSleep) {
-                timeout = kTickMs;
-                long_sleep_ = false;
-            } else {  // From now on hand_over() rings. A thread may have passed it just before: hence a last look.
-                timeout = long_sleep_.exchange(true) ? Sleeper::kNapMs : 0;
-                std::atomic_thread_fence(std::memory_order_seq_cst);  // see end_long_sleep()
+        if (!running_.try_lock()) {
+            if (!rung) {
+                if (++waited <= kTicksBeforeLongSleep) {
+                    timeout = kTickMs;
+                    long_sleep_ = false;
+                } else {  // From now on hand_over() rings. A thread may have passed it just before: hence a last look.
+                    timeout = long_sleep_.exchange(true) ? Sleeper::kNapMs : 0;
+                    std::atomic_thread_fence(std::memory_order_seq_cst);  // see end_long_sleep()
+                }
+                continue;
             }
-            continue;
+            running_.lock();  // sleeping again would only find the same ring
         }
-        if (!running) running.lock();  // sleeping again would only find the same ring
+        Running running(running_, std::adopt_lock);
         waited = 0;
         sleeper_.silence();
         bool more = move(running);

@@ -6,17 +6,16 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
 #include "worker_lib/src/native/p2p/progress_engine.hpp"
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/p2p/sleeper.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
-#include "worker_lib/src/tuning/light_mutex.hpp"
 
 namespace ddp::detail::p2p {
 
@@ -27,34 +26,32 @@ public:
               Activity& activity, int pauses);
 
     /// Starts the submitted works, and moves messages for a moment.
-    void start();
+    void start() EXCLUDES(kRunning);
     /// Makes progress until `work` has ended; returns at once if another caller does so.
-    void help(const P2pWork& work);
+    void help(const P2pWork& work) EXCLUDES(kRunning);
     /// Moves all messages that can be moved now.
-    void hurry();
+    void hurry() EXCLUDES(kRunning);
     /// Ends the thread, calls the engine's stop(), and completes all works.
-    void stop(const Error& goodbye, bool failed);
+    void stop(const Error& goodbye, bool failed) EXCLUDES(kRunning);
 
     /// Returns P2p's lock, which guards the peers, the works and the engine. It is taken before WorkTable's.
-    [[nodiscard]] LightMutex& running() { return running_; }
+    [[nodiscard]] RunningMutex& running() { return running_; }
     /// Wakes the thread if it sleeps for long. Call it after the lock was released, if a work is in flight: the thread
     /// may have found the lock taken before it went to sleep.
-    void end_long_sleep() {
+    void end_long_sleep() EXCLUDES(kRunning) {
         std::atomic_thread_fence(std::memory_order_seq_cst);
         if (long_sleep_.load(std::memory_order_seq_cst)) sleeper_.interrupt();
     }
 
 private:
-    using Running = std::unique_lock<LightMutex>;
-
-    void run();
-    [[nodiscard]] bool move(Running& running);
-    [[nodiscard]] bool prepare_sleep();
-    void deliver(Running& running);
-    void release(Running& running);
-    void hand_over(Running& running);
-    void complete(const std::vector<WorkTable::Ended>& ended) const;
-    void need_thread();
+    void run() EXCLUDES(kRunning);
+    [[nodiscard]] bool move(Running& running) REQUIRES(kRunning);
+    [[nodiscard]] bool prepare_sleep() REQUIRES(kRunning);
+    void deliver(Running& running) REQUIRES(kRunning);
+    void release(Running& running) RELEASE(kRunning);
+    void hand_over(Running& running) RELEASE(kRunning);
+    void complete(const std::vector<WorkTable::Ended>& ended) const EXCLUDES(kRunning);
+    void need_thread() REQUIRES(kRunning);
 
     const P2pSetup& setup_;
     ProgressEngine& engine_;
@@ -63,7 +60,7 @@ private:
     Sleeper& sleeper_;
     Activity& activity_;
     const int pauses_;
-    LightMutex running_;
+    RunningMutex running_;
     std::atomic<bool> long_sleep_{false};  ///< the thread sleeps for too long to notice new work in time by itself
     std::thread thread_;                   ///< last: it uses all of the above
 };

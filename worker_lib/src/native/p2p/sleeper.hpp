@@ -12,6 +12,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/shm/doorbell.hpp"
 #include "worker_lib/src/native/shm/message_ring.hpp"
 #include "worker_lib/src/native/shm/waiter.hpp"
@@ -26,7 +27,7 @@ public:
     /// Ends the sleep of this rank's thread or waiter. Any thread.
     void interrupt() { doorbell_.ring_own(); }
     /// Rings a neighbour if it sleeps. Call it after the change that concerns it.
-    void wake(PostPage& neighbour) const {
+    void wake(PostPage& neighbour) const REQUIRES(kRunning) {
         fence_before_wake(waiter_.waker_fence());
         if (neighbour.asleep.load(std::memory_order_seq_cst) != 0) ring(neighbour);
     }
@@ -35,14 +36,14 @@ public:
     [[nodiscard]] bool sleep(int timeout_ms, int network_fd) const;
 
     /// Announces that this rank sleeps: from now on neighbours ring. Look at the rings once more after it.
-    void announce_sleep();
+    void announce_sleep() REQUIRES(kRunning);
     /// Executes the neighbours' fences. Returns whether the caller has to look at the rings again.
-    [[nodiscard]] bool fence_wakers();
-    void announce_wakefulness() { own_.asleep.store(0, std::memory_order_relaxed); }
+    [[nodiscard]] bool fence_wakers() REQUIRES(kRunning);
+    void announce_wakefulness() REQUIRES(kRunning) { own_.asleep.store(0, std::memory_order_relaxed); }
     /// Empties the doorbell. Call it before the look for the changes that may have rung it.
-    void silence() { doorbell_.silence(); }
+    void silence() REQUIRES(kRunning) { doorbell_.silence(); }
     /// Returns the maximum sleep while a work is in flight.
-    [[nodiscard]] int nap_ms() const { return unfenced_ ? kUnfencedNapMs : kNapMs; }
+    [[nodiscard]] int nap_ms() const REQUIRES(kRunning) { return unfenced_ ? kUnfencedNapMs : kNapMs; }
 
     static constexpr int kNapMs =
         static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Waiter::kNap).count());
@@ -54,7 +55,7 @@ private:
     PostPage& own_;
     const Waiter& waiter_;
     Doorbell doorbell_;
-    bool unfenced_ = false;  ///< neighbours may have overlooked that we sleep
+    bool unfenced_ GUARDED_BY(kRunning) = false;  ///< neighbours may have overlooked that we sleep
 };
 
 }  // namespace ddp::detail::p2p

@@ -2,12 +2,14 @@
 // P2pWork: the Work of a batch of sends and receives. PendingTransfer: one transfer of such a work.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/operation/transfer.hpp"
 #include "worker_lib/src/operation/work_state.hpp"
 
@@ -15,11 +17,22 @@ namespace ddp::detail {
 
 class P2p;
 
+namespace p2p {
+
+/// Which transfers of a batch have been carried out before it has a work.
+struct DoneTransfers {
+    std::uint32_t bits = 0;  ///< one for each transfer
+    bool all = false;
+};
+
+}  // namespace p2p
+
 /// Owns the batch, and keeps its P2p alive. Callers wait for it on any thread; its transfers are marked as done by the
-/// thread that holds P2p's lock.
+/// thread that makes progress.
 class P2pWork final : public WorkState {
 public:
-    P2pWork(TransferBatch of, std::shared_ptr<P2p> p2p);
+    /// done   not all of them
+    P2pWork(TransferBatch of, p2p::DoneTransfers done, std::shared_ptr<P2p> p2p);
 
     [[nodiscard]] const Participant& owner() const override;
     [[nodiscard]] std::string text() const override;
@@ -31,20 +44,19 @@ public:
 
     const TransferBatch batch;
 
-    // Under P2p's lock only:
-    [[nodiscard]] bool is_done(std::size_t index) const { return done_[index]; }
+    [[nodiscard]] bool is_done(std::size_t index) const REQUIRES(p2p::kRunning) { return done_[index]; }
     /// Marks a transfer as done. Returns whether it was the last one.
-    [[nodiscard]] bool finish(std::size_t index);
+    [[nodiscard]] bool finish(std::size_t index) REQUIRES(p2p::kRunning);
     /// Returns whether the work is over, so that helping it is useless: the thread that saw its end completes it.
-    [[nodiscard]] bool has_ended() const { return ended_; }
+    [[nodiscard]] bool has_ended() const REQUIRES(p2p::kRunning) { return ended_; }
     /// Ends the work, because the group failed with `why`. In the flight recorder its remaining transfers failed by a
     /// timeout only if their own deadline has passed: a receive posted for much later delayed no caller.
-    void give_up(ErrorCode why);
+    void give_up(ErrorCode why) REQUIRES(p2p::kRunning);
 
 private:
-    std::vector<bool> done_;
-    std::size_t finished_ = 0;
-    bool ended_ = false;
+    std::vector<bool> done_ GUARDED_BY(p2p::kRunning);
+    std::size_t finished_ GUARDED_BY(p2p::kRunning) = 0;
+    bool ended_ GUARDED_BY(p2p::kRunning) = false;
     const std::shared_ptr<P2p> p2p_;
 };
 
@@ -59,9 +71,9 @@ struct PendingTransfer {
 };
 
 /// Returns the first transfer of a work that is not done, as errors name it.
-[[nodiscard]] std::string unfinished_text(const P2pWork& work);
+[[nodiscard]] std::string unfinished_text(const P2pWork& work) REQUIRES(kRunning);
 /// Returns whether a transfer of the work with that rank is not done.
-[[nodiscard]] bool waits_for(const P2pWork& work, int rank);
+[[nodiscard]] bool waits_for(const P2pWork& work, int rank) REQUIRES(kRunning);
 
 }  // namespace p2p
 

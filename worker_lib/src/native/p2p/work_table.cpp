@@ -3,7 +3,7 @@
 namespace ddp::detail::p2p {
 
 void WorkTable::submit(const WorkPtr& work) {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     submitted_.push_back(work);
     any_submitted_.store(true, std::memory_order_seq_cst);
 }
@@ -11,7 +11,7 @@ void WorkTable::submit(const WorkPtr& work) {
 std::deque<WorkTable::WorkPtr> WorkTable::take_submitted() {
     std::deque<WorkPtr> taken;
     {
-        const std::lock_guard lock(mutex_);
+        const ddprun::Lock lock(mutex_);
         taken.swap(submitted_);
         any_submitted_ = false;
     }

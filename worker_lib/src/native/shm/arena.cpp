@@ -10,7 +10,7 @@ namespace ddp::detail {
 
 void* HeapArena::allocate(std::size_t bytes) {
     constexpr std::size_t kAlign = 128;
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     const std::size_t room = segment_->heap_bytes() - used_;
     if (bytes > room) {
         throw Error(ErrorCode::System,

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "common/mutex.hpp"
 #include "ddp/process_group.hpp"
 #include "worker_lib/src/native/shm/segment.hpp"
 
@@ -22,8 +22,8 @@ public:
 
 private:
     const std::shared_ptr<Segment> segment_;
-    std::mutex mutex_;
-    std::size_t used_ = 0;
+    ddprun::Mutex mutex_;
+    std::size_t used_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ddp::detail

@@ -35,7 +35,7 @@ void NodeFailure::propagate(std::uint64_t after) const {
 
 /// Writes the note of the own rank, unless there is one.
 void NodeFailure::note(const Error& failure, Wording wording, Recipients recipients) {
-    const std::lock_guard lock(mutex_);
+    const ddprun::Lock lock(mutex_);
     if (noted_) return;
     noted_ = true;
     ranks_.own().failure = make_note(failure, wording);

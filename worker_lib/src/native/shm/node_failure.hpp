@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
+#include "common/mutex.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/protocol/failure_note.hpp"
 #include "worker_lib/src/native/shm/node_ranks.hpp"
@@ -74,8 +74,8 @@ private:
     [[nodiscard]] Error noted_by(int index, bool with_name) const;
 
     const NodeRanks& ranks_;
-    std::mutex mutex_;  ///< guards noted_
-    bool noted_ = false;
+    ddprun::Mutex mutex_;
+    bool noted_ GUARDED_BY(mutex_) = false;
     std::atomic<bool> stopped_{false};
 };
 

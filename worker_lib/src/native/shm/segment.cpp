@@ -12,11 +12,11 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <new>
 #include <utility>
 
 #include "common/clock.hpp"
+#include "common/mutex.hpp"
 #include "worker_lib/src/native/shm/heap_limit.hpp"
 #include "worker_lib/src/util/error.hpp"
 
@@ -31,8 +31,8 @@ namespace {
 /// The segments that this process has mapped, by device and inode.
 struct Mapped {
     using Key = std::pair<dev_t, ino_t>;
-    std::mutex mutex;
-    std::map<Key, std::weak_ptr<Segment>> segments;
+    ddprun::Mutex mutex;
+    std::map<Key, std::weak_ptr<Segment>> segments GUARDED_BY(mutex);
 };
 
 Mapped& mapped() {
@@ -135,7 +135,7 @@ std::shared_ptr<Segment> Segment::create() {
     segment->fd_ = std::move(fd);
     segment->heap_limit_ = std::move(limit.reason);
     Mapped& table = mapped();
-    const std::lock_guard lock(table.mutex);
+    const ddprun::Lock lock(table.mutex);
     std::erase_if(table.segments, [](const auto& entry) { return entry.second.expired(); });
     table.segments[{status.st_dev, status.st_ino}] = segment;
     return segment;
@@ -148,7 +148,7 @@ std::shared_ptr<Segment> Segment::attach(const ddprun::UniqueFd& fd) {
                     "a peer's shared memory is too small: is it of another version of this library?");
     }
     Mapped& table = mapped();
-    const std::lock_guard lock(table.mutex);
+    const ddprun::Lock lock(table.mutex);
     auto& known = table.segments[{status.st_dev, status.st_ino}];
     auto segment = known.lock();
     if (!segment) known = segment = map(fd.get(), static_cast<std::size_t>(status.st_size));

@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <thread>
@@ -58,15 +61,19 @@ struct Rank {
     [[nodiscard]] Transfer recv(Values& values, int tag = 0) const {
         return {false, buffer(std::span(values)), other, tag};
     }
-    /// Submits a batch as GroupImpl does; returns null when all of it was done immediately.
-    std::shared_ptr<WorkState> transfer(std::vector<Transfer> transfers) {
+    /// Submits a batch as NativeBackend does; returns null when all of it was done immediately.
+    /// write   in place of TransferRecord::write()
+    std::shared_ptr<WorkState> transfer(
+        std::vector<Transfer> transfers, const std::function<void()>& write = [] {}) {
         TransferBatch batch;
         batch.seq = ++last_seq;
         batch.transfers = std::move(transfers);
         batch.deadline = ddprun::Clock::now() + std::chrono::minutes(1);
-        opened = p2p->open(batch);
-        if (opened && p2p->finish(batch)) return nullptr;
-        return p2p->submit(std::move(batch));
+        p2p::ImmediateBatch begun = p2p->open(batch);
+        opened = static_cast<bool>(begun);
+        write();
+        const p2p::DoneTransfers done = std::move(begun).finish(batch);
+        return done.all ? nullptr : p2p->submit(std::move(batch), done);
     }
 
     const int other;
@@ -112,6 +119,19 @@ struct Pair {
     Rank a{0, segments};
     Rank b{1, segments};
 };
+
+/// Returns whether the rank can stop() within 10 s. If not, a thread with the pair is left behind.
+bool can_stop(const std::shared_ptr<Pair>& pair, Rank& rank) {
+    std::promise<void> stopped;
+    auto end = stopped.get_future();
+    std::thread stopping([pair, &rank, stopped = std::move(stopped)]() mutable {
+        rank.p2p->stop(Error(ErrorCode::Aborted, "the test is over"), false);
+        stopped.set_value();
+    });
+    const bool can = end.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    can ? stopping.join() : stopping.detach();
+    return can;
+}
 
 std::optional<Error> error_of(WorkState& work) {
     try {
@@ -259,6 +279,23 @@ TEST_CASE("no receive of a batch takes a message that is for an earlier one", "[
     CHECK(two == Values{-1, -1});
     (void)pair.b.transfer({pair.b.send(sent)});  // the group has failed
     CHECK_FALSE(pair.b.opened);
+}
+
+TEST_CASE("a batch whose record cannot be written leaves neither P2p's lock taken nor marks for the next batch",
+          "[p2p][unit]") {
+    const auto pair = std::make_shared<Pair>();
+    Values& first = pair->values({1});
+    Values& second = pair->values({2});
+    const auto out_of_memory = [] { throw std::bad_alloc(); };
+    CHECK_THROWS_AS(pair->a.transfer({pair->a.send(first)}, out_of_memory), std::bad_alloc);
+    CHECK(pair->a.opened);
+    CHECK(pair->a.transfer({pair->a.send(second)}) == nullptr);
+    Values& got = pair->values({-1});
+    Values& then = pair->values({-1});
+    CHECK(pair->b.transfer({pair->b.recv(got)}) == nullptr);
+    CHECK(pair->b.transfer({pair->b.recv(then)}) == nullptr);
+    CHECK((got == first && then == second));
+    REQUIRE(can_stop(pair, pair->a));
 }
 
 TEST_CASE("a group that has failed sends nothing immediately", "[p2p][unit]") {

@@ -57,7 +57,7 @@ struct End {
     }
     /// Posts a transfer of a work.
     std::shared_ptr<P2pWork> post(bool sends, Buffer buffer, int tag = 0) {
-        auto work = std::make_shared<P2pWork>(batch(sends, buffer, tag), nullptr);
+        auto work = std::make_shared<P2pWork>(batch(sends, buffer, tag), p2p::DoneTransfers{}, nullptr);
         peer.post({work, 0});
         return work;
     }
