@@ -15,7 +15,7 @@
 namespace ddprun::diagnosis {
 namespace {
 
-bool is_stopped(const RankRecord& record) { return !record.ended && record.process == "stopped"; }
+bool is_stopped(const RankRecord& record) { return !record.ended && record.process == ProcessState::kStopped; }
 
 struct Stopped {
     std::vector<int> ranks;
@@ -69,7 +69,7 @@ std::string diagnose_now(const std::vector<RankRecord>& records, std::chrono::se
     if (timeout.empty() && stopped.empty() && !records.empty() &&
         std::ranges::none_of(records, [](const RankRecord& record) { return record.view.written; })) {
         const bool answered =
-            std::ranges::any_of(records, [](const RankRecord& record) { return !record.process.empty(); });
+            std::ranges::any_of(records, [](const RankRecord& record) { return record.process.has_value(); });
         return answered
                    ? "NOTHING IS KNOWN: no rank has a flight record, which programs write that use ddp::ddp, once they "
                      "have begun to. Look at its processes: py-spy dump, gdb -p, TORCH_FR_BUFFER_SIZE"

@@ -94,11 +94,11 @@ std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
 /// Returns "; its process 71 is stopped …"; empty: it runs. In the past tense without the command that continues it.
 std::string process_text(const RankRecord& record, Tense tense) {
     const bool was = tense == Tense::kPast;
-    if (record.process == "running") return "";
-    if (record.process == "unknown")
+    if (record.process == ProcessState::kRunning) return "";
+    if (record.process == ProcessState::kUnknown)
         return fmt::format("; the state of its process {} {} unknown", record.pid, was ? "was" : "is");
-    std::string text = fmt::format("; its process {} {} {}", record.pid, was ? "was" : "is", record.process);
-    if (record.process != "stopped") return text;
+    std::string text = fmt::format("; its process {} {} {}", record.pid, was ? "was" : "is", describe_process(record));
+    if (record.process != ProcessState::kStopped) return text;
     text += " (a signal, a debugger)";
     return was ? text : text + fmt::format(": kill -CONT {}", record.pid);
 }
@@ -123,7 +123,7 @@ std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense
                         what(finding));
     if (record == all.end()) return text;
     const RankRecord& late = *record->second;
-    text += process_text(late, late.process_before.empty() ? tense : Tense::kPast);
+    text += process_text(late, late.process_before ? Tense::kPast : tense);
     if (!late.view.phase.empty()) text += fmt::format("; in phase '{}'", late.view.phase);
     return text;
 }
@@ -218,7 +218,7 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
         case StallKind::kDead: {
             const RankRecord& dead = *all.at(finding.ranks.front());
             return fmt::format("DEAD rank {} (node {}, {}): peers wait in {}", finding.ranks.front(), dead.host,
-                               dead.process, what(finding));
+                               describe_process(dead), what(finding));
         }
         case StallKind::kMismatch: return mismatch(finding, all);
         case StallKind::kLagging: return lagging(finding, all, tense);

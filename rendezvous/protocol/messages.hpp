@@ -16,7 +16,7 @@
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 2;
+inline constexpr int kProtocolVersion = 3;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;

@@ -79,7 +79,7 @@ TEST_CASE("a failure by a deadline is diagnosed at once and once, whatever else 
         RecordReply one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
         if (rank == 3) {  // read before its agent has signaled it to end
             one.record.pid = 71;
-            one.record.process = "stopped";
+            one.record.process = ProcessState::kStopped;
         } else {
             RecordedOperation& operation = one.record.view.operations[0];
             operation.queued_ago = 31s;
