@@ -55,20 +55,18 @@ DaemonStep Decisions::step_inquiries(InquiryEvent event) {
     result.inquiry_reason = std::move(step.reason);
     const auto perform = [&](auto& action) { result.actions.emplace_back(std::move(action)); };
     for (diagnosis::InquiryAction& action : step.actions) {
-        std::visit(
-            Overloaded{
-                [&](diagnosis::ToAgent& one) { perform(one); },
-                [&](diagnosis::ToInspector& one) { perform(one); },
-                [&](diagnosis::Conclusion& one) { perform(one); },
-                [&](const diagnosis::DiagnosisStarted& one) {
-                    add(coordinator::DiagnosisPending{one.generation, now});
-                },
-                [&](diagnosis::DiagnosisFinished& one) {
-                    add(coordinator::Diagnosed{one.generation, std::move(one.text), now, one.dead,
-                                               std::move(one.detail), std::move(one.hint), std::move(one.culprits)});
-                },
-            },
-            action);
+        std::visit(Overloaded{
+                       [&](diagnosis::ToAgent& one) { perform(one); },
+                       [&](diagnosis::ToInspector& one) { perform(one); },
+                       [&](diagnosis::Conclusion& one) { perform(one); },
+                       [&](const diagnosis::DiagnosisStarted& one) {
+                           add(coordinator::DiagnosisPending{one.generation, now});
+                       },
+                       [&](diagnosis::DiagnosisFinished& one) {
+                           add(coordinator::Diagnosed{one.generation, std::move(one.diagnosis), now});
+                       },
+                   },
+                   action);
     }
     return result;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace ddprun::diagnosis {
@@ -14,14 +15,6 @@ constexpr std::size_t kMaxRanges = 8;
 constexpr std::size_t kMaxSides = 4;  // of a mismatch
 constexpr std::size_t kMaxHosts = 4;  // of the ranks in one clause
 
-/// Returns what the ranks must agree on: describe() without number and tag.
-std::string signature(RecordedOperation operation) {
-    operation.tag.clear();
-    const std::string text = describe(operation);
-    const auto blank = text.find(' ');
-    return blank == std::string::npos ? text : text.substr(blank + 1);
-}
-
 /// Ranks that called the same operation.
 struct Side {
     const RecordedOperation* called = nullptr;
@@ -29,20 +22,28 @@ struct Side {
     std::set<std::string> tags;
 };
 
+/// What the ranks of a collective must agree on and a text shows: what, reduction, type, count and root.
+using Call = std::tuple<std::string, std::string, std::string, std::uint64_t, int>;
+
+Call call_of(const RecordedOperation& operation) {
+    return {operation.op, operation.reduce, operation.dtype, operation.count, operation.peer};
+}
+
 /// Returns the sides of a collective, the largest first.
 std::vector<Side> sides_of(const GroupWaits& group, std::uint64_t seq) {
-    std::map<std::pair<std::string, std::uint64_t>, Side> sides;
+    std::map<std::pair<Call, std::uint64_t>, Side> sides;  // by call and fingerprint
     for (const auto& [rank, member] : group.members()) {
         const RecordedOperation* called = find_collective(member, seq);
         if (called == nullptr) continue;
-        Side& side = sides[{signature(*called), called->fingerprint}];
+        Side& side = sides[{call_of(*called), called->fingerprint}];
         side.called = called;
         side.ranks.push_back(rank);
         side.tags.insert(called->tag);
     }
     std::vector<Side> ordered;
     for (auto& [what, side] : sides) ordered.push_back(std::move(side));
-    std::ranges::stable_sort(ordered, std::greater(), [](const Side& side) { return side.ranks.size(); });
+    std::ranges::stable_sort(
+        ordered, {}, [](const Side& side) { return std::pair(-std::ssize(side.ranks), describe_call(*side.called)); });
     return ordered;
 }
 
@@ -75,11 +76,11 @@ std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
     }
     const std::vector<Side> sides = sides_of(*finding.group, wait.operation->seq);
     const bool alike = std::ranges::all_of(
-        sides, [&](const Side& side) { return signature(*side.called) == signature(*sides.front().called); });
+        sides, [&](const Side& side) { return call_of(*side.called) == call_of(*sides.front().called); });
     std::string text = fmt::format("MISMATCH at #{} of group '{}': ", wait.operation->seq, finding.group->name());
     for (std::size_t i = 0; i < std::min(sides.size(), kMaxSides); ++i) {
         const Side& side = sides[i];
-        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(side.ranks, all), signature(*side.called));
+        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(side.ranks, all), describe_call(*side.called));
         if (side.tags.size() == 1 && !side.tags.begin()->empty()) text += fmt::format(" '{}'", *side.tags.begin());
         if (alike && side.called->op.ends_with("_v") && side.called->op != "all_to_all_v")  // which shares none
             text += i == 0 ? " with one list of counts" : " with another list of counts";
@@ -228,6 +229,12 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
         case StallKind::kNone: break;
     }
     return "";
+}
+
+bool names_stopped_process(const StallFinding& finding, const RecordsByRank& all) {
+    if (finding.kind != StallKind::kLagging) return false;
+    const auto record = all.find(finding.ranks.front());
+    return record != all.end() && record->second->process == ProcessState::kStopped && !record->second->process_before;
 }
 
 std::string name_ranks(const std::vector<int>& given) {

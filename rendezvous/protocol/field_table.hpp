@@ -75,6 +75,8 @@ void visit_fields(Is<Verdict> auto& verdict, auto& field) {
     field("restarts", verdict.restarts);
     field.optional("culprit", verdict.culprit);
     field.optional("diagnosis", verdict.diagnosis);
+    field.optional("names_message", verdict.names_message);
+    field.optional("names_activity", verdict.names_activity);
     field.optional("hint", verdict.hint);
     field.optional("first_victim", verdict.first_victim);
 }
