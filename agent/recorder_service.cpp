@@ -22,8 +22,8 @@ void RecorderService::check_for_stalls(const RecordedWorkers& workers, const std
     }
 }
 
-std::optional<Duration> RecorderService::stopped_for(LocalRank rank, const std::string& process) {
-    if (process != "stopped") {
+std::optional<Duration> RecorderService::stopped_for(LocalRank rank, std::optional<ProcessState> process) {
+    if (process != ProcessState::kStopped) {
         stopped_since_.erase(rank);
         return std::nullopt;
     }

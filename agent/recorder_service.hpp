@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 
 #include "agent/config/agent_config.hpp"
 #include "agent/recorder/stall_detector.hpp"
@@ -46,8 +45,8 @@ public:
 
 private:
     void report_stall(const RecordedWorkers& workers, LocalRank rank, bool only_timeouts);
-    /// Returns for how long that worker has been seen in the state "stopped"; empty: it is in another one.
-    std::optional<Duration> stopped_for(LocalRank rank, const std::string& process);
+    /// Returns for how long that worker has been seen in the state kStopped; empty: it is in another one.
+    std::optional<Duration> stopped_for(LocalRank rank, std::optional<ProcessState> process);
 
     const AgentConfig& config_;
     TrySend try_send_;

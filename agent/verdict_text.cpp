@@ -140,16 +140,14 @@ std::string describe_usage_error(const FailureReport& culprit) {
 /// Describes the culprit; leaves out what the reason or the diagnosis contains already.
 std::string describe(const FailureReport& culprit, const Verdict& verdict) {
     if (rejected_its_arguments(culprit)) return describe_usage_error(culprit);
-    const bool in_reason = verdict.reason.find(culprit.message) != std::string::npos;
-    const bool in_diagnosis = verdict.diagnosis.find(culprit.activity) != std::string::npos;
     std::string text = culprit.pid > 0 ? "First failure:\n" : "";
     if (verdict.first_victim) text = "First victim:\n";
     text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
     text += field("host", fmt::format("{} (node rank {})", culprit.host, number(culprit.node_rank)));
     text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, describe_end(culprit)))
                             : field("what", "it could not be started and has not run");
-    if (!culprit.activity.empty() && !in_diagnosis) text += field("at its end", culprit.activity);
-    if (!culprit.message.empty() && !in_reason) text += field("message", "") + quoted(culprit.message);
+    if (!culprit.activity.empty() && !verdict.names_activity) text += field("at its end", culprit.activity);
+    if (!culprit.message.empty() && !verdict.names_message) text += field("message", "") + quoted(culprit.message);
     if (!culprit.last_lines.empty()) {
         text += field("stderr", "its last lines") + quoted_lines(culprit.last_lines);
     }

@@ -147,7 +147,7 @@ std::string to_c10d_json(const RankRecord& record, const std::string& run_id) {
                             {"ddprun",
                              {{"run_id", run_id},
                               {"pid", record.pid},
-                              {"process", record.process},
+                              {"process", describe_process(record)},
                               {"phase", record.view.phase},
                               {"has_record", record.view.written},
                               {"operations_in_all", record.view.operations_in_all}}}};

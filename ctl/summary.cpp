@@ -55,7 +55,7 @@ Activity activity_of(const RankRecord& record) {
         result.more += fmt::format("; {} groups do not fit in its flight record: its operations in them are unknown",
                                    view.hidden_groups);
     if (!view.phase.empty()) result.more += fmt::format("; phase '{}'", view.phase);
-    if (record.process != "running") result.more += fmt::format("; process {}", record.process);
+    if (record.process != ProcessState::kRunning) result.more += fmt::format("; process {}", describe_process(record));
     return result;
 }
 

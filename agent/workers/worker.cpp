@@ -1,6 +1,5 @@
 #include "agent/workers/worker.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,9 +55,9 @@ bool Worker::take_status() {
 
 void Worker::signal_group(int signal) {
     if (!signalled_ && !has_ended()) {
-        signalled_ = Signalled{Clock::now(), trainer(), ""};
-        std::string state = ddprun::process_state(signalled_->trainer);
-        if (state != "ended") signalled_->state = std::move(state);
+        signalled_ = Signalled{Clock::now(), trainer(), std::nullopt};
+        const ProcessState state = ddprun::process_state(signalled_->trainer);
+        if (state != ProcessState::kEnded) signalled_->state = state;
     }
     process_->signal_group(signal);
     process_->signal_group(SIGCONT);
@@ -119,23 +118,24 @@ protocol::RankRecord Worker::rank_record(std::size_t max_operations) const {
     protocol::RankRecord shown;
     shown.view = flight_record(max_operations);
     shown.pid = status_ ? pid_ : trainer();
-    if (signalled_ && !signalled_->state.empty()) {
+    if (signalled_ && signalled_->state) {
         shown.process_before = signalled_->state;
         shown.process_before_ago = Clock::now() - signalled_->at;
         if (status_) shown.pid = signalled_->trainer;
     }
     shown.ended = status_.has_value();
     if (shown.ended) shown.ended_ago = Clock::now() - ended_at_;
-    shown.process = status_ ? fmt::format("{}, {} ago", to_string(*status_), duration_text(*shown.ended_ago))
-                            : ddprun::process_state(shown.pid);
-    if (!shown.ended && shown.pid == pid_ && shown.process == "ended") {  // just now: its status was not taken yet
+    shown.status = status_;
+    shown.process = status_ ? ProcessState::kEnded : ddprun::process_state(shown.pid);
+    if (!shown.ended && shown.pid == pid_ &&
+        shown.process == ProcessState::kEnded) {  // just now: its status was not taken yet
         shown.ended = true;
         shown.ended_ago = std::chrono::nanoseconds(0);
     }
     return shown;
 }
 
-std::string Worker::process_state() const { return status_ ? "ended" : ddprun::process_state(trainer()); }
+ProcessState Worker::process_state() const { return status_ ? ProcessState::kEnded : ddprun::process_state(trainer()); }
 
 void Worker::reap() {
     if (process_) process_->reap();

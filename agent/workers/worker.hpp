@@ -65,7 +65,7 @@ public:
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.
     [[nodiscard]] protocol::RankRecord rank_record(std::size_t max_operations) const;
     /// Returns the state of its trainer as of ddprun::process_state().
-    [[nodiscard]] std::string process_state() const;
+    [[nodiscard]] ProcessState process_state() const;
 
     /// Gives the pid back to the kernel; only after the process has ended.
     void reap();
@@ -81,7 +81,7 @@ private:
     struct Signalled {
         TimePoint at;
         pid_t trainer = -1;
-        std::string state;  ///< empty: it had ended
+        std::optional<ProcessState> state;  ///< empty: it had ended
     };
 
     Worker(ChildProcess process, WorkerSpec& spec);

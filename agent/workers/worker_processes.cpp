@@ -171,13 +171,13 @@ protocol::FlightRecord WorkerProcesses::flight_record(LocalRank rank, std::size_
 protocol::RankRecord WorkerProcesses::rank_record(LocalRank rank, std::size_t max_operations) const {
     if (const Worker* const started = find(rank)) return started->rank_record(max_operations);
     protocol::RankRecord record;
-    record.process = "not started yet";
+    record.process = ProcessState::kNotStarted;
     return record;
 }
 
-std::string WorkerProcesses::process_state(LocalRank rank) const {
+ProcessState WorkerProcesses::process_state(LocalRank rank) const {
     const Worker* const started = find(rank);
-    return started != nullptr ? started->process_state() : "ended";
+    return started != nullptr ? started->process_state() : ProcessState::kEnded;
 }
 
 std::vector<pid_t> WorkerProcesses::remaining() const {

@@ -57,7 +57,7 @@ public:
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.
     [[nodiscard]] protocol::RankRecord rank_record(LocalRank rank, std::size_t max_operations) const;
     /// Returns the state of a worker's trainer, "ended" if it was not started.
-    [[nodiscard]] std::string process_state(LocalRank rank) const;
+    [[nodiscard]] ProcessState process_state(LocalRank rank) const;
 
     /// Returns the pids of the processes that are left: workers that run, and strays.
     [[nodiscard]] std::vector<pid_t> remaining() const;

@@ -33,8 +33,12 @@ std::string signal_name(int signal) {
 }
 
 std::string to_string(const ExitStatus& status) {
+    return (status.kind == ExitStatus::Kind::kSignaled ? "was " : "") + participle(status);
+}
+
+std::string participle(const ExitStatus& status) {
     if (status.kind == ExitStatus::Kind::kExited) return fmt::format("exited with code {}", status.number);
-    return fmt::format("was killed by {}{}", signal_name(status.number), status.core_dumped ? " (core dumped)" : "");
+    return fmt::format("killed by {}{}", signal_name(status.number), status.core_dumped ? " (core dumped)" : "");
 }
 
 }  // namespace ddprun

@@ -32,5 +32,7 @@ struct ExitStatus {
 
 /// Returns "exited with code 3" or "was killed by SIGSEGV (core dumped)".
 [[nodiscard]] std::string to_string(const ExitStatus& status);
+/// Returns "exited with code 3" or "killed by SIGSEGV (core dumped)".
+[[nodiscard]] std::string participle(const ExitStatus& status);
 
 }  // namespace ddprun

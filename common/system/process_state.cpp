@@ -29,23 +29,36 @@ std::string stat_of(pid_t pid) {
 
 }  // namespace
 
-std::string parse_process_state(std::string_view stat) {
+std::string to_string(ProcessState state) {
+    switch (state) {
+        case ProcessState::kRunning: return "running";
+        case ProcessState::kStopped: return "stopped";
+        case ProcessState::kInKernel: return "in the kernel";
+        case ProcessState::kEnded: return "ended";
+        case ProcessState::kNotStarted: return "not started yet";
+        case ProcessState::kUnknown: break;
+    }
+    return "unknown";
+}
+
+ProcessState parse_process_state(std::string_view stat) {
     const std::string_view rest = after_name(stat);
-    if (rest.empty()) return "unknown";
+    if (rest.empty()) return ProcessState::kUnknown;
     switch (rest[0]) {
         case 'T':
-        case 't': return "stopped";
-        case 'D': return "in the kernel";
+        case 't': return ProcessState::kStopped;
+        case 'D': return ProcessState::kInKernel;
         case 'Z':
-        case 'X': return "ended";
-        default: return "running";
+        case 'X': return ProcessState::kEnded;
+        default: return ProcessState::kRunning;
     }
 }
 
-std::string process_state(pid_t pid) {
+ProcessState process_state(pid_t pid) {
     errno = 0;
     const std::string stat = stat_of(pid);
-    if (stat.empty() && (errno == ENOENT || errno == ESRCH)) return "ended";  // ESRCH: between open and read
+    if (stat.empty() && (errno == ENOENT || errno == ESRCH))
+        return ProcessState::kEnded;  // ESRCH: between open and read
     return parse_process_state(stat);
 }
 

@@ -8,12 +8,22 @@
 
 namespace ddprun {
 
-/// Returns "running", "stopped" (by a signal or a debugger), "in the kernel" (state D, which survives SIGKILL),
-/// "ended", or "unknown" if /proc cannot be read.
-[[nodiscard]] std::string process_state(pid_t pid);
+enum class ProcessState {
+    kRunning,
+    kStopped,     ///< by a signal or a debugger
+    kInKernel,    ///< state D, which survives SIGKILL
+    kEnded,       ///< or a zombie
+    kUnknown,     ///< /proc cannot be read
+    kNotStarted,  ///< of a process that is still to be started; process_state() never returns it
+};
+
+/// Returns "running", "stopped", "in the kernel", "ended", "unknown" or "not started yet".
+[[nodiscard]] std::string to_string(ProcessState state);
+
+[[nodiscard]] ProcessState process_state(pid_t pid);
 
 /// Returns the same from the text of /proc/PID/stat. Pure.
-[[nodiscard]] std::string parse_process_state(std::string_view stat);
+[[nodiscard]] ProcessState parse_process_state(std::string_view stat);
 
 /// Returns the parent of a process; -1 if there is no such process or /proc cannot be read.
 [[nodiscard]] pid_t parent_of(pid_t pid);

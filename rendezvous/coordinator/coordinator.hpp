@@ -42,11 +42,7 @@ struct DiagnosisPending {
 /// The diagnosis of a failure or of a deadline that passed.
 struct Diagnosed {
     Generation generation{};
-    std::string text;                ///< one line; empty: the flight records do not show the cause
-    std::optional<Rank> dead = {};   ///< set: the text is about the end of this worker, and valid for no other one
-    std::string detail = {};         ///< of `dead`: the text without its head, for lines that name rank and end already
-    std::string hint = {};           ///< what to do next
-    std::vector<int> culprits = {};  ///< ranks that caused the failure; empty: not known
+    Diagnosis diagnosis;
 };
 
 /// The daemon got a signal to end.

@@ -47,11 +47,12 @@ void release_leaving_nodes(Transition& t) {
     for (const NodeId& id : ids) release(t, id);
 }
 
-void add_diagnosis(Verdict& verdict, const Group& group) {
-    verdict.diagnosis = group.diagnosis;
-    verdict.hint = group.diagnosis_hint;
+void add_diagnosis(Verdict& verdict, const Diagnosis& diagnosis) {
+    verdict.diagnosis = diagnosis.text;
+    verdict.names_activity = diagnosis.names_activity;
+    verdict.hint = diagnosis.hint;
     const int failed = number(verdict.culprit->rank);
-    verdict.first_victim = !group.diagnosis_culprits.empty() && !std::ranges::count(group.diagnosis_culprits, failed);
+    verdict.first_victim = !diagnosis.culprits.empty() && !std::ranges::count(diagnosis.culprits, failed);
 }
 
 void conclude(Transition& t) {
@@ -62,16 +63,16 @@ void conclude(Transition& t) {
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
     if (cause.failure) {
-        const Group& group = state.group;
-        const bool of_this = group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
-                             (!group.diagnosed_rank || *group.diagnosed_rank == cause.failure->rank);
+        const Diagnosis& diagnosis = state.group.diagnosis;
+        const bool of_this = state.group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
+                             (!diagnosis.dead || *diagnosis.dead == cause.failure->rank);
         if (!restart_is_left(state)) {
             Verdict verdict = failure_verdict(cause, state.shape->max_restarts);
-            if (of_this) add_diagnosis(verdict, group);
+            if (of_this) add_diagnosis(verdict, diagnosis);
             return finish(t, std::move(verdict));
         }
-        const std::string& diagnosis = group.diagnosed_rank ? group.diagnosis_detail : group.diagnosis;
-        if (of_this && !diagnosis.empty()) cause.reason += fmt::format("; {}", diagnosis);
+        const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
+        if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
         ++state.restarts_spent;
         t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
     }
@@ -223,14 +224,10 @@ void diagnosis(Transition& t, const Diagnosed& event) {
     Group& group = t.state.group;
     if (event.generation != group.generation) return;
     group.diagnosis_pending_since.reset();
-    if (!event.text.empty()) {  // else the diagnosis before may still hold
+    if (!event.diagnosis.text.empty()) {  // else the diagnosis before may still hold
         group.diagnosed_at = t.state.now;
-        group.diagnosis = event.text;
-        group.diagnosed_rank = event.dead;
-        group.diagnosis_detail = event.detail;
-        group.diagnosis_hint = event.hint;
-        group.diagnosis_culprits = event.culprits;
-        t.say(event.text);
+        group.diagnosis = event.diagnosis;
+        t.say(event.diagnosis.text);
     }
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);
 }

@@ -9,11 +9,13 @@
 
 #include "common/clock.hpp"
 #include "rendezvous/coordinator/config.hpp"
+#include "rendezvous/diagnosis/diagnosis.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::coordinator {
 
 using namespace protocol;  // the coordinator works on these messages
+using diagnosis::Diagnosis;
 
 /// The phase of the job.
 enum class Phase {
@@ -68,11 +70,7 @@ struct Group {
     std::map<NodeId, Member> members;
     std::map<Rank, TimePoint> finished;                     ///< workers that exited with 0 before others of their node
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
-    std::string diagnosis = {};                             ///< the newest; this and what follows are as in Diagnosed
-    std::optional<Rank> diagnosed_rank = {};
-    std::string diagnosis_detail = {};
-    std::string diagnosis_hint = {};
-    std::vector<int> diagnosis_culprits = {};
+    Diagnosis diagnosis = {};                               ///< the newest
     TimePoint diagnosed_at = {};
 };
 

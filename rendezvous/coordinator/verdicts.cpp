@@ -82,7 +82,8 @@ Verdict failure_verdict(const Cause& cause, int max_restarts) {
             .reason = max_restarts > 0
                           ? fmt::format("{}; no restart left (--max-restarts {})", cause.reason, max_restarts)
                           : cause.reason,
-            .culprit = culprit};
+            .culprit = culprit,
+            .names_message = culprit.message.find('\n') == std::string::npos};
 }
 
 Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape, const Group* stopped) {

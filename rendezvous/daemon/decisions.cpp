@@ -63,9 +63,7 @@ DaemonStep Decisions::step_inquiries(InquiryHappening what) {
                            add_follower(coordinator::DiagnosisPending{one.generation});
                        },
                        [&](diagnosis::DiagnosisFinished& one) {
-                           add_follower(coordinator::Diagnosed{one.generation, std::move(one.text), one.dead,
-                                                               std::move(one.detail), std::move(one.hint),
-                                                               std::move(one.culprits)});
+                           add_follower(coordinator::Diagnosed{one.generation, std::move(one.diagnosis)});
                        },
                    },
                    action);

@@ -147,9 +147,8 @@ DeathVerdict diagnose_death(const std::vector<RankRecord>& records, const Failur
         verdict.detail += "; " + text;
     else if (all_shown && all.size() > 1)
         verdict.detail += "; no rank waited for it";
-    std::string how = describe_end(dead);
-    if (how.starts_with("was ")) how.erase(0, 4);
-    verdict.text = fmt::format("DEAD rank {} (node {}, {}): {}", number(dead.rank), dead.host, how, verdict.detail);
+    verdict.text = fmt::format("DEAD rank {} (node {}, {}): {}", number(dead.rank), dead.host, end_participle(dead),
+                               verdict.detail);
     return verdict;
 }
 

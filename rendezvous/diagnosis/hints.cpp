@@ -22,7 +22,7 @@ std::string mismatch_hint(const StallWait& wait) {
 
 /// Returns how to find out what a rank does. In the past tense its process does not exist any more.
 std::string process_hint(const RankRecord& record, Tense tense) {
-    const bool stopped = record.process == "stopped" || record.process_before == "stopped";
+    const bool stopped = record.process == ProcessState::kStopped || record.process_before == ProcessState::kStopped;
     if (tense == Tense::kPresent) {
         if (stopped || record.pid <= 0) return "";  // the line says how to continue it
         return fmt::format("`py-spy dump --pid {}` or `gdb -p {}` on node {} shows where it is", record.pid, record.pid,
@@ -61,7 +61,7 @@ std::string hint_for(const StallFinding& finding, const RecordsByRank& all, Tens
     switch (finding.kind) {
         case StallKind::kDead: {
             const auto record = all.find(finding.ranks.front());
-            const bool well = record != all.end() && record->second->process.starts_with("exited with code 0");
+            const bool well = record != all.end() && record->second->status && record->second->status->success();
             if (!well) return "";
             return record->second->view.written ? kStepsHint : "All ranks must call ddp::init_from_env()";
         }

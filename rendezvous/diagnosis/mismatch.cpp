@@ -182,7 +182,8 @@ ErrorVerdict diagnose_abort(const Groups& groups, const RecordsByRank& all, cons
 
 /// Returns "exited with code 0"; empty: it has not ended.
 std::string how_ended(const RankRecord& record) {
-    return record.ended ? record.process.substr(0, record.process.find(',')) : "";
+    if (!record.ended) return "";
+    return record.status ? to_string(*record.status) : describe_process(record);
 }
 
 /// Returns whether the operation was in flight when the member left its group, and has failed because of that.
@@ -203,7 +204,7 @@ std::optional<nanoseconds> left_in_order_ago(const StallMember& member) {
     if (failed || group.aborted_ago || group.left_by_exception) return std::nullopt;
     const RankRecord& record = *member.record;
     auto left = group.left_ago;
-    if (!left && how_ended(record) == "exited with code 0") left = record.ended_ago;
+    if (!left && record.status && record.status->success()) left = record.ended_ago;
     if (left && record.process_before_ago && *record.process_before_ago >= *left)
         return std::nullopt;  // its agent had signaled it to end
     return left;

@@ -156,13 +156,14 @@ StallVerdict diagnose_one(std::vector<RankRecord> records, const Timeout& timeou
 
 std::vector<RankRecord> rewind(std::vector<RankRecord> records, nanoseconds by) {
     for (RankRecord& record : records) {
-        rewind_by(record.ended_ago, by);
-        if (record.ended && !record.ended_ago) {
+        if (record.ended && record.ended_ago.value_or(nanoseconds(0)) <= by) {
             record.ended = false;
-            record.process = "running";
+            record.ended_ago.reset();
+            record.status.reset();
+            record.process = ProcessState::kRunning;
         }
         const bool ended_since = record.process_before_ago.value_or(nanoseconds(0)) <= by;
-        if (!record.ended && !record.process_before.empty() && ended_since) record.process = record.process_before;
+        if (!record.ended && record.process_before && ended_since) record.process = record.process_before;
         rewind_by(record.view, by);
     }
     return records;

@@ -15,7 +15,7 @@ namespace ddprun::diagnosis {
 inline constexpr std::chrono::nanoseconds kTogether = std::chrono::seconds(4);
 
 /// Returns the flight records as they were `by` earlier: an operation that had been called by then and has ended since
-/// is in progress again. Operations that a record has overwritten stay lost.
+/// is in progress again. Operations that a record has overwritten stay lost. RankRecord::ended_ago is shown, and stays.
 [[nodiscard]] std::vector<RankRecord> rewind(std::vector<RankRecord> records, std::chrono::nanoseconds by);
 
 /// Returns whether the verdict is new to the agents. Called for one verdict after the other until it returns true.

@@ -16,7 +16,7 @@
 namespace ddprun::diagnosis {
 namespace {
 
-bool is_stopped(const RankRecord& record) { return !record.ended && record.process == "stopped"; }
+bool is_stopped(const RankRecord& record) { return !record.ended && record.process == ProcessState::kStopped; }
 
 struct Stopped {
     std::vector<int> ranks;
@@ -64,21 +64,22 @@ constexpr std::chrono::milliseconds kRounding{50};
 std::string diagnose_now(const std::vector<RankRecord>& records, std::chrono::seconds min_wait) {
     if (const StallVerdict verdict = diagnose(records, min_wait - kRounding); verdict.kind != StallKind::kNone)
         return with_hint(verdict.text, verdict.hint);
-    const std::string timeout = diagnose_timeout(records).text;
+    const StallVerdict timeout = diagnose_timeout(records);
     const std::string stopped = describe_stopped(records);
     const std::string nobody = fmt::format("no rank has waited in one operation for {}", seconds_text(min_wait));
-    if (timeout.empty() && stopped.empty() && !records.empty() &&
+    if (timeout.text.empty() && stopped.empty() && !records.empty() &&
         std::ranges::none_of(records, [](const RankRecord& record) { return record.view.written; })) {
         const bool answered =
-            std::ranges::any_of(records, [](const RankRecord& record) { return !record.process.empty(); });
+            std::ranges::any_of(records, [](const RankRecord& record) { return record.process.has_value(); });
         return answered
                    ? "NOTHING IS KNOWN: no rank has a flight record, which programs write that use ddp::ddp, once they "
                      "have begun to. Look at its processes: py-spy dump, gdb -p, TORCH_FR_BUFFER_SIZE"
                    : "NOTHING IS KNOWN: no node has answered";
     }
-    if (timeout.empty()) return stopped.empty() ? "GOING ON: " + nobody : stopped + "; " + nobody;
-    std::string text = fmt::format("A deadline has passed in the last {}: {}", seconds_text(kRecentTimeout), timeout);
-    if (!stopped.empty() && timeout.find("kill -CONT") == std::string::npos) text += "; " + stopped;
+    if (timeout.text.empty()) return stopped.empty() ? "GOING ON: " + nobody : stopped + "; " + nobody;
+    std::string text =
+        fmt::format("A deadline has passed in the last {}: {}", seconds_text(kRecentTimeout), timeout.text);
+    if (!stopped.empty() && !timeout.names_stopped) text += "; " + stopped;
     return text;
 }
 

@@ -135,6 +135,7 @@ StallVerdict diagnose(const std::vector<RankRecord>& records, nanoseconds min_wa
     verdict.hint = hint_for(best, all, Tense::kPresent);
     verdict.hint_after = hint_for(best, all, Tense::kPast);
     verdict.culprits = culprits(best);
+    verdict.names_stopped = names_stopped_process(best, all);
     verdict.group = best.group->name();
     verdict.seq = operation.seq;
     verdict.ranks = best.ranks;

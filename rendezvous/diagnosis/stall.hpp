@@ -37,6 +37,7 @@ struct StallVerdict {
     std::string hint = {};           ///< what to do next, with `text`; empty: the text contains it
     std::string hint_after = {};     ///< the same with `text_after`
     std::vector<int> culprits = {};  ///< the ranks that caused it; empty: not known
+    bool names_stopped = false;      ///< `text` names a stopped process, and the command that continues it
 };
 
 /// Returns the verdict on a job. `records`: at most one per rank; ranks may be missing, or have nothing but their host.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "common/text/list.hpp"
@@ -16,14 +17,6 @@ namespace {
 constexpr std::size_t kMaxSides = 4;  // of a mismatch
 constexpr std::size_t kMaxHosts = 4;  // of the ranks in one clause
 
-/// Returns what the ranks must agree on: describe() without number and tag.
-std::string signature(RecordedOperation operation) {
-    operation.tag.clear();
-    const std::string text = describe(operation);
-    const auto blank = text.find(' ');
-    return blank == std::string::npos ? text : text.substr(blank + 1);
-}
-
 /// Ranks that called the same operation.
 struct Side {
     const RecordedOperation* called = nullptr;
@@ -31,20 +24,28 @@ struct Side {
     std::set<std::string> tags;
 };
 
+/// What the ranks of a collective must agree on and a text shows: what, reduction, type, count and root.
+using Call = std::tuple<std::string, std::string, std::string, std::uint64_t, int>;
+
+Call call_of(const RecordedOperation& operation) {
+    return {operation.op, operation.reduce, operation.dtype, operation.count, operation.peer};
+}
+
 /// Returns the sides of a collective, the largest first.
 std::vector<Side> sides_of(const GroupWaits& group, std::uint64_t seq) {
-    std::map<std::pair<std::string, std::uint64_t>, Side> sides;
+    std::map<std::pair<Call, std::uint64_t>, Side> sides;  // by call and fingerprint
     for (const auto& [rank, member] : group.members()) {
         const RecordedOperation* called = find_collective(member, seq);
         if (called == nullptr) continue;
-        Side& side = sides[{signature(*called), called->fingerprint}];
+        Side& side = sides[{call_of(*called), called->fingerprint}];
         side.called = called;
         side.ranks.push_back(rank);
         side.tags.insert(called->tag);
     }
     std::vector<Side> ordered;
     for (auto& [what, side] : sides) ordered.push_back(std::move(side));
-    std::ranges::stable_sort(ordered, std::greater(), [](const Side& side) { return side.ranks.size(); });
+    std::ranges::stable_sort(
+        ordered, {}, [](const Side& side) { return std::pair(-std::ssize(side.ranks), describe_call(*side.called)); });
     return ordered;
 }
 
@@ -77,11 +78,11 @@ std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
     }
     const std::vector<Side> sides = sides_of(*finding.group, wait.operation->seq);
     const bool alike = std::ranges::all_of(
-        sides, [&](const Side& side) { return signature(*side.called) == signature(*sides.front().called); });
+        sides, [&](const Side& side) { return call_of(*side.called) == call_of(*sides.front().called); });
     std::string text = fmt::format("MISMATCH at #{} of group '{}': ", wait.operation->seq, finding.group->name());
     for (std::size_t i = 0; i < std::min(sides.size(), kMaxSides); ++i) {
         const Side& side = sides[i];
-        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(side.ranks, all), signature(*side.called));
+        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_ranks(side.ranks, all), describe_call(*side.called));
         if (side.tags.size() == 1 && !side.tags.begin()->empty()) text += fmt::format(" '{}'", *side.tags.begin());
         if (alike && side.called->op.ends_with("_v") && side.called->op != "all_to_all_v")  // which shares none
             text += i == 0 ? " with one list of counts" : " with another list of counts";
@@ -96,11 +97,11 @@ std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
 /// Returns "; its process 71 is stopped …"; empty: it runs. The past tense omits the command that continues it.
 std::string process_text(const RankRecord& record, Tense tense) {
     const bool was = tense == Tense::kPast;
-    if (record.process == "running") return "";
-    if (record.process == "unknown")
+    if (record.process == ProcessState::kRunning) return "";
+    if (record.process == ProcessState::kUnknown)
         return fmt::format("; the state of its process {} {} unknown", record.pid, was ? "was" : "is");
-    std::string text = fmt::format("; its process {} {} {}", record.pid, was ? "was" : "is", record.process);
-    if (record.process != "stopped") return text;
+    std::string text = fmt::format("; its process {} {} {}", record.pid, was ? "was" : "is", describe_process(record));
+    if (record.process != ProcessState::kStopped) return text;
     text += " (a signal, a debugger)";
     return was ? text : text + fmt::format(": kill -CONT {}", record.pid);
 }
@@ -125,7 +126,7 @@ std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense
                         what(finding));
     if (record == all.end()) return text;
     const RankRecord& late = *record->second;
-    text += process_text(late, late.process_before.empty() ? tense : Tense::kPast);
+    text += process_text(late, late.process_before ? Tense::kPast : tense);
     if (!late.view.phase.empty()) text += fmt::format("; in phase '{}'", late.view.phase);
     return text;
 }
@@ -205,7 +206,7 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
         case StallKind::kDead: {
             const RankRecord& dead = *all.at(finding.ranks.front());
             return fmt::format("DEAD rank {} (node {}, {}): peers wait in {}", finding.ranks.front(), dead.host,
-                               dead.process, what(finding));
+                               describe_process(dead), what(finding));
         }
         case StallKind::kMismatch: return mismatch(finding, all);
         case StallKind::kLagging: return lagging(finding, all, tense);
@@ -215,6 +216,12 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
         case StallKind::kNone: break;
     }
     return "";
+}
+
+bool names_stopped_process(const StallFinding& finding, const RecordsByRank& all) {
+    if (finding.kind != StallKind::kLagging) return false;
+    const auto record = all.find(finding.ranks.front());
+    return record != all.end() && record->second->process == ProcessState::kStopped && !record->second->process_before;
 }
 
 std::string name_ranks(const std::vector<int>& given, const RecordsByRank& all) {

@@ -26,6 +26,9 @@ enum class Tense { kPresent, kPast };
 /// Returns the line of the verdict.
 [[nodiscard]] std::string describe(const StallFinding& finding, const RecordsByRank& all, Tense tense);
 
+/// Returns whether describe() names, in the present tense, a process that is stopped and how to continue it.
+[[nodiscard]] bool names_stopped_process(const StallFinding& finding, const RecordsByRank& all);
+
 /// Returns "ranks 0-3, 8 (node a), 4 (node b)": at most four nodes. Ranks whose host is not known have none.
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks, const RecordsByRank& all);
 

@@ -134,7 +134,7 @@ std::vector<int> GroupWaits::stopped(const StallWait& wait) const {
     std::vector<int> ranks;
     const auto add = [&](int rank) {
         const auto member = members_.find(rank);
-        if (member != members_.end() && member->second.record->process == "stopped") ranks.push_back(rank);
+        if (member != members_.end() && member->second.record->process == ProcessState::kStopped) ranks.push_back(rank);
     };
     if (wait.operation->p2p_seq != 0) {
         for (const int rank : participants(wait)) add(rank);

@@ -32,6 +32,13 @@ inline constexpr std::string_view kType = {};
 
 inline constexpr std::array<std::pair<ExitStatus::Kind, std::string_view>, 2> kExitKindNames{
     {{ExitStatus::Kind::kExited, "exited"}, {ExitStatus::Kind::kSignaled, "signaled"}}};
+inline constexpr std::array<std::pair<ProcessState, std::string_view>, 6> kProcessStateNames{
+    {{ProcessState::kRunning, "running"},
+     {ProcessState::kStopped, "stopped"},
+     {ProcessState::kInKernel, "in_kernel"},
+     {ProcessState::kEnded, "ended"},
+     {ProcessState::kUnknown, "unknown"},
+     {ProcessState::kNotStarted, "not_started"}}};
 inline constexpr std::array<std::pair<OomKill, std::string_view>, 3> kOomKillNames{
     {{OomKill::kNo, "no"}, {OomKill::kMaybe, "maybe"}, {OomKill::kYes, "yes"}}};
 inline constexpr std::array<std::pair<Outcome, std::string_view>, 4> kOutcomeNames{
@@ -68,6 +75,8 @@ void visit_fields(Is<Verdict> auto& verdict, auto& field) {
     field("restarts", verdict.restarts);
     field.optional("culprit", verdict.culprit);
     field.optional("diagnosis", verdict.diagnosis);
+    field.optional("names_message", verdict.names_message);
+    field.optional("names_activity", verdict.names_activity);
     field.optional("hint", verdict.hint);
     field.optional("first_victim", verdict.first_victim);
 }
@@ -144,12 +153,13 @@ void visit_fields(Is<RankRecord> auto& record, auto& field) {
     field("rank", record.rank, kRankRange);
     field("host", record.host, kName);
     field("pid", record.pid);
-    field("process", record.process, kName);
+    field.optional("process", record.process, OneOf<ProcessState>{kProcessStateNames});
     field("ended", record.ended);
     field("wall_clock_ns", record.wall_clock_ns, Range{0, INT64_MAX});
     visit_fields(record.view, field);  // its members lie beside these
+    field.optional("status", record.status);
     field.optional("ended_ago_ns", record.ended_ago);
-    field.optional("process_before", record.process_before, kName);
+    field.optional("process_before", record.process_before, OneOf<ProcessState>{kProcessStateNames});
     field.optional("process_before_ago_ns", record.process_before_ago);
     field.optional("stopped_for_ns", record.stopped_for);
 }

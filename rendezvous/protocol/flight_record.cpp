@@ -11,12 +11,25 @@
 
 namespace ddprun::protocol {
 
-std::string describe(const RecordedOperation& operation) {
-    std::string text = operation.p2p_seq == 0 ? fmt::format("#{} {}", operation.seq, operation.op)
-                                              : fmt::format("{} #{}", operation.op, operation.p2p_seq);
+namespace {
+
+/// Returns " sum f32[6572160] root 0".
+std::string describe_arguments(const RecordedOperation& operation) {
+    std::string text;
     if (!operation.reduce.empty()) text += fmt::format(" {}", operation.reduce);
     if (!operation.dtype.empty()) text += fmt::format(" {}[{}]", operation.dtype, operation.count);
     if (operation.peer >= 0) text += fmt::format(" {} {}", operation.p2p_seq == 0 ? "root" : "peer", operation.peer);
+    return text;
+}
+
+}  // namespace
+
+std::string describe_call(const RecordedOperation& operation) { return operation.op + describe_arguments(operation); }
+
+std::string describe(const RecordedOperation& operation) {
+    std::string text = operation.p2p_seq == 0 ? fmt::format("#{} {}", operation.seq, operation.op)
+                                              : fmt::format("{} #{}", operation.op, operation.p2p_seq);
+    text += describe_arguments(operation);
     if (operation.p2p_seq != 0) text += fmt::format(" tag {}", operation.transfer_tag);
     if (!operation.tag.empty()) text += fmt::format(" '{}'", operation.tag);
     return text;

@@ -81,7 +81,10 @@ struct FlightRecord {
 /// Returns "#183 all_reduce sum f32[6572160] 'bucket 3'", as worker_lib's errors name an operation.
 [[nodiscard]] std::string describe(const RecordedOperation& operation);
 
-/// Returns the same with its group, if that is known: "#183 all_reduce sum f32[4] of group 'world'".
+/// Returns what a collective does, without number and tag: "all_reduce sum f32[6572160]".
+[[nodiscard]] std::string describe_call(const RecordedOperation& operation);
+
+/// Returns describe() with the group, if that is known: "#183 all_reduce sum f32[4] of group 'world'".
 [[nodiscard]] std::string describe(const FlightRecord& view, const RecordedOperation& operation);
 
 /// Returns the current activity of the worker, or its last one: "in #183 all_reduce sum f32[4] 'bucket 3' of group

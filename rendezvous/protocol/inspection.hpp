@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "common/ids.hpp"
+#include "common/system/exit_status.hpp"
+#include "common/system/process_state.hpp"
 #include "rendezvous/protocol/flight_record.hpp"
 
 namespace ddprun::protocol {
@@ -18,19 +20,24 @@ struct RankRecord {
     Rank rank{};
     std::string host;
     int pid = 0;
-    std::string process;  ///< "running", "stopped", "in the kernel", or how it ended: "exited with code 0"
-    bool ended = false;
+    std::optional<ProcessState> process = {};  ///< of `pid`; empty: its agent has not answered
+    bool ended = false;                        ///< the worker itself, of which `pid` may be a child
+    std::optional<ExitStatus> status = {};     ///< how it ended; empty: it has not, or its agent is yet to reap it
     std::optional<std::chrono::nanoseconds> ended_ago = {};
     /// `process` at the time when its agent sent it the signals to end (and to continue, if stopped); empty: it has
     /// not.
-    std::string process_before = {};
+    std::optional<ProcessState> process_before = {};
     std::optional<std::chrono::nanoseconds> process_before_ago = {};  ///< when that was; absent from older agents
-    std::optional<std::chrono::nanoseconds> stopped_for = {};  ///< at least, while `process` is "stopped"; likewise
+    std::optional<std::chrono::nanoseconds> stopped_for = {};         ///< at least, while `process` is kStopped
     /// The clock of that host when the flight record was read, since 1970; to show, not to compare.
     std::int64_t wall_clock_ns = 0;
     FlightRecord view;
     friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
+
+/// Returns "running", "stopped", …, or how it ended: "exited with code 0, 4.2 s ago". Empty: its agent has not
+/// answered.
+[[nodiscard]] std::string describe_process(const RankRecord& record);
 
 /// A failure by a deadline counts as recent for this time.
 inline constexpr std::chrono::seconds kRecentTimeout{10};

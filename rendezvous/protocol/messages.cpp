@@ -3,7 +3,12 @@
 namespace ddprun::protocol {
 
 std::string describe_end(const FailureReport& failure) {
-    std::string text = to_string(failure.status);
+    const bool signaled = failure.status.kind == ExitStatus::Kind::kSignaled;
+    return (signaled ? "was " : "") + end_participle(failure);
+}
+
+std::string end_participle(const FailureReport& failure) {
+    std::string text = participle(failure.status);
     if (failure.status.kind == ExitStatus::Kind::kExited) {  // a shell script reports the end of its program this way
         if (failure.oom == OomKill::kYes) text += ": the kernel's out-of-memory killer has killed a process of it";
         return text;

@@ -16,7 +16,7 @@
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 2;
+inline constexpr int kProtocolVersion = 3;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
@@ -50,6 +50,8 @@ struct FailureReport {
 
 /// Returns "was killed by SIGKILL by the kernel's out-of-memory killer" or "exited with code 3".
 [[nodiscard]] std::string describe_end(const FailureReport& failure);
+/// Returns the same as a participle: "killed by SIGKILL by the kernel's out-of-memory killer", "exited with code 3"
+[[nodiscard]] std::string end_participle(const FailureReport& failure);
 
 /// The kind of end of a job.
 enum class Outcome {
@@ -65,10 +67,12 @@ struct Verdict {
     int exit_code = 0;   ///< of every ddprun of the job
     std::string reason;  ///< one sentence for people
     std::optional<FailureReport> culprit;
-    int restarts = 0;            ///< of max_restarts; joining and lost nodes use none
-    std::string diagnosis = {};  ///< which rank kept which others waiting, if the culprit failed because of that; or
-                                 ///< the culprit's operation and the ranks that waited for it; one line, may be empty
-    std::string hint = {};       ///< what to do about that, one line, may be empty
+    int restarts = 0;             ///< of max_restarts; joining and lost nodes use none
+    std::string diagnosis = {};   ///< which rank kept which others waiting, if the culprit failed because of that; or
+                                  ///< the culprit's operation and the ranks that waited for it; one line, may be empty
+    bool names_message = false;   ///< `reason` contains all of culprit->message
+    bool names_activity = false;  ///< `diagnosis` contains culprit->activity
+    std::string hint = {};        ///< what to do about that, one line, may be empty
     bool first_victim = false;  ///< `culprit` holds the first victim; the culprits are the ranks that `diagnosis` names
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };

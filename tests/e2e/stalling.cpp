@@ -124,7 +124,7 @@ void leave(ddp::Context& context, bool by_exception) {
 
 /// Waits until one peer has ended and its agent knows of it. The agent then gives this process only a second.
 void wait_for_the_end_of_a_peer() {
-    const auto has_ended = [](int pid) { return ddprun::process_state(pid) == "ended"; };
+    const auto has_ended = [](int pid) { return ddprun::process_state(pid) == ddprun::ProcessState::kEnded; };
     while (!peers.empty() && std::ranges::none_of(peers, has_ended)) std::this_thread::sleep_for(1ms);
     if (!peers.empty()) std::this_thread::sleep_for(100ms);
 }

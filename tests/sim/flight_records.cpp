@@ -7,7 +7,7 @@ protocol::RankRecord random_record(Dice& dice, Rank rank, const std::string& hos
     record.rank = rank;
     record.host = host;
     record.pid = 100;
-    record.process = dice.percent(10) ? "stopped" : "running";
+    record.process = dice.percent(10) ? ProcessState::kStopped : ProcessState::kRunning;
     record.view.written = true;
     const bool called = dice.percent(60);
     record.view.groups.push_back({"world", number(rank), 64, {{0, 64, 1}}, true, called ? 1u : 0u, called ? 1u : 0u});

@@ -45,18 +45,21 @@ StallVerdict new_timeout(InquiryTransition& t, const std::vector<RankRecord>& re
     });
 }
 
-DiagnosisFinished by_deadline(Generation generation, const StallVerdict& verdict) {
-    return {generation, verdict.text_after, {}, {}, verdict.hint_after, verdict.culprits};
+Diagnosis by_deadline(const StallVerdict& verdict) {
+    return {.text = verdict.text_after, .hint = verdict.hint_after, .culprits = verdict.culprits};
 }
 
 /// Returns the diagnosis of the worker that is the cause of the stop; its text is empty if the records do not show it.
-DiagnosisFinished by_cause(const InquiryTransition& t, const std::vector<RankRecord>& records) {
-    const FailureReport& cause = *t.job.cause.failure;
-    const Generation generation = t.job.group.generation;
+Diagnosis by_cause(const FailureReport& cause, const std::vector<RankRecord>& records) {
     if (ErrorVerdict error = diagnose_error(records, cause); !error.text.empty())
-        return {generation, error.text, cause.rank, error.text, std::move(error.hint), std::move(error.culprits)};
+        return {.text = error.text,
+                .hint = std::move(error.hint),
+                .culprits = std::move(error.culprits),
+                .dead = cause.rank,
+                .detail = error.text};
     DeathVerdict death = diagnose_death(records, cause);
-    return {generation, std::move(death.text), cause.rank, std::move(death.detail)};
+    return {
+        .text = std::move(death.text), .dead = cause.rank, .detail = std::move(death.detail), .names_activity = true};
 }
 
 }  // namespace
@@ -93,20 +96,21 @@ void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
     const std::vector<RankRecord> records = records_of_all(t.job, inquiry);
     if (t.job.phase == Phase::kRunning) {
         const StallVerdict verdict = new_timeout(t, records, inquiry.recent, nullptr);
-        t.actions.push_back(by_deadline(inquiry.generation, verdict));
+        t.actions.push_back(DiagnosisFinished{inquiry.generation, by_deadline(verdict)});
         if (verdict.kind != StallKind::kNone) notify_agents(t, verdict.text, verdict.hint);
         return;
     }
     if (t.job.phase == Phase::kStopping && t.job.cause.failure) {
-        if (DiagnosisFinished diagnosis = by_cause(t, records); !diagnosis.text.empty()) {
-            t.actions.push_back(std::move(diagnosis));
+        if (Diagnosis diagnosis = by_cause(*t.job.cause.failure, records); !diagnosis.text.empty()) {
+            t.actions.push_back(DiagnosisFinished{inquiry.generation, std::move(diagnosis)});
             return;
         }
     }
     // A deadline that was reported already may be the cause, if no other has passed since.
     StallVerdict known;
     const StallVerdict verdict = new_timeout(t, records, inquiry.recent, &known);
-    t.actions.push_back(by_deadline(inquiry.generation, verdict.kind != StallKind::kNone ? verdict : known));
+    t.actions.push_back(
+        DiagnosisFinished{inquiry.generation, by_deadline(verdict.kind != StallKind::kNone ? verdict : known)});
 }
 
 }  // namespace ddprun::diagnosis

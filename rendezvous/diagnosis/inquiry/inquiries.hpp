@@ -7,13 +7,13 @@
 // queued, so they cannot hold the reference; a snapshot in each event would copy 1,000 nodes for every record that
 // arrives and ten times a second for the ticks.
 
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "common/clock.hpp"
 #include "rendezvous/coordinator/state.hpp"
+#include "rendezvous/diagnosis/diagnosis.hpp"
 #include "rendezvous/diagnosis/inquiry/state.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -77,14 +77,10 @@ struct DiagnosisStarted {
     Generation generation{};
     friend bool operator==(const DiagnosisStarted&, const DiagnosisStarted&) = default;
 };
-/// Report the diagnosis to the coordinator; the fields are those of coordinator::Diagnosed.
+/// Report the diagnosis to the coordinator, as coordinator::Diagnosed.
 struct DiagnosisFinished {
     Generation generation{};
-    std::string text;  ///< in the past tense, for after the end of the group; empty: the records do not show the cause
-    std::optional<Rank> dead = {};
-    std::string detail = {};
-    std::string hint = {};
-    std::vector<int> culprits = {};
+    Diagnosis diagnosis;
     friend bool operator==(const DiagnosisFinished&, const DiagnosisFinished&) = default;
 };
 using InquiryAction = std::variant<ToAgent, ToInspector, Conclusion, DiagnosisStarted, DiagnosisFinished>;

@@ -247,7 +247,7 @@ TEST_CASE("an agent answers a request with the flight records of its workers, on
         CHECK(reply.last == (rank == 3));
         CHECK(reply.record.rank == Rank{rank});
         CHECK(reply.record.host == "n12");
-        CHECK(reply.record.process == "running");
+        CHECK(reply.record.process == ProcessState::kRunning);
         CHECK(reply.record.pid > 0);
     }
     daemon.send(RequestRecords{Generation{1}, 6, Rank{3}, 16});

@@ -86,9 +86,11 @@ TEST_CASE("a dead worker's operation appears once: in the diagnosis or, if it is
     verdict.culprit->activity = "in #183 all_reduce sum f32[4] 'bucket 3' of group 'world' for 0.3 s";
     verdict.diagnosis =
         "DEAD rank 5 (node n12, killed by SIGKILL): " + verdict.culprit->activity + "; ranks 0-4 waited";
+    verdict.names_activity = true;
     CHECK_THAT(format_verdict(verdict, "train"),
                Contains("no restart was left\nDEAD rank 5 (node n12, ") && !Contains("at its end"));
     verdict.diagnosis = "";
+    verdict.names_activity = false;
     CHECK_THAT(format_verdict(verdict, "train"), Contains("at its end  : in #183"));
 }
 
@@ -190,6 +192,7 @@ TEST_CASE("a worker that the node could not start is a failure of the node, and 
     verdict.culprit->pid = 0;
     verdict.culprit->message = "cannot fork: Resource temporarily unavailable. Raise `ulimit -u`.";
     verdict.reason = "the agent on n12 could not start rank 5: " + verdict.culprit->message;
+    verdict.names_message = true;
     const std::string text = format_verdict(verdict, "train");
     CHECK_THAT(text,
                Contains("not a failure of train") && Contains("could not start rank 5") && Contains("has not run"));

@@ -25,7 +25,7 @@ RankRecord at(int rank, std::chrono::nanoseconds since, const std::string& host 
     RankRecord record;
     record.rank = Rank{rank};
     record.host = host;
-    record.process = "running";
+    record.process = ProcessState::kRunning;
     record.view.written = true;
     record.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, 7, 7, 6});
     RecordedOperation& operation = record.view.operations.emplace_back();
@@ -63,10 +63,10 @@ TEST_CASE("ranks that do the same share a line, and what workers wrote cannot st
     RankRecord late = at(3, 0s, "n1");
     late.view.operations.back().waited_ago.reset();
     late.view.phase = "eval\x1b[31m";
-    late.process = "stopped";
+    late.process = ProcessState::kStopped;
     records.push_back(late);
     records.emplace_back().rank = Rank{4};
-    records.back().process = "running";
+    records.back().process = ProcessState::kRunning;
     const Inspected end{"run", Generation{2}, 5, {"n2"}, "LAGGING rank 3"};
     const std::string text = ctl::summarize(records, end);
     CAPTURE(text);

@@ -99,15 +99,15 @@ TEST_CASE("an old operation in progress does not hide that a worker is stuck in 
 }
 
 TEST_CASE("the state of a process is read from the kernel's letter, whatever its name", "[agent]") {
-    CHECK(parse_process_state("71 (train) S 70 71") == "running");
-    CHECK(parse_process_state("71 (a) T (b) R 70") == "running");
-    CHECK(parse_process_state("71 (train) T 70") == "stopped");
-    CHECK(parse_process_state("71 (train) t 70") == "stopped");
-    CHECK(parse_process_state("71 (train) D 70") == "in the kernel");
-    CHECK(parse_process_state("71 (train) Z 70") == "ended");
-    CHECK(parse_process_state("") == "unknown");  // an empty /proc entry does not prove that it has ended
-    CHECK(parse_process_state("71 (train) ") == "unknown");
-    CHECK(process_state(::getpid()) == "running");
+    CHECK(parse_process_state("71 (train) S 70 71") == ProcessState::kRunning);
+    CHECK(parse_process_state("71 (a) T (b) R 70") == ProcessState::kRunning);
+    CHECK(parse_process_state("71 (train) T 70") == ProcessState::kStopped);
+    CHECK(parse_process_state("71 (train) t 70") == ProcessState::kStopped);
+    CHECK(parse_process_state("71 (train) D 70") == ProcessState::kInKernel);
+    CHECK(parse_process_state("71 (train) Z 70") == ProcessState::kEnded);
+    CHECK(parse_process_state("") == ProcessState::kUnknown);  // an empty /proc entry does not prove that it has ended
+    CHECK(parse_process_state("71 (train) ") == ProcessState::kUnknown);
+    CHECK(process_state(::getpid()) == ProcessState::kRunning);
 }
 
 TEST_CASE("the parent of a process is read from the kernel's number, whatever its name", "[agent]") {

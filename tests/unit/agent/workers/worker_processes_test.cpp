@@ -71,8 +71,8 @@ TEST_CASE("a stopped worker can still end by itself", "[agent]") {
     group.processes.all_started();
     const pid_t pid = group.processes.evidence(LocalRank{0}).pid;
     ::kill(pid, SIGSTOP);
-    REQUIRE(group.until([&] { return process_state(pid) == "stopped"; }));
-    CHECK(group.processes.rank_record(LocalRank{0}, 0).process_before == "");
+    REQUIRE(group.until([&] { return process_state(pid) == ProcessState::kStopped; }));
+    CHECK(group.processes.rank_record(LocalRank{0}, 0).process_before == std::nullopt);
     const TimePoint signalled_from = Clock::now();
     group.processes.signal_group(SIGTERM);
     const TimePoint signalled_until = Clock::now();
@@ -81,7 +81,7 @@ TEST_CASE("a stopped worker can still end by itself", "[agent]") {
     CHECK(group.exits[0].number == SIGTERM);
     const TimePoint looked_from = Clock::now();
     const protocol::RankRecord record = group.processes.rank_record(LocalRank{0}, 0);
-    CHECK(record.process_before == "stopped");  // the diagnosis may come later
+    CHECK(record.process_before == ProcessState::kStopped);  // the diagnosis may come later
     REQUIRE(record.process_before_ago);
     CHECK(*record.process_before_ago >= looked_from - signalled_until);
     CHECK(*record.process_before_ago <= Clock::now() - signalled_from);
@@ -92,7 +92,8 @@ TEST_CASE("an end that a debugger withholds is known as soon as the debugger det
     Group group;
     REQUIRE(group.start({"exit-traced=3"}).has_value());
     group.processes.all_started();
-    REQUIRE(group.until([&] { return process_state(group.processes.evidence(LocalRank{0}).pid) == "ended"; }));
+    REQUIRE(
+        group.until([&] { return process_state(group.processes.evidence(LocalRank{0}).pid) == ProcessState::kEnded; }));
     group.until([] { return true; });  // its pidfd has been readable for a whole run of the loop
     if (group.exits.contains(0) && group.exits[0].number == 97) {
         WARN("SKIPPED: no process may trace another one here (ptrace)");

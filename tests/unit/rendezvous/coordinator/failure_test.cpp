@@ -10,6 +10,14 @@ using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
+namespace {
+
+Diagnosis dead_rank(int rank) {
+    return {.text = "DEAD rank 3 (node n2): in #7", .dead = Rank{rank}, .detail = "in #7", .names_activity = true};
+}
+
+}  // namespace
+
 TEST_CASE("a failure without a restart left stops all nodes and names rank, host and signal", "[coordinator]") {
     Job job({.slots = 2});
     job.start({"n1", "n2"});
@@ -38,7 +46,7 @@ TEST_CASE("a failure by a deadline is concluded with its diagnosis, and its verd
     job.stopped("n2");
     CHECK_FALSE(job.ends_job);
     SECTION("it is diagnosed") {
-        job.feed(Diagnosed{Generation{1}, "LAGGING rank 1"});
+        job.feed(Diagnosed{Generation{1}, {"LAGGING rank 1"}});
         CHECK(job.verdict().diagnosis == "LAGGING rank 1");
     }
     SECTION("it never is") {
@@ -57,7 +65,7 @@ TEST_CASE("the first victim of another rank is distinguished from the culprit, a
     job.feed(DiagnosisPending{Generation{1}});
     job.fail("n1", failure(0, "n1"));
     const auto culprits = GENERATE(values<std::vector<int>>({{1}, {0, 1}, {}}));
-    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1", {}, {}, "Look at it", culprits});
+    job.feed(Diagnosed{Generation{1}, {.text = "LAGGING rank 1", .hint = "Look at it", .culprits = culprits}});
     job.stopped("n1");
     job.stopped("n2");
     CHECK(job.verdict().hint == "Look at it");
@@ -69,7 +77,7 @@ TEST_CASE("a diagnosis is the reason of a restart, and not valid for a failure l
     Job job({.max_restarts = 1});
     job.start({"n1", "n2"});
     job.feed(DiagnosisPending{Generation{1}});
-    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1"});
+    job.feed(Diagnosed{Generation{1}, {"LAGGING rank 1"}});
     const bool long_after = GENERATE(true, false);
     if (long_after) job.pass(31s);
     job.fail("n1", failure(0, "n1"));
@@ -78,7 +86,7 @@ TEST_CASE("a diagnosis is the reason of a restart, and not valid for a failure l
     job.store_opens();
     const std::string reason = job.sent<Assignment>().at("n2").reason;
     CHECK((reason.find("; LAGGING rank 1") == std::string::npos) == long_after);
-    job.feed(Diagnosed{Generation{1}, "LAGGING rank 1"});
+    job.feed(Diagnosed{Generation{1}, {"LAGGING rank 1"}});
     job.fail("n1", failure(0, "n1"));
     job.stopped("n1");
     job.stopped("n2");
@@ -92,7 +100,7 @@ TEST_CASE("the operation of a dead worker is in the verdict or, without naming i
     job.fail("n2", failure(3, "n2"));
     job.feed(DiagnosisPending{Generation{1}});
     const int dead = GENERATE(3, 2);
-    job.feed(Diagnosed{Generation{1}, "DEAD rank 3 (node n2): in #7", Rank{dead}, "in #7"});
+    job.feed(Diagnosed{Generation{1}, dead_rank(dead)});
     job.stopped("n1");
     job.stopped("n2");
     job.store_opens();
@@ -101,11 +109,12 @@ TEST_CASE("the operation of a dead worker is in the verdict or, without naming i
           (of_another ? "rank 3 on n2 was killed by SIGKILL" : "rank 3 on n2 was killed by SIGKILL; in #7"));
     job.fail("n2", failure(3, "n2"));
     job.feed(DiagnosisPending{Generation{2}});
-    job.feed(Diagnosed{Generation{2}, "DEAD rank 3 (node n2): in #7", Rank{dead}, "in #7"});
-    job.feed(Diagnosed{Generation{2}, ""});  // about a deadline, without a result
+    job.feed(Diagnosed{Generation{2}, dead_rank(dead)});
+    job.feed(Diagnosed{Generation{2}, {}});  // about a deadline, without a result
     job.stopped("n1");
     job.stopped("n2");
     CHECK(job.verdict().diagnosis == (of_another ? "" : "DEAD rank 3 (node n2): in #7"));
+    CHECK(job.verdict().names_activity == !of_another);
 }
 
 TEST_CASE("a failure with a restart left restarts all nodes, with the same ranks and without a last call",
@@ -193,6 +202,7 @@ TEST_CASE("the first line of a failure's message is part of the reason", "[coord
     job.fail("n1", report);
     job.stopped("n1");
     CHECK(job.verdict().reason == "rank 0 on n1 could not be started: no such program: trian");
+    CHECK_FALSE(job.verdict().names_message);  // not all of it
     CHECK(job.verdict().exit_code == 127);
 }
 
@@ -210,6 +220,7 @@ TEST_CASE("a worker that its node could not start is an infrastructure failure",
     CHECK(job.verdict().exit_code == code);
     CHECK(job.verdict().outcome == (ran ? Outcome::kWorkerFailed : Outcome::kInfrastructure));
     CHECK(job.verdict().culprit == report);
+    CHECK(job.verdict().names_message);
     CHECK_THAT(job.verdict().reason,
                Contains(ran ? "rank 1 on n2 exited" : "the agent on n2 could not start rank 1: cannot fork"));
 }

@@ -289,7 +289,7 @@ TEST_CASE("the line on a send and a receive that do not match has both, whicheve
 TEST_CASE("a rank that left a group without an error is named when a peer fails because of that", "[coordinator]") {
     On leaver = On(1).host("b").world(4).done();
     leaver.record.view.groups[0].left_ago = 90ms;
-    leaver.process("exited with code 0, 12 ms ago", true);
+    leaver.ended(kExited0, 12ms);
     const RankRecord gone = ended(leaver);
     const RankRecord victim = ended(failed(On(0).world(4).done().in(), 80ms));
     // The first one had taken this one along, out of something that the leaver had done.
@@ -304,7 +304,7 @@ TEST_CASE("a rank that left a group without an error is named when a peer fails 
     On without_a_word = leaver;                                              // it has ended without letting go
     without_a_word.record.view.groups[0].left_ago.reset();
     CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == line);
-    without_a_word.process("killed by SIGKILL, 12 ms ago", true);
+    without_a_word.ended(kKilled, 12ms);
     CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == "");
 
     const RankRecord receiver = ended(failed(On(0).world(4).done().transfer("recv", 1, 7), 80ms));
@@ -366,7 +366,7 @@ TEST_CASE("a rank that left because of an error, or later, or was not needed any
     CHECK(line(left(peer, 90ms)) != "");
     CHECK(line(left(peer, 11s)) == "");  // too long ago
     On signaled = left(peer, 90ms);
-    signaled.record.process_before = "running";
+    signaled.record.process_before = ProcessState::kRunning;
     signaled.record.process_before_ago = 60ms;
     CHECK(line(signaled) != "");
     signaled.record.process_before_ago = 95ms;

@@ -44,7 +44,8 @@ TEST_CASE("the hint on a late rank says how to examine it, and afterwards how to
     CHECK_THAT(verdict.hint_after, Contains("ddpctl dump") && Contains("timeout") && !Contains("1001"));
     CHECK_THAT(diagnose_now({On(0).world(2).in(), On(1).world(2)}, kMinWait),
                Catch::StartsWith("LAGGING rank 1") && Catch::EndsWith(". " + verdict.hint));
-    const StallVerdict stopped = diagnose({On(0).world(2).in(), On(1).world(2).process("stopped")}, kMinWait);
+    const StallVerdict stopped =
+        diagnose({On(0).world(2).in(), On(1).world(2).process(ProcessState::kStopped)}, kMinWait);
     CHECK(stopped.hint == "");  // the line says how to continue it
     CHECK_THAT(stopped.hint_after, Contains("Ctrl-Z"));
     CHECK(with_hint("LAGGING", "") == "LAGGING");
@@ -93,12 +94,10 @@ TEST_CASE("of ranks that called different collectives the minority is the culpri
 
 TEST_CASE("a rank that left early, or has ended well, is the culprit, and the hint is to take the same number of steps",
           "[coordinator]") {
-    const StallVerdict dead = diagnose(
-        {On(0).world(2).done().in(), On(1).world(2).done().process("exited with code 0, 4.2 s ago", true)}, kMinWait);
+    const StallVerdict dead = diagnose({On(0).world(2).done().in(), On(1).world(2).done().ended(kExited0)}, kMinWait);
     CHECK(dead.culprits == Ranks{1});
     CHECK_THAT(dead.hint, Contains("same number of steps") && Contains("ddp::Join"));
-    const StallVerdict killed = diagnose(
-        {On(0).world(2).done().in(), On(1).world(2).done().process("killed by SIGKILL, 1 s ago", true)}, kMinWait);
+    const StallVerdict killed = diagnose({On(0).world(2).done().in(), On(1).world(2).done().ended(kKilled)}, kMinWait);
     CHECK(killed.hint == "");
     On leaver = On(1).world(2).done();
     leaver.record.view.groups[0].left_ago = 80ms;

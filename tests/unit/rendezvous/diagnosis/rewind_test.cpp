@@ -14,10 +14,11 @@ using Catch::StartsWith;
 
 namespace {
 
+constexpr ExitStatus kTerminated{ExitStatus::Kind::kSignaled, SIGTERM};
+
 /// A rank that waited 20 s for what has failed 2 s ago, and whose process has ended since.
 RankRecord failed(int rank, int size, bool timed_out = true) {
-    On here = On(rank).world(size).done().in("all_reduce", 22s).process("exited with code 1, 1.9 s ago", true);
-    here.record.ended_ago = 1900ms;
+    On here = On(rank).world(size).done().in("all_reduce", 22s).ended(kExited1, 1900ms);
     here.record.view.groups.back().live = false;  // it was destroyed on the way out
     RecordedOperation& operation = here.record.view.operations.back();
     operation.ended_ago = timed_out ? 2s : 1999ms;
@@ -66,8 +67,7 @@ TEST_CASE("after a deadline the rank that had not arrived is named, although its
 
 TEST_CASE("a rank that arrived after the deadline had not arrived, and a process that the abort killed was alive",
           "[coordinator]") {
-    On late = On(2).world(3).done().in("all_reduce", 1s).process("killed by SIGTERM, 0.5 s ago", true);
-    late.record.ended_ago = 500ms;
+    On late = On(2).world(3).done().in("all_reduce", 1s).ended(kTerminated, 500ms);
     RecordedOperation& operation = late.record.view.operations.back();
     operation.queued_ago = operation.ended_ago.emplace(1s);
     operation.failed = operation.timed_out = true;
@@ -76,31 +76,31 @@ TEST_CASE("a rank that arrived after the deadline had not arrived, and a process
 }
 
 TEST_CASE("a stopped rank is reported as stopped, although the abort continued and ended it", "[coordinator]") {
-    On late = On(1).world(2).done().process("killed by SIGTERM, 1.8 s ago", true);
-    late.record.ended_ago = 1800ms;
-    late.record.process_before = "stopped";
+    On late = On(1).world(2).done().ended(kTerminated, 1800ms);
+    late.record.process_before = ProcessState::kStopped;
     const std::string words = "; its process 1001 was stopped (a signal, a debugger)";
     CHECK_THAT(diagnose_timeout({failed(0, 2), late}).text,
                StartsWith("LAGGING rank 1 (node n0): ") && EndsWith(words));
-    late.process("running").record.ended_ago.reset();  // it takes its time
+    late.process(ProcessState::kRunning).record.ended_ago.reset();  // it takes its time
     CHECK_THAT(diagnose_timeout({failed(0, 2), late}).text, EndsWith(words));
-    On inside = On(1).world(2).done().in("all_reduce", 22s).process("running");  // stopped in the operation
-    inside.record.process_before = "stopped";
+    On inside =
+        On(1).world(2).done().in("all_reduce", 22s).process(ProcessState::kRunning);  // stopped in the operation
+    inside.record.process_before = ProcessState::kStopped;
     CHECK_THAT(diagnose_timeout({failed(0, 2), inside}).text, StartsWith("LAGGING rank 1 ") && EndsWith(words));
 }
 
 TEST_CASE("a rank that had continued when the deadline passed, signaled long before, was not stopped",
           "[coordinator]") {
-    On saving = On(1).world(2).done().process("running");
-    saving.record.process_before = "stopped";
+    On saving = On(1).world(2).done().process(ProcessState::kRunning);
+    saving.record.process_before = ProcessState::kStopped;
     CHECK_THAT(diagnose_timeout({failed(0, 2), saving}).text, EndsWith(" was stopped (a signal, a debugger)"));
     saving.record.process_before_ago = 2099ms;
     CHECK_THAT(diagnose_timeout({failed(0, 2), saving}).text, EndsWith(" was stopped (a signal, a debugger)"));
     saving.record.process_before_ago = 5s;
     CHECK_THAT(diagnose_timeout({failed(0, 2), saving}).text, StartsWith("LAGGING rank 1 ") && !Contains("stopped"));
-    saving.process("exited with code 0, 0.1 s ago", true).record.ended_ago = 100ms;
+    saving.ended(kExited0, 100ms);
     CHECK_THAT(diagnose_timeout({failed(0, 2), saving}).text, StartsWith("LAGGING rank 1 ") && !Contains("stopped"));
-    saving.record.process_before = "in the kernel";
+    saving.record.process_before = ProcessState::kInKernel;
     saving.record.process_before_ago = 1s;
     CHECK_THAT(diagnose_timeout({failed(0, 2), saving}).text, EndsWith("; its process 1001 was in the kernel"));
 }
@@ -121,8 +121,7 @@ TEST_CASE("a rank that arrives at an operation that its peers have failed in has
 
 TEST_CASE("a rank that had ended before the deadline is dead; if all had arrived it was the transport",
           "[coordinator]") {
-    On dead = On(1).world(2).done().process("exited with code 0, 15.0 s ago", true);
-    dead.record.ended_ago = 15s;
+    On dead = On(1).world(2).done().ended(kExited0, 15s);
     CHECK(diagnose_timeout({failed(0, 2), dead}).kind == StallKind::kDead);
     CHECK(diagnose_timeout({failed(0, 2), failed(1, 2, false)}).kind == StallKind::kAllPresent);
 }
@@ -302,9 +301,7 @@ TEST_CASE("a message without a receive is a mismatch, unless another rank is lat
                StartsWith("LAGGING rank 2"));
     CHECK_THAT(diagnose({On(0).world(3).phase("loading"), holds(receiver, 0, 4), On(2).world(3)}, 10s).text,
                StartsWith("LAGGING rank 0"));
-    CHECK_THAT(
-        diagnose({On(0).world(3).process("exited with code 0, 4.2 s ago", true), holds(receiver, 0, 4)}, 10s).text,
-        StartsWith("DEAD rank 0"));
+    CHECK_THAT(diagnose({On(0).world(3).ended(kExited0), holds(receiver, 0, 4)}, 10s).text, StartsWith("DEAD rank 0"));
 }
 
 TEST_CASE("a circle of three stays one, though each holds what the next has sent ahead, as a pipeline does",

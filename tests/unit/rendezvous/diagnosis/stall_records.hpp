@@ -2,6 +2,7 @@
 // Flight records for tests of verdicts, built call by call.
 
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,10 @@ namespace ddprun::diagnosis {
 
 using namespace std::chrono_literals;
 
+inline constexpr ExitStatus kExited0{ExitStatus::Kind::kExited, 0};
+inline constexpr ExitStatus kExited1{ExitStatus::Kind::kExited, 1};
+inline constexpr ExitStatus kKilled{ExitStatus::Kind::kSignaled, SIGKILL};
+
 /// A rank of node n0 that is a member of groups and calls operations in them.
 class On {
 public:
@@ -18,7 +23,7 @@ public:
         record.rank = Rank{rank};
         record.host = "n0";
         record.pid = 1000 + rank;
-        record.process = "running";
+        record.process = ProcessState::kRunning;
         record.view.written = true;
     }
     On& group(const std::string& name, std::vector<RankRun> members) {
@@ -78,9 +83,17 @@ public:
         record.view.phase_for = 60s;
         return *this;
     }
-    On& process(const std::string& text, bool ended = false) {
-        record.process = text;
-        record.ended = ended;
+    On& process(ProcessState state) {
+        record.process = state;
+        record.ended = false;
+        record.status.reset();
+        return *this;
+    }
+    On& ended(const ExitStatus& status, std::chrono::nanoseconds ago = 4200ms) {
+        record.process = ProcessState::kEnded;
+        record.ended = true;
+        record.status = status;
+        record.ended_ago = ago;
         return *this;
     }
     /// A send or receive of the newest group.

@@ -55,26 +55,28 @@ TEST_CASE(
 }
 
 TEST_CASE("a process that is stopped is the cause, whether it has arrived at the operation or not", "[coordinator]") {
-    const StallVerdict absent = diagnose({On(0).world(2).in(), On(1).world(2).process("stopped")}, kMinWait);
+    const StallVerdict absent =
+        diagnose({On(0).world(2).in(), On(1).world(2).process(ProcessState::kStopped)}, kMinWait);
     CHECK(absent.kind == StallKind::kLagging);
     CHECK_THAT(absent.text, StartsWith("LAGGING rank 1") &&
                                 Contains("has finished nothing of the group, rank 0 waits in") &&
                                 Contains("its process 1001 is stopped (a signal, a debugger): kill -CONT 1001"));
-    const StallVerdict inside = diagnose({On(0).world(2).in(), On(1).world(2).in().process("stopped")}, kMinWait);
+    const StallVerdict inside =
+        diagnose({On(0).world(2).in(), On(1).world(2).in().process(ProcessState::kStopped)}, kMinWait);
     CHECK_THAT(inside.text, StartsWith("LAGGING rank 1") && Contains("is stopped"));
-    CHECK_THAT(diagnose({On(0).world(2).in(), On(1).world(2).process("in the kernel")}, kMinWait).text,
+    CHECK_THAT(diagnose({On(0).world(2).in(), On(1).world(2).process(ProcessState::kInKernel)}, kMinWait).text,
                Contains("its process 1001 is in the kernel"));
 }
 
 TEST_CASE("peers of one that has ended wait for the dead", "[coordinator]") {
-    const StallVerdict verdict = diagnose(
-        {On(0).world(2).done().in(), On(1).world(2).done().process("exited with code 0, 4.2 s ago", true)}, kMinWait);
+    const StallVerdict verdict =
+        diagnose({On(0).world(2).done().in(), On(1).world(2).done().ended(kExited0)}, kMinWait);
     CHECK(verdict.kind == StallKind::kDead);
     CHECK(verdict.text ==
           "DEAD rank 1 (node n0, exited with code 0, 4.2 s ago): peers wait in #2 all_reduce sum f32[4] "
           "of group 'world' for 31.0 s");
     CHECK_THAT(verdict.hint, StartsWith("Give all ranks the same number of steps"));
-    RankRecord never_joined = On(1).process("exited with code 0, 4.2 s ago", true);
+    RankRecord never_joined = On(1).ended(kExited0);
     never_joined.view = {};
     const StallVerdict joining = diagnose({On(0).world(2).in("init_from_env"), never_joined}, kMinWait);
     CHECK_THAT(joining.text, StartsWith("DEAD rank 1") && Contains("peers wait in #1 init_from_env of group 'world'"));
@@ -277,11 +279,10 @@ TEST_CASE("a rank that polls waits, unless it has called something since", "[coo
 
 TEST_CASE("the operations of an ended worker count no more, and match no transfer", "[coordinator]") {
     const RankRecord alive = On(0).world(2).done().done().in();
-    CHECK(diagnose({alive, On(1).world(2).done().done().in().process("killed", true)}, kMinWait).seq == 3);
-    CHECK(diagnose({On(0).world(2), On(1).world(2).in().process("killed", true)}, kMinWait).kind == StallKind::kNone);
-    const StallVerdict transfer = diagnose(
-        {On(0).world(2).transfer("send", 1), On(1).world(2).transfer("recv", 0).process("exited with code 0", true)},
-        kMinWait);
+    CHECK(diagnose({alive, On(1).world(2).done().done().in().ended(kKilled)}, kMinWait).seq == 3);
+    CHECK(diagnose({On(0).world(2), On(1).world(2).in().ended(kKilled)}, kMinWait).kind == StallKind::kNone);
+    const StallVerdict transfer =
+        diagnose({On(0).world(2).transfer("send", 1), On(1).world(2).transfer("recv", 0).ended(kExited0)}, kMinWait);
     CHECK(transfer.kind == StallKind::kDead);
 }
 

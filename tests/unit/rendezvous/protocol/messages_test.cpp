@@ -24,7 +24,7 @@ std::string failed_with(const std::string& member, const std::string& value) {
 }
 
 std::string join_and(const std::string& rest) {
-    return R"({"type":"join","protocol":2,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
+    return R"({"type":"join","protocol":3,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
 }
 
 Error agent_error(std::string_view text) {
@@ -62,7 +62,7 @@ TEST_CASE("messages look as documented", "[coordinator]") {
     join.host = "n1";
     CHECK(
         encode(AgentMessage(join)) ==
-        R"({"type":"join","protocol":2,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
+        R"({"type":"join","protocol":3,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
 }
 
 TEST_CASE("unknown members are ignored, so that a later version may add some", "[coordinator]") {
@@ -143,7 +143,7 @@ TEST_CASE("the error of a malformed message names the member", "[coordinator]") 
 
 TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered",
           "[coordinator]") {
-    const auto decoded = decode_agent_message(R"({"type":"join","protocol":3,"node":"a","host":{"name":"h"}})");
+    const auto decoded = decode_agent_message(R"({"type":"join","protocol":4,"node":"a","host":{"name":"h"}})");
     REQUIRE(decoded.has_value());
     CHECK(std::get<Join>(*decoded).protocol == 3);
     CHECK(std::get<Join>(*decoded).node == "a");
@@ -156,7 +156,7 @@ TEST_CASE("messages that are too large or too deep are refused", "[coordinator]"
     CHECK_THAT(agent_error(deep).message, Contains("not JSON"));
 
     const std::string host(kMaxTextBytes + 1, 'h');
-    const Error error = agent_error(R"({"type":"join","protocol":2,"node":"a","host":")" + host + "\"}");
+    const Error error = agent_error(R"({"type":"join","protocol":3,"node":"a","host":")" + host + "\"}");
     CHECK(error.code == Errc::kLimit);
     CHECK_THAT(error.message, Contains("host is longer than"));
 
@@ -299,4 +299,16 @@ TEST_CASE("without reported waits, an operation that has begun may be waited for
     CHECK(decoded(text)[0].waited_ago == std::chrono::seconds(9));
     CHECK_FALSE(decoded(text)[0].polled);
     CHECK(decoded(text)[1].polled);
+}
+
+TEST_CASE("the state of a worker's process is described as it is, or as it ended", "[protocol]") {
+    RankRecord record;
+    CHECK(describe_process(record) == "");
+    record.process = ProcessState::kInKernel;
+    CHECK(describe_process(record) == "in the kernel");
+    record.process = ProcessState::kEnded;
+    CHECK(describe_process(record) == "ended");  // its agent is yet to reap it
+    record.status = ExitStatus{ExitStatus::Kind::kSignaled, 9};
+    record.ended_ago = std::chrono::milliseconds(4200);
+    CHECK(describe_process(record) == "was killed by SIGKILL, 4.2 s ago");
 }

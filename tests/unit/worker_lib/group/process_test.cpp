@@ -81,7 +81,7 @@ TEST_CASE("a monitored barrier reports that the process of an absent neighbour i
     for (int rank = 0; rank < world.size(); ++rank) processes.wait_until_running(rank);
     const std::string pid = processes.store().get("running/1", milliseconds(0));
     processes.kill(1, SIGSTOP);
-    while (ddprun::process_state(std::stoi(pid)) != "stopped") std::this_thread::yield();
+    while (ddprun::process_state(std::stoi(pid)) != ddprun::ProcessState::kStopped) std::this_thread::yield();
     processes.store().set("stopped", "");
     for (const std::size_t rank : {0, 2}) {
         CHECK_THAT(processes.words(rank),

@@ -48,8 +48,8 @@ std::string answer_timeouts(Inquiries& inquiries, const InquiryActions& asked, T
     }
     REQUIRE_FALSE(end.empty());
     if (state.phase == Phase::kRunning)
-        CHECK(to_agents<Notice>(end).empty() == std::get<DiagnosisFinished>(end[0]).text.empty());
-    return std::get<DiagnosisFinished>(end[0]).text;
+        CHECK(to_agents<Notice>(end).empty() == std::get<DiagnosisFinished>(end[0]).diagnosis.text.empty());
+    return std::get<DiagnosisFinished>(end[0]).diagnosis.text;
 }
 
 Stalled over() {
@@ -79,7 +79,7 @@ TEST_CASE("a failure by a deadline is diagnosed at once and once, whatever else 
         RecordReply one = shown(question[0].second.request, rank, rank != 3, rank % 2 == 1);
         if (rank == 3) {  // read before its agent has signaled it to end
             one.record.pid = 71;
-            one.record.process = "stopped";
+            one.record.process = ProcessState::kStopped;
         } else {
             RecordedOperation& operation = one.record.view.operations[0];
             operation.queued_ago = 31s;
@@ -90,7 +90,7 @@ TEST_CASE("a failure by a deadline is diagnosed at once and once, whatever else 
     }
     REQUIRE_FALSE(end.empty());
     const std::string process = "; its process 71 ";
-    CHECK_THAT(std::get<DiagnosisFinished>(end[0]).text,  // read when all are ended
+    CHECK_THAT(std::get<DiagnosisFinished>(end[0]).diagnosis.text,  // read when all are ended
                Catch::StartsWith("LAGGING rank 3 (node b)") &&
                    Catch::EndsWith(process + "was stopped (a signal, a debugger)"));
     const auto notices = to_agents<Notice>(end);
@@ -170,7 +170,7 @@ TEST_CASE("a node without an answer does not delay the conclusion of a failure b
     CHECK(inquiries.tick(state, kStart + 900ms).empty());
     const InquiryActions end = inquiries.tick(state, kStart + 1s);
     REQUIRE(end.size() == 1);
-    CHECK(std::get<DiagnosisFinished>(end[0]).text == "");
+    CHECK(std::get<DiagnosisFinished>(end[0]).diagnosis.text == "");
 }
 
 TEST_CASE("the end of a killed worker leads to one inquiry: its operation, and the ranks that waited for it",
@@ -200,11 +200,12 @@ TEST_CASE("the end of a killed worker leads to one inquiry: its operation, and t
         end = show(inquiries, state, rank < 2 ? "a" : "b",
                    shown(question[0].second.request, rank, rank < 2, rank % 2 == 1));
     REQUIRE(end.size() == 1);
-    const auto& diagnosis = std::get<DiagnosisFinished>(end[0]);
+    const Diagnosis& diagnosis = std::get<DiagnosisFinished>(end[0]).diagnosis;
     const std::string detail =
         "had done no collective; ranks 0-1 (node a) waited for it in #1 barrier of group 'world'";
     CHECK(diagnosis.dead == failure.rank);
     CHECK(diagnosis.detail == detail);
+    CHECK(diagnosis.names_activity);
     CHECK(diagnosis.text ==
           (another ? "DEAD rank 2 (node b, killed by SIGKILL): " : "DEAD rank 3 (node b, killed by SIGKILL): ") +
               detail);
@@ -235,10 +236,11 @@ TEST_CASE("the line of an error is that of the worker that is taken for the caus
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(end.size() == 1);
-    const auto& diagnosis = std::get<DiagnosisFinished>(end[0]);
+    const Diagnosis& diagnosis = std::get<DiagnosisFinished>(end[0]).diagnosis;
     CHECK_THAT(diagnosis.text, Catch::StartsWith("ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'"));
     CHECK(diagnosis.dead == Rank{3});
     CHECK(diagnosis.detail == diagnosis.text);
+    CHECK_FALSE(diagnosis.names_activity);
 }
 
 TEST_CASE(
@@ -280,7 +282,7 @@ TEST_CASE(
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(end.size() == 1);
-    CHECK_THAT(std::get<DiagnosisFinished>(end[0]).text,
+    CHECK_THAT(std::get<DiagnosisFinished>(end[0]).diagnosis.text,
                Catch::StartsWith("A CIRCLE: rank 0 (node a) waits in #1 barrier of group 'first' for ") &&
                    Contains("rank 1 (node a), which waits in #1 barrier of group 'second'"));
 }

@@ -43,7 +43,7 @@ inline RankRecord record(int rank, bool waits) {
     RankRecord record;
     record.rank = Rank{rank};
     record.host = rank < 2 ? "a" : "b";
-    record.process = "running";
+    record.process = ProcessState::kRunning;
     record.view.written = true;
     record.view.groups.push_back({"world", rank, 4, {{0, 4, 1}}, true, waits ? 1u : 0u, waits ? 1u : 0u, 0});
     if (waits) {

@@ -107,7 +107,7 @@ TEST_CASE("programs that write no flight record are not reported as making progr
     for (int rank = 0; rank < 4; ++rank) {
         RecordReply one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
         one.record.view = {};
-        one.record.process = answers ? "running" : "";
+        if (!answers) one.record.process.reset();
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(inspected(end) != nullptr);
@@ -126,7 +126,7 @@ TEST_CASE("a job is not reported as making progress when a rank is stopped or de
     for (int rank = 0; rank < 4; ++rank) {
         RecordReply one = shown(asked[0].second.request, rank, failed && rank != 3, rank % 2 == 1);
         one.record.pid = 70 + rank;
-        if (rank == 3 && stopped) one.record.process = "stopped";
+        if (rank == 3 && stopped) one.record.process = ProcessState::kStopped;
         for (RecordedOperation& operation : one.record.view.operations) {
             operation.queued_ago = 3s;
             operation.started_ago = operation.waited_ago = 3s;
@@ -155,7 +155,7 @@ TEST_CASE("the line on stopped processes of several nodes says which is where", 
     for (int rank = 0; rank < 4; ++rank) {
         RecordReply one = shown(asked[0].second.request, rank, false, rank % 2 == 1);
         one.record.pid = 70 + rank;
-        if (rank != 0) one.record.process = "stopped";
+        if (rank != 0) one.record.process = ProcessState::kStopped;
         end = show(inquiries, state, rank < 2 ? "a" : "b", one);
     }
     REQUIRE(inspected(end) != nullptr);

@@ -28,21 +28,22 @@ State with_one_left() {
 
 RecordReply ended(std::uint64_t request, int rank, bool last) {
     RecordReply one = shown(request, rank, false, last);
-    one.record.process = "exited with code 0, 5 s ago";
+    one.record.process = ProcessState::kEnded;
     one.record.ended = true;
+    one.record.status = ExitStatus{};
     return one;
 }
 
-RecordReply left(std::uint64_t request, int rank, const std::string& process, bool last) {
+RecordReply left(std::uint64_t request, int rank, ProcessState process, bool last) {
     RecordReply one = shown(request, rank, false, last);
     one.record.process = process;
     one.record.pid = 70 + rank;
-    if (process == "stopped") one.record.stopped_for = 42s;
+    if (process == ProcessState::kStopped) one.record.stopped_for = 42s;
     return one;
 }
 
 /// Returns the notice when the process of rank 3 is in that state; "-": nothing is requested.
-std::string reported(Inquiries& inquiries, const State& state, const std::string& process, TimePoint now) {
+std::string reported(Inquiries& inquiries, const State& state, ProcessState process, TimePoint now) {
     const auto asked = to_agents<RequestRecords>(inquiries.tick(state, now));
     if (asked.empty()) return "-";
     REQUIRE(asked.size() == 1);
@@ -60,34 +61,34 @@ std::string reported(Inquiries& inquiries, const State& state, const std::string
 TEST_CASE("a last rank that is stopped is reported, and again rarely", "[daemon]") {
     Inquiries inquiries;
     State state = with_one_left();
-    CHECK(reported(inquiries, state, "stopped", kStart + 4s) == "-");
+    CHECK(reported(inquiries, state, ProcessState::kStopped, kStart + 4s) == "-");
     CHECK(
-        reported(inquiries, state, "stopped", kStart + 5s) ==
+        reported(inquiries, state, ProcessState::kStopped, kStart + 5s) ==
         "LEFT BEHIND rank 3 (node b): all other ranks have ended well, and the job waits for this one: its process "
         "73 is stopped (a signal, a debugger), for 42.0 s or longer: let it go on with kill -CONT 73, or end the job");
-    CHECK(reported(inquiries, state, "stopped", kStart + 64s) == "-");
-    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 65s), Catch::StartsWith("LEFT BEHIND"));
-    CHECK(reported(inquiries, state, "stopped", kStart + 184s) == "-");  // then after twice as long
-    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 185s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK(reported(inquiries, state, ProcessState::kStopped, kStart + 64s) == "-");
+    CHECK_THAT(reported(inquiries, state, ProcessState::kStopped, kStart + 65s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK(reported(inquiries, state, ProcessState::kStopped, kStart + 184s) == "-");  // then after twice as long
+    CHECK_THAT(reported(inquiries, state, ProcessState::kStopped, kStart + 185s), Catch::StartsWith("LEFT BEHIND"));
 }
 
 TEST_CASE("a last rank that is not stopped is not reported", "[daemon]") {
     Inquiries inquiries;
     const State state = with_one_left();
-    for (const char* process : {"running", "in the kernel", "unknown"}) {
-        CAPTURE(process);
+    for (const ProcessState process : {ProcessState::kRunning, ProcessState::kInKernel, ProcessState::kUnknown}) {
+        CAPTURE(to_string(process));
         Inquiries fresh;
         CHECK(reported(fresh, state, process, kStart + 5s) == "");
     }
-    CHECK(reported(inquiries, state, "running", kStart + 5s) == "");
-    CHECK(reported(inquiries, state, "stopped", kStart + 14s) == "-");  // not requested all the time …
-    CHECK(reported(inquiries, state, "running", kStart + 15s) == "");
-    CHECK(reported(inquiries, state, "stopped", kStart + 34s) == "-");  // … and less and less often
-    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 35s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK(reported(inquiries, state, ProcessState::kRunning, kStart + 5s) == "");
+    CHECK(reported(inquiries, state, ProcessState::kStopped, kStart + 14s) == "-");  // not requested all the time …
+    CHECK(reported(inquiries, state, ProcessState::kRunning, kStart + 15s) == "");
+    CHECK(reported(inquiries, state, ProcessState::kStopped, kStart + 34s) == "-");  // … and less and less often
+    CHECK_THAT(reported(inquiries, state, ProcessState::kStopped, kStart + 35s), Catch::StartsWith("LEFT BEHIND"));
 }
 
 TEST_CASE("a rank that is stopped for a moment, as by a debugger, is not left behind", "[daemon]") {
-    RankRecord one = left(1, 3, "stopped", true).record;
+    RankRecord one = left(1, 3, ProcessState::kStopped, true).record;
     one.stopped_for = 2900ms;
     CHECK(diagnose_left_behind({one}).empty());
     one.stopped_for = 3s;
@@ -105,12 +106,15 @@ TEST_CASE("a stopped rank is not left behind while another rank goes on, or is n
     REQUIRE(asked.size() == 2);
     const std::uint64_t request = asked[0].second.request;
     CHECK(show(inquiries, state, "b", ended(request, 2, false)).empty());
-    CHECK(show(inquiries, state, "b", left(request, 3, "stopped", true)).empty());
-    CHECK(show(inquiries, state, "a", left(request, 0, "stopped", false)).empty());
-    SECTION("it goes on") { CHECK(show(inquiries, state, "a", left(request, 1, "running", true)).empty()); }
+    CHECK(show(inquiries, state, "b", left(request, 3, ProcessState::kStopped, true)).empty());
+    CHECK(show(inquiries, state, "a", left(request, 0, ProcessState::kStopped, false)).empty());
+    SECTION("it goes on") {
+        CHECK(show(inquiries, state, "a", left(request, 1, ProcessState::kRunning, true)).empty());
+    }
     SECTION("its node does not answer") { CHECK(inquiries.tick(state, kStart + 9s).empty()); }
     SECTION("all are stopped") {
-        const auto notices = to_agents<Notice>(show(inquiries, state, "a", left(request, 1, "stopped", true)));
+        const auto notices =
+            to_agents<Notice>(show(inquiries, state, "a", left(request, 1, ProcessState::kStopped, true)));
         REQUIRE(notices.size() == 2);
         CHECK_THAT(notices[0].second.text,
                    Catch::StartsWith("LEFT BEHIND ranks 0-1 (node a), 3 (node b): ") &&
@@ -120,14 +124,14 @@ TEST_CASE("a stopped rank is not left behind while another rank goes on, or is n
     }
     SECTION("the job is being stopped meanwhile") {
         state.phase = Phase::kStopping;
-        CHECK(show(inquiries, state, "a", left(request, 1, "stopped", true)).empty());
+        CHECK(show(inquiries, state, "a", left(request, 1, ProcessState::kStopped, true)).empty());
     }
 }
 
 TEST_CASE("a report about one generation does not suppress one about the next", "[daemon]") {
     Inquiries inquiries;
     State state = with_one_left();
-    CHECK_THAT(reported(inquiries, state, "stopped", kStart + 5s), Catch::StartsWith("LEFT BEHIND"));
+    CHECK_THAT(reported(inquiries, state, ProcessState::kStopped, kStart + 5s), Catch::StartsWith("LEFT BEHIND"));
     state.group.generation = Generation{6};
     CHECK(to_agents<RequestRecords>(inquiries.tick(state, kStart + 6s)).size() == 1);
 }
