@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "worker_lib/src/nccl/arguments.hpp"
-#include "worker_lib/src/nccl/device_arena.hpp"
+#include "worker_lib/src/nccl/device/device_arena.hpp"
+#include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/operations.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
-#include "worker_lib/src/nccl/waiting.hpp"
 #include "worker_lib/src/nccl/watchdog.hpp"
 
 namespace ddp::detail {

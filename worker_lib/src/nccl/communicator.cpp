@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/nccl/group_device.hpp"
+#include "worker_lib/src/nccl/device/group_device.hpp"
+#include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
-#include "worker_lib/src/nccl/waiting.hpp"
 
 namespace ddp::detail {
 namespace {

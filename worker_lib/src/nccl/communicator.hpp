@@ -10,7 +10,7 @@
 
 #include "common/mutex.hpp"
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/nccl/api.hpp"
+#include "worker_lib/src/nccl/device/api.hpp"
 
 namespace ddp::detail {
 

@@ -1,6 +1,6 @@
 // The NCCL backend of a build without CUDA or nccl.h: every entry point reports that it is absent.
 
-#include "worker_lib/src/nccl/device_access.hpp"
+#include "worker_lib/src/nccl/device/device_access.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::detail {

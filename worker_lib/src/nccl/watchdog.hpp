@@ -13,8 +13,8 @@
 #include "common/mutex.hpp"
 #include "worker_lib/src/nccl/callback_thread.hpp"
 #include "worker_lib/src/nccl/communicator.hpp"
+#include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
-#include "worker_lib/src/nccl/waiting.hpp"
 #include "worker_lib/src/nccl/work.hpp"
 
 namespace ddp::detail {

@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/nccl/group_device.hpp"
+#include "worker_lib/src/nccl/device/group_device.hpp"
 
 namespace ddp::detail {
 

@@ -10,9 +10,9 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
-#include "worker_lib/src/nccl/types.hpp"
+#include "worker_lib/src/nccl/device/types.hpp"
+#include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
-#include "worker_lib/src/nccl/waiting.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

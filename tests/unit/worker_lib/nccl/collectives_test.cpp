@@ -7,7 +7,7 @@
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "tests/unit/worker_lib/support/moved_bytes.hpp"
 #include "worker_lib/src/kernels/half.hpp"
-#include "worker_lib/src/nccl/types.hpp"
+#include "worker_lib/src/nccl/device/types.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

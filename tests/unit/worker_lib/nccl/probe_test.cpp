@@ -5,7 +5,7 @@
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/nccl/api.hpp"
+#include "worker_lib/src/nccl/device/api.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)

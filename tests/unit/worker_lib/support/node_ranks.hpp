@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 
 namespace ddp::testing {
 

@@ -11,8 +11,8 @@
 #include "worker_lib/src/native/collectives/all_reduce_rules.hpp"
 #include "worker_lib/src/native/net/handshake.hpp"
 #include "worker_lib/src/native/net/links.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/native/protocol/member.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
 
 namespace ddp::detail {
 

@@ -11,9 +11,9 @@
 #include "worker_lib/src/native/backend/connect.hpp"
 #include "worker_lib/src/native/net/links.hpp"
 #include "worker_lib/src/native/net/watch.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/native/protocol/member.hpp"
 #include "worker_lib/src/native/shm/arena.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
 
 namespace ddp::detail {
 

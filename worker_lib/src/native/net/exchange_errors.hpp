@@ -10,7 +10,7 @@
 #include "common/clock.hpp"
 #include "worker_lib/src/native/net/flow.hpp"
 #include "worker_lib/src/native/net/message_stream.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/operation/operation.hpp"
 
 namespace ddp::detail {

@@ -17,7 +17,7 @@
 #include "worker_lib/src/native/net/exchange_errors.hpp"
 #include "worker_lib/src/native/net/flow.hpp"
 #include "worker_lib/src/native/net/message_stream.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 
 namespace ddp::detail {
 

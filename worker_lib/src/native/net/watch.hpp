@@ -22,8 +22,8 @@
 #include "common/mutex.hpp"
 #include "common/system/unique_fd.hpp"
 #include "worker_lib/src/native/net/links.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/native/protocol/failure_note.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
 
 namespace ddp::detail {
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
 #include "worker_lib/src/native/p2p/progress_engine.hpp"
 #include "worker_lib/src/native/p2p/running.hpp"
@@ -21,7 +22,6 @@
 #include "worker_lib/src/native/p2p/sleeper.hpp"
 #include "worker_lib/src/native/p2p/work.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
 #include "worker_lib/src/operation/transfer.hpp"
 
 namespace ddp::detail::p2p {

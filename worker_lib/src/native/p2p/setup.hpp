@@ -12,10 +12,10 @@
 #include "common/system/unique_fd.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/native/net/handshake.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/native/p2p/work.hpp"
 #include "worker_lib/src/native/protocol/member.hpp"
 #include "worker_lib/src/native/shm/arena.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
 #include "worker_lib/src/operation/work_state.hpp"
 
 namespace ddp::detail {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
-#include "worker_lib/src/native/shm/node.hpp"
+#include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/tuning/short_time_slices.hpp"
 #include "worker_lib/src/util/signal_masked_thread.hpp"
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/nccl/group_device.hpp"
+#include "worker_lib/src/nccl/device/group_device.hpp"
 
 #include <fmt/format.h>
 

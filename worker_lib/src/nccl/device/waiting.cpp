@@ -1,4 +1,4 @@
-#include "worker_lib/src/nccl/waiting.hpp"
+#include "worker_lib/src/nccl/device/waiting.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/shm/meetings.hpp"
+#include "worker_lib/src/native/node/meetings.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // Loads NCCL and the CUDA runtime. That needs no driver: without one both libraries load, and the first CUDA call
 // fails.
 
-#include "worker_lib/src/nccl/api.hpp"
+#include "worker_lib/src/nccl/device/api.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <functional>
 
-#include "worker_lib/src/native/shm/meetings.hpp"
+#include "worker_lib/src/native/node/meetings.hpp"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/shm/peer_wait.hpp"
+#include "worker_lib/src/native/node/peer_wait.hpp"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/clock.hpp"
-#include "worker_lib/src/native/shm/node_ranks.hpp"
+#include "worker_lib/src/native/node/node_ranks.hpp"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/shm/node_ranks.hpp"
+#include "worker_lib/src/native/node/node_ranks.hpp"
 
 #include <sched.h>
 

@@ -9,7 +9,7 @@
 #include "common/clock.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/group/departure.hpp"
-#include "worker_lib/src/native/shm/node_ranks.hpp"
+#include "worker_lib/src/native/node/node_ranks.hpp"
 #include "worker_lib/src/operation/operation.hpp"
 
 namespace ddp::detail {

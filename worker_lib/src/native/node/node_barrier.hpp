@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "worker_lib/src/native/shm/peer_wait.hpp"
+#include "worker_lib/src/native/node/peer_wait.hpp"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/shm/shared_work.hpp"
+#include "worker_lib/src/native/node/shared_work.hpp"
 
 // A rank publishes that it works before it claims a part, and that it does not after its last one. So a rank that has
 // seen all parts claimed sees all ranks that still work, and needs to wait for those only. A rank that gives up gets

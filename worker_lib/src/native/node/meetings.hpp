@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "worker_lib/src/native/node/peer_wait.hpp"
 #include "worker_lib/src/native/protocol/signature.hpp"
-#include "worker_lib/src/native/shm/peer_wait.hpp"
 
 namespace ddp::detail {
 

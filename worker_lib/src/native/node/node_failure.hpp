@@ -10,8 +10,8 @@
 
 #include "common/mutex.hpp"
 #include "ddp/error.hpp"
+#include "worker_lib/src/native/node/node_ranks.hpp"
 #include "worker_lib/src/native/protocol/failure_note.hpp"
-#include "worker_lib/src/native/shm/node_ranks.hpp"
 #include "worker_lib/src/operation/operation.hpp"
 
 namespace ddp::detail {

@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "worker_lib/src/native/shm/meetings.hpp"
-#include "worker_lib/src/native/shm/node_barrier.hpp"
-#include "worker_lib/src/native/shm/node_failure.hpp"
-#include "worker_lib/src/native/shm/node_progress.hpp"
-#include "worker_lib/src/native/shm/node_ranks.hpp"
-#include "worker_lib/src/native/shm/peer_wait.hpp"
-#include "worker_lib/src/native/shm/shared_work.hpp"
+#include "worker_lib/src/native/node/meetings.hpp"
+#include "worker_lib/src/native/node/node_barrier.hpp"
+#include "worker_lib/src/native/node/node_failure.hpp"
+#include "worker_lib/src/native/node/node_progress.hpp"
+#include "worker_lib/src/native/node/node_ranks.hpp"
+#include "worker_lib/src/native/node/peer_wait.hpp"
+#include "worker_lib/src/native/node/shared_work.hpp"
 
 namespace ddp::detail {
 

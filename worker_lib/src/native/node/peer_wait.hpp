@@ -4,10 +4,10 @@
 
 #include <functional>
 
-#include "worker_lib/src/native/shm/node_failure.hpp"
-#include "worker_lib/src/native/shm/node_progress.hpp"
-#include "worker_lib/src/native/shm/node_ranks.hpp"
-#include "worker_lib/src/native/shm/silence.hpp"
+#include "worker_lib/src/native/node/node_failure.hpp"
+#include "worker_lib/src/native/node/node_progress.hpp"
+#include "worker_lib/src/native/node/node_ranks.hpp"
+#include "worker_lib/src/native/node/silence.hpp"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/shm/node_progress.hpp"
+#include "worker_lib/src/native/node/node_progress.hpp"
 
 #include "worker_lib/src/native/shm/message_ring.hpp"
 #include "worker_lib/src/util/process_watch.hpp"

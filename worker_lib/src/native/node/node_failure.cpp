@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/shm/node_failure.hpp"
+#include "worker_lib/src/native/node/node_failure.hpp"
 
 #include "worker_lib/src/group/departure.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/mutex.hpp"
-#include "worker_lib/src/nccl/api.hpp"
+#include "worker_lib/src/nccl/device/api.hpp"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/native/shm/silence.hpp"
+#include "worker_lib/src/native/node/silence.hpp"
 
 #include <algorithm>
 #include <utility>
