@@ -68,8 +68,7 @@ QueuedBatch NativeBackend::transfer(TransferBatch&& batch, TransferRecord& recor
         if (p2p == nullptr) p2p = &p2p_.make({}, {});
         return QueuedBatch(p2p->submit(std::move(batch), done));
     } catch (const std::bad_alloc&) {
-        if (done.bits != 0)
-            failure_.report_out_of_memory();  // peers have got a part, and must not wait for the rest
+        if (done.bits != 0) failure_.report_out_of_memory();  // peers have got a part, and must not wait for the rest
         throw;
     }
 }
