@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/number.hpp"
+
 namespace ddprun::protocol {
 
 std::string describe_process(const RankRecord& record) {
