@@ -56,7 +56,7 @@ public:
     [[nodiscard]] protocol::FlightRecord flight_record(LocalRank rank, std::size_t max_operations) const;
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.
     [[nodiscard]] protocol::RankRecord rank_record(LocalRank rank, std::size_t max_operations) const;
-    /// Returns the state of a worker's trainer, "ended" if it was not started.
+    /// Returns the state of a worker's trainer, kEnded if it was not started.
     [[nodiscard]] ProcessState process_state(LocalRank rank) const;
 
     /// Returns the pids of the processes that are left: workers that run, and strays.

@@ -41,7 +41,7 @@ pid_t stopped_pid(const UniqueFd& process) {
     for (std::string line; std::getline(facts, line);) {
         pid_t pid = 0;
         if (std::sscanf(line.c_str(), "Pid: %d", &pid) != 1 || pid <= 0) continue;  // -1: it has ended
-        return ddprun::process_state(pid) == "stopped" ? pid : 0;
+        return ddprun::process_state(pid) == ddprun::ProcessState::kStopped ? pid : 0;
     }
     return 0;
 }
