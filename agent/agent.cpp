@@ -48,6 +48,10 @@ protocol::Join join_of(const AgentConfig& config) {
 
 /// Agent: runs the loop around the decisions of worker_group.hpp: takes the next event, lets step() decide, performs
 /// the actions. Owns the parts that push events and those that perform() uses. Used on the main thread.
+///
+/// Between two events a part acts by itself only to continue what an action began: DaemonLink connects again, repeats
+/// its reports and sends heartbeats; WorkerProcesses reaps, and signals strays that appear after SignalGroup; the
+/// status reporter prints a delayed line; workers' output passes to the console and the log files.
 class Agent {
 public:
     Agent(asio::io_context& io, AgentConfig config);
@@ -63,6 +67,7 @@ private:
     void perform(const StartMoreWorkers& action) { group_.start_more(action.next); }
     void perform(const EndStart&) { group_.end_start(); }
     void perform(const SignalGroup& action) { group_.signal(action.signal); }
+    void perform(const SignalSpared&) { group_.signal_spared(); }
     void perform(const NotifyWorkers& action) { group_.notify_workers(action.signal); }
     void perform(const SendMessage& action) { link_.send(action.message); }
     void perform(const ReportFailure& action);
@@ -87,6 +92,7 @@ private:
     LocalGroup group_;
     EventSources sources_;
     worker_group::State state_;
+    TimePoint now_;  ///< of the event that is being handled
     int exit_code_ = exit_code::kInternal;
 };
 
@@ -118,13 +124,14 @@ asio::awaitable<int> Agent::run() {
 
 /// Performs what step() decides about `event`. The reason is logged first: the log shows a cause before its effects.
 void Agent::handle(const Event& event) {
+    now_ = event.now;
     worker_group::Step taken = worker_group::step(std::move(state_), event);
     state_ = std::move(taken.next);
     status_reporter_.report_reason(taken);
-    for (const Action& action : taken.actions) {  // the only place where a decision is performed
+    for (const Action& action : taken.actions) {  // the only place where decisions are performed
         std::visit([this](const auto& what) { perform(what); }, action);
     }
-    sources_.arm_deadline(state_.deadline);
+    sources_.arm_deadline(worker_group::next_deadline(state_));
 }
 
 /// Closes everything that the agent has open, in the order in which the parts depend on each other.
@@ -142,6 +149,7 @@ asio::awaitable<void> Agent::shut_down() {
 void Agent::perform(const StartWorkers& action) {
     status_reporter_.report_start(action.assignment);
     records_.reset();
+    link_.forget_reports_before(action.assignment.generation);
     group_.start(action.assignment);
 }
 
@@ -156,12 +164,12 @@ void Agent::perform(const ReportTimeouts& action) {
 }
 
 void Agent::perform(const CheckForStalls& action) {
-    if (const auto workers = group_.recorded()) records_.check_for_stalls(*workers, action.running);
+    if (const auto workers = group_.recorded()) records_.check_for_stalls(*workers, action.running, now_);
 }
 
 void Agent::perform(const SendRecord& action) {
     if (const auto workers = group_.recorded())
-        records_.send_record(*workers, action.request, action.rank, action.last);
+        records_.send_record(*workers, action.request, action.rank, action.last, now_);
     if (!action.last) events_.push_later(RecordSent{action.request, action.rank});
 }
 

@@ -173,10 +173,7 @@ void DaemonLink::handle(DaemonMessage message) {
                    [this](const Welcome& welcome) { accept(welcome); },
                    [](const Heartbeat&) {},
                    [this](const Waiting& waiting) { events_.push(WaitReceived{printable(waiting.reason)}); },
-                   [this](const Assignment& assignment) {
-                       forget_reports_before(assignment.generation);
-                       events_.push(Assigned{assignment});
-                   },
+                   [this](const Assignment& assignment) { events_.push(Assigned{assignment}); },
                    [this](const Abort& abort) {
                        events_.push(AbortReceived{abort.generation, printable(abort.reason)});
                    },

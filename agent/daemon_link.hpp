@@ -33,6 +33,8 @@ public:
     /// Sends a message that is useful only now. Returns false, and drops it, if there is no connection or the daemon
     /// does not understand it.
     [[nodiscard]] bool try_send(const protocol::AgentMessage& message);
+    /// Drops the reports about older worker groups: they are not repeated on the next connection.
+    void forget_reports_before(Generation generation);
     /// Sends the messages that are queued, then closes the connection; takes 2 s at most.
     [[nodiscard]] boost::asio::awaitable<void> close();
 
@@ -45,7 +47,6 @@ private:
     void handle(protocol::DaemonMessage message);
     void accept(const protocol::Welcome& welcome);
     void reject(const protocol::Rejected& rejected);
-    void forget_reports_before(Generation generation);
     [[nodiscard]] bool may_connect_again() const { return welcomed_ && !over_ && !closed_; }
     void lose(std::string why);
 

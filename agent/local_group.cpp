@@ -66,6 +66,10 @@ void LocalGroup::start_more(LocalRank next) {
     processes_->all_started();
 }
 
+void LocalGroup::signal(int signal) {
+    if (processes_->signal_group(signal)) events_.push(WorkersSpared{});
+}
+
 protocol::FailureReport LocalGroup::failure_report(const ReportFailure& failure) {
     protocol::FailureReport report;
     report.rank = rank_of(*assignment_, failure.rank);

@@ -41,7 +41,9 @@ public:
     /// Ends the start: no further worker follows.
     void end_start() { processes_->all_started(); }
 
-    void signal(int signal) { processes_->signal_group(signal); }
+    /// WorkersSpared follows if workers that are ending by themselves are spared the signal.
+    void signal(int signal);
+    void signal_spared() { processes_->signal_spared(); }
     void notify_workers(int signal) { processes_->notify_workers(signal); }
 
     /// Returns the report to the daemon about a worker that failed or could not be started.

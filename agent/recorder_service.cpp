@@ -14,20 +14,21 @@ void RecorderService::reset() {
     stopped_since_.clear();
 }
 
-void RecorderService::check_for_stalls(const RecordedWorkers& workers, const std::set<LocalRank>& running) {
+void RecorderService::check_for_stalls(const RecordedWorkers& workers, const std::set<LocalRank>& running,
+                                       TimePoint now) {
     for (const LocalRank rank : running) {
         report_stall(workers, rank, false);
         // The kernel does not report when a process was stopped, so the first look that finds it stopped counts.
-        (void)stopped_for(rank, workers.processes.process_state(rank));
+        (void)stopped_for(rank, workers.processes.process_state(rank), now);
     }
 }
 
-std::optional<Duration> RecorderService::stopped_for(LocalRank rank, std::optional<ProcessState> process) {
+std::optional<Duration> RecorderService::stopped_for(LocalRank rank, std::optional<ProcessState> process,
+                                                     TimePoint now) {
     if (process != ProcessState::kStopped) {
         stopped_since_.erase(rank);
         return std::nullopt;
     }
-    const TimePoint now = Clock::now();
     return now - stopped_since_.try_emplace(rank, now).first->second;
 }
 
@@ -41,7 +42,7 @@ void RecorderService::report_stall(const RecordedWorkers& workers, LocalRank ran
 }
 
 void RecorderService::send_record(const RecordedWorkers& workers, const protocol::RequestRecords& request,
-                                  LocalRank rank, bool last) {
+                                  LocalRank rank, bool last, TimePoint now) {
     protocol::RecordReply reply;
     reply.generation = request.generation;
     reply.request = request.request;
@@ -49,7 +50,7 @@ void RecorderService::send_record(const RecordedWorkers& workers, const protocol
     reply.record = workers.processes.rank_record(rank, static_cast<std::size_t>(request.operations));
     reply.record.rank = rank_of(workers.assignment, rank);
     reply.record.host = config_.node_name;
-    reply.record.stopped_for = stopped_for(rank, reply.record.process);
+    reply.record.stopped_for = stopped_for(rank, reply.record.process, now);
     reply.record.wall_clock_ns =
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();

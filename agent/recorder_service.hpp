@@ -34,19 +34,19 @@ public:
     [[nodiscard]] std::chrono::nanoseconds check_interval() const { return stalls_.interval(); }
     /// Forgets the workers of the group before.
     void reset();
-    /// Reports each worker of `running` that has been in one operation for too long.
-    void check_for_stalls(const RecordedWorkers& workers, const std::set<LocalRank>& running);
+    /// Reports each worker of `running` that has been in one operation for too long, and notes which are stopped.
+    void check_for_stalls(const RecordedWorkers& workers, const std::set<LocalRank>& running, TimePoint now);
     /// Reports an operation of `rank`, which has ended, that failed by its deadline: the flight records of its peers
     /// still show which rank kept it waiting.
     void report_timeouts(const RecordedWorkers& workers, LocalRank rank) { report_stall(workers, rank, true); }
     /// Sends the flight record of `rank`; `last`: it completes the answer to `request`.
-    void send_record(const RecordedWorkers& workers, const protocol::RequestRecords& request, LocalRank rank,
-                     bool last);
+    void send_record(const RecordedWorkers& workers, const protocol::RequestRecords& request, LocalRank rank, bool last,
+                     TimePoint now);
 
 private:
     void report_stall(const RecordedWorkers& workers, LocalRank rank, bool only_timeouts);
     /// Returns for how long that worker has been seen in the state kStopped; empty: it is in another one.
-    std::optional<Duration> stopped_for(LocalRank rank, std::optional<ProcessState> process);
+    std::optional<Duration> stopped_for(LocalRank rank, std::optional<ProcessState> process, TimePoint now);
 
     const AgentConfig& config_;
     TrySend try_send_;

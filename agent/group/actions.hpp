@@ -28,10 +28,15 @@ struct StartMoreWorkers {
 struct EndStart {
     friend bool operator==(const EndStart&, const EndStart&) = default;
 };
-/// Signals every process of the group: the workers, their children, and strays that appear later.
+/// Signals every process of the group: the workers, their children, and strays that appear later. Workers that are
+/// ending by themselves are spared, except by SIGKILL; WorkersSpared follows if there are any.
 struct SignalGroup {
     int signal = 0;
     friend bool operator==(const SignalGroup&, const SignalGroup&) = default;
+};
+/// Sends the group's signal to the workers that were spared and still run.
+struct SignalSpared {
+    friend bool operator==(const SignalSpared&, const SignalSpared&) = default;
 };
 /// Signals the workers alone: a child of theirs that does not expect the signal would die of it.
 struct NotifyWorkers {
@@ -109,8 +114,8 @@ struct Finish {
     friend bool operator==(const Finish&, const Finish&) = default;
 };
 
-using Action = std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, NotifyWorkers, SendMessage,
-                            ReportFailure, ReportTimeouts, CheckForStalls, SendRecord, AdoptNames, PrintWait,
-                            PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
+using Action = std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, SignalSpared, NotifyWorkers,
+                            SendMessage, ReportFailure, ReportTimeouts, CheckForStalls, SendRecord, AdoptNames,
+                            PrintWait, PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
 
 }  // namespace ddprun::agent

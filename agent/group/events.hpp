@@ -72,6 +72,8 @@ struct WorkerExited {
     ExitStatus status;
     bool unasked = false;  ///< it had not got the group's signal, or a SIGKILL ended it that this agent did not send
 };
+/// The group got its signal, but for workers that are ending by themselves.
+struct WorkersSpared {};
 /// No process of the group is left, strays included, and all are reaped.
 struct GroupReaped {};
 /// The flight record of `rank` was sent as a part of the answer to `request`; the next rank follows.
@@ -92,7 +94,7 @@ struct NotifySignal {
     int signal = 0;
 };
 struct GuardLost {};
-/// State::deadline may have passed.
+/// A time that next_deadline() returned may have passed.
 struct Tick {};
 /// It is time to look for workers that are stuck in an operation.
 struct StallCheckDue {};
@@ -102,8 +104,8 @@ struct LogFileProblem {
 
 using Happening =
     std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NoticeReceived, RecordsRequested,
-                 ConnectionChanged, DaemonLost, StartPaused, SpawnFailed, WorkerExited, GroupReaped, RecordSent,
-                 StopSignal, NotifySignal, GuardLost, Tick, StallCheckDue, LogFileProblem>;
+                 ConnectionChanged, DaemonLost, StartPaused, SpawnFailed, WorkerExited, WorkersSpared, GroupReaped,
+                 RecordSent, StopSignal, NotifySignal, GuardLost, Tick, StallCheckDue, LogFileProblem>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees.
 struct Event {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <csignal>
 #include <utility>
@@ -33,6 +34,7 @@ public:
     void on(const WorkerExited& event);
     void on(const StartPaused& event);
     void on(const SpawnFailed& event);
+    void on(const WorkersSpared& event);
     void on(const GroupReaped& event);
     void on(const AbortReceived& event);
     void on(const JobFinished& event);
@@ -99,6 +101,7 @@ void Transition::kill_group() {
     if (state_.reaped || state_.killed) return;
     if (state_.phase == Phase::kRunning) state_.phase = Phase::kStopping;
     state_.killed = true;
+    state_.spared_until.reset();
     state_.deadline = now_ + kUnkillableAfter;
     act(SignalGroup{SIGKILL});
 }
@@ -180,10 +183,15 @@ void Transition::on(const SpawnFailed& event) {
     fail(event.rank, {ExitStatus::Kind::kExited, code_of_failed_start(event.error), false}, event.error.message);
 }
 
+void Transition::on(const WorkersSpared&) {
+    if (state_.phase == Phase::kStopping && !state_.killed) state_.spared_until = now_ + kSparedFor;
+}
+
 void Transition::on(const GroupReaped&) {
     assert(state_.running.empty());
     state_.reaped = true;
     state_.deadline.reset();
+    state_.spared_until.reset();
     if (state_.phase == Phase::kStopping) {
         send(GroupStopped{state_.generation});
         state_.phase = Phase::kIdle;
@@ -253,6 +261,10 @@ void Transition::on(const GuardLost&) {
 }
 
 void Transition::on(const Tick&) {
+    if (state_.spared_until && now_ >= *state_.spared_until) {
+        state_.spared_until.reset();
+        act(SignalSpared{});
+    }
     if (!state_.deadline || now_ < *state_.deadline) return;
     state_.deadline.reset();
     if (!state_.killed) {
@@ -270,6 +282,11 @@ void Transition::on(const Tick&) {
 }
 
 }  // namespace
+
+std::optional<TimePoint> next_deadline(const State& state) {
+    if (!state.spared_until || !state.deadline) return state.spared_until ? state.spared_until : state.deadline;
+    return std::min(*state.spared_until, *state.deadline);
+}
 
 Step step(State state, const Event& event) {
     // After the end only problems with log files are reported: those are closed last.

@@ -20,6 +20,9 @@ namespace ddprun::agent::worker_group {
 /// A second INT or TERM at least this long after the first means "now". A sooner one is the same request, sent by both
 /// shell and scheduler.
 inline constexpr std::chrono::milliseconds kSecondSignalAfter{500};
+/// The time for which a worker that is ending by itself is spared the group's signal: a signal before its end would
+/// replace its exit code, and the worker would count as stopped by ddprun instead of failed.
+inline constexpr std::chrono::seconds kSparedFor{1};
 /// The time that SIGKILL may take. A process that sleeps in the kernel (state D) survives it.
 inline constexpr std::chrono::seconds kUnkillableAfter{60};
 
@@ -31,7 +34,8 @@ enum class Phase {
     kSucceeded,  ///< every worker exited with 0; waiting for the job's end. Strays may still be stopping
     kDone,
 };
-/// A plain value that step() alone changes; each member is one fact of the table in docs/design/003.
+/// A plain value that step() alone changes. It has more than 15 members because each is one fact of the table in
+/// docs/design/003.
 struct State {
     std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL
     int slots = 1;
@@ -43,7 +47,8 @@ struct State {
     bool reaped = true;                        ///< no process of the group is left
     bool killed = false;                       ///< the group got SIGKILL
     int group_signal = SIGTERM;                ///< the signal that the group got before that
-    std::optional<TimePoint> deadline;         ///< when a Tick is due
+    std::optional<TimePoint> deadline;         ///< when the processes that are left are killed, or given up
+    std::optional<TimePoint> spared_until;     ///< when the workers that were spared the signal get it
     std::optional<protocol::Assignment> next;  ///< to be started when the group is reaped
     std::optional<int> stop_signal;            ///< this node leaves the job because of this signal
     TimePoint stopped_at{};                    ///< when the first stop signal came
@@ -64,6 +69,9 @@ struct Step {
     /// Reasons of earlier steps that are not printed yet are dropped.
     bool supersedes_reasons = false;
 };
+
+/// Returns when a Tick is due; empty: none is.
+[[nodiscard]] std::optional<TimePoint> next_deadline(const State& state);
 
 /// Returns the state after `event`, the actions to perform in order, and the reason.
 [[nodiscard]] Step step(State state, const Event& event);

@@ -16,9 +16,6 @@ using boost::system::error_code;
 /// The interval of sweeps during a stop: the kernel sends no SIGCHLD when a stray becomes a child of this process.
 constexpr std::chrono::milliseconds kSweepInterval{10};
 
-/// The time for which a worker that is ending by itself is spared the group's signal.
-constexpr std::chrono::seconds kSparedFor{1};
-
 }  // namespace
 
 WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch)
@@ -27,7 +24,6 @@ WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callback
       oom_watch_(std::move(oom_watch)),
       child_changed_(io, SIGCHLD),
       sweep_timer_(io),
-      spared_timer_(io),
       oom_timer_(io) {
     watch_children();
     forget_old_kills();
@@ -63,7 +59,7 @@ void WorkerProcesses::on_exit(LocalRank rank) {
     reap_if_empty();
 }
 
-void WorkerProcesses::signal_group(int signal) {
+bool WorkerProcesses::signal_group(int signal) {
     group_signal_ = signal;
     strays_.set_signal(signal);
     bool spared = false;
@@ -74,13 +70,8 @@ void WorkerProcesses::signal_group(int signal) {
         else
             worker->signal_group(signal);
     }
-    if (spared) {
-        spared_timer_.expires_after(kSparedFor);
-        spared_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
-            if (!error && !alive.expired()) signal_spared();
-        });
-    }
     sweep();
+    return spared;
 }
 
 void WorkerProcesses::signal_spared() {
@@ -153,7 +144,6 @@ void WorkerProcesses::reap_if_empty() {
     reaped_ = true;
     child_changed_.cancel();
     sweep_timer_.cancel();
-    spared_timer_.cancel();
     oom_timer_.cancel();
     callbacks_.reaped();
 }

@@ -43,10 +43,11 @@ public:
     /// Ends the start: no further worker follows. From now on, and even in this call, `reaped` may be called.
     void all_started();
 
-    /// Signals every process of the group and every stray, including those that appear later. A worker that is ending
-    /// by itself gets the signal a second later, unless it is SIGKILL: a signal before its end would replace its exit
-    /// code, and the worker would count as stopped by ddprun instead of failed.
-    void signal_group(int signal);
+    /// Signals every process of the group and every stray. Strays that appear later get the signal as soon as they are
+    /// seen. Spares workers that are ending by themselves, unless the signal is SIGKILL; returns whether there are any.
+    bool signal_group(int signal);
+    /// Sends the group's signal to the workers that were spared and still run.
+    void signal_spared();
     /// Signals the workers' own processes.
     void notify_workers(int signal);
 
@@ -70,7 +71,6 @@ private:
     [[nodiscard]] std::vector<pid_t> unreaped_workers() const;
     [[nodiscard]] bool is_empty() const;
     void on_exit(LocalRank rank);
-    void signal_spared();
     void watch_children();
     void forget_old_kills();
     void sweep();
@@ -86,7 +86,6 @@ private:
     bool reaped_ = false;
     boost::asio::signal_set child_changed_;
     boost::asio::steady_timer sweep_timer_;
-    boost::asio::steady_timer spared_timer_;
     boost::asio::steady_timer oom_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
 };

@@ -35,6 +35,32 @@ TEST_CASE("workers get the signal that is meant for them, and processes that out
     CHECK(hung_up.actions == Actions{SendMessage{Leave{SIGHUP}}, SignalGroup{SIGTERM}});
 }
 
+TEST_CASE("workers that are ending by themselves get the signal a second after their group", "[agent]") {
+    Group group = stopping_after_failure();
+    CHECK(next_deadline(group.state) == kStart + kGrace);
+    group << WorkersSpared{};
+    CHECK(group.actions.empty());
+    CHECK(next_deadline(group.state) == kStart + kSparedFor);
+    group.after(kSparedFor - 1ms) << Tick{};
+    CHECK(group.actions.empty());
+    SECTION("if they still run") {
+        group.after(1ms) << Tick{};
+        CHECK(group.actions == Actions{SignalSpared{}});
+        CHECK(next_deadline(group.state) == kStart + kGrace);
+        CHECK((group << Tick{}).actions.empty());
+    }
+    SECTION("but not after SIGKILL") {
+        group << GuardLost{};
+        CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+        CHECK((group.after(1s) << Tick{}).actions.empty());
+    }
+    SECTION("but not when the group is reaped") {
+        group << WorkerExited{LocalRank{1}, exited(3), true} << GroupReaped{};
+        CHECK_FALSE(next_deadline(group.state));
+        CHECK((group.after(1s) << Tick{}).actions.empty());
+    }
+}
+
 TEST_CASE("the last line of a drained node names the signal and counts the stopped workers", "[agent]") {
     const auto last_line = [](const Group& group) { return std::get<Finish>(group.actions.back()).why; };
     CHECK(last_line(Group() << StopSignal{SIGINT}) == "interrupted by SIGINT; no worker was running");

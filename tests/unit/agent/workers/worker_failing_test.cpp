@@ -15,17 +15,11 @@ using namespace agent_test;
 
 namespace {
 
-/// Stops the group and waits for the workers in `own`, which end by themselves. Returns false if the machine was so
-/// slow that they rightly got the signal as well.
-[[nodiscard]] bool ends_in_time(Group& group, const std::set<int>& own, int signal = SIGTERM) {
-    constexpr std::chrono::seconds kGiven{1};
-    const TimePoint from = Clock::now();
-    group.processes.signal_group(signal);
+/// Stops the group, waits for the workers in `own`, which end by themselves, and signals the others that were spared.
+void stop(Group& group, const std::set<int>& own, int signal = SIGTERM) {
+    CHECK(group.processes.signal_group(signal));
     CHECK(group.until([&] { return std::ranges::all_of(own, [&](int rank) { return group.exits.contains(rank); }); }));
-    if (Clock::now() < from + kGiven) return true;
-    CHECK(group.all_reaped());
-    WARN("SKIPPED: a worker took longer than the second that it is given to end by itself");
-    return false;
+    group.processes.signal_spared();
 }
 
 }  // namespace
@@ -41,7 +35,7 @@ TEST_CASE("ends that the stop did not cause are distinguished from those that it
     REQUIRE(::waitid(P_PID, static_cast<id_t>(crashed), &ended, WEXITED | WNOWAIT) == 0);
     ::kill(stopped, SIGSTOP);  // so that the SIGKILL of another process comes first
     ::kill(stopped, SIGKILL);
-    group.processes.signal_group(SIGTERM);
+    CHECK_FALSE(group.processes.signal_group(SIGTERM));  // it spares none
     CHECK(group.all_reaped());
     CHECK(group.unasked_ends == std::set<int>{0, 1});
     CHECK(group.exits[2].number == SIGTERM);
@@ -63,7 +57,7 @@ TEST_CASE("a worker that is failing by itself may end by itself, and gets the si
         }
         return true;
     }));
-    if (!ends_in_time(group, {0, 1}, signal)) return;
+    stop(group, {0, 1}, signal);
     CHECK(group.all_reaped());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == 4);
@@ -91,7 +85,7 @@ TEST_CASE("a worker that has aborted a group may end by itself, for its peers fa
         return !group.processes.evidence(LocalRank{0}).last_lines.empty() &&
                !group.processes.evidence(LocalRank{1}).last_lines.empty();
     }));
-    if (!ends_in_time(group, {0})) return;
+    stop(group, {0});
     CHECK(group.all_reaped());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == SIGTERM);
@@ -142,7 +136,7 @@ TEST_CASE("a worker that has left its groups may end by itself, and has failed i
         }
         return true;
     }));
-    if (!ends_in_time(group, {0, 1, 2})) return;
+    stop(group, {0, 1, 2});
     CHECK(group.all_reaped());
     for (const int own : {0, 1, 2}) CHECK(group.exits[own].number == 3);
     CHECK(group.exits[3].number == SIGTERM);
