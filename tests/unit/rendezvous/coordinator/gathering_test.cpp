@@ -115,7 +115,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         bad = Join{};
         bad.node = "n2";
         bad.protocol = 7;
-        says = "version 2 of the control protocol, this node version 7";
+        says = "version 3 of the control protocol, this node version 7";
     }
     SECTION("no workers") {
         bad.slots = 0;

@@ -145,7 +145,7 @@ TEST_CASE("a Join of another protocol version is read as far as its version, so 
           "[coordinator]") {
     const auto decoded = decode_agent_message(R"({"type":"join","protocol":4,"node":"a","host":{"name":"h"}})");
     REQUIRE(decoded.has_value());
-    CHECK(std::get<Join>(*decoded).protocol == 3);
+    CHECK(std::get<Join>(*decoded).protocol == 4);
     CHECK(std::get<Join>(*decoded).node == "a");
 }
 
