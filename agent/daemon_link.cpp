@@ -163,8 +163,8 @@ void DaemonLink::reject(const Rejected& rejected) {
     rejected_for_now_ = rejected.try_again && welcomed_;
     if (rejected_for_now_) return;
     over_ = true;
-    events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} does not take this node{}: {}",
-                                        to_string(endpoint_), welcomed_ ? " again" : "", printable(rejected.reason)),
+    events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
+                                        welcomed_ ? " again" : "", printable(rejected.reason)),
                             welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
 }
 

@@ -143,8 +143,8 @@ asio::awaitable<int> dump(Endpoint endpoint, DumpOptions options) {
         co_return fail(written.error(),
                        written.error().code == Errc::kSystem ? exit_code::kOutput : exit_code::kInfrastructure);
     const Result<void> reported =
-        print_to_stdout(fmt::format("{} in {}; `ddp-fr-trace {}` has PyTorch analyse them\n", counted(*written, "file"),
-                                    options.output, options.output));
+        print_to_stdout(fmt::format("{} in {}; `ddp-fr-trace {}` analyses them with PyTorch\n",
+                                    counted(*written, "file"), options.output, options.output));
     co_return reported ? exit_code::kSuccess : fail(reported.error(), exit_code::kOutput);
 }
 

@@ -23,7 +23,7 @@ constexpr const char* kFooter =
     "dump shows what every rank of a running job is doing, and which rank keeps others waiting, without disturbing the "
     "job.\n"
     "With --output it writes DIR/rank_N.json for every rank, in the schema of PyTorch's flight recorder;\n"
-    "ddp-fr-trace DIR has PyTorch analyse them.\n"
+    "ddp-fr-trace DIR analyses them with PyTorch.\n"
     "\n"
     "Exit codes: 0 shown; 2 wrong usage, or no job or several to choose from; 69 the job cannot be reached;\n"
     "74 a file or stdout could not be written; 70 a bug.";
@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 1> kCommands{"dump"};
 
 /// Returns the error for an option before the command: ddpctl itself has only --help and --version.
 std::string before_the_command(const std::string& word) {
-    return fmt::format("{}: no option of ddpctl itself. Write the command first: ddpctl dump",
+    return fmt::format("{}: not an option of ddpctl. Write options after the command: ddpctl dump",
                        word.substr(0, word.find('=')));
 }
 

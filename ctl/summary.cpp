@@ -32,7 +32,7 @@ Activity activity_of(const RankRecord& record) {
     Activity result;
     const FlightRecord& view = record.view;
     if (!view.written) {
-        result.what = "no flight record: its program does not use ddp::ddp, or not yet";
+        result.what = "no flight record: its program does not use ddp::ddp, or has not initialised it yet";
     } else if (const RecordedOperation* current = current_operation(view)) {
         result.what = "in " + describe(*current);
         if (current->group >= 0)

@@ -100,7 +100,7 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
 }
 
 Result<RunningDaemon> parse_ready_line(std::string_view line) {
-    const Error malformed{Errc::kMalformed, fmt::format("ddprund's ready line is not understood: {}", line)};
+    const Error malformed{Errc::kMalformed, fmt::format("ddprund's ready line is malformed: {}", line)};
     boost::json::error_code ec;
     const boost::json::value value = boost::json::parse(line, ec);
     const boost::json::object* object = ec ? nullptr : value.if_object();

@@ -94,7 +94,7 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
             // The daemon of an earlier job may be about to end, so the port is probed once more.
             if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false, {}};
         } else if (last_look) {
-            return held_by(bind, "a connection that has it as its local port, as no process listens there");
+            return held_by(bind, "an outgoing connection that uses it as its local port; no process listens there");
         }
     }
 }

@@ -145,7 +145,7 @@ std::string python_advice(const SearchPath& search) {
 Error wrong_python(const std::string& named, const Error& why, const SearchPath& search) {
     std::error_code ignored;
     const fs::path path = named;
-    std::string what = "it is on no directory of PATH";
+    std::string what = "it is in no directory of PATH";
     const bool is_path = named.find('/') != std::string::npos;  // else one of that name on PATH is meant
     if (is_path && fs::is_directory(path, ignored))
         what = "that is a folder";

@@ -171,7 +171,7 @@ constexpr std::array kTable{
         "named here; SIGUSR1 and SIGUSR2 are passed on without ending the job unless named (default: none)",
         [](Options& o, Text t) { return store(o.drain_signals, parse_signals(t)); }},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",
-              "report which ranks keep which waiting when a worker has waited this long for one operation (a "
+              "report which ranks keep others waiting when a worker has waited this long for one operation (a "
               "collective, a send or receive); 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
 

@@ -50,7 +50,7 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
             kProtocolVersion, join.protocol);
     }
     if (join.session && *join.session != state.config.session) {
-        return "the daemon that its job began with is gone, and this is another one; start the job again";
+        return "this is not the daemon that the job was started with, which has ended: start the job again";
     }
     if (join.run_id && *join.run_id != state.config.run_id) {
         return fmt::format(

@@ -20,7 +20,7 @@ constexpr const char* kStartWhenReachable = "Start the same command again when t
 constexpr const char* kLookAtLostNode =
     "Look for what ended the node (the output of its ddprun, `dmesg` on its host), then start the same command again";
 constexpr const char* kMendDaemonHost =
-    "The message is about the host of the rendezvous daemon: mend it there before you start the job again";
+    "The error is on the host of the rendezvous daemon: fix it there, then start the job again";
 
 /// Returns whether every present member of the last group is waiting again. Then no other node is expected.
 bool all_known_are_back(const State& state) {

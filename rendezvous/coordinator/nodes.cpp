@@ -57,7 +57,7 @@ void reconnected(Transition& t, const NodeId& id, const Join& message) {
     node.join = message;
     node.link = Link::kConnected;
     node.heard_at = t.state.now;
-    t.say(fmt::format("node {} is back", message.host));
+    t.say(fmt::format("node {} reconnected", message.host));
     catch_up(t, id, node, was_lost);
 }
 
@@ -178,7 +178,7 @@ void disconnected(Transition& t, const NodeId& id) {
     found->second.link = Link::kDisconnected;
     found->second.vanished_at = t.state.now;
     if (t.state.phase == Phase::kFinished) return;
-    t.say(fmt::format("the connection of node {} ended; it has {} to come back", found->second.join.host,
+    t.say(fmt::format("the connection of node {} ended; it may reconnect within {}", found->second.join.host,
                       seconds_text(t.state.config.reconnect_grace)));
     if (t.state.phase == Phase::kGathering) gather(t);
 }
@@ -229,7 +229,7 @@ void lose_overdue_nodes(Transition& t) {
     for (const NodeId& id : expired) lose(t, id, "connection closed");
     for (const NodeId& id : silent) {
         t.actions.push_back(Disconnect{id});
-        lose(t, id, fmt::format("no sign of life for {}", seconds_text(config.lost_after)));
+        lose(t, id, fmt::format("no message for {}", seconds_text(config.lost_after)));
     }
 }
 

@@ -126,8 +126,8 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         return change_reason(t, describe(message.failure));
     }
     if (!of_this_group || state.phase != Phase::kRunning) {
-        t.say(fmt::format("not the cause of anything: {} (generation {})", describe(message.failure),
-                          number(message.generation)));
+        t.say(fmt::format("ignored, because the group is already stopping or has ended: {} (generation {})",
+                          describe(message.failure), number(message.generation)));
         return;
     }
     Cause cause = because(describe(message.failure));
@@ -193,7 +193,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
 void reconsider_cause(Transition& t, TimePoint left_at, const std::string& reason) {
     Cause& cause = t.state.cause;
     if (!cause.failure || left_at > cause.failed_at + t.state.config.reconnect_grace) return;
-    t.say(fmt::format("that explains the failure: {}", cause.reason));
+    t.say(fmt::format("that is the cause of: {}", cause.reason));
     cause = {};
     change_reason(t, reason);
 }

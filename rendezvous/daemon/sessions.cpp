@@ -84,9 +84,11 @@ awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, s
 /// Serves one ddpctl, which changes nothing. It may send another request after each answer, and disconnect at any time.
 awaitable<void> Sessions::serve_inspector(protocol::Inspect request, ChannelPtr channel) {
     if (request.protocol != protocol::kProtocolVersion) {
-        connections_.refuse(channel, {fmt::format("it speaks version {} of the protocol, this daemon {}",
-                                                  request.protocol, protocol::kProtocolVersion),
-                                      false});
+        connections_.refuse(
+            channel,
+            {fmt::format("ddpctl uses version {} of the protocol, this daemon version {}: use the same ddprun for both",
+                         request.protocol, protocol::kProtocolVersion),
+             false});
         co_return;
     }
     const auto id = connections_.add_inspector(channel, Clock::now());

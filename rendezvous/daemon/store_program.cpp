@@ -131,9 +131,9 @@ std::string ready_line(const Endpoint& endpoint) {
 
 std::string statistics_line(const store::Statistics& now, std::chrono::seconds up) {
     const std::string failures =
-        now.accept_failures == 0 ? "" : fmt::format(", {} times none could be accepted", now.accept_failures);
+        now.accept_failures == 0 ? "" : fmt::format(", {} failed accepts", now.accept_failures);
     return fmt::format(
-        "up {} s; {} ({} accepted, {} closed for what was asked{}); {} and {} in {}; {}; {} in, {} out; "
+        "up {} s; {} ({} accepted, {} refused{}); {} and {} in {}; {}; {} in, {} out; "
         "{} buffered",
         up.count(), counted(now.connections, "connection"), now.accepted, now.refused, failures,
         counted(now.keys, "key"), counted(now.waiters, "wait"), amount(now.store_bytes), requests(now),

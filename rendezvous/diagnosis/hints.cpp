@@ -75,7 +75,7 @@ std::string hint_for(const StallFinding& finding, const RecordsByRank& all, Tens
             if (const auto record = finding.ranks.empty() ? all.end() : all.find(finding.ranks.front());
                 record != all.end() && record->second->view.hidden_groups > 0)
                 return process_hint(*record->second, tense);
-            return "Look whether ddprun runs there, and whether its program has called ddp::init_from_env()";
+            return "Check that ddprun runs there, and that its program has called ddp::init_from_env()";
         case StallKind::kAllPresent:
             return "Look at the network between these nodes; if the data are just large, give the operation a longer "
                    "timeout";

@@ -172,7 +172,7 @@ ErrorVerdict diagnose_abort(const Groups& groups, const RecordsByRank& all, cons
     }
     if (!first) return {};
     const RecordedGroup& group = *first->member.group;
-    std::string text = fmt::format("ABORTED group '{}': {} gave it up: '{}'", group.name,
+    std::string text = fmt::format("ABORTED group '{}': {} aborted it: '{}'", group.name,
                                    name_ranks({first->rank}, all), group.abort_reason);
     text += participants_text(*members, *first, all);
     const std::string& phase = first->member.record->view.phase;

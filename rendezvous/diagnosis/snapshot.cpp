@@ -76,7 +76,7 @@ std::string diagnose_now(const std::vector<RankRecord>& records, std::chrono::se
                      "have begun to. Look at its processes: py-spy dump, gdb -p, TORCH_FR_BUFFER_SIZE"
                    : "NOTHING IS KNOWN: no node has answered";
     }
-    if (timeout.text.empty()) return stopped.empty() ? "GOING ON: " + nobody : stopped + "; " + nobody;
+    if (timeout.text.empty()) return stopped.empty() ? "RUNNING: " + nobody : stopped + "; " + nobody;
     std::string text =
         fmt::format("A deadline has passed in the last {}: {}", seconds_text(kRecentTimeout), timeout.text);
     if (!stopped.empty() && !timeout.names_stopped) text += "; " + stopped;
@@ -97,7 +97,7 @@ std::string diagnose_left_behind(const std::vector<RankRecord>& records) {
     if (stopped.ranks.empty()) return "";
     const std::size_t ranks = stopped.ranks.size();
     return fmt::format(
-        "LEFT BEHIND {}: all other ranks have ended well, and the job waits for {}: {} stopped (a signal, a "
+        "LEFT BEHIND {}: all other ranks have exited with code 0, and the job waits for {}: {} stopped (a signal, a "
         "debugger){}: let {} go on with kill -CONT{}, or end the job",
         stopped.names, inflect(ranks, "this one", "these"), processes_are(stopped),
         longest ? fmt::format(", for {} or longer", duration_text(*longest)) : "", inflect(ranks, "it", "them"),

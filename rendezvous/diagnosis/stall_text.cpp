@@ -54,12 +54,12 @@ std::string what(const StallFinding& finding) {
                        duration_text(finding.wait->waited));
 }
 
-/// Returns "no receive asks for what rank 0 (node a) has sent it, send #3 f32[4] peer 1 tag 5".
+/// Returns "no receive matches the message that rank 0 (node a) has sent it, send #3 f32[4] peer 1 tag 5".
 std::string unasked(const StallWait& wait, const std::string& receiver, const RecordsByRank& all) {
     RecordedOperation sent = *wait.unasked;
     sent.op = "send";
     sent.peer = wait.member.group->rank;
-    return fmt::format("no receive asks for what {} has sent {}, {}", name_ranks({wait.peer}, all), receiver,
+    return fmt::format("no receive matches the message that {} has sent {}, {}", name_ranks({wait.peer}, all), receiver,
                        describe(sent));
 }
 
@@ -67,13 +67,13 @@ std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
     const StallWait& wait = *finding.wait;
     if (wait.unasked != nullptr) {
         return fmt::format(
-            "MISMATCH: {} is in {}, and {}: the one must send what the other receives, with one tag, unless {} is "
+            "MISMATCH: {} is in {}, and {}: the send and the receive must match and have the same tag, unless {} is "
             "still to send it",
             name_ranks({wait.rank}, all), what(finding), unasked(wait, "it", all), name_ranks({wait.peer}, all));
     }
     if (wait.operation->p2p_seq != 0) {
         return fmt::format(
-            "MISMATCH: {} is in {}, and {} in {}: the one must send what the other receives, with one tag",
+            "MISMATCH: {} is in {}, and {} in {}: the send and the receive must match and have the same tag",
             name_ranks({wait.rank}, all), what(finding), name_ranks({wait.peer}, all), describe(*wait.crossing));
     }
     const std::vector<Side> sides = sides_of(*finding.group, wait.operation->seq);
@@ -114,9 +114,9 @@ std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense
     text += finding.ranks.size() > 1 ? fmt::format(": rank {} ", first) : ": ";
     const auto& members = finding.group->members();
     if (const auto member = members.find(first); member == members.end()) {
-        text += "has nothing of the group in its flight record";
+        text += "has no operation of the group in its flight record";
     } else if (const std::uint64_t done = member->second.group->done; done == 0) {
-        text += "has finished nothing of the group";
+        text += "has completed no operation of the group";
     } else {
         const RecordedOperation* last = find_collective(member->second, done);
         text += fmt::format("last finished {}", last != nullptr ? describe(*last) : fmt::format("#{}", done));

@@ -57,7 +57,7 @@ Result<Variant> decode_any(std::string_view text) {
     in("type", type);
     std::optional<Variant> message;
     if (!problem) message = read_message<Variant>(type, in);
-    if (!problem && !message) in.fail_at("type", "is not one that this side understands");
+    if (!problem && !message) in.fail_at("type", "is unknown to this version");
     if (problem) return *std::move(problem);
     return *std::move(message);
 }

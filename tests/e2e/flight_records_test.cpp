@@ -91,7 +91,7 @@ TEST_CASE("ddpctl dump shows a running job, writes a file per rank, and disturbs
         e2e::Seconds(30));
     INFO("dump:\n" << dump.out << dump.err << "job:\n" << job.err());
     CHECK(dump.status.exit_code() == 0);
-    CHECK_THAT(dump.out, Contains("4 ranks on 2 nodes") && Contains("GOING ON") && Contains("4 files in "));
+    CHECK_THAT(dump.out, Contains("4 ranks on 2 nodes") && Contains("RUNNING") && Contains("4 files in "));
     for (int rank = 0; rank < 4; ++rank) {
         CAPTURE(rank);
         const auto record = boost::json::parse(e2e::read_file(folder / fmt::format("rank_{}.json", rank)));

@@ -77,7 +77,7 @@ TEST_CASE("an operation that fails at its deadline ends the job with the rank th
     const auto box = job.err.find("FAILED\n");
     REQUIRE(box != std::string::npos);
     CHECK_THAT(job.err.substr(box),
-               Contains("\nLAGGING rank 1 (node node1): has finished nothing of the group, rank 0 "
+               Contains("\nLAGGING rank 1 (node node1): has completed no operation of the group, rank 0 "
                         "waits in #1 all_reduce sum f32[1000] of group 'world' for ") &&
                    Contains("; in phase 'computing'\nrank 0 on node0 exited with code 1\nFirst victim:\n") &&
                    !Contains("First failure") && Contains("`ddpctl dump` shows"));
@@ -91,7 +91,7 @@ TEST_CASE("the verdict has one line about an error that is found at once, and ab
          "MISMATCH at #1 of group 'world': rank 0 (node node0) all_reduce sum f32[10], rank 1 (node node1) all_reduce "
          "sum "
          "f32[11]"},
-        {"abort", "ABORTED group 'world': rank 1 (node node1) gave it up: 'loss is NaN'"},
+        {"abort", "ABORTED group 'world': rank 1 (node node1) aborted it: 'loss is NaN'"},
         {"hurry", "A CIRCLE: rank "},
         {"sizes",
          "MISMATCH of a send and its receive in group 'world': rank 0 (node node0) send #1 f32[10] peer 1 tag 5 "
@@ -167,9 +167,10 @@ TEST_CASE(
     const auto at = out.find("stopping ");
     REQUIRE(at != std::string::npos);
     const std::string pid = out.substr(at + 9, out.find('\n', at) - at - 9);
-    CHECK_THAT(job.err(), Contains("all other ranks have ended well, and the job waits for this one: its process " +
-                                   pid + " is stopped (a signal, a debugger), for ") &&
-                              Contains(" or longer: let it go on with kill -CONT " + pid + ", or end the job"));
+    CHECK_THAT(job.err(),
+               Contains("all other ranks have exited with code 0, and the job waits for this one: its process " + pid +
+                        " is stopped (a signal, a debugger), for ") &&
+                   Contains(" or longer: let it go on with kill -CONT " + pid + ", or end the job"));
     REQUIRE(::kill(std::stoi(pid), SIGCONT) == 0);
     CHECK(job.wait(e2e::Seconds(60)).exit_code() == 1);  // of the error of the one that was left behind
     CHECK(sandbox.leftovers() == "");

@@ -39,8 +39,9 @@ TEST_CASE("a message under a tag that is not received is reported at the deadlin
     CHECK_THAT(job.err.substr(box),
                Contains("\nMISMATCH: rank 1 (node ") &&
                    Contains(") is in recv #1 f32[" + count + "] peer 0 tag 7 of group 'world' for ") &&
-                   Contains(", and no receive asks for what rank 0 (node ") &&
-                   Contains(") has sent it, send #1 f32[" + count + "] peer 1 tag 5 'halo': the one must send"));
+                   Contains(", and no receive matches the message that rank 0 (node ") &&
+                   Contains(") has sent it, send #1 f32[" + count +
+                            "] peer 1 tag 5 'halo': the send and the receive must match"));
     CHECK(sandbox.leftovers() == "");
 }
 

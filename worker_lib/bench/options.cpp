@@ -207,7 +207,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
         "forms that end in _v rank r has r + 1 shares of the whole; their busbw is counted as that of equal parts.\n"
         "With NCCL the calls of a row are queued and waited for together, as nccl-tests do, unless --rewrite is "
         "given;\n"
-        "else each is waited for.",
+        "otherwise each call is waited for.",
         "ddp-bench");
     app.set_version_flag("--version", "ddp-bench " DDPRUN_VERSION);
     Texts texts;

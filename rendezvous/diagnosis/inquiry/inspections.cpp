@@ -38,7 +38,7 @@ void answer_inspector(InquiryTransition& t, const Inquiry& inquiry) {
     std::vector<std::string> silent;
     std::string verdict;
     if (inquiry.generation != t.job.group.generation) {
-        verdict = "the workers were started again meanwhile: look once more";
+        verdict = "the workers were restarted meanwhile: run ddpctl again";
     } else if (!inquiry.rank) {
         verdict = diagnose_now(records_of_all(t.job, inquiry), kStuckAfter);
         for (const auto& [id, member] : t.job.group.members) {

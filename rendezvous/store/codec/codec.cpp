@@ -188,8 +188,8 @@ Decoder::Scan Decoder::scan_list(std::size_t strings_per_item) {
         std::uint64_t count = 0;
         if (const Scan scanned = scan_number(count); scanned != Scan::kDone) return scanned;
         if (count > options_->limits.keys_per_request) {
-            return fail(Errc::kLimit,
-                        fmt::format("{} keys in one request, of at most {}", count, options_->limits.keys_per_request));
+            return fail(Errc::kLimit, fmt::format("{} keys in one request; the limit is {}", count,
+                                                  options_->limits.keys_per_request));
         }
         request_.strings_left = static_cast<std::size_t>(count) * strings_per_item;
         // Every string needs at least its length: that bounds how many have arrived.
@@ -211,7 +211,7 @@ Decoder::Scan Decoder::scan_string(std::size_t limit_bytes, std::string_view wha
     if (available() < sizeof(std::uint64_t)) return Scan::kMore;
     const auto size = wire::load_number<std::uint64_t>(position());
     if (size > limit_bytes) {
-        return fail(Errc::kLimit, fmt::format("a {} of {} bytes, of at most {}", what, size, limit_bytes));
+        return fail(Errc::kLimit, fmt::format("a {} of {} bytes; the limit is {}", what, size, limit_bytes));
     }
     if (request_.offset + sizeof size + size > options_->limits.request_bytes) {
         return fail(Errc::kLimit, fmt::format("a request of more than {} bytes", options_->limits.request_bytes));

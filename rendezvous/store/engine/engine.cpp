@@ -317,14 +317,14 @@ Result<void> Engine::check_room(std::size_t more_keys, std::size_t more_bytes) c
     }
     if (more_bytes <= limits_.store_bytes - std::min(limits_.store_bytes, bytes())) return {};
     return Error{Errc::kLimit,
-                 fmt::format("the store is full: it holds {} of at most {} bytes, and {} more are asked for", bytes(),
-                             limits_.store_bytes, more_bytes)};
+                 fmt::format("the store is full: it holds {} of at most {} bytes, and the request needs {} more",
+                             bytes(), limits_.store_bytes, more_bytes)};
 }
 
 Result<void> Engine::check_waiters(std::size_t more) const {
     if (more <= limits_.waiters - std::min(limits_.waiters, waits_.size())) return {};
     return Error{Errc::kLimit,
-                 fmt::format("{} keys are waited for already, of at most {}", waits_.size(), limits_.waiters)};
+                 fmt::format("connections wait for {} keys already; the limit is {}", waits_.size(), limits_.waiters)};
 }
 
 }  // namespace ddprun::store

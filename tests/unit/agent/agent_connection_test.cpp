@@ -82,7 +82,7 @@ TEST_CASE("an agent that is rejected on its second connection ends with 69, for 
     daemon.drop();
     daemon.refuse(Rejected{"the daemon that its job began with has ended"});
     CHECK(agent.end().exit_code() == 69);
-    CHECK_THAT(agent.err(), Contains("does not take this node again: the daemon that its job began with has ended"));
+    CHECK_THAT(agent.err(), Contains("rejects this node again: the daemon that its job began with has ended"));
     CHECK(agent.mark().none_left());
 }
 
@@ -144,5 +144,5 @@ TEST_CASE("a rejected agent prints the reason and ends as after wrong usage", "[
     AgentProcess agent(config(daemon, {"wait"}));
     daemon.refuse(Rejected{"this daemon serves the job 'other'"});
     CHECK(agent.end().exit_code() == 2);
-    CHECK_THAT(agent.err(), Contains("does not take this node: this daemon serves the job 'other'"));
+    CHECK_THAT(agent.err(), Contains("rejects this node: this daemon serves the job 'other'"));
 }

@@ -188,7 +188,7 @@ TEST_CASE("a bad PYTHON_EXEC is reported with its kind and a remedy, never as a 
     CHECK_THAT(message("/no/such/python", Errc::kNotFound), Catch::Contains(": there is no such file. Set"));
     CHECK_THAT(message("no/such/python", Errc::kNotFound),
                Catch::Contains("no such file (a relative path starts in /"));
-    CHECK_THAT(message("python9", Errc::kNotFound), Catch::Contains(": it is on no directory of PATH. Set"));
+    CHECK_THAT(message("python9", Errc::kNotFound), Catch::Contains(": it is in no directory of PATH. Set"));
     CHECK_THAT(message(plain, Errc::kRefused), Catch::Contains(": that file is not executable (chmod +x). Set"));
     CHECK_THAT(message(folder, Errc::kRefused), Catch::Contains(": that is a folder. Set"));
     CHECK_THAT(message("python3.8", Errc::kRefused),

@@ -72,7 +72,7 @@ Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, int device,
     (void)abort();
     if (result == ncclInProgress) {
         throw Error(ErrorCode::Timeout,
-                    fmt::format("{}: all ranks are here, but NCCL did not connect them in time. Set NCCL_DEBUG=INFO "
+                    fmt::format("{}: all ranks have joined, but NCCL did not connect them in time. Set NCCL_DEBUG=INFO "
                                 "to see what it waits for",
                                 own_rank_text(spec)));
     }

@@ -61,7 +61,7 @@ std::string tags_complaint(const TransferBatch& batch) {
         const Transfer* const first = first_of.try_emplace({one.sends, one.peer}, &one).first->second;
         if (first->tag == one.tag) continue;
         return fmt::format(
-            "{}: the batch has a {} of tag {}, too. NCCL has no tags, so it could take one for the other. Use one tag "
+            "{}: the batch has a {} of tag {}, too. NCCL has no tags, so it could confuse them. Use one tag "
             "for all that a batch {} a rank (they meet in the order of the calls), or a batch for each tag, in the "
             "same "
             "order on both ranks. Backend::Native keeps tags apart",

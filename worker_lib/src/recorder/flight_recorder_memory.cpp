@@ -66,7 +66,7 @@ layout::Memory* take_recorder_memory(int descriptor, std::string& problem) {
     // Any other file behind this number is left alone.
     const int seals = ::fcntl(descriptor, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || status.st_size != sizeof(layout::Memory)) {
-        problem = "it is no flight record of this version";
+        problem = "it is not a flight record of this version";
         return nullptr;
     }
     void* const mapped = ::mmap(nullptr, sizeof(layout::Memory), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -77,7 +77,7 @@ layout::Memory* take_recorder_memory(int descriptor, std::string& problem) {
     auto* const memory = static_cast<layout::Memory*>(mapped);
     const bool known = memory->magic == layout::kMagic && memory->bytes == sizeof(layout::Memory);
     if (!known || !claim(*memory)) {
-        problem = known ? "another process of this worker writes it" : "it is no flight record of this version";
+        problem = known ? "another process of this worker writes it" : "it is not a flight record of this version";
         ::munmap(mapped, sizeof(layout::Memory));
         return nullptr;
     }

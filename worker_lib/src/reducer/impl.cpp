@@ -38,7 +38,7 @@ GradientReducer::Impl::~Impl() {
         const ddprun::Lock lock(mutex_);
         if (phase_.in_backward()) {
             group_->abort(std::uncaught_exceptions() > 0
-                              ? "an exception ended its backward, and its own output says which"
+                              ? "an exception ended its backward. See its output"
                               : "its GradientReducer was destroyed in the middle of a backward");
         }
     }

@@ -79,7 +79,7 @@ bool Join::more(bool have_batch, bool sync) {
     if (reducer_.next().is_owed()) {
         const std::string why =
             "Join: the last more() announced a backward that was not made. Make one, with mark_unused for each "
-            "gradient if the batch was of no use: the other ranks wait for it";
+            "gradient if the batch was unusable: the other ranks wait for it";
         group_->abort(why);  // the others are in more() already, or in that backward
         reducer_.end_for_misuse(why);
     }

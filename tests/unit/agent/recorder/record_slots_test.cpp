@@ -151,13 +151,13 @@ TEST_CASE("a descriptor that is not a flight record, or another process's, is no
     CHECK(problem == "there is no such descriptor");
     const UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
     CHECK(take_recorder_memory(file.get(), problem) == nullptr);
-    CHECK(problem == "it is no flight record of this version");
+    CHECK(problem == "it is not a flight record of this version");
     const UniqueFd memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     REQUIRE(::ftruncate(memory.get(), sizeof(flight_record::Memory)) == 0);
     CHECK(take_recorder_memory(memory.get(), problem) == nullptr);  // not sealed: it could shrink while it is used
     REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0);
     CHECK(take_recorder_memory(memory.get(), problem) == nullptr);  // of zeros
-    CHECK(problem == "it is no flight record of this version");
+    CHECK(problem == "it is not a flight record of this version");
 
     const Rig ours;
     const pid_t child = ::fork();

@@ -48,7 +48,7 @@ TEST_CASE("silence is a lost node after three seconds, and its connection is clo
     CHECK(job.receivers<Abort>().empty());
     job.pass(100ms);
     CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
-    CHECK(job.sent<Abort>().at("n1").reason == "node n3 was lost: no sign of life for 3 s");
+    CHECK(job.sent<Abort>().at("n1").reason == "node n3 was lost: no message for 3 s");
     CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});
 }
 

@@ -330,7 +330,8 @@ TEST_CASE("a ddpctl gets the flight records of agents that know them, older ones
         const AgentMessage other_version = Inspect{kProtocolVersion + 1, {}, 16};
         newer->send(other_version);
         const DaemonMessage refusal = (co_await newer->receive()).value();
-        CHECK(std::get<Rejected>(refusal).reason == "it speaks version 4 of the protocol, this daemon 3");
+        CHECK(std::get<Rejected>(refusal).reason ==
+              "ddpctl uses version 4 of the protocol, this daemon version 3: use the same ddprun for both");
 
         n1->crash();
         const auto abort = co_await n2->expect<Abort>();  // the first message since its assignment

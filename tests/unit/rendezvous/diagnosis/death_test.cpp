@@ -215,7 +215,7 @@ TEST_CASE("a rank that aborted a group is named with the reason, and with the ra
     const RankRecord peer = ended(failed(On(0).world(4).done().in(), 70ms));
     const std::vector<RankRecord> records{peer, On(1).world(4).done(), record};
     const std::string line =
-        "ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'; rank 0 (node n0) was "
+        "ABORTED group 'world': rank 3 (node b) aborted it: 'loss is NaN'; rank 0 (node n0) was "
         "in #2 all_reduce sum f32[4]; rank 3 in phase 'eval'";
     CHECK(error_line(records, killed(record, kError)) == line);
     CHECK(error_line(records, killed(record)) == line);        // by what it did next

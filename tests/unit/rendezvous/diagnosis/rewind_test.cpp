@@ -278,12 +278,12 @@ TEST_CASE("a message without a receive is a mismatch, unless another rank is lat
     const RankRecord sender = On(0).world(3).in("barrier");
     const StallVerdict verdict = diagnose({sender, holds(receiver, 0, 4), On(2).world(3).in("barrier")}, 10s);
     CHECK(verdict.kind == StallKind::kMismatch);
-    CHECK(verdict.text ==
-          "MISMATCH: rank 1 (node n1) is in recv #1 f32[4] peer 0 tag 7 of group 'world' for 31.0 s, and no receive "
-          "asks for "
-          "what rank 0 (node n0) has sent it, send #3 f32[4] peer 1 tag 5: the one must send what the other receives, "
-          "with one tag, unless rank 0 (node n0) is still to send it");
-    // It says so also where each of the two waits for another message of the other.
+    CHECK(
+        verdict.text ==
+        "MISMATCH: rank 1 (node n1) is in recv #1 f32[4] peer 0 tag 7 of group 'world' for 31.0 s, and no receive "
+        "matches the message that rank 0 (node n0) has sent it, send #3 f32[4] peer 1 tag 5: the send and the receive "
+        "must match and have the same tag, unless rank 0 (node n0) is still to send it");
+    // The text names it also where each of the two waits for another message of the other.
     CHECK_THAT(diagnose({On(0).world(2).transfer("recv", 1, 9, 35s), holds(receives(1, 2, 0, 7), 0, 4)}, 10s).text,
                StartsWith("MISMATCH: rank 1 (node n1) is in recv #1 f32[4] peer 0 tag 7") &&
                    Contains("send #3 f32[4] peer 1 tag 5"));
@@ -313,7 +313,7 @@ TEST_CASE("a circle of three stays one, though each holds what the next has sent
         diagnose(records, 10s).text ==
         "A CIRCLE: rank 0 (node n1) waits in recv #1 f32[4] peer 1 tag 7 of group 'world' for 31.0 s for rank 1 (node "
         "n1), which waits in recv #1 f32[4] peer 2 tag 7 of group 'world': all ranks must call them in one order; "
-        "no receive asks for what rank 1 (node n1) has sent rank 0, send #3 f32[4] peer 0 tag 5");
+        "no receive matches the message that rank 1 (node n1) has sent rank 0, send #3 f32[4] peer 0 tag 5");
     // Only one of them holds something: the line starts there.
     records[0] = receives(0, 3, 1, 7);
     records[1] = receives(1, 3, 2, 7);

@@ -59,7 +59,7 @@ TEST_CASE("a process that is stopped is the cause, whether it has arrived at the
         diagnose({On(0).world(2).in(), On(1).world(2).process(ProcessState::kStopped)}, kMinWait);
     CHECK(absent.kind == StallKind::kLagging);
     CHECK_THAT(absent.text, StartsWith("LAGGING rank 1") &&
-                                Contains("has finished nothing of the group, rank 0 waits in") &&
+                                Contains("has completed no operation of the group, rank 0 waits in") &&
                                 Contains("its process 1001 is stopped (a signal, a debugger): kill -CONT 1001"));
     const StallVerdict inside =
         diagnose({On(0).world(2).in(), On(1).world(2).in().process(ProcessState::kStopped)}, kMinWait);
@@ -152,7 +152,7 @@ TEST_CASE("members of a strided group are distinguished from their neighbours", 
     std::vector<RankRecord> records{On(0).group("even", even).in(), On(2).group("even", even).in(),
                                     On(4).group("even", even)};
     records.push_back(On(1).group("odd", {{1, 2, 2}}).done());
-    CHECK_THAT(diagnose(records, kMinWait).text, StartsWith("LAGGING rank 4 (node n0): has finished nothing"));
+    CHECK_THAT(diagnose(records, kMinWait).text, StartsWith("LAGGING rank 4 (node n0): has completed no"));
 }
 
 TEST_CASE("a receive waits for its sender alone", "[coordinator]") {

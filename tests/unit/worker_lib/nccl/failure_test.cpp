@@ -32,7 +32,7 @@ TEST_CASE("nccl: a start that NCCL never finishes ends at its timeout, and is ab
     group.gpu.init_never_completes = true;
     for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) {
         CHECK(outcome.code == ErrorCode::Timeout);
-        CHECK_THAT(outcome.text, Contains("all ranks are here, but NCCL did not connect them"));
+        CHECK_THAT(outcome.text, Contains("all ranks have joined, but NCCL did not connect them"));
     }
     CHECK(group.gpu.counts().aborts == 2);
 }

@@ -87,7 +87,7 @@ TEST_CASE("nccl: what it cannot keep apart is refused, and nothing has started",
     });
     CHECK(sends.code == ErrorCode::InvalidArgument);
     CHECK_THAT(sends.text, Contains("p2p #1 send f32[2] to rank 0, tag 5: the batch has a send to that rank of tag 4, "
-                                    "too. NCCL has no tags, so it could take one for the other. Use one tag for all "
+                                    "too. NCCL has no tags, so it could confuse them. Use one tag for all "
                                     "that a batch sends to a rank (they meet in the order of the calls), or a batch "
                                     "for each tag, in the same order on both ranks. Backend::Native keeps tags apart"));
     CHECK_THAT(refusal([&](Batch& batch) { batch.recv(device_buffer(a), 0, 0).recv(device_buffer(b), 0, 1); }).text,

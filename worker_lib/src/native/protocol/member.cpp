@@ -17,7 +17,7 @@ std::string version_text(std::string_view version) {
     constexpr std::string_view kHead = "ddp/";
     const auto protocol = version.rfind('/');
     if (!version.starts_with(kHead) || protocol < kHead.size())
-        return "an older one, which does not publish its number";
+        return "an older version, which does not publish its number";
     return fmt::format("{} (protocol {})", version.substr(kHead.size(), protocol - kHead.size()),
                        version.substr(protocol + 1));
 }

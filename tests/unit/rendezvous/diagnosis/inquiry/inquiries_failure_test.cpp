@@ -237,7 +237,7 @@ TEST_CASE("the line of an error is that of the worker that is taken for the caus
     }
     REQUIRE(end.size() == 1);
     const Diagnosis& diagnosis = std::get<DiagnosisFinished>(end[0]).diagnosis;
-    CHECK_THAT(diagnosis.text, Catch::StartsWith("ABORTED group 'world': rank 3 (node b) gave it up: 'loss is NaN'"));
+    CHECK_THAT(diagnosis.text, Catch::StartsWith("ABORTED group 'world': rank 3 (node b) aborted it: 'loss is NaN'"));
     CHECK(diagnosis.dead == Rank{3});
     CHECK(diagnosis.detail == diagnosis.text);
     CHECK_FALSE(diagnosis.names_activity);

@@ -95,7 +95,7 @@ TEST_CASE("a job that makes progress is reported as such", "[daemon]") {
     for (int rank = 0; rank < 4; ++rank)
         end = show(inquiries, state, rank < 2 ? "a" : "b", shown(request, rank, false, rank % 2 == 1));
     REQUIRE(inspected(end) != nullptr);
-    CHECK(inspected(end)->verdict == "GOING ON: no rank has waited in one operation for 5 s");
+    CHECK(inspected(end)->verdict == "RUNNING: no rank has waited in one operation for 5 s");
 }
 
 TEST_CASE("programs that write no flight record are not reported as making progress", "[daemon]") {

@@ -64,7 +64,8 @@ TEST_CASE("a last rank that is stopped is reported, and again rarely", "[daemon]
     CHECK(reported(inquiries, state, ProcessState::kStopped, kStart + 4s) == "-");
     CHECK(
         reported(inquiries, state, ProcessState::kStopped, kStart + 5s) ==
-        "LEFT BEHIND rank 3 (node b): all other ranks have ended well, and the job waits for this one: its process "
+        "LEFT BEHIND rank 3 (node b): all other ranks have exited with code 0, and the job waits for this one: its "
+        "process "
         "73 is stopped (a signal, a debugger), for 42.0 s or longer: let it go on with kill -CONT 73, or end the job");
     CHECK(reported(inquiries, state, ProcessState::kStopped, kStart + 64s) == "-");
     CHECK_THAT(reported(inquiries, state, ProcessState::kStopped, kStart + 65s), Catch::StartsWith("LEFT BEHIND"));

@@ -78,6 +78,6 @@ TEST_CASE("the record of another version still gives host, pid and version", "[n
     const Member older =
         decode_member("0a1b/0 far 71 token name 127.0.0.1 1 2 3 usual usual");  // the format of an old version
     CHECK(name_of(1, older) == "rank 1 (host far, pid 71)");
-    CHECK(version_text(older.version) == "an older one, which does not publish its number");
+    CHECK(version_text(older.version) == "an older version, which does not publish its number");
     CHECK_THAT(version_text(own_version()), Catch::Contains(" (protocol " + std::to_string(kProtocolVersion) + ")"));
 }
