@@ -20,7 +20,7 @@ TEST_CASE("a send and a receive with different tags are a mismatch of both", "[e
     const e2e::Sandbox sandbox("stall-tags");
     const std::string text = report_of_stall(sandbox, {STALLING, "tags"}, "MISMATCH: ").line;
     CHECK_THAT(text, Contains("send #1 f32[1048576] peer 1 tag 1") && Contains("recv #1 f32[1048576] peer 0 tag 2") &&
-                         Contains("with one tag"));
+                         Contains("the same tag"));
     CHECK(sandbox.leftovers() == "");
 }
 
