@@ -77,7 +77,8 @@ private:
 
 /// Operation: one entry of the flight record. Texts are cut to the room they have (users' texts between two characters,
 /// with "…"), and end with a zero byte only where there is room for one. Times are nanoseconds of CLOCK_MONOTONIC. An
-/// entry with `op` "arrived" is a message of `peer` that no receive matches, see note_arrival().
+/// entry with `op` "arrived" is a message of `peer` that no receive matches, see note_arrival(). It has more than 15
+/// members because another process reads this memory: each is one field of the entry, of a fixed size.
 struct Operation {
     std::uint64_t id = 0;       ///< counted from 1 over all groups of the process; its slot is id % kOperations
     std::uint32_t group = 0;    ///< Group::id

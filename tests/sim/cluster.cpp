@@ -159,6 +159,9 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
     }
     const auto joined = connections_.joined.find(id);
     if (!message) return end_connection(id);
+    if (std::holds_alternative<GroupSucceeded>(*message) && dice_.percent(5)) {  // a node that may miss the verdict
+        if (const auto& connection = any_agent().connection()) network_.reset(*connection);
+    }
     if (joined != connections_.joined.end()) return handle(NodeMessage{joined->second, *message}, id);
     if (const auto* join = std::get_if<Join>(&*message)) handle(NodeMessage{join->node, *message}, id);
 }

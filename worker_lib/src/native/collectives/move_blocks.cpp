@@ -25,7 +25,8 @@ constexpr std::size_t kHalf = kStagingBytes / 2;
 
 enum class Sources { kAnnounced, kAllStaged };
 
-/// One such operation, of one rank.
+/// One such operation, of one rank. It has 15 members because its functions share the arguments and the plan of the
+/// rank.
 class Mover {
 public:
     Mover(const CollectiveContext& context, const Operation& operation, const BlockPlan& plan, const OwnBuffer& input,
