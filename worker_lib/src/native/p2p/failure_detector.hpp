@@ -8,18 +8,18 @@
 #include <string>
 
 #include "common/clock.hpp"
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
+#include "worker_lib/src/operation/failure.hpp"
 
 namespace ddp::detail::p2p {
 
 /// The end of all sends and receives.
-struct Failure {
-    Error error;
-    std::shared_ptr<P2pWork> about;  ///< the work that `error` names; null: it names none of ours
-    bool is_ours = false;            ///< found here: the group does not know of it
+struct P2pEnd {
+    Failure why;
+    std::shared_ptr<P2pWork> about = nullptr;  ///< the work that `why` names; null: it names none of ours
+    bool is_ours = false;                      ///< found here: the group does not know of it
 };
 
 class FailureDetector {
@@ -31,16 +31,16 @@ public:
     /// Error{System}.
     void look_at_connections();
     /// Looks at all peers and all works in flight. Throws as Peer::progress().
-    [[nodiscard]] std::optional<Failure> find_failure();
+    [[nodiscard]] std::optional<P2pEnd> find_failure();
 
 private:
     void look_at_neighbours(ddprun::TimePoint now);
     void ask_remotes(ddprun::TimePoint now);
-    [[nodiscard]] std::optional<Failure> find_lost();
-    [[nodiscard]] std::optional<Failure> failure_without(int rank, const Error& why) const;
-    [[nodiscard]] std::optional<Failure> find_overdue();
-    [[nodiscard]] Failure overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
-                                  const std::vector<int>& silent);
+    [[nodiscard]] std::optional<P2pEnd> find_lost();
+    [[nodiscard]] std::optional<P2pEnd> end_without(int rank, const Failure& why) const;
+    [[nodiscard]] std::optional<P2pEnd> find_overdue();
+    [[nodiscard]] P2pEnd overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
+                                 const std::vector<int>& silent);
     [[nodiscard]] bool drain(Peer& peer);
     [[nodiscard]] bool is_listening(int rank) const;
 

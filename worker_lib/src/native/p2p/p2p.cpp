@@ -25,7 +25,7 @@ P2p::P2p(P2pSetup setup)
       scheduler_(setup_, engine_, works_, peers_, sleeper_, activity_, pauses(setup_.node)),
       immediate_(setup_.node, peers_, works_, engine_, sleeper_, scheduler_, pauses(setup_.node)) {}
 
-P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
+P2p::~P2p() { stop(p2p::group_is_gone(), true); }
 
 std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
     const std::uint32_t done = immediate_.take_done();
@@ -37,7 +37,7 @@ std::shared_ptr<WorkState> P2p::submit(TransferBatch batch) {
     return work;
 }
 
-void P2p::stop(const Error& goodbye, bool failed) {
+void P2p::stop(const Failure& goodbye, bool failed) {
     if (activity_.is_stopping.exchange(true)) return;
     scheduler_.stop(goodbye, failed);
     const std::lock_guard running(scheduler_.running());

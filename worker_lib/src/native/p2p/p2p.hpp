@@ -51,7 +51,7 @@ public:
     void interrupt() { sleeper_.interrupt(); }
     /// Fails what is under way with the node's failure, which there must be, and reports `goodbye` to other nodes.
     /// No buffer is touched afterwards.
-    void stop(const Error& goodbye, bool failed);
+    void stop(const Failure& goodbye, bool failed);
 
 private:
     const ProcessMark home_;

@@ -55,7 +55,7 @@ public:
     /// Returns the peer's last answer.
     [[nodiscard]] std::uint64_t listening() const { return listening_; }
     /// Returns the peer's reason, if it has said goodbye.
-    [[nodiscard]] const std::optional<Error>& departure() const { return departure_; }
+    [[nodiscard]] const std::optional<Failure>& departure() const { return departure_; }
     /// Lets go of all buffers.
     void clear();
 
@@ -95,7 +95,7 @@ private:
     std::map<std::uint64_t, PendingTransfer> offered_;   ///< sends, by id
     std::map<std::uint64_t, PendingTransfer> accepted_;  ///< receives, by the id of the peer's message
     std::deque<Copy> copies_;
-    std::optional<Error> departure_;
+    std::optional<Failure> departure_;
     bool asked_ = false;
     std::uint64_t listening_ = 0;
 };

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/p2p/failure_detector.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
@@ -14,6 +13,9 @@
 #include "worker_lib/src/native/p2p/work_table.hpp"
 
 namespace ddp::detail::p2p {
+
+/// Returns why works end that are left when a P2p ends without a failure of the group.
+[[nodiscard]] Failure group_is_gone();
 
 class ProgressEngine {
 public:
@@ -36,16 +38,16 @@ public:
     /// Returns whether a work is in flight, or a peer waits for a frame that there was no room for.
     [[nodiscard]] bool busy() const { return !works_.in_flight().empty() || peers_.has_to_send(); }
     [[nodiscard]] bool failed() const { return failure_.has_value(); }
-    void fail(const Failure& failure);
+    void fail(const P2pEnd& end);
     /// Sends what peers have to get, then reports `goodbye` to other nodes, and fails what is still in flight.
-    void stop(const Error& goodbye, bool failed);
+    void stop(const Failure& goodbye, bool failed);
 
 private:
     [[nodiscard]] bool pass_or_throw();
     [[nodiscard]] bool move_all();
     void take_submitted();
     void fail_by_exception();
-    void say_goodbye(const Error& why, bool failed);
+    void say_goodbye(const Failure& why, bool failed);
 
     const P2pSetup& setup_;
     Peers& peers_;
@@ -54,7 +56,7 @@ private:
     const Activity& activity_;
     FailureDetector detector_;
     bool with_network_ = true;
-    std::optional<Error> failure_;
+    std::optional<Failure> failure_;
     bool has_said_goodbye_ = false;
 };
 

@@ -33,7 +33,7 @@ public:
     /// Moves what can be moved now.
     void hurry();
     /// Ends the thread, has the engine stop(), and completes all works.
-    void stop(const Error& goodbye, bool failed);
+    void stop(const Failure& goodbye, bool failed);
 
     /// P2p's lock, which guards the peers, the works and the engine. It is taken before WorkTable's.
     [[nodiscard]] LightMutex& running() { return running_; }

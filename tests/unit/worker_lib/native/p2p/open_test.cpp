@@ -47,8 +47,8 @@ struct Rank {
                                              .arena = arena,
                                              .hello = {},
                                              .listener = {},
-                                             .on_failure = [](const Error&) {}})) {}
-    ~Rank() { p2p->stop(Error(ErrorCode::Aborted, "the test is over"), false); }
+                                             .on_failure = [](const detail::Failure&) {}})) {}
+    ~Rank() { p2p->stop({.code = ErrorCode::Aborted, .cause = "the test is over"}, false); }
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
 
@@ -263,7 +263,7 @@ TEST_CASE("no receive of a batch takes a message that is for an earlier one", "[
 
 TEST_CASE("a group that has failed sends nothing immediately", "[p2p][unit]") {
     Pair pair;
-    pair.a.node.failure.poison(Error(ErrorCode::Aborted, "no more of this"));
+    pair.a.node.failure.poison({.code = ErrorCode::Aborted, .cause = "no more of this"});
     Values& value = pair.values({1});
     const auto sent = pair.a.transfer({pair.a.send(value)});
     CHECK_FALSE(pair.a.opened);
