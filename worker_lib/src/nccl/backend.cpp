@@ -137,7 +137,8 @@ void NcclBackend::launch(const std::shared_ptr<NcclWork>& queued) {
 }
 
 void NcclBackend::fail(const NcclWork& work, ErrorCode code, const std::string& text) {
-    watchdog_->fail({code, fmt::format("{}: {}", own_rank_, text), work.text(), {}});
+    watchdog_->fail(
+        {.code = code, .operation = work.text(), .cause = fmt::format("{}: {}", own_rank_, text), .names_group = true});
 }
 
 /// Makes the group's stream wait for the current work of the caller's stream: then the buffer is ready.
@@ -156,20 +157,21 @@ ncclResult_t NcclBackend::start(const NcclTask& task, ncclComm_t comm) const {
 }
 
 void NcclBackend::abort(std::string_view reason) {
-    watchdog_->fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", own_rank_, reason), {}, {}});
+    watchdog_->fail(
+        {.code = ErrorCode::Aborted, .cause = fmt::format("{}: aborted: {}", own_rank_, reason), .names_group = true});
 }
 
 std::optional<Error> NcclBackend::failure() const {
     const auto failure = watchdog_->failure();
     if (!failure) return std::nullopt;
-    return Error(failure->code, failure->text, failure->culprits);
+    return Error(failure->code, failure->cause, failure->culprits);
 }
 
 /// Knows only whether the process of a rank of this machine has ended.
 RankState NcclBackend::state_of(int rank) const {
     const auto loss = peers_->loss_of(rank);
     if (!loss) return {};
-    return {.gone = true, .text = loss->what(), .ended = true};
+    return {.gone = true, .text = loss->cause, .ended = true};
 }
 
 /// Returns spec.device if it exists here, the current device for -1.

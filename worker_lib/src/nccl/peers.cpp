@@ -67,10 +67,10 @@ Peers::Peers(const GroupSpec& spec, const std::vector<std::string>& records) {
     }
 }
 
-std::optional<Error> Peers::loss_of(int rank) const {
+std::optional<Failure> Peers::loss_of(int rank) const {
     const Peer& peer = at(rank);
     if (!has_ended(peer.process)) return std::nullopt;
-    return departure_error(rank, name_rank(rank, peer.global_rank, peer.address), Departure::kEnded, std::nullopt);
+    return departure_failure(rank, name_rank(rank, peer.global_rank, peer.address), Departure::kEnded, std::nullopt);
 }
 
 std::optional<Error> Peers::losses() const {
@@ -79,7 +79,7 @@ std::optional<Error> Peers::losses() const {
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
         const auto loss = loss_of(rank);
         if (!loss) continue;
-        texts.emplace_back(loss->what());
+        texts.push_back(loss->cause);
         lost.push_back(rank);
     }
     if (lost.empty()) return std::nullopt;

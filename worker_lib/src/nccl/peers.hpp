@@ -8,6 +8,7 @@
 
 #include "common/system/unique_fd.hpp"
 #include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/operation/failure.hpp"
 
 namespace ddp::detail {
 
@@ -22,9 +23,9 @@ public:
     /// Returns "host a, pid 71".
     [[nodiscard]] std::string location_of(int rank) const { return at(rank).address; }
     [[nodiscard]] int global_rank(int rank) const { return at(rank).global_rank; }
-    /// Returns the error for a rank whose process is known to have ended: "rank 3 (host a, pid 71) is gone: its process
-    /// ended".
-    [[nodiscard]] std::optional<Error> loss_of(int rank) const;
+    /// Returns the failure for a rank whose process is known to have ended: "rank 3 (host a, pid 71) is gone: its
+    /// process ended".
+    [[nodiscard]] std::optional<Failure> loss_of(int rank) const;
     /// Returns one error for all such ranks; nothing: no rank is known to be lost.
     [[nodiscard]] std::optional<Error> losses() const;
 

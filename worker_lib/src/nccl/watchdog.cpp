@@ -14,7 +14,7 @@ namespace {
 using ddprun::Clock;
 
 Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
-    return {code, std::move(text), work.text(), {}};
+    return {.code = code, .operation = work.text(), .cause = std::move(text), .names_group = true};
 }
 
 /// Adds the peers that are known to be lost. If there are any, they are the cause, whatever CUDA or NCCL reported.
@@ -22,7 +22,7 @@ Failure explained(Failure failure, const Peers& peers) {
     const auto losses = peers.losses();
     if (!losses) return failure;
     failure.code = ErrorCode::PeerLost;
-    failure.text += fmt::format("; {}", losses->what());
+    failure.cause += fmt::format("; {}", losses->what());
     failure.culprits = losses->culprits();
     return failure;
 }
@@ -51,7 +51,8 @@ void Watchdog::end() {
     {
         const ddprun::Lock lock(mutex_);
         stop_ = true;
-        if (!pending_.empty() || expected_) note({ErrorCode::Aborted, own_rank_ + ": the group was destroyed", {}, {}});
+        if (!pending_.empty() || expected_)
+            note({.code = ErrorCode::Aborted, .cause = own_rank_ + ": the group was destroyed", .names_group = true});
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
@@ -205,7 +206,9 @@ void Watchdog::complete(const EndedWork& ended) {
     ended.work->complete(ended.error, [&](std::string_view thrown) {
         if (failure()) return;
         ended.work->note_abort(thrown);
-        fail({ErrorCode::Aborted, fmt::format("{}: aborted: {}", own_rank_, thrown), {}, {}});
+        fail({.code = ErrorCode::Aborted,
+              .cause = fmt::format("{}: aborted: {}", own_rank_, thrown),
+              .names_group = true});
     });
 }
 
@@ -229,7 +232,7 @@ void Watchdog::abort_communicator() {
     mutex_.lock();
     aborted_ = true;
     if (!returned) {
-        failure_->text += fmt::format("; and ncclCommAbort did not return within {}, end this process",
+        failure_->cause += fmt::format("; and ncclCommAbort did not return within {}, end this process",
                                       ddprun::rounded_seconds_text(limits_.abort_timeout));
     }
 }
@@ -238,8 +241,8 @@ void Watchdog::abort_communicator() {
 std::exception_ptr Watchdog::error_for(const NcclWork& work) const {
     const std::string own = work.text();
     const bool other = !failure_->operation.empty() && failure_->operation != own;
-    const std::string text = other ? fmt::format("{}: given up after {}: {}", own, failure_->operation, failure_->text)
-                                   : fmt::format("{}: {}", own, failure_->text);
+    const std::string text = other ? fmt::format("{}: given up after {}: {}", own, failure_->operation, failure_->cause)
+                                   : fmt::format("{}: {}", own, failure_->cause);
     return std::make_exception_ptr(Error(failure_->code, text, failure_->culprits));
 }
 

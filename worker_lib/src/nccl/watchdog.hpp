@@ -16,20 +16,13 @@
 #include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/work.hpp"
+#include "worker_lib/src/operation/failure.hpp"
 
 namespace ddp::detail {
 
 /// The error of a call whose peers did not make it too.
 inline constexpr std::string_view kStillConnecting =
     "NCCL was still connecting to its peers at its deadline: have all ranks made this call?";
-
-/// The reason why a group can do no more work.
-struct Failure {
-    ErrorCode code = ErrorCode::System;
-    std::string text;           ///< names the group, not the operation
-    std::string operation;      ///< the failed one, described; empty: none in particular
-    std::vector<int> culprits;  ///< ranks of the group, when known
-};
 
 class Watchdog {
 public:
@@ -57,7 +50,8 @@ public:
     };
     /// Takes over a work that has been launched. After a failure the work fails too.
     void watch(std::shared_ptr<NcclWork> work) EXCLUDES(mutex_);
-    /// Fails all works, in flight and to come. Only the first failure counts. Returns at once. Any thread.
+    /// Fails all works, in flight and to come. Only the first failure counts; its cause names the group. Returns at
+    /// once. Any thread.
     void fail(Failure failure) EXCLUDES(mutex_);
     /// Returns the group's failure, if it has failed. Any thread.
     [[nodiscard]] std::optional<Failure> failure() const EXCLUDES(mutex_);

@@ -11,8 +11,6 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
 #include "tests/unit/worker_lib/support/world_errors.hpp"
-#include "worker_lib/src/group/departure.hpp"
-#include "worker_lib/src/native/protocol/failure_note.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -95,31 +93,6 @@ TEST_CASE("a rank whose program throws is named on the other node at once", "[na
     CHECK_THAT(errors[0]->what(), Catch::Contains("rank 3 (host") &&
                                       Catch::Contains("has left the group by an exception after operation #1") &&
                                       Catch::Contains("rank 0 cannot finish #2 all_reduce sum f32[1] 'loss'"));
-}
-
-TEST_CASE("a cause stands once, however many could not finish something because of it", "[unit]") {
-    using detail::cannot_finish;
-    using detail::without_reader;
-    const Error lost(ErrorCode::PeerLost, "rank 1 (host b, pid 7) has left the group normally", {1});
-    const Error first = cannot_finish("world", "rank 0", "#2 barrier 'a: b'", lost);
-    CHECK(
-        first.what() ==
-        std::string("group 'world': rank 0 cannot finish #2 barrier 'a: b': rank 1 (host b, pid 7) has left the group "
-                    "normally"));
-    CHECK(without_reader(first.what()) == std::string("group 'world': ") + lost.what());
-    const Error told = detail::reported_by("rank 0 (host a, pid 6)", first);
-    CHECK(told.what() == std::string("rank 0 (host a, pid 6) reported: group 'world': ") + lost.what());
-    const Error third = cannot_finish("world", "rank 2", "#2 barrier", told);
-    CHECK(third.what() ==
-          std::string("group 'world': rank 2 cannot finish #2 barrier: rank 0 (host a, pid 6) reported: ") +
-              lost.what());
-    CHECK(third.culprits() == lost.culprits());
-    CHECK(cannot_finish("world", "rank 0", "#3 barrier", first).what() ==
-          std::string("group 'world': rank 0 cannot finish #3 barrier: ") + lost.what());
-    for (const std::string other : {"", "group 'world'", "group 'world': lost: it cannot finish a: b", "no memory",
-                                    "group 'w': rank 0 cannot finish #2 barrier 'open: "})
-        CHECK(without_reader(other) == other);
-    CHECK(without_reader("group 'w': rank 0 cannot finish #2: group 'v': lost") == "group 'v': lost");
 }
 
 TEST_CASE("a rank that fails and ends before its leader looks is reported with its failure", "[native][unit]") {

@@ -61,6 +61,7 @@ Error failure_of(Action action) {
     return kNone;
 }
 
-inline const Error kEnough(ErrorCode::Aborted, "enough");
+/// A failure that a test gives to a node.
+inline const detail::Failure kEnough{.code = ErrorCode::Aborted, .cause = "enough", .names_group = true};
 
 }  // namespace ddp::testing

@@ -15,7 +15,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     : peers_(spec, connected),
       handle_(std::make_shared<BackendHandle>(*this, Participant{spec.name, peers_.own_name(), &peers_.node()})),
       p2p_(
-          peers_, [this](const Error& error) { failure_.report(error); },
+          peers_, [this](const Failure& failure) { failure_.report(failure); },
           [handle = handle_](const WorkState& work, std::string_view thrown) {
               handle->with([&](NativeBackend& own) { own.abort_for(work, thrown); });
           }),
@@ -34,15 +34,17 @@ NativeBackend::~NativeBackend() {
     // Both come before stop(), which must not look like a failure of the group.
     if (watch != nullptr) watch->stop();
     auto failure = node.failure.for_other_nodes();
-    failure_.stop(Error(ErrorCode::Aborted, fmt::format("group '{}' was destroyed by {} with work in flight",
-                                                        peers_.group(), peers_.own_name())));
+    failure_.stop(
+        {.code = ErrorCode::Aborted,
+         .cause = fmt::format("group '{}' was destroyed by {} with work in flight", peers_.group(), peers_.own_name()),
+         .names_group = true});
     thread_.join();
     handle_->shut();
     const auto ending = runner_.ending();
     if (how == Departure::kLeft && ending.left_in_flight) how = Departure::kLeftInFlight;
-    if (!failure && !node.failure.stopped()) failure = ending.failure;
+    if (!failure && !node.failure.stopped()) failure = node.failure.for_other_nodes();
     const Absence departure = node.progress.own_absence(how);
-    if (P2p* const p2p = p2p_.get()) p2p->stop(failure ? *failure : departure.error, failure.has_value());
+    if (P2p* const p2p = p2p_.get()) p2p->stop(failure ? *failure : departure.failure, failure.has_value());
     const bool goodbye_said = ending.failure && !node.failure.stopped();
     if (links != nullptr && !goodbye_said) failure ? links->say_goodbye(*failure) : links->say_goodbye(departure);
     node.progress.leave(how);

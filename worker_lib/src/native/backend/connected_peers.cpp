@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/text/escape.hpp"
+
 namespace ddp::detail {
 
 ConnectedPeers::ConnectedPeers(const GroupSpec& spec, Connected& connected)
@@ -18,6 +20,11 @@ ConnectedPeers::ConnectedPeers(const GroupSpec& spec, Connected& connected)
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
 }
 
+std::optional<Error> ConnectedPeers::failure() const {
+    const auto failure = node_.failure.for_this_rank();
+    return failure ? std::optional(to_error(*failure, group_, node_.ranks.self())) : std::nullopt;
+}
+
 std::string ConnectedPeers::location_of(int rank) const {
     return location_text(members_[static_cast<std::size_t>(rank)]);
 }
@@ -26,7 +33,7 @@ namespace {
 
 RankState state_after(const Absence& absence) {
     return {.gone = true,
-            .text = absence.error.what(),
+            .text = ddprun::escape_controls(absence.failure.cause),
             .left = absence.how == Departure::kLeft || absence.how == Departure::kLeftInFlight ||
                     absence.how == Departure::kLeftByException,
             .ended = absence.how == Departure::kEnded};

@@ -36,7 +36,7 @@ public:
     /// Returns this rank as errors name it.
     [[nodiscard]] std::string own_name() const { return name_of(rank_); }
 
-    [[nodiscard]] std::optional<Error> failure() const override { return node_.failure.for_this_rank(); }
+    [[nodiscard]] std::optional<Error> failure() const override;
     [[nodiscard]] std::string location_of(int rank) const override;
     [[nodiscard]] int global_rank(int rank) const override {
         return members_[static_cast<std::size_t>(rank)].global_rank;

@@ -4,26 +4,28 @@
 
 namespace ddp::detail {
 
-void GroupFailure::report(const Error& failure, std::uint64_t after) {
+void GroupFailure::report(const Failure& failure, std::uint64_t after) {
     peers_.node().failure.poison(failure, after);
     if (Links* const links = peers_.links()) links->interrupt();
     queue_.report_failure();
 }
 
 void GroupFailure::report_out_of_memory() {
-    report(Error(ErrorCode::System, fmt::format("group '{}': {} is out of memory", peers_.group(), peers_.own_name())));
+    report({.code = ErrorCode::System, .cause = fmt::format("{} is out of memory", peers_.own_name())});
 }
 
-void GroupFailure::stop(const Error& failure) {
+void GroupFailure::stop(const Failure& failure) {
     peers_.node().failure.stop(failure);
     if (Links* const links = peers_.links()) links->interrupt();
     queue_.stop();
 }
 
 void GroupFailure::abort(std::string_view reason) {
-    const Error failure(ErrorCode::Aborted,
-                        fmt::format("group '{}' was aborted by {}: {}", peers_.group(), peers_.own_name(), reason),
-                        {peers_.rank()});
+    const Failure failure{
+        .code = ErrorCode::Aborted,
+        .cause = fmt::format("group '{}' was aborted by {}: {}", peers_.group(), peers_.own_name(), reason),
+        .culprits = {peers_.rank()},
+        .names_group = true};
     // Without an earlier failure everything ends; after one, only the operations that this rank has not completed.
     report(failure, peers_.node().failure.poisoned() ? peers_.node().progress.last_done() : 0);
     p2p_.interrupt();

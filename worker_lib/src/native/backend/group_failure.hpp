@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/backend/connected_peers.hpp"
 #include "worker_lib/src/native/backend/job_queue.hpp"
 #include "worker_lib/src/native/backend/p2p_slot.hpp"
+#include "worker_lib/src/operation/failure.hpp"
 #include "worker_lib/src/operation/work_state.hpp"
 
 namespace ddp::detail {
@@ -21,12 +21,12 @@ public:
 
     /// Reports the failure to all ranks of the node, and through them to others. Operations after number `after` cannot
     /// complete any more; earlier ones may.
-    void report(const Error& failure, std::uint64_t after);
+    void report(const Failure& failure, std::uint64_t after);
     /// The same for a failure in the step after the last operation that this rank has done.
-    void report(const Error& failure) { report(failure, peers_.node().progress.last_done()); }
+    void report(const Failure& failure) { report(failure, peers_.node().progress.last_done()); }
     void report_out_of_memory();
     /// Ends the waits of this rank only: its peers learn from its departure.
-    void stop(const Error& failure);
+    void stop(const Failure& failure);
     void abort(std::string_view reason);
     /// Aborts the group because a callback of `work` has thrown `text`. Does nothing if the group has failed already:
     /// the callback may have thrown because of that.

@@ -104,7 +104,7 @@ void OperationRunner::run_queue() {
     const ddprun::Lock running(running_);
     while (const auto job = queue_.next()) perform(*job);
     if (!queue_.take_failure() || ending_.failure) return;
-    if (const auto failure = peers_.failure())
+    if (const auto failure = peers_.node().failure.for_this_rank())
         fail(*failure, peers_.node().failure.valid_through());  // for other nodes
 }
 
@@ -127,11 +127,13 @@ void OperationRunner::perform(const Job& job) {
 
 void OperationRunner::run(const Job& job) {
     const Operation& operation = job.operation;
-    if (const auto& failure = ending_.failure) {
-        throw Error(failure->code(),
-                    fmt::format("{} cannot run, for the group has failed: {}", describe(operation),
-                                without_reader(failure->what())),
-                    failure->culprits());
+    if (ending_.failure) {
+        Failure failure = *ending_.failure;
+        failure.operation.clear();
+        const Error why = to_error(failure, peers_.group(), peers_.node().ranks.self());
+        throw Error(why.code(),
+                    fmt::format("{} cannot run, for the group has failed: {}", describe(operation), why.what()),
+                    why.culprits());
     }
     Node& node = peers_.node();
     job.work->begin();
@@ -151,9 +153,9 @@ void OperationRunner::run(const Job& job) {
     node.done(operation);
 }
 
-void OperationRunner::end_badly(const Job& job, const Error& failure) {
-    fail(failure, job.operation.seq - 1);
-    complete(*job.work, std::make_exception_ptr(failure));
+void OperationRunner::end_badly(const Job& job, const Error& error) {
+    fail(failure_of(error), job.operation.seq - 1);
+    complete(*job.work, std::make_exception_ptr(error));
 }
 
 void OperationRunner::complete(WorkState& work, std::exception_ptr error) {
@@ -170,7 +172,7 @@ void OperationRunner::note_unfinished(const Job& job) {
 /// Fails the whole group: the ranks of this node at once, others by a final report, unless this rank is leaving (then
 /// the destructor of NativeBackend reports that). Operations after number `after` cannot complete; peers may still run
 /// earlier ones.
-void OperationRunner::fail(const Error& failure, std::uint64_t after) {
+void OperationRunner::fail(const Failure& failure, std::uint64_t after) {
     if (ending_.failure) return;
     ending_.failure = failure;
     Node& node = peers_.node();

@@ -40,8 +40,8 @@ public:
 
     /// The end of the group on this rank; final when no thread runs operations any more.
     struct Ending {
-        std::optional<Error> failure;  ///< the first one that an operation met
-        bool left_in_flight = false;   ///< work that others need has failed because this rank leaves
+        std::optional<Failure> failure;  ///< the first one that an operation met
+        bool left_in_flight = false;     ///< work that others need has failed because this rank leaves
     };
     [[nodiscard]] Ending ending() EXCLUDES(running_);
 
@@ -56,10 +56,10 @@ private:
     // Queued ones.
     void perform(const Job& job) REQUIRES(running_);
     void run(const Job& job) REQUIRES(running_);
-    void end_badly(const Job& job, const Error& failure) REQUIRES(running_);
+    void end_badly(const Job& job, const Error& error) REQUIRES(running_);
     void complete(WorkState& work, std::exception_ptr error);
     void note_unfinished(const Job& job) REQUIRES(running_);
-    void fail(const Error& failure, std::uint64_t after) REQUIRES(running_);
+    void fail(const Failure& failure, std::uint64_t after) REQUIRES(running_);
 
     [[nodiscard]] CollectiveContext team() REQUIRES(running_);
     [[nodiscard]] OwnBuffers own_buffers(const Operation& operation);

@@ -15,7 +15,7 @@ namespace ddp::detail {
 
 class P2pSlot {
 public:
-    using OnFailure = std::function<void(const Error&)>;
+    using OnFailure = std::function<void(const Failure&)>;
     using OnThrown = std::function<void(const WorkState&, std::string_view)>;
 
     /// peers        outlives the works of the group; on_failure and on_thrown outlive P2p::stop()

@@ -76,6 +76,10 @@ Suspects suspects(const std::vector<Flow>& flows, const MessageStream* stream) {
 ExchangeErrors::ExchangeErrors(std::string group, std::int64_t generation, Node& node)
     : group_(std::move(group)), generation_(generation), node_(node) {}
 
+void ExchangeErrors::raise(Failure failure) const {
+    throw FailureError(std::move(failure), group_, node_.ranks.self());
+}
+
 void ExchangeErrors::check_late(const Operation& operation, const std::vector<Flow>& flows, ddprun::TimePoint limit,
                                 const MessageStream* stream) const {
     const auto now = ddprun::Clock::now();
@@ -99,27 +103,26 @@ void ExchangeErrors::check_late(const Operation& operation, const std::vector<Fl
     const std::string why =
         cut_off ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
                 : fmt::format("{} may itself wait for others", ddprun::inflect(ranks.size(), "that rank", "each"));
-    throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': {} waited until its deadline for {} in {}; {}", group_, node_.ranks.self(),
-                            ddprun::list_of(std::move(names)), describe(operation), why),
-                ranks);
+    raise({.code = ErrorCode::Timeout,
+           .cause = fmt::format("{} waited until its deadline for {} in {}; {}", node_.ranks.self(),
+                                ddprun::list_of(std::move(names)), describe(operation), why),
+           .culprits = ranks});
 }
 
 void ExchangeErrors::check_header(const Operation& operation, Flow& flow) const {
     const MessageHeader& header = flow.in.header;
     const Signature own = signature_of(operation);
     const auto refuse = [&](std::string_view why) {
-        throw Error(ErrorCode::System,
-                    fmt::format("group '{}': {}: {} got a message that does not fit from {}: {}", group_, describe(own),
-                                node_.ranks.self(), flow.link->name, why),
-                    {flow.rank});
+        raise({.code = ErrorCode::System,
+               .cause = fmt::format("{}: {} got a message that does not fit from {}: {}", describe(own),
+                                    node_.ranks.self(), flow.link->name, why),
+               .culprits = {flow.rank}});
     };
     if (header.magic != MessageHeader::kMagic) refuse("it does not come from this library");
     if (header.step == MessageHeader::kFinalReport) raise_note(operation, flow);
     if (header.generation != generation_) refuse("it belongs to another generation");
     if (header.signature.identity != own.identity) {
-        throw mismatch(group_, node_.ranks.local(node_.ranks.own_index()).name, operation, flow.link->name,
-                       header.signature);
+        raise(mismatch(node_.ranks.own_local().name, operation, flow.link->name, header.signature));
     }
     if (header.step != flow.in.step || header.payload_bytes != flow.in.bytes.size()) refuse("it is out of step");
 }
@@ -136,22 +139,22 @@ void ExchangeErrors::raise_note(const Operation& operation, Flow& flow) const {
     if (!receive_all(flow.link->socket.get(), bytes.subspan(arrived.size()), none, deadline)) {
         // The peer ended before all was read: a reset, caused by data sent to it, has dropped the rest.
         await_better_reason(operation);
-        throw Error(ErrorCode::PeerLost,
-                    fmt::format("group '{}': {} has failed and did not say why", group_, flow.link->name), {flow.rank});
+        raise({.code = ErrorCode::PeerLost,
+               .cause = fmt::format("{} has failed and did not say why", flow.link->name),
+               .culprits = {flow.rank}});
     }
-    const Error reported = read_note(note);
-    const Error failure = note.complete != 0 ? reported : reported_by(flow.link->name, reported);
-    node_.failure.relay(failure, operation.seq - 1);  // neighbours see the rank that found it, not this one
-    throw cannot_finish(group_, node_.ranks.self(), describe(operation), failure);
+    const Failure failure = reported_by(flow.link->name, read_note(note));
+    node_.failure.poison(failure, operation.seq - 1);  // neighbours see the rank that found it, not this one
+    raise(met_in(describe(operation), failure));
 }
 
 void ExchangeErrors::peer_lost(const Operation& operation, Flow& flow, const std::string& cause) const {
     read_final_report(operation, flow);
     await_better_reason(operation);
-    throw Error(ErrorCode::PeerLost,
-                fmt::format("group '{}': {} lost {} in {}: {}", group_, node_.ranks.self(), flow.link->name,
-                            describe(operation), cause),
-                {flow.rank});
+    raise(
+        {.code = ErrorCode::PeerLost,
+         .cause = fmt::format("{} lost {} in {}: {}", node_.ranks.self(), flow.link->name, describe(operation), cause),
+         .culprits = {flow.rank}});
 }
 
 /// Throws the failure that reaches the node within a moment, if one does.

@@ -36,6 +36,7 @@ public:
     [[noreturn]] void invalid_payload(const Operation& operation, Flow& flow) const;
 
 private:
+    [[noreturn]] void raise(Failure failure) const;
     void read_final_report(const Operation& operation, Flow& flow) const;
     [[noreturn]] void raise_note(const Operation& operation, Flow& flow) const;
     void await_better_reason(const Operation& operation) const;

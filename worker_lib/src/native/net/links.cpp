@@ -255,14 +255,13 @@ void Links::finish_messages() {
     }
 }
 
-void Links::say_goodbye(const Error& failure) {
+void Links::say_goodbye(const Failure& failure) {
     const auto reported = node_.failure.found_by_others();
-    const FailureNote note = reported ? make_note(*reported, Wording::kComplete) : make_note(failure);
-    send_final_report(note, ddprun::Clock::now() + kFarewell);
+    send_final_report(make_note(reported ? *reported : failure), ddprun::Clock::now() + kFarewell);
 }
 
 void Links::say_goodbye(const Absence& departure) {
-    send_final_report(make_note(departure.error, Wording::kComplete), ddprun::Clock::now());
+    send_final_report(make_note(departure.failure), ddprun::Clock::now());
 }
 
 void Links::send_final_report(const FailureNote& note, ddprun::TimePoint deadline) {

@@ -13,7 +13,6 @@
 
 #include "common/clock.hpp"
 #include "common/system/unique_fd.hpp"
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/net/exchange_errors.hpp"
 #include "worker_lib/src/native/net/flow.hpp"
 #include "worker_lib/src/native/net/message_stream.hpp"
@@ -63,10 +62,10 @@ public:
     /// follow a whole message. The memory of that exchange must still be valid.
     void finish_messages();
 
-    /// Sends every peer the final report: a failure, in the text of the rank that found it, which takes at most
+    /// Sends every peer the final report: a failure, as the rank that found it reports it, which takes at most
     /// kFarewell; or the departure of this rank, which does not wait. A peer that does not read only sees the
     /// connection end.
-    void say_goodbye(const Error& failure);
+    void say_goodbye(const Failure& failure);
     void say_goodbye(const Absence& departure);
 
 private:

@@ -50,7 +50,7 @@ void Watch::stop() {
     if (thread_.joinable()) thread_.join();
 }
 
-void Watch::say_goodbye(const std::optional<Error>& failure, const Absence& departure) {
+void Watch::say_goodbye(const std::optional<Failure>& failure, const Absence& departure) {
     if (failure && node_.failure.valid_through() < reported_after_)
         report_failure(*failure, node_.failure.valid_through());
     report_departure(departure);
@@ -102,16 +102,16 @@ void Watch::take(Peer& peer) {
     const Alarm& alarm = peer.incoming;
     peer.received = 0;
     if (alarm.magic != Alarm::kMagic || alarm.generation != generation_) return lose(peer);
-    const Error why = read_note(alarm.note);
-    if (alarm.kind == Alarm::Kind::kFailed) return node_.failure.relay(why, alarm.after);
+    const Failure why = reported_by(peer.link.name, read_note(alarm.note));
+    if (alarm.kind == Alarm::Kind::kFailed) return node_.failure.poison(why, alarm.after);
     add_missing({alarm.after, why, alarm.how});
-    if (why.culprits() == std::vector<int>{peer.rank}) peer.departed = true;
+    if (why.culprits == std::vector<int>{peer.rank}) peer.departed = true;
 }
 
 void Watch::add_missing(const Absence& absence) {
     missing_.push_back({absence, ddprun::Clock::now()});
     const ddprun::Lock lock(absences_mutex_);
-    for (const int rank : absence.error.culprits()) absences_.emplace(rank, absence);
+    for (const int rank : absence.failure.culprits) absences_.emplace(rank, absence);
 }
 
 std::optional<Absence> Watch::departure_of(int rank) const {
@@ -124,7 +124,7 @@ std::optional<Absence> Watch::departure_of(int rank) const {
 void Watch::lose(Peer& peer) {
     peer.link.socket.reset();
     if (peer.departed) return;
-    const Error why = departure_error(peer.rank, peer.link.name, Departure::kLost, std::nullopt);
+    const Failure why = departure_failure(peer.rank, peer.link.name, Departure::kLost, std::nullopt);
     add_missing({std::nullopt, why, Departure::kLost});
 }
 
@@ -151,7 +151,7 @@ void Watch::end_waits_for_missing() {
         const bool unreachable = after
                                      ? node_.progress.any_beyond(*after)
                                      : node_.progress.any_busy() && ddprun::Clock::now() - missing.since > kGracePeriod;
-        if (unreachable) node_.failure.relay(missing.absence.error, after.value_or(0));
+        if (unreachable) node_.failure.poison(missing.absence.failure, after.value_or(0));
     }
 }
 
@@ -163,17 +163,17 @@ void Watch::report_own_failure() {
     reported_after_ = after;
 }
 
-void Watch::report_failure(const Error& failure, std::uint64_t after) {
+void Watch::report_failure(const Failure& failure, std::uint64_t after) {
     report({.kind = Alarm::Kind::kFailed, .after = after}, failure);
 }
 
 void Watch::report_departure(const Absence& absence) {
-    report({.kind = Alarm::Kind::kDeparted, .after = absence.after.value_or(0), .how = absence.how}, absence.error);
+    report({.kind = Alarm::Kind::kDeparted, .after = absence.after.value_or(0), .how = absence.how}, absence.failure);
 }
 
-void Watch::report(Alarm alarm, const Error& why) {
+void Watch::report(Alarm alarm, const Failure& why) {
     alarm.generation = generation_;
-    alarm.note = make_note(why, Wording::kComplete);
+    alarm.note = make_note(why);
     for (Peer& peer : peers_) {
         if (!peer.link.socket) continue;
         const auto bytes = std::as_bytes(std::span(&alarm, 1));

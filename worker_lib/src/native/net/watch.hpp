@@ -53,7 +53,7 @@ public:
     /// Returns the departure of a rank, if it is known to be gone. Any thread.
     [[nodiscard]] std::optional<Absence> departure_of(int rank) const;
     /// Reports the failure, if there is one, and that this rank leaves. After stop().
-    void say_goodbye(const std::optional<Error>& failure, const Absence& departure);
+    void say_goodbye(const std::optional<Failure>& failure, const Absence& departure);
 
 private:
     struct Peer {
@@ -78,9 +78,9 @@ private:
     void report_own_failure();
     void lose(Peer& peer);
     void add_missing(const Absence& absence);
-    void report_failure(const Error& failure, std::uint64_t after);
+    void report_failure(const Failure& failure, std::uint64_t after);
     void report_departure(const Absence& absence);
-    void report(Alarm alarm, const Error& why);
+    void report(Alarm alarm, const Failure& why);
 
     Node& node_;
     const std::int64_t generation_;

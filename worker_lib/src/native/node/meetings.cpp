@@ -98,9 +98,10 @@ void Meetings::compare(const Operation& operation) const {
     int first = 0;
     while (first < ranks_.size() && meeting(first).identity == own_identity) ++first;
     if (first == ranks_.size()) return;
-    const Error error = mismatch(ranks_.group(), ranks_.own_local().name, operation, ranks_.local(first).name,
-                                 Signature{meeting(first).identity, announced(first).tag});
-    throw Error(error.code(), error.what(), minority());
+    Failure failure = mismatch(ranks_.own_local().name, operation, ranks_.local(first).name,
+                               Signature{meeting(first).identity, announced(first).tag});
+    failure.culprits = minority();
+    throw FailureError(std::move(failure), ranks_.group(), ranks_.self());
 }
 
 /// Returns the ranks whose call differs from that of more than half of the group; none if ranks of other nodes might

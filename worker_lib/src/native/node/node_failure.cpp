@@ -1,25 +1,19 @@
 #include "worker_lib/src/native/node/node_failure.hpp"
 
-#include "worker_lib/src/group/departure.hpp"
+#include <utility>
 
 namespace ddp::detail {
 
-void NodeFailure::poison(const Error& failure, std::uint64_t after) {
-    give_up(failure, Wording::kOwnView, Recipients::kAll, after);
-}
+void NodeFailure::poison(const Failure& failure, std::uint64_t after) { give_up(failure, Recipients::kAll, after); }
 
-void NodeFailure::relay(const Error& failure, std::uint64_t after) {
-    give_up(failure, Wording::kComplete, Recipients::kAll, after);
-}
-
-void NodeFailure::stop(const Error& failure) {
-    give_up(failure, Wording::kOwnView, Recipients::kOwnRank, ranks_.own().done.load(std::memory_order_acquire));
+void NodeFailure::stop(const Failure& failure) {
+    give_up(failure, Recipients::kOwnRank, ranks_.own().done.load(std::memory_order_acquire));
 }
 
 /// Ends the own rank's part. When it returns, peers can see that, even if another thread noted another failure first
 /// and has not yet published it, because from then on the program may get its buffers back.
-void NodeFailure::give_up(const Error& failure, Wording wording, Recipients recipients, std::uint64_t after) {
-    note(failure, wording, recipients);  // a later failure is not noted, but may end more operations
+void NodeFailure::give_up(const Failure& failure, Recipients recipients, std::uint64_t after) {
+    note(failure, recipients);  // a later failure is not noted, but may end more operations
     mark(ranks_.own_index(), ranks_.own_index(), after);
     if (recipients == Recipients::kAll) propagate(after);
 }
@@ -34,11 +28,11 @@ void NodeFailure::propagate(std::uint64_t after) const {
 }
 
 /// Writes the note of the own rank, unless there is one.
-void NodeFailure::note(const Error& failure, Wording wording, Recipients recipients) {
+void NodeFailure::note(const Failure& failure, Recipients recipients) {
     const ddprun::Lock lock(mutex_);
     if (noted_) return;
     noted_ = true;
-    ranks_.own().failure = make_note(failure, wording);
+    ranks_.own().failure = make_note(failure);
     stopped_ = recipients == Recipients::kOwnRank;
 }
 
@@ -71,36 +65,34 @@ std::optional<int> NodeFailure::author() const {
     return by == 0 ? std::nullopt : std::optional(static_cast<int>(by) - 1);
 }
 
-/// Returns the failure that the rank at `index` has noted; with the name of that rank, unless the text names its
-/// reporter already.
-Error NodeFailure::noted_by(int index, bool with_name) const {
-    const FailureNote& note = ranks_.control(index).failure;
-    Error failure = read_note(note);
-    return note.complete != 0 || !with_name ? failure : reported_by(ranks_.local(index).name, failure);
+/// Returns the failure that the rank at `index` has noted.
+Failure NodeFailure::noted_by(int index) const {
+    Failure failure = read_note(ranks_.control(index).failure);
+    return index == ranks_.own_index() ? failure : reported_by(ranks_.local(index).name, std::move(failure));
 }
 
-std::optional<Error> NodeFailure::for_this_rank() const {
+std::optional<Failure> NodeFailure::for_this_rank() const {
     const auto first = author();
-    return first ? std::optional(noted_by(*first, *first != ranks_.own_index())) : std::nullopt;
+    return first ? std::optional(noted_by(*first)) : std::nullopt;
 }
 
-std::optional<Error> NodeFailure::for_other_nodes() const {
-    const auto first = author();
-    return first ? std::optional(noted_by(*first, true)) : std::nullopt;
+std::optional<Failure> NodeFailure::for_other_nodes() const {
+    auto failure = for_this_rank();
+    if (failure) failure = reported_by(ranks_.own_local().name, std::move(*failure));
+    return failure;
 }
 
-std::optional<Error> NodeFailure::found_by_others() const {
-    const auto first = author();
-    if (!first || (*first == ranks_.own_index() && ranks_.own().failure.complete == 0)) return std::nullopt;
-    return noted_by(*first, true);
+std::optional<Failure> NodeFailure::found_by_others() const {
+    auto failure = for_this_rank();
+    return failure && failure->kind != FailureKind::kOwn ? failure : std::nullopt;
 }
 
 void NodeFailure::check_any(const Operation& operation) const {
-    const auto found = for_this_rank();
+    auto found = for_this_rank();
     if (!found) return;
-    // The text of a failure that this rank found itself names the operation already.
-    if (author() == ranks_.own_index() && ranks_.own().failure.complete == 0) throw *found;
-    throw cannot_finish(ranks_.group(), ranks_.self(), describe(operation), *found);
+    // A failure that this rank found itself has its operation already.
+    if (found->kind != FailureKind::kOwn) found = met_in(describe(operation), std::move(*found));
+    throw FailureError(std::move(*found), ranks_.group(), ranks_.self());
 }
 
 }  // namespace ddp::detail

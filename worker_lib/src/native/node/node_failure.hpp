@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "common/mutex.hpp"
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/node/node_ranks.hpp"
 #include "worker_lib/src/native/protocol/failure_note.hpp"
 #include "worker_lib/src/operation/operation.hpp"
@@ -22,11 +21,9 @@ public:
 
     /// Makes the group unusable on this node: every wait in an operation later than number `after` ends with `failure`.
     /// If there are several failures, the first one and the lowest number count.
-    void poison(const Error& failure, std::uint64_t after = 0);
-    /// Does the same with a failure that was found elsewhere, whose text names its reporter already.
-    void relay(const Error& failure, std::uint64_t after = 0);
+    void poison(const Failure& failure, std::uint64_t after = 0);
     /// Ends the own rank's waits only, in operations that it has not completed. Peers learn of it when it leaves.
-    void stop(const Error& failure);
+    void stop(const Failure& failure);
     /// Returns whether stop() came before any failure of the group.
     [[nodiscard]] bool stopped() const { return stopped_; }
     /// Reports the failure to every rank, unless it is stop()'s: the rank that found it may have died before it had
@@ -40,7 +37,7 @@ public:
     }
     /// Returns whether the failure ends `operation`.
     [[nodiscard]] bool ends(const Operation& operation) const { return valid_through() < operation.seq; }
-    /// Throws the failure if it ends `operation`.
+    /// Throws FailureError if the failure ends `operation`.
     void check(const Operation& operation) const {
         if (ends(operation)) check_any(operation);
     }
@@ -58,20 +55,20 @@ public:
     /// for done.
     [[nodiscard]] bool any_gives_up(const Operation& operation) const;
 
-    /// Return the failure, if there is one, in the wording for this rank's operations and for ranks of other nodes.
-    [[nodiscard]] std::optional<Error> for_this_rank() const;
-    [[nodiscard]] std::optional<Error> for_other_nodes() const;
+    /// Return the failure, if there is one: as this rank sees it, and as ranks of other nodes do.
+    [[nodiscard]] std::optional<Failure> for_this_rank() const;
+    [[nodiscard]] std::optional<Failure> for_other_nodes() const;
     /// Returns the latter if another rank found the failure.
-    [[nodiscard]] std::optional<Error> found_by_others() const;
+    [[nodiscard]] std::optional<Failure> found_by_others() const;
 
 private:
     enum class Recipients : std::uint8_t { kAll, kOwnRank };
 
-    void give_up(const Error& failure, Wording wording, Recipients recipients, std::uint64_t after);
-    void note(const Error& failure, Wording wording, Recipients recipients);
+    void give_up(const Failure& failure, Recipients recipients, std::uint64_t after);
+    void note(const Failure& failure, Recipients recipients);
     void mark(int index, int author, std::uint64_t after) const;
     [[nodiscard]] std::optional<int> author() const;
-    [[nodiscard]] Error noted_by(int index, bool with_name) const;
+    [[nodiscard]] Failure noted_by(int index) const;
 
     const NodeRanks& ranks_;
     ddprun::Mutex mutex_;

@@ -27,12 +27,12 @@ std::optional<Absence> NodeProgress::absence(int index) const {
     if (how == Departure::kPresent && ended) how = Departure::kEnded;
     if (how == Departure::kPresent) return std::nullopt;
     const std::uint64_t after = control.done.load(std::memory_order_acquire);
-    return Absence{after, departure_error(local.rank, local.name, how, after), ended ? Departure::kEnded : how};
+    return Absence{after, departure_failure(local.rank, local.name, how, after), ended ? Departure::kEnded : how};
 }
 
 Absence NodeProgress::own_absence(Departure how) const {
     const LocalRank& own = ranks_.own_local();
-    return {last_done(), departure_error(own.rank, own.name, how, last_done()), how};
+    return {last_done(), departure_failure(own.rank, own.name, how, last_done()), how};
 }
 
 bool NodeProgress::any_beyond(std::uint64_t seq) const {

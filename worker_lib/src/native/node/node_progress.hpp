@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "common/clock.hpp"
-#include "ddp/error.hpp"
 #include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/native/node/node_ranks.hpp"
 #include "worker_lib/src/operation/operation.hpp"
@@ -17,7 +16,7 @@ namespace ddp::detail {
 /// A rank that takes part in no further operation.
 struct Absence {
     std::optional<std::uint64_t> after;  ///< the last operation that it completed; nothing: unknown
-    Error error;                         ///< describes the departure
+    Failure failure;                     ///< describes the departure
     Departure how = Departure::kEnded;
 };
 

@@ -21,7 +21,7 @@ void PeerWait::check(const Operation& operation, Silence& silence,
         if (arrived(i)) continue;
         if (absence) {
             failure_.check_any(operation);  // a rank that leaves because of a failure has reported that before
-            throw cannot_finish(ranks_.group(), ranks_.self(), describe(operation), absence->error);
+            throw FailureError(met_in(describe(operation), absence->failure), ranks_.group(), ranks_.self());
         }
         absent.push_back(ranks_.rank_at(i));
         if (silence.of(i)) silent.push_back(ranks_.rank_at(i));
@@ -31,10 +31,11 @@ void PeerWait::check(const Operation& operation, Silence& silence,
     if (absent.empty() || now < deadline) return;
     if (silent.empty() && now < finishing_deadline(deadline)) return;
     const auto& culprits = silent.empty() ? absent : silent;
-    throw Error(ErrorCode::Timeout,
-                fmt::format("group '{}': {} waited until its deadline for {} in {}", ranks_.group(), ranks_.self(),
-                            ranks_.names_of(culprits), describe(operation)),
-                culprits);
+    const Failure late{.code = ErrorCode::Timeout,
+                       .cause = fmt::format("{} waited until its deadline for {} in {}", ranks_.self(),
+                                            ranks_.names_of(culprits), describe(operation)),
+                       .culprits = culprits};
+    throw FailureError(late, ranks_.group(), ranks_.self());
 }
 
 /// Signals while it waits that it does, so that no rank takes this one for the culprit.

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/text/list.hpp"
-#include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/native/protocol/deadlines.hpp"
 
 namespace ddp::detail::p2p {
@@ -22,12 +21,12 @@ constexpr auto kAskBefore = 2 * kSilence;
 
 }  // namespace
 
-std::optional<Failure> FailureDetector::find_failure() {
+std::optional<P2pEnd> FailureDetector::find_failure() {
     const auto now = ddprun::Clock::now();
     look_at_neighbours(now);
     ask_remotes(now);
     for (Peer* one : peers_.all()) one->matching().record_unexpected(now);
-    if (const auto poison = setup_.node.failure.for_this_rank()) return Failure{.error = *poison};
+    if (const auto poison = setup_.node.failure.for_this_rank()) return P2pEnd{.why = *poison};
     auto found = find_lost();
     return found ? std::move(found) : find_overdue();
 }
@@ -63,11 +62,11 @@ bool FailureDetector::drain(Peer& peer) {
     return moved;
 }
 
-std::optional<Failure> FailureDetector::find_lost() {
+std::optional<P2pEnd> FailureDetector::find_lost() {
     for (const Neighbour& neighbour : peers_.neighbours()) {
         const auto absence = setup_.node.progress.absence(neighbour.index);
         if (!absence || drain(*neighbour.peer)) continue;
-        if (auto found = failure_without(neighbour.peer->rank(), absence->error)) return found;
+        if (auto found = end_without(neighbour.peer->rank(), absence->failure)) return found;
     }
     for (const RemotePeer& remote : peers_.remotes()) {
         if (!remote.lost) continue;
@@ -75,24 +74,25 @@ std::optional<Failure> FailureDetector::find_lost() {
         const auto& departure = remote.peer->departure();
         // Without a final report: if the whole group has failed, the report of that may still arrive.
         if (!departure && ddprun::Clock::now() < remote.reason_until) continue;
-        const Error lost(ErrorCode::PeerLost, fmt::format("lost {}: {}", peers_.name_of(rank), *remote.lost), {rank});
-        if (auto found = failure_without(rank, departure ? *departure : lost)) return found;
+        const Failure lost{.kind = FailureKind::kPeerLost,
+                           .code = ErrorCode::PeerLost,
+                           .cause = fmt::format("lost {}: {}", peers_.name_of(rank), *remote.lost),
+                           .culprits = {rank}};
+        if (auto found = end_without(rank, departure ? *departure : lost)) return found;
     }
     return std::nullopt;
 }
 
-/// Returns the failure that follows from the loss of a rank; nothing if no work in flight needs it.
-std::optional<Failure> FailureDetector::failure_without(int rank, const Error& why) const {
+/// Returns the end that follows from the loss of a rank; nothing if no work in flight needs it.
+std::optional<P2pEnd> FailureDetector::end_without(int rank, const Failure& why) const {
     const auto& works = works_.in_flight();
     const auto found = std::ranges::find_if(
         works, [rank](const auto& one) REQUIRES(kRunning) { return waits_for(*one.second, rank); });
     if (found == works.end()) return std::nullopt;
     // A rank that leaves because of a failure has reported that before.
-    if (const auto poison = setup_.node.failure.for_this_rank()) return Failure{.error = *poison};
+    if (const auto poison = setup_.node.failure.for_this_rank()) return P2pEnd{.why = *poison};
     const auto& work = found->second;
-    return Failure{.error = cannot_finish(setup_.group, setup_.node.ranks.self(), unfinished_text(*work), why),
-                   .about = work,
-                   .is_ours = true};
+    return P2pEnd{.why = met_in(unfinished_text(*work), why), .about = work, .is_ours = true};
 }
 
 /// Near a deadline, asks the ranks of other nodes whether they are late or wait themselves.
@@ -118,7 +118,7 @@ bool FailureDetector::is_listening(int rank) const {
     return remote == peers_.remotes().end() || now - remote->listening.since < kSilence;  // neither: it is this rank
 }
 
-std::optional<Failure> FailureDetector::find_overdue() {
+std::optional<P2pEnd> FailureDetector::find_overdue() {
     const auto now = ddprun::Clock::now();
     for (const auto& [seq, work] : works_.in_flight()) {
         const TransferBatch& batch = work->batch;
@@ -138,8 +138,8 @@ std::optional<Failure> FailureDetector::find_overdue() {
 }
 
 /// Returns the timeout of a work. The silent ones of the missing ranks are the culprits; if none is silent, all are.
-Failure FailureDetector::overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
-                                 const std::vector<int>& silent) {
+P2pEnd FailureDetector::overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
+                                const std::vector<int>& silent) {
     const auto& culprits = silent.empty() ? missing : silent;
     std::vector<std::string> names;
     for (const int rank : culprits) names.push_back(peers_.name_of(rank));
@@ -149,13 +149,11 @@ Failure FailureDetector::overdue(const std::shared_ptr<P2pWork>& work, const std
         if (unexpected.empty()) continue;
         hint += fmt::format("; {} has sent messages that no receive asks for: {}", peers_.name_of(rank), unexpected);
     }
-    return {.error = Error(
-                ErrorCode::Timeout,
-                fmt::format("group '{}': {} waited until its deadline for {} in {}{}", setup_.group,
-                            setup_.node.ranks.self(), ddprun::list_of(std::move(names)), unfinished_text(*work), hint),
-                culprits),
-            .about = work,
-            .is_ours = true};
+    Failure late{.code = ErrorCode::Timeout,
+                 .cause = fmt::format("{} waited until its deadline for {} in {}{}", setup_.node.ranks.self(),
+                                      ddprun::list_of(std::move(names)), unfinished_text(*work), hint),
+                 .culprits = culprits};
+    return {.why = std::move(late), .about = work, .is_ours = true};
 }
 
 }  // namespace ddp::detail::p2p

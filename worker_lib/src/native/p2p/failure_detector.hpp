@@ -8,19 +8,19 @@
 #include <string>
 
 #include "common/clock.hpp"
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
 #include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
+#include "worker_lib/src/operation/failure.hpp"
 
 namespace ddp::detail::p2p {
 
 /// The end of all sends and receives.
-struct Failure {
-    Error error;
-    std::shared_ptr<P2pWork> about;  ///< the work that `error` names; null: it names none of ours
-    bool is_ours = false;            ///< found here: the group does not know of it
+struct P2pEnd {
+    Failure why;
+    std::shared_ptr<P2pWork> about = nullptr;  ///< the work that `why` names; null: it names none of ours
+    bool is_ours = false;                      ///< found here: the group does not know of it
 };
 
 class FailureDetector {
@@ -32,15 +32,15 @@ public:
     /// greeting. Throws Error{System}.
     void look_at_connections() REQUIRES(kRunning);
     /// Looks at all peers and all works in flight. Throws as Peer::progress().
-    [[nodiscard]] std::optional<Failure> find_failure() REQUIRES(kRunning);
+    [[nodiscard]] std::optional<P2pEnd> find_failure() REQUIRES(kRunning);
 
 private:
     void look_at_neighbours(ddprun::TimePoint now) REQUIRES(kRunning);
     void ask_remotes(ddprun::TimePoint now) REQUIRES(kRunning);
-    [[nodiscard]] std::optional<Failure> find_lost() REQUIRES(kRunning);
-    [[nodiscard]] std::optional<Failure> failure_without(int rank, const Error& why) const REQUIRES(kRunning);
-    [[nodiscard]] std::optional<Failure> find_overdue() REQUIRES(kRunning);
-    [[nodiscard]] Failure overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
+    [[nodiscard]] std::optional<P2pEnd> find_lost() REQUIRES(kRunning);
+    [[nodiscard]] std::optional<P2pEnd> end_without(int rank, const Failure& why) const REQUIRES(kRunning);
+    [[nodiscard]] std::optional<P2pEnd> find_overdue() REQUIRES(kRunning);
+    [[nodiscard]] P2pEnd overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
                                   const std::vector<int>& silent) REQUIRES(kRunning);
     [[nodiscard]] bool drain(Peer& peer) REQUIRES(kRunning);
     [[nodiscard]] bool is_listening(int rank) const REQUIRES(kRunning);

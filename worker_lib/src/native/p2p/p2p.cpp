@@ -24,7 +24,7 @@ P2p::P2p(P2pSetup setup)
       scheduler_(setup_, engine_, works_, peers_, sleeper_, activity_, pauses(setup_.node)),
       immediate_(setup_.node, peers_, works_, engine_, sleeper_, scheduler_, pauses(setup_.node)) {}
 
-P2p::~P2p() { stop(Error(ErrorCode::Aborted, "the group is gone"), true); }
+P2p::~P2p() { stop(p2p::group_is_gone(), true); }
 
 std::shared_ptr<WorkState> P2p::submit(TransferBatch batch, p2p::DoneTransfers done) {
     auto work = std::make_shared<P2pWork>(std::move(batch), done, shared_from_this());
@@ -32,7 +32,7 @@ std::shared_ptr<WorkState> P2p::submit(TransferBatch batch, p2p::DoneTransfers d
     return work;
 }
 
-void P2p::stop(const Error& goodbye, bool failed) {
+void P2p::stop(const Failure& goodbye, bool failed) {
     if (activity_.is_stopping.exchange(true)) return;
     scheduler_.stop(goodbye, failed);
     const p2p::Running running(scheduler_.running());

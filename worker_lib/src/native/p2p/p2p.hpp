@@ -49,7 +49,7 @@ public:
     void interrupt() { sleeper_.interrupt(); }
     /// Fails the works in flight with the node's failure, which must exist, and reports `goodbye` to other nodes. No
     /// buffer is touched afterwards.
-    void stop(const Error& goodbye, bool failed) EXCLUDES(p2p::kRunning);
+    void stop(const Failure& goodbye, bool failed) EXCLUDES(p2p::kRunning);
 
 private:
     const ProcessMark home_;

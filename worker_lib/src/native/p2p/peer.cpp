@@ -173,7 +173,8 @@ void Peer::end_frame(const Frame& frame) {
         case FrameKind::kGoodbye: {
             FailureNote note;
             std::memcpy(&note, reader_.kept().data(), sizeof(note));
-            (frame.count != 0 ? own_.reported_failure : departure_) = read_note(note);
+            (frame.count != 0 ? own_.reported_failure : departure_) =
+                reported_by(name_of(rank_, own_.members), read_note(note));
             break;
         }
         default: refuse("a message of an unknown kind");

@@ -56,7 +56,7 @@ public:
     /// Returns the peer's last answer.
     [[nodiscard]] std::uint64_t listening() const REQUIRES(kRunning) { return listening_; }
     /// Returns the reason in the peer's kGoodbye, if it has left.
-    [[nodiscard]] const std::optional<Error>& departure() const REQUIRES(kRunning) { return departure_; }
+    [[nodiscard]] const std::optional<Failure>& departure() const REQUIRES(kRunning) { return departure_; }
     /// Drops all work, whose buffers are the program's again.
     void clear() REQUIRES(kRunning);
 
@@ -96,7 +96,7 @@ private:
     std::map<std::uint64_t, PendingTransfer> offered_;   ///< sends, by id
     std::map<std::uint64_t, PendingTransfer> accepted_;  ///< receives, by the id of the peer's message
     std::deque<Copy> copies_;
-    std::optional<Error> departure_;
+    std::optional<Failure> departure_;
     bool asked_ = false;
     std::uint64_t listening_ = 0;
 };

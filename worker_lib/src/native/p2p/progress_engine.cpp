@@ -2,7 +2,6 @@
 
 #include <exception>
 
-#include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/native/protocol/deadlines.hpp"
 #include "worker_lib/src/native/protocol/failure_note.hpp"
 #include "worker_lib/src/native/shm/waiter.hpp"
@@ -15,6 +14,8 @@ namespace {
 constexpr int kLastPasses = 100;
 
 }  // namespace
+
+Failure group_is_gone() { return {.code = ErrorCode::Aborted, .cause = "the group is gone", .names_group = true}; }
 
 bool ProgressEngine::pass() {
     if (failure_ && !works_.any_submitted(std::memory_order_acquire)) return false;
@@ -35,8 +36,8 @@ bool ProgressEngine::pass_or_throw() {
     works_.collect(peers_.own().finished);
     const auto& reported = peers_.own().reported_failure;
     if (!reported) return moved;
-    setup_.node.failure.relay(*reported, setup_.node.progress.last_done());  // it names its reporter
-    fail({.error = *reported, .about = nullptr, .is_ours = true});
+    setup_.node.failure.poison(*reported, setup_.node.progress.last_done());
+    fail({.why = *reported, .is_ours = true});
     return false;
 }
 
@@ -57,16 +58,16 @@ void ProgressEngine::fail_by_exception() {
     try {
         throw;
     } catch (const Error& error) {
-        fail({.error = error, .about = nullptr, .is_ours = true});
+        fail({.why = failure_of(error), .is_ours = true});
     } catch (const std::exception& error) {  // out of memory, most likely
-        fail({.error = Error(ErrorCode::System, error.what()), .about = nullptr, .is_ours = true});
+        fail({.why = {.cause = error.what(), .names_group = true}, .is_ours = true});
     }
 }
 
 void ProgressEngine::take_submitted() {
     const auto taken = works_.take_submitted();
     const auto failure = failure_ ? failure_ : setup_.node.failure.for_this_rank();
-    if (failure) return fail({.error = *failure});
+    if (failure) return fail({.why = *failure});
     for (const auto& work : taken) {
         for (std::size_t i = 0; i < work->batch.transfers.size(); ++i) {
             if (!work->is_done(i)) peers_.at(work->batch.transfers[i].peer).post({work, i});
@@ -76,7 +77,7 @@ void ProgressEngine::take_submitted() {
 
 void ProgressEngine::look_around() {
     if (failure_) return;
-    std::optional<Failure> found;
+    std::optional<P2pEnd> found;
     try {
         detector_.look_at_connections();
         if (!busy()) return;
@@ -89,31 +90,32 @@ void ProgressEngine::look_around() {
     if (found) fail(*found);
 }
 
-void ProgressEngine::fail(const Failure& failure) {
+void ProgressEngine::fail(const P2pEnd& end) {
     works_.collect(peers_.own().finished);
     const bool first = !failure_;
-    if (first) failure_ = failure.error;
-    if (first && failure.is_ours) setup_.on_failure(failure.error);
+    if (first) failure_ = end.why;
+    if (first && end.is_ours) setup_.on_failure(end.why);
     // A rank that only leaves sends its final report in stop().
     if (first && !activity_.is_stopping && !setup_.node.failure.stopped()) {
-        say_goodbye(setup_.node.failure.for_other_nodes().value_or(failure.error), true);
+        say_goodbye(setup_.node.failure.for_other_nodes().value_or(end.why), true);
     }
     for (Peer* one : peers_.all()) one->clear();
-    works_.fail_all(failure.error.code(), [&](const P2pWork& work) REQUIRES(kRunning) {
-        if (&work == failure.about.get()) return failure.error;
-        return cannot_finish(setup_.group, setup_.node.ranks.self(), unfinished_text(work), failure.error);
+    works_.fail_all(end.why.code, [&](const P2pWork& work) REQUIRES(kRunning) {
+        const bool named = &work == end.about.get();
+        return to_error(named ? end.why : met_in(unfinished_text(work), end.why), setup_.group,
+                        setup_.node.ranks.self());
     });
-    if (!first || !failure.is_ours) return;
+    if (!first || !end.is_ours) return;
     for (const Neighbour& neighbour : peers_.neighbours()) sleeper_.wake(*neighbour.page);
 }
 
-void ProgressEngine::say_goodbye(const Error& why, bool failed) {
+void ProgressEngine::say_goodbye(const Failure& why, bool failed) {
     has_said_goodbye_ = true;
-    const FailureNote note = make_note(why, Wording::kComplete);
+    const FailureNote note = make_note(why);
     for (const RemotePeer& remote : peers_.remotes()) remote.peer->outbox().say_goodbye(note, failed);
 }
 
-void ProgressEngine::stop(const Error& goodbye, bool failed) {
+void ProgressEngine::stop(const Failure& goodbye, bool failed) {
     const auto until = ddprun::Clock::now() + kReporting;
     for (int number = 0; ddprun::Clock::now() < until; ++number) {  // there may have been no room for replies
         const bool moved = pass();
@@ -121,7 +123,7 @@ void ProgressEngine::stop(const Error& goodbye, bool failed) {
         if (!moved) Waiter::yield();
     }
     if (!has_said_goodbye_) say_goodbye(goodbye, failed);
-    fail({.error = setup_.node.failure.for_this_rank().value_or(Error(ErrorCode::Aborted, "the group is gone"))});
+    fail({.why = setup_.node.failure.for_this_rank().value_or(group_is_gone())});
     take_submitted();
 }
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/p2p/failure_detector.hpp"
 #include "worker_lib/src/native/p2p/peers.hpp"
 #include "worker_lib/src/native/p2p/running.hpp"
@@ -15,6 +14,9 @@
 #include "worker_lib/src/native/p2p/work_table.hpp"
 
 namespace ddp::detail::p2p {
+
+/// Returns why works end that are left when a P2p ends without a failure of the group.
+[[nodiscard]] Failure group_is_gone();
 
 class ProgressEngine {
 public:
@@ -38,16 +40,16 @@ public:
     [[nodiscard]] bool busy() const REQUIRES(kRunning) { return !works_.in_flight().empty() || peers_.has_to_send(); }
     [[nodiscard]] bool failed() const REQUIRES(kRunning) { return failure_.has_value(); }
     /// Fails all works. A failure that was found here is reported to the group.
-    void fail(const Failure& failure) REQUIRES(kRunning);
+    void fail(const P2pEnd& end) REQUIRES(kRunning);
     /// Sends the frames that peers still need, reports `goodbye` to other nodes, and fails the works in flight.
-    void stop(const Error& goodbye, bool failed) REQUIRES(kRunning);
+    void stop(const Failure& goodbye, bool failed) REQUIRES(kRunning);
 
 private:
     [[nodiscard]] bool pass_or_throw() REQUIRES(kRunning);
     [[nodiscard]] bool move_all() REQUIRES(kRunning);
     void take_submitted() REQUIRES(kRunning);
     void fail_by_exception() REQUIRES(kRunning);
-    void say_goodbye(const Error& why, bool failed) REQUIRES(kRunning);
+    void say_goodbye(const Failure& why, bool failed) REQUIRES(kRunning);
 
     const P2pSetup& setup_;
     Peers& peers_;
@@ -56,7 +58,7 @@ private:
     const Activity& activity_;
     FailureDetector detector_;
     bool with_network_ GUARDED_BY(kRunning) = true;
-    std::optional<Error> failure_ GUARDED_BY(kRunning);
+    std::optional<Failure> failure_ GUARDED_BY(kRunning);
     bool has_said_goodbye_ GUARDED_BY(kRunning) = false;
 };
 

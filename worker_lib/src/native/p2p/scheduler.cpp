@@ -203,11 +203,11 @@ void Scheduler::need_thread() {
     try {
         thread_ = start_signal_masked_thread("ddp-p2p", [this] { run(); });
     } catch (const Error& error) {  // no thread would complete the works that have been started
-        engine_.fail({.error = error, .about = nullptr, .is_ours = true});
+        engine_.fail({.why = failure_of(error), .is_ours = true});
     }
 }
 
-void Scheduler::stop(const Error& goodbye, bool failed) {
+void Scheduler::stop(const Failure& goodbye, bool failed) {
     sleeper_.interrupt();
     if (thread_.joinable()) thread_.join();
     Running running(running_);

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "common/system/unique_fd.hpp"
-#include "ddp/error.hpp"
 #include "worker_lib/src/native/net/handshake.hpp"
 #include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/native/p2p/work.hpp"
 #include "worker_lib/src/native/protocol/member.hpp"
 #include "worker_lib/src/native/shm/arena.hpp"
+#include "worker_lib/src/operation/failure.hpp"
 #include "worker_lib/src/operation/work_state.hpp"
 
 namespace ddp::detail {
@@ -27,9 +27,9 @@ struct P2pSetup {
     const std::vector<Member>& members;  ///< by rank
     Node& node;
     const HeapArena& arena;
-    Hello hello;                                   ///< for connections to other nodes
-    ddprun::UniqueFd listener;                     ///< for connections from other nodes; none with one node
-    std::function<void(const Error&)> on_failure;  ///< reports the first failure to the group; any thread
+    Hello hello;                                     ///< for connections to other nodes
+    ddprun::UniqueFd listener;                       ///< for connections from other nodes; none with one node
+    std::function<void(const Failure&)> on_failure;  ///< reports the first failure to the group; any thread
     /// Reports that a callback of a work threw. Any thread, also after the group's end.
     std::function<void(const WorkState&, std::string_view)> on_thrown;
 };
@@ -43,7 +43,7 @@ struct OwnRank {
     const Node& node;
     const std::atomic<std::uint64_t>& listening;  ///< of the own PostPage
     std::vector<PendingTransfer> finished;        ///< transfers that are done, until WorkTable::collect()
-    std::optional<Error> reported_failure;        ///< the group's failure, if a peer has reported one
+    std::optional<Failure> reported_failure;      ///< the group's failure, if a peer has reported one
 };
 
 struct Activity {

@@ -1,40 +1,52 @@
 #include "worker_lib/src/native/protocol/failure_note.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "worker_lib/src/group/departure.hpp"
+#include "common/text/cut.hpp"
 
 namespace ddp::detail {
 
-FailureNote make_note(const Error& failure, Wording wording) {
+namespace {
+
+template <std::size_t Size>
+std::string text_of(const std::array<char, Size>& from) {
+    return {from.data(), ::strnlen(from.data(), Size)};
+}
+
+}  // namespace
+
+FailureNote make_note(const Failure& failure) {
     FailureNote note;
-    note.code = static_cast<std::int32_t>(failure.code());
-    note.complete = wording == Wording::kComplete ? 1 : 0;
-    const auto& culprits = failure.culprits();
-    note.culprit_count = static_cast<std::int32_t>(std::min(culprits.size(), note.culprits.size()));
-    std::copy_n(culprits.begin(), note.culprit_count, note.culprits.begin());
-    const std::string_view text = failure.what();
-    text.copy(note.text.data(), note.text.size() - 1);
+    note.kind = static_cast<std::int32_t>(failure.kind);
+    note.code = static_cast<std::int32_t>(failure.code);
+    note.names_group = failure.names_group ? 1 : 0;
+    note.ends_sentence = failure.ends_sentence ? 1 : 0;
+    note.culprit_count = static_cast<std::int32_t>(std::min(failure.culprits.size(), note.culprits.size()));
+    std::copy_n(failure.culprits.begin(), note.culprit_count, note.culprits.begin());
+    ddprun::copy_cut(note.reporter, failure.reporter);
+    ddprun::copy_cut(note.operation, failure.operation);
+    ddprun::copy_cut(note.cause, failure.cause);
     return note;
 }
 
-Error reported_by(std::string_view name, const Error& failure) {
-    return {failure.code(), fmt::format("{} reported: {}", name, without_reader(failure.what())), failure.culprits()};
-}
-
-Error read_note(const FailureNote& note) {
-    // It may come over the network, so nothing in it is trusted.
+Failure read_note(const FailureNote& note) {
+    Failure failure;
+    const bool known_kind = note.kind >= 0 && note.kind <= static_cast<std::int32_t>(FailureKind::kPeerLost);
+    if (known_kind) failure.kind = static_cast<FailureKind>(note.kind);
+    const bool known_code = note.code >= 0 && note.code <= static_cast<std::int32_t>(ErrorCode::System);
+    if (known_code) failure.code = static_cast<ErrorCode>(note.code);
+    failure.names_group = note.names_group != 0;
+    failure.ends_sentence = note.ends_sentence != 0;
     const auto count = std::clamp<std::int32_t>(note.culprit_count, 0, static_cast<std::int32_t>(note.culprits.size()));
-    const bool known = note.code >= 0 && note.code <= static_cast<std::int32_t>(ErrorCode::System);
-    return {known ? static_cast<ErrorCode>(note.code) : ErrorCode::System,
-            std::string(note.text.data(), ::strnlen(note.text.data(), note.text.size())),
-            std::vector<int>(note.culprits.begin(), note.culprits.begin() + count)};
+    failure.culprits.assign(note.culprits.begin(), note.culprits.begin() + count);
+    std::erase_if(failure.culprits, [](int rank) { return rank < 0; });
+    failure.operation = text_of(note.operation);
+    failure.cause = text_of(note.cause);
+    if (failure.kind == FailureKind::kRelayed) failure.reporter = text_of(note.reporter);
+    if (failure.kind == FailureKind::kRelayed && failure.reporter.empty()) failure.kind = FailureKind::kOwn;
+    return failure;
 }
 
 }  // namespace ddp::detail

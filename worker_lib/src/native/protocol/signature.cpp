@@ -120,14 +120,14 @@ std::string difference_of_counts(const Operation& own, const Identity& theirs) {
 
 }  // namespace
 
-Error mismatch(std::string_view group, std::string_view own_name, const Operation& operation,
-               std::string_view their_name, const Signature& theirs) {
+Failure mismatch(std::string_view own_name, const Operation& operation, std::string_view their_name,
+                 const Signature& theirs) {
     const Signature own = signature_of(operation);
     const bool of_counts = shares_counts(operation.kind) && own.identity.kind == theirs.identity.kind &&
                            own.identity.seq == theirs.identity.seq &&
                            own.identity.counts_hash != theirs.identity.counts_hash;
     const auto their_step = of_counts ? step_of_same_list(operation, theirs.identity) : std::nullopt;
-    std::string text = fmt::format("group '{}': the ranks called {}: {}: {}, {}: {}", group,
+    std::string text = fmt::format("the ranks called {}: {}: {}, {}: {}",
                                    difference(own.identity, theirs.identity, their_step.has_value()), own_name,
                                    describe(own), their_name, describe(theirs));
     if (their_step) {
@@ -136,7 +136,7 @@ Error mismatch(std::string_view group, std::string_view own_name, const Operatio
     } else if (of_counts) {
         text += "; " + difference_of_counts(operation, theirs.identity);
     }
-    return {ErrorCode::Mismatch, text};
+    return {.code = ErrorCode::Mismatch, .cause = std::move(text)};
 }
 
 }  // namespace ddp::detail

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "ddp/error.hpp"
+#include "worker_lib/src/operation/failure.hpp"
 #include "worker_lib/src/operation/operation.hpp"
 
 namespace ddp::detail {
@@ -44,11 +44,11 @@ static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Identity) == 32 
 /// Returns the text of describe(Operation).
 [[nodiscard]] std::string describe(const Signature& signature);
 
-/// Returns Error{Mismatch} for two ranks whose identities differ: "group 'world': the ranks called all_reduce with
+/// Returns the failure {kOwn, Mismatch} of two ranks whose identities differ: "the ranks called all_reduce with
 /// different counts: rank 0 (host a, pid 7): #2 all_reduce sum f32[10], rank 3 (host b, pid 9): #2 all_reduce sum
 /// f32[11]". Lists of counts are compared by sum and hash only, so the text shows their difference only if that can be
 /// found.
-[[nodiscard]] Error mismatch(std::string_view group, std::string_view own_name, const Operation& own,
-                             std::string_view their_name, const Signature& theirs);
+[[nodiscard]] Failure mismatch(std::string_view own_name, const Operation& own, std::string_view their_name,
+                               const Signature& theirs);
 
 }  // namespace ddp::detail

@@ -84,7 +84,7 @@ TEST_CASE("operations of different steps are named as such, because their counts
     operation.counts_hash = 3;
     const detail::Operation own = operation;
     operation.counts_hash = 4;
-    CHECK_THAT(detail::mismatch("world", "rank 0", own, "rank 1", signature_of(operation)).what(),
+    CHECK_THAT(detail::mismatch("rank 0", own, "rank 1", signature_of(operation)).cause,
                Contains("the ranks called all_reduce in different steps: rank 0: ") &&
                    Contains(" of step 3, rank 1: ") && Contains(" of step 4"));
 }
@@ -108,17 +108,17 @@ TEST_CASE("an error says where two lists of counts differ, as far as their sums 
     }));
     const std::uint64_t step = GENERATE(0, 9);
     const Error error =
-        detail::mismatch("world", "rank 0", with({1, 2, 3}, step), "rank 1", signature_of(with(theirs, step)));
+        detail::to_error(detail::mismatch("rank 0", with({1, 2, 3}, step), "rank 1", signature_of(with(theirs, step))),
+                         "world", "rank 0");
     CHECK_THAT(error.what(), Contains(": rank 0: #7 all_gather_v f32[6], rank 1: #7 all_gather_v ") && Contains(words));
-    const Error steps = detail::mismatch("w", "a", with({1, 2, 3}, 0), "b", signature_of(with({1, 2, 3}, 4)));
-    CHECK_THAT(steps.what(),
+    const detail::Failure steps = detail::mismatch("a", with({1, 2, 3}, 0), "b", signature_of(with({1, 2, 3}, 4)));
+    CHECK_THAT(steps.cause,
                Contains("the ranks called all_gather_v in different steps: a: #7 all_gather_v f32[6], b: ") &&
                    Contains("; the first in no step, the second in step 4"));
     std::vector<std::size_t> many(2000, 1);
     many.back() = 2;
     CHECK_THAT(
-        detail::mismatch("w", "a", with(std::vector<std::size_t>(2000, 1), step), "b", signature_of(with(many, step)))
-            .what(),
+        detail::mismatch("a", with(std::vector<std::size_t>(2000, 1), step), "b", signature_of(with(many, step))).cause,
         Contains("the counts 1, 1, 1, 1, 1, 1, 1, 1, …, the second a list"));
 }
 

@@ -142,7 +142,7 @@ TEST_CASE("a rank that waits for the rest of a message on another socket reads t
     const int little = static_cast<int>(kStripe);
     for (const int socket : two.numbers[0]) ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
     const auto bytes = some_bytes(40 * kStripe, 5);  // more than the sockets hold
-    two.ranks[0]->node.failure.poison(Error(ErrorCode::Aborted, "enough", {}));
+    two.ranks[0]->node.failure.poison({.code = ErrorCode::Aborted, .cause = "enough"});
     try {
         (void)two.exchange(0, bytes, 0);
         FAIL("it sent all");
@@ -158,7 +158,7 @@ TEST_CASE("a rank that waits for the rest of a message on another socket reads t
         // What is left is sent within a moment, if the peer reads: let it begin.
         REQUIRE(wait_for(two.numbers[0][0], POLLOUT, ddprun::Clock::now() + std::chrono::seconds(20)));
         two.ranks[0]->links->finish_messages();
-        two.ranks[0]->links->say_goodbye(error);
+        two.ranks[0]->links->say_goodbye(detail::failure_of(error));
         CHECK_THAT(second.get(), Catch::Contains("its peer reported") && Catch::Contains("enough"));
     }
 }

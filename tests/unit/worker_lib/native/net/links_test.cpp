@@ -93,7 +93,7 @@ TEST_CASE("a rank whose messages flow sees that its node has failed, and its dea
     Rank rank;
     Messages messages(std::chrono::milliseconds(2), Readiness::kNow);
     SECTION("poison") {
-        rank.node.failure.poison(Error(ErrorCode::Aborted, "enough", {}));
+        rank.node.failure.poison({.code = ErrorCode::Aborted, .cause = "enough"});
         CHECK_THROWS_WITH(rank.exchange(messages, ddprun::TimePoint::max()), Catch::Contains("enough"));
     }
     SECTION("deadline") {
@@ -115,7 +115,8 @@ TEST_CASE("if a peer's final report was cut off, the failure that the node hears
     ::shutdown(rank.peers[0].get(), SHUT_WR);
     const bool heard = GENERATE(true, false);
     News messages([&] {
-        if (heard) rank.node.failure.poison(Error(ErrorCode::PeerLost, "it has left the group", {1}));
+        if (!heard) return;
+        rank.node.failure.poison({.code = ErrorCode::PeerLost, .cause = "it has left the group", .culprits = {1}});
     });
     CHECK_THROWS_WITH(rank.exchange(messages, ddprun::TimePoint::max()),
                       Catch::Contains(heard ? "it has left the group" : "has failed and did not say why"));

@@ -14,6 +14,14 @@ using namespace ddp;
 using namespace ddp::testing;
 using detail::Operation;
 
+namespace {
+
+const detail::Failure kGone{
+    .kind = detail::FailureKind::kPeerLost, .code = ErrorCode::PeerLost, .cause = "rank 7 is gone"};
+const detail::Failure kDestroyed{.code = ErrorCode::Aborted, .cause = "destroyed", .names_group = true};
+
+}  // namespace
+
 TEST_CASE(
     "a rank has published that it gives up when its work fails, even while another thread is about to publish that",
     "[native][unit]") {
@@ -57,8 +65,8 @@ TEST_CASE("a failure leaves operations alone that its finder had completed, and 
         CHECK(failure_of([&] { ranks[rank].failure.check(operation(2)); }).code() == ErrorCode::Aborted);
         CHECK(failure_of([&] { ranks[rank].failure.check_any(operation(1)); }).code() == ErrorCode::Aborted);
     }
-    ranks[2].failure.relay(Error(ErrorCode::PeerLost, "rank 7 is gone"), 0);
-    ranks[1].failure.relay(Error(ErrorCode::PeerLost, "rank 7 is gone"), 5);  // which invalidates no fewer operations
+    ranks[2].failure.poison(kGone, 0);
+    ranks[1].failure.poison(kGone, 5);  // which invalidates no fewer operations
     for (const int rank : {0, 1, 2}) {
         CHECK(ranks[rank].failure.valid_through() == 0);
         CHECK(ranks[rank].failure.any_gives_up(operation(1)));
@@ -93,9 +101,9 @@ TEST_CASE("a rank that leaves in the middle of an operation stops waiting, even 
     const Operation two = operation(2);
     ranks.open(two);
     ranks[1].done(operation(1));
-    ranks[0].failure.relay(kEnough, 2);
+    ranks[0].failure.poison(kEnough, 2);
     CHECK(failure_of([&] { ranks[1].failure.check(two); }).what() == std::string(kNone.what()));
-    ranks[1].failure.stop(Error(ErrorCode::Aborted, "destroyed"));
+    ranks[1].failure.stop(kDestroyed);
     CHECK(failure_of([&] { ranks[1].failure.check(two); }).code() == ErrorCode::Aborted);
     CHECK(ranks.control(1).valid_through.load() == 1);
 }
@@ -104,7 +112,7 @@ TEST_CASE("a rank whose work fails has published that it gives up, even while an
           "[native][unit]") {
     Ranks ranks(2);
     ranks[0].failure.poison(kEnough, 2);  // which leaves the current operation of rank 1 alone
-    ranks[1].failure.stop(Error(ErrorCode::Aborted, "destroyed"));
+    ranks[1].failure.stop(kDestroyed);
     ranks.control(1).valid_through.store(2);  // that thread has only noted it so far
     ranks[1].failure.propagate(1);            // the other thread fails
     CHECK(ranks[0].failure.any_gives_up(operation(2)));
@@ -117,7 +125,7 @@ TEST_CASE("the only rank of a node completes what all other ranks have completed
     const Operation one = operation(1);
     ranks.open(one);
     ranks[0].meetings.join(one);
-    ranks[0].failure.relay(kEnough);
+    ranks[0].failure.poison(kEnough);
     CHECK(failure_of([&] { ranks[0].barrier.arrive_and_wait(one); }).what() == std::string(kNone.what()));
 }
 

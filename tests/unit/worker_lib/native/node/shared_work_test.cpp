@@ -143,7 +143,7 @@ TEST_CASE("data of a rank that leaves while others reduce it is not part of a re
             ranks[1].progress.leave(detail::Departure::kLeft);
         });
     });
-    ranks[0].failure.poison(failure);  // as the backend does
+    ranks[0].failure.poison(detail::failure_of(failure));  // as the backend does
     CHECK(failure.code() == ErrorCode::PeerLost);
     CHECK(failure.culprits() == std::vector<int>{1});
     CHECK(other.get().culprits() == std::vector<int>{1});

@@ -50,8 +50,8 @@ struct Rank {
                                              .arena = arena,
                                              .hello = {},
                                              .listener = {},
-                                             .on_failure = [](const Error&) {}})) {}
-    ~Rank() { p2p->stop(Error(ErrorCode::Aborted, "the test is over"), false); }
+                                             .on_failure = [](const detail::Failure&) {}})) {}
+    ~Rank() { p2p->stop({.code = ErrorCode::Aborted, .cause = "the test is over"}, false); }
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
 
@@ -300,7 +300,7 @@ TEST_CASE("a batch whose record cannot be written leaves neither P2p's lock take
 
 TEST_CASE("a group that has failed sends nothing immediately", "[p2p][unit]") {
     Pair pair;
-    pair.a.node.failure.poison(Error(ErrorCode::Aborted, "no more of this"));
+    pair.a.node.failure.poison({.code = ErrorCode::Aborted, .cause = "no more of this"});
     Values& value = pair.values({1});
     const auto sent = pair.a.transfer({pair.a.send(value)});
     CHECK_FALSE(pair.a.opened);
