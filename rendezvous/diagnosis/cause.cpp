@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 14> kLostPeerPhrases{
     ") reported: ",
     "has left the group",
     "is gone: its process ended",
-    "has failed and did not say why",
+    "has failed without reporting the reason",
     "ended while the group was forming",
 };
 

@@ -151,7 +151,7 @@ std::vector<std::string> exchange(const GroupSpec& spec, std::string_view topic,
     if (!call.empty()) report_giving_up(spec, topic, absent);
     report_absent(spec, absent,
                   call.empty() ? "publish their addresses. All had joined: they have ended since, lost the store, or "
-                                 "given up waiting. Their own errors say which"
+                                 "given up waiting. See their own errors"
                                : fmt::format("call {}, too. All ranks of the group call it", call));
 }
 
@@ -166,10 +166,9 @@ void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::s
 void refuse_if_aborted(const GroupSpec& spec, const PeerStates& backend, std::string_view call) {
     const auto failure = backend.failure();
     if (!failure || failure->code() != ErrorCode::Aborted) return;
-    throw Error(
-        ErrorCode::Aborted,
-        fmt::format("{} of group '{}' cannot run, for the group has failed: {}", call, spec.name, failure->what()),
-        failure->culprits());
+    throw Error(ErrorCode::Aborted,
+                fmt::format("{} of group '{}' cannot run: the group has failed: {}", call, spec.name, failure->what()),
+                failure->culprits());
 }
 
 }  // namespace ddp::detail

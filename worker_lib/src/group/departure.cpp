@@ -20,12 +20,12 @@ Failure departure_failure(int rank, std::string_view name, Departure how, std::o
             break;
         case Departure::kLeftInFlight:
             text = fmt::format(
-                "{} has left the group{} with work in flight: it did not wait for what it had called last. Each rank "
+                "{} has left the group{} with work in flight: it did not wait for its last operations. Each rank "
                 "must wait for its Work before its ProcessGroup ends",
                 name, after == 0u ? "" : when);
             break;
         case Departure::kLeftByException:
-            text = fmt::format("{} has left the group by an exception{}. Its own output says which", name, when);
+            text = fmt::format("{} has left the group because of an exception{}. See its output", name, when);
             break;
         case Departure::kEnded: text = fmt::format("{} is gone: its process ended{}", name, when); break;
         case Departure::kLost:

@@ -48,7 +48,7 @@ public:
         set(card(spec_.rank), backend_.name_of(spec_.rank));
         const std::int64_t count = spec_.store->add(prefix_ + "/count", 1);
         if (count == size()) return set("state", "ok");
-        if (count > kClosed) return obey("it came after the others had given up: ");
+        if (count > kClosed) return obey("it arrived after the others had given up: ");
         if (wait_for_state(began_ + timeout)) return obey("");
         const std::int64_t closed = spec_.store->add(prefix_ + "/count", kClosed);
         if (closed == kClosed + size()) return set("state", "ok");  // the last rank died before it could set that
@@ -112,10 +112,9 @@ private:
             // The arbiter is probably lost: the first rank to notice replaces it.
             if (again && spec_.store->add(key("second"), 1) == 1) return diagnose();
         }
-        throw Error(ErrorCode::Timeout,
-                    fmt::format("{} has failed, but the ranks that found out have not said why. The group stays "
-                                "usable if all ranks are alive",
-                                title()));
+        throw Error(ErrorCode::Timeout, fmt::format("{} failed, and no rank published the reason. The group stays "
+                                                    "usable if all ranks are alive",
+                                                    title()));
     }
 
     /// Returns the known states of the missing ranks: "3 gone rank 3 (host a, pid 7) is gone: …", a line for each.

@@ -44,7 +44,7 @@ TEST_CASE("a worker that reports a lost peer is the victim of another failure", 
                                "NCCL error: remote process exited or there was a network error",
                                "train: rank 0: group 'world': rank 0 lost rank 2 (host b, pid 7) in barrier #4: closed",
                                "train: rank 0: rank 2 (host b, pid 7) reported: group 'world': no memory",
-                               "rank 2 (host b, pid 7) has left the group by an exception after operation #5.");
+                               "rank 2 (host b, pid 7) has left the group because of an exception after operation #5.");
     CAPTURE(text);
     CHECK(lost_a_peer(raised(0, "n1", text)));
     FailureReport by_error_file = failure(0, "n1", kExit1);

@@ -52,8 +52,9 @@ TEST_CASE("the last rank that gives up because of one deadline does so within th
           "[stall][unit]") {
     const TimePoint deadline = Clock::now();
     const auto last = std::max(ddp::detail::finishing_deadline(deadline), ddp::detail::last_network_deadline(deadline));
-    CHECK(last - deadline + 2 * ddp::detail::kFarewell < kTogether);  // it hears others out, and says goodbye
-    CHECK(last - deadline > kTogether / 2);                           // nor is that far too long
+    CHECK(last - deadline + 2 * ddp::detail::kFinalReportTimeout <
+          kTogether);                        // it hears others out, and sends its final report
+    CHECK(last - deadline > kTogether / 2);  // nor is that far too long
 }
 
 TEST_CASE("after a deadline the rank that had not arrived is named, although its peers have failed since",

@@ -260,8 +260,8 @@ TEST_CASE("of a group that an exception destroys inside a callback of its own, p
         context.world().barrier().wait();
         return text;
     });
-    CHECK_THAT(texts[1], Contains("rank 0") &&
-                             Contains(thrown ? "has left the group by an exception" : "has left the group normally"));
+    CHECK_THAT(texts[1], Contains("rank 0") && Contains(thrown ? "has left the group because of an exception"
+                                                               : "has left the group normally"));
 }
 
 TEST_CASE("of a group that ends with a callback which throws peers hear what was thrown", "[native][p2p][unit]") {

@@ -90,9 +90,10 @@ TEST_CASE("a rank whose program throws is named on the other node at once", "[na
     INFO(errors[0]->what());
     CHECK(errors[0]->code() == ErrorCode::PeerLost);
     CHECK(errors[0]->culprits() == Culprits{3});
-    CHECK_THAT(errors[0]->what(), Catch::Contains("rank 3 (host") &&
-                                      Catch::Contains("has left the group by an exception after operation #1") &&
-                                      Catch::Contains("rank 0 cannot finish #2 all_reduce sum f32[1] 'loss'"));
+    CHECK_THAT(errors[0]->what(),
+               Catch::Contains("rank 3 (host") &&
+                   Catch::Contains("has left the group because of an exception after operation #1") &&
+                   Catch::Contains("rank 0 cannot finish #2 all_reduce sum f32[1] 'loss'"));
 }
 
 TEST_CASE("a rank that fails and ends before its leader looks is reported with its failure", "[native][unit]") {

@@ -156,7 +156,7 @@ TEST_CASE("nccl: after abort split and monitored_barrier fail at once, with its 
              throw Error(ErrorCode::Aborted, split.text + " | " + barrier.text);
          })) {
         CHECK(outcome.code == ErrorCode::Aborted);
-        CHECK_THAT(outcome.text, Contains("split 'part' of group 'world' cannot run, for the group has failed") &&
+        CHECK_THAT(outcome.text, Contains("split 'part' of group 'world' cannot run: the group has failed") &&
                                      Contains("monitored_barrier of group 'world' cannot run") &&
                                      Contains("aborted: enough"));
     }

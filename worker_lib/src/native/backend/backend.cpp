@@ -45,10 +45,10 @@ NativeBackend::~NativeBackend() {
     if (!failure && !node.failure.stopped()) failure = node.failure.for_other_nodes();
     const Absence departure = node.progress.own_absence(how);
     if (P2p* const p2p = p2p_.get()) p2p->stop(failure ? *failure : departure.failure, failure.has_value());
-    const bool goodbye_said = ending.failure && !node.failure.stopped();
-    if (links != nullptr && !goodbye_said) failure ? links->say_goodbye(*failure) : links->say_goodbye(departure);
+    const bool reported_end = ending.failure && !node.failure.stopped();
+    if (links != nullptr && !reported_end) failure ? links->report_end(*failure) : links->report_end(departure);
     node.progress.leave(how);
-    if (watch != nullptr) watch->say_goodbye(failure, departure);
+    if (watch != nullptr) watch->report_end(failure, departure);
 }
 
 std::unique_ptr<BackendImpl> NativeBackend::make_another(const GroupSpec& spec) const {

@@ -63,9 +63,9 @@ Step OperationRunner::finish_soon(const Operation& operation, bool one_shot) {
     if (!node.meetings.try_join()) return Step::kOpened;
     const ScopedFloatEnvironment floats;
     if (one_shot) {
-        finish_one_shot(team(), operation, OwnData::kBuffer);
+        finish_one_shot(context(), operation, OwnData::kBuffer);
     } else {
-        const Step step = reduce_and_arrive(team(), operation, own_buffers(operation));
+        const Step step = reduce_and_arrive(context(), operation, own_buffers(operation));
         if (step != Step::kArrived || !node.barrier.try_wait()) return step;
     }
     node.done(operation);
@@ -131,8 +131,7 @@ void OperationRunner::run(const Job& job) {
         Failure failure = *ending_.failure;
         failure.operation.clear();
         const Error why = to_error(failure, peers_.group(), peers_.node().ranks.self());
-        throw Error(why.code(),
-                    fmt::format("{} cannot run, for the group has failed: {}", describe(operation), why.what()),
+        throw Error(why.code(), fmt::format("{} cannot run: the group has failed: {}", describe(operation), why.what()),
                     why.culprits());
     }
     Node& node = peers_.node();
@@ -145,10 +144,10 @@ void OperationRunner::run(const Job& job) {
         if (job.step == Step::kNone) node.meetings.open(operation, {}, one_shot_data(peers_.topology(), operation));
         node.meetings.join(operation);
         const ScopedFloatEnvironment floats;
-        finish_one_shot(team(), operation, OwnData::kAnnounced);
+        finish_one_shot(context(), operation, OwnData::kAnnounced);
     } else {
         const ScopedFloatEnvironment floats;
-        run_collective(team(), operation, own_buffers(operation), job.step);
+        run_collective(context(), operation, own_buffers(operation), job.step);
     }
     node.done(operation);
 }
@@ -180,10 +179,10 @@ void OperationRunner::fail(const Failure& failure, std::uint64_t after) {
     Links* const links = peers_.links();
     if (links == nullptr) return;
     links->finish_messages();  // while the buffers of the operation are still this rank's
-    if (!node.failure.stopped()) links->say_goodbye(failure);
+    if (!node.failure.stopped()) links->report_end(failure);
 }
 
-CollectiveContext OperationRunner::team() {
+CollectiveContext OperationRunner::context() {
     return {.topology = peers_.topology(),
             .node = peers_.node(),
             .links = peers_.links(),

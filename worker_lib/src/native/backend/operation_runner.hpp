@@ -61,7 +61,7 @@ private:
     void note_unfinished(const Job& job) REQUIRES(running_);
     void fail(const Failure& failure, std::uint64_t after) REQUIRES(running_);
 
-    [[nodiscard]] CollectiveContext team() REQUIRES(running_);
+    [[nodiscard]] CollectiveContext context() REQUIRES(running_);
     [[nodiscard]] OwnBuffers own_buffers(const Operation& operation);
     [[nodiscard]] OwnBuffer own_buffer(const Buffer& buffer);
 

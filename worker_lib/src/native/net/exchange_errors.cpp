@@ -114,7 +114,7 @@ void ExchangeErrors::check_header(const Operation& operation, Flow& flow) const 
     const Signature own = signature_of(operation);
     const auto refuse = [&](std::string_view why) {
         raise({.code = ErrorCode::System,
-               .cause = fmt::format("{}: {} got a message that does not fit from {}: {}", describe(own),
+               .cause = fmt::format("{}: {} received an unexpected message from {}: {}", describe(own),
                                     node_.ranks.self(), flow.link->name, why),
                .culprits = {flow.rank}});
     };
@@ -124,7 +124,8 @@ void ExchangeErrors::check_header(const Operation& operation, Flow& flow) const 
     if (header.signature.identity != own.identity) {
         raise(mismatch(node_.ranks.own_local().name, operation, flow.link->name, header.signature));
     }
-    if (header.step != flow.in.step || header.payload_bytes != flow.in.bytes.size()) refuse("it is out of step");
+    if (header.step != flow.in.step || header.payload_bytes != flow.in.bytes.size())
+        refuse("its step or size is wrong");
 }
 
 /// Throws the failure of a peer's final report, whose header has been received. Part of the report may lie where the
@@ -135,12 +136,12 @@ void ExchangeErrors::raise_note(const Operation& operation, Flow& flow) const {
     const auto arrived = flow.in.bytes.first(std::min(flow.in.progress.done(0) - sizeof(MessageHeader), bytes.size()));
     std::ranges::copy(arrived, bytes.begin());
     ddprun::UniqueFd none;
-    const auto deadline = ddprun::Clock::now() + kFarewell;
+    const auto deadline = ddprun::Clock::now() + kFinalReportTimeout;
     if (!receive_all(flow.link->socket.get(), bytes.subspan(arrived.size()), none, deadline)) {
         // The peer ended before all was read: a reset, caused by data sent to it, has dropped the rest.
         await_better_reason(operation);
         raise({.code = ErrorCode::PeerLost,
-               .cause = fmt::format("{} has failed and did not say why", flow.link->name),
+               .cause = fmt::format("{} has failed without reporting the reason", flow.link->name),
                .culprits = {flow.rank}});
     }
     const Failure failure = reported_by(flow.link->name, read_note(note));
@@ -174,7 +175,7 @@ void ExchangeErrors::invalid_payload(const Operation& operation, Flow& flow) con
 /// Skips the peer's messages on the first socket up to its final report, and throws that. Returns if there is none.
 void ExchangeErrors::read_final_report(const Operation& operation, Flow& flow) const {
     const int socket = flow.link->socket.get();
-    const auto deadline = ddprun::Clock::now() + kFarewell;
+    const auto deadline = ddprun::Clock::now() + kFinalReportTimeout;
     std::array<std::byte, 8192> unwanted;
     ddprun::UniqueFd none;
     for (;; flow.receive(0, {})) {

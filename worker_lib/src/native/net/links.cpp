@@ -42,7 +42,7 @@ Links::~Links() {
     for (const auto& [rank, link] : links_) {
         for (std::size_t socket = 0; socket < link.sockets(); ++socket) sockets.push_back(link.fd(socket));
     }
-    let_go(std::move(sockets), ddprun::Clock::now() + kFarewell);
+    let_go(std::move(sockets), ddprun::Clock::now() + kFinalReportTimeout);
 }
 
 /// Begins an exchange. An operation may have many.
@@ -246,7 +246,7 @@ void Links::wait(const Operation& operation, const MessageStream* stream) const 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already
 
 void Links::finish_messages() {
-    const auto deadline = ddprun::Clock::now() + kFarewell;
+    const auto deadline = ddprun::Clock::now() + kFinalReportTimeout;
     for (Flow& flow : std::exchange(flows_, {})) {
         if (flow.out.unsealed) flow.seal(Seal::kBroken);
         while (flow.cut_off() && !flow.link->sending_broken && wait_for(flow.link->socket.get(), POLLOUT, deadline))
@@ -255,12 +255,12 @@ void Links::finish_messages() {
     }
 }
 
-void Links::say_goodbye(const Failure& failure) {
+void Links::report_end(const Failure& failure) {
     const auto reported = node_.failure.found_by_others();
-    send_final_report(make_note(reported ? *reported : failure), ddprun::Clock::now() + kFarewell);
+    send_final_report(make_note(reported ? *reported : failure), ddprun::Clock::now() + kFinalReportTimeout);
 }
 
-void Links::say_goodbye(const Absence& departure) {
+void Links::report_end(const Absence& departure) {
     send_final_report(make_note(departure.failure), ddprun::Clock::now());
 }
 

@@ -58,15 +58,15 @@ public:
     /// Wakes an exchange that waits, so that it looks at the state of the node.
     void interrupt() const;
 
-    /// Completes messages that a failed exchange has sent in part, for at most kFarewell: a final report can only
-    /// follow a whole message. The memory of that exchange must still be valid.
+    /// Completes messages that a failed exchange has sent in part, for at most kFinalReportTimeout: a final report can
+    /// only follow a whole message. The memory of that exchange must still be valid.
     void finish_messages();
 
     /// Sends every peer the final report: a failure, as the rank that found it reports it, which takes at most
-    /// kFarewell; or the departure of this rank, which does not wait. A peer that does not read only sees the
+    /// kFinalReportTimeout; or the departure of this rank, which does not wait. A peer that does not read only sees the
     /// connection end.
-    void say_goodbye(const Failure& failure);
-    void say_goodbye(const Absence& departure);
+    void report_end(const Failure& failure);
+    void report_end(const Absence& departure);
 
 private:
     void begin(const Operation& operation);

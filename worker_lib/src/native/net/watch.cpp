@@ -50,7 +50,7 @@ void Watch::stop() {
     if (thread_.joinable()) thread_.join();
 }
 
-void Watch::say_goodbye(const std::optional<Failure>& failure, const Absence& departure) {
+void Watch::report_end(const std::optional<Failure>& failure, const Absence& departure) {
     if (failure && node_.failure.valid_through() < reported_after_)
         report_failure(*failure, node_.failure.valid_through());
     report_departure(departure);

@@ -48,12 +48,12 @@ public:
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    /// Ends the thread. Only say_goodbye() reports anything after that.
+    /// Ends the thread. Only report_end() reports anything after that.
     void stop();
     /// Returns the departure of a rank, if it is known to be gone. Any thread.
     [[nodiscard]] std::optional<Absence> departure_of(int rank) const;
     /// Reports the failure, if there is one, and that this rank leaves. After stop().
-    void say_goodbye(const std::optional<Failure>& failure, const Absence& departure);
+    void report_end(const std::optional<Failure>& failure, const Absence& departure);
 
 private:
     struct Peer {

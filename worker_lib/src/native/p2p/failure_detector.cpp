@@ -147,7 +147,7 @@ P2pEnd FailureDetector::overdue(const std::shared_ptr<P2pWork>& work, const std:
     for (const int rank : missing) {
         const std::string unexpected = peers_.at(rank).matching().unexpected_text();
         if (unexpected.empty()) continue;
-        hint += fmt::format("; {} has sent messages that no receive asks for: {}", peers_.name_of(rank), unexpected);
+        hint += fmt::format("; {} has sent messages without a matching receive: {}", peers_.name_of(rank), unexpected);
     }
     Failure late{.code = ErrorCode::Timeout,
                  .cause = fmt::format("{} waited until its deadline for {} in {}{}", setup_.node.ranks.self(),

@@ -33,12 +33,12 @@ bool Outbox::push() {
     return total > 0;
 }
 
-void Outbox::say_goodbye(const FailureNote& why, bool failed) {
+void Outbox::report_end(const FailureNote& why, bool failed) {
     if (cut_off_) return;
-    goodbye_ = why;
+    final_report_ = why;
     while (queue_.size() > 1 || (!queue_.empty() && queue_.front().written == 0)) queue_.pop_back();
-    const Frame frame{.kind = FrameKind::kGoodbye, .count = failed ? 1U : 0U, .bytes = sizeof(goodbye_)};
-    add(frame, std::as_bytes(std::span(&goodbye_, 1)));
+    const Frame frame{.kind = FrameKind::kFinalReport, .count = failed ? 1U : 0U, .bytes = sizeof(final_report_)};
+    add(frame, std::as_bytes(std::span(&final_report_, 1)));
     (void)push();
 }
 

@@ -43,7 +43,7 @@ public:
     [[nodiscard]] bool push();
     /// Drops all frames but a partly written one, and writes the reason why nothing follows, if there is room for it:
     /// the group failed, or this rank leaves.
-    void say_goodbye(const FailureNote& why, bool failed);
+    void report_end(const FailureNote& why, bool failed);
     /// Drops all frames.
     void clear();
 
@@ -58,7 +58,7 @@ private:
     OwnRank& own_;
     const std::unique_ptr<ByteSink> sink_;
     std::deque<Outgoing> queue_;
-    FailureNote goodbye_;
+    FailureNote final_report_;
     bool cut_off_ = false;  ///< the peer has part of a frame whose rest was dropped: no frame can follow
 };
 

@@ -32,9 +32,9 @@ std::shared_ptr<WorkState> P2p::submit(TransferBatch batch, p2p::DoneTransfers d
     return work;
 }
 
-void P2p::stop(const Failure& goodbye, bool failed) {
+void P2p::stop(const Failure& final_report, bool failed) {
     if (activity_.is_stopping.exchange(true)) return;
-    scheduler_.stop(goodbye, failed);
+    scheduler_.stop(final_report, failed);
     const p2p::Running running(scheduler_.running());
     peers_.disconnect();
 }

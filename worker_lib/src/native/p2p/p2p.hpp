@@ -47,9 +47,9 @@ public:
     [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
     /// Makes a thread that sleeps look at the state of the node. Any thread.
     void interrupt() { sleeper_.interrupt(); }
-    /// Fails the works in flight with the node's failure, which must exist, and reports `goodbye` to other nodes. No
-    /// buffer is touched afterwards.
-    void stop(const Failure& goodbye, bool failed) EXCLUDES(p2p::kRunning);
+    /// Fails the works in flight with the node's failure, which must exist, and reports `final_report` to other nodes.
+    /// No buffer is touched afterwards.
+    void stop(const Failure& final_report, bool failed) EXCLUDES(p2p::kRunning);
 
 private:
     const ProcessMark home_;

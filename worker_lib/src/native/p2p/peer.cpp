@@ -133,7 +133,8 @@ bool Peer::pull() {
 /// Chooses the destination of the payload, when the frame's fixed part has been read.
 void Peer::begin_frame() {
     const Frame& frame = reader_.frame();
-    if (frame.magic != Frame::kMagic || frame.dtype > DType::f64) refuse("bytes that are no message of this version");
+    if (frame.magic != Frame::kMagic || frame.dtype > DType::f64)
+        refuse("bytes that are not a message of this version");
     if (frame.kind == FrameKind::kData) {
         reader_.deliver_to(take(accepted_, frame.id));
     } else if (frame.kind == FrameKind::kMessage) {
@@ -145,7 +146,7 @@ void Peer::begin_frame() {
             if (frame.bytes > ProcessGroup::kEagerBytes) refuse("a large message without offering it first");
             reader_.keep(static_cast<std::size_t>(frame.bytes));
         }
-    } else if (frame.kind == FrameKind::kGoodbye) {
+    } else if (frame.kind == FrameKind::kFinalReport) {
         reader_.keep(sizeof(FailureNote));
     }
     if (reader_.payload_bytes() != frame.bytes) refuse("a payload of the wrong size");
@@ -170,7 +171,7 @@ void Peer::end_frame(const Frame& frame) {
             asked_ = false;
             listening_ = frame.count;
             break;
-        case FrameKind::kGoodbye: {
+        case FrameKind::kFinalReport: {
             FailureNote note;
             std::memcpy(&note, reader_.kept().data(), sizeof(note));
             (frame.count != 0 ? own_.reported_failure : departure_) =
@@ -228,7 +229,7 @@ bool Peer::copy() {
 
 PendingTransfer Peer::take(std::map<std::uint64_t, PendingTransfer>& from, std::uint64_t id) const {
     const auto found = from.find(id);
-    if (found == from.end()) refuse("an answer that nothing asked for");
+    if (found == from.end()) refuse("a reply without a request");
     PendingTransfer pending = std::move(found->second);
     from.erase(found);
     return pending;

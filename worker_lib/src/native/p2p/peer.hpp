@@ -55,7 +55,7 @@ public:
     void ask() REQUIRES(kRunning);
     /// Returns the peer's last answer.
     [[nodiscard]] std::uint64_t listening() const REQUIRES(kRunning) { return listening_; }
-    /// Returns the reason in the peer's kGoodbye, if it has left.
+    /// Returns the reason in the peer's kFinalReport, if it has left.
     [[nodiscard]] const std::optional<Failure>& departure() const REQUIRES(kRunning) { return departure_; }
     /// Drops all work, whose buffers are the program's again.
     void clear() REQUIRES(kRunning);

@@ -97,7 +97,7 @@ void ProgressEngine::fail(const P2pEnd& end) {
     if (first && end.is_ours) setup_.on_failure(end.why);
     // A rank that only leaves sends its final report in stop().
     if (first && !activity_.is_stopping && !setup_.node.failure.stopped()) {
-        say_goodbye(setup_.node.failure.for_other_nodes().value_or(end.why), true);
+        report_end(setup_.node.failure.for_other_nodes().value_or(end.why), true);
     }
     for (Peer* one : peers_.all()) one->clear();
     works_.fail_all(end.why.code, [&](const P2pWork& work) REQUIRES(kRunning) {
@@ -109,20 +109,20 @@ void ProgressEngine::fail(const P2pEnd& end) {
     for (const Neighbour& neighbour : peers_.neighbours()) sleeper_.wake(*neighbour.page);
 }
 
-void ProgressEngine::say_goodbye(const Failure& why, bool failed) {
-    has_said_goodbye_ = true;
+void ProgressEngine::report_end(const Failure& why, bool failed) {
+    reported_end_ = true;
     const FailureNote note = make_note(why);
-    for (const RemotePeer& remote : peers_.remotes()) remote.peer->outbox().say_goodbye(note, failed);
+    for (const RemotePeer& remote : peers_.remotes()) remote.peer->outbox().report_end(note, failed);
 }
 
-void ProgressEngine::stop(const Failure& goodbye, bool failed) {
+void ProgressEngine::stop(const Failure& final_report, bool failed) {
     const auto until = ddprun::Clock::now() + kReporting;
     for (int number = 0; ddprun::Clock::now() < until; ++number) {  // there may have been no room for replies
         const bool moved = pass();
         if (!peers_.owes_reply() && (!moved || number >= kLastPasses)) break;
         if (!moved) Waiter::yield();
     }
-    if (!has_said_goodbye_) say_goodbye(goodbye, failed);
+    if (!reported_end_) report_end(final_report, failed);
     fail({.why = setup_.node.failure.for_this_rank().value_or(group_is_gone())});
     take_submitted();
 }

@@ -41,15 +41,15 @@ public:
     [[nodiscard]] bool failed() const REQUIRES(kRunning) { return failure_.has_value(); }
     /// Fails all works. A failure that was found here is reported to the group.
     void fail(const P2pEnd& end) REQUIRES(kRunning);
-    /// Sends the frames that peers still need, reports `goodbye` to other nodes, and fails the works in flight.
-    void stop(const Failure& goodbye, bool failed) REQUIRES(kRunning);
+    /// Sends the frames that peers still need, reports `final_report` to other nodes, and fails the works in flight.
+    void stop(const Failure& final_report, bool failed) REQUIRES(kRunning);
 
 private:
     [[nodiscard]] bool pass_or_throw() REQUIRES(kRunning);
     [[nodiscard]] bool move_all() REQUIRES(kRunning);
     void take_submitted() REQUIRES(kRunning);
     void fail_by_exception() REQUIRES(kRunning);
-    void say_goodbye(const Failure& why, bool failed) REQUIRES(kRunning);
+    void report_end(const Failure& why, bool failed) REQUIRES(kRunning);
 
     const P2pSetup& setup_;
     Peers& peers_;
@@ -59,7 +59,7 @@ private:
     FailureDetector detector_;
     bool with_network_ GUARDED_BY(kRunning) = true;
     std::optional<Failure> failure_ GUARDED_BY(kRunning);
-    bool has_said_goodbye_ GUARDED_BY(kRunning) = false;
+    bool reported_end_ GUARDED_BY(kRunning) = false;
 };
 
 }  // namespace ddp::detail::p2p

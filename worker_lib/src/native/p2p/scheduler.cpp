@@ -207,11 +207,11 @@ void Scheduler::need_thread() {
     }
 }
 
-void Scheduler::stop(const Failure& goodbye, bool failed) {
+void Scheduler::stop(const Failure& final_report, bool failed) {
     sleeper_.interrupt();
     if (thread_.joinable()) thread_.join();
     Running running(running_);
-    engine_.stop(goodbye, failed);
+    engine_.stop(final_report, failed);
     deliver(running);
 }
 

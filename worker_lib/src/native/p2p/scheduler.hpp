@@ -32,7 +32,7 @@ public:
     /// Moves all messages that can be moved now.
     void hurry() EXCLUDES(kRunning);
     /// Ends the thread, calls the engine's stop(), and completes all works.
-    void stop(const Failure& goodbye, bool failed) EXCLUDES(kRunning);
+    void stop(const Failure& final_report, bool failed) EXCLUDES(kRunning);
 
     /// Returns P2p's lock, which guards the peers, the works and the engine. It is taken before WorkTable's.
     [[nodiscard]] RunningMutex& running() { return running_; }

@@ -41,17 +41,17 @@ public:
 /// A message is sent eagerly (kMessage), or offered (rendezvous protocol). The receiver of an offer copies the data
 /// itself (kTaken), or accepts: then the sender writes it to the receiver's heap (kPlaced), or sends it (kData).
 enum class FrameKind : std::uint8_t {
-    kMessage,  ///< sender: payload, id
-    kOffer,    ///< sender: id; place: in its heap, or kNowhere
-    kAccept,   ///< receiver: id; place: in its heap, or kNowhere
-    kTaken,    ///< receiver: id
-    kPlaced,   ///< sender: id
-    kData,     ///< sender: payload, id
-    kCredit,   ///< receiver: it has taken `count` of the bytes that the sender counts against its window
-    kAsk,      ///< between nodes: asks whether the peer waits itself; inside a node its memory shows that
-    kAnswer,   ///< count: value of PostPage::listening
-    kGoodbye,  ///< payload: a FailureNote, the reason why nothing follows; count: 1 if the group has failed, 0 if the
-               ///< sender leaves
+    kMessage,      ///< sender: payload, id
+    kOffer,        ///< sender: id; place: in its heap, or kNowhere
+    kAccept,       ///< receiver: id; place: in its heap, or kNowhere
+    kTaken,        ///< receiver: id
+    kPlaced,       ///< sender: id
+    kData,         ///< sender: payload, id
+    kCredit,       ///< receiver: it has taken `count` of the bytes that the sender counts against its window
+    kAsk,          ///< between nodes: asks whether the peer waits itself; inside a node its memory shows that
+    kAnswer,       ///< count: value of PostPage::listening
+    kFinalReport,  ///< payload: a FailureNote, the reason why nothing follows; count: 1 if the group has failed, 0 if
+                   ///< the sender leaves
 };
 
 struct Frame {

@@ -19,7 +19,7 @@ inline constexpr std::chrono::milliseconds kReporting{750};
 /// Between nodes, a rank that sees the culprit gives up this much earlier than one that only suspects a peer.
 inline constexpr std::chrono::milliseconds kDoubt{150};
 /// Limit for the final report to and from a peer after a failure.
-inline constexpr std::chrono::milliseconds kFarewell{250};
+inline constexpr std::chrono::milliseconds kFinalReportTimeout{250};
 /// A rank that waits for messages signals that at least ten times in this time, unless it is stopped. Longer than a
 /// rank that is ready to run has to wait for a core on a busy machine.
 inline constexpr std::chrono::milliseconds kSilence{500};

@@ -36,7 +36,7 @@ Member decode_member(std::string_view text) {
     words >> member.node >> member.token >> member.local_name >> member.address >> member.port >> member.alarm_port >>
         member.p2p_port >> member.all_reduce >> member.sockets_per_peer;
     if (words.fail())
-        throw Error(ErrorCode::System, fmt::format("a peer published '{}', which is no member record", text));
+        throw Error(ErrorCode::System, fmt::format("a peer published '{}', which is not a member record", text));
     return member;
 }
 

@@ -283,6 +283,6 @@ TEST_CASE("a receive without a message names the messages of that rank that no r
     CHECK(errors[1]->code() == ErrorCode::Timeout);
     const std::string one = "p2p #1 send " + sent + " to rank 1, tag 5 'halo'";
     CHECK_THAT(errors[1]->what(), Contains("in p2p #2 recv " + sent + " from rank 0, tag 7") && Contains(named(0)) &&
-                                      Contains(") has sent messages that no receive asks for: " + one + ", " + one +
+                                      Contains(") has sent messages without a matching receive: " + one + ", " + one +
                                                ", " + one + " and 1 more"));
 }

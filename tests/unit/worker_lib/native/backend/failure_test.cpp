@@ -138,7 +138,7 @@ TEST_CASE("after a failure every operation fails the same way", "[native][unit]"
     CHECK(errors[0]->code() == ErrorCode::Timeout);
     CHECK(errors[0]->culprits() == Culprits{1});
     CHECK_THAT(errors[0]->what(),
-               Catch::Contains("#2 barrier cannot run, for the group has failed") && Catch::Contains("#1 barrier"));
+               Catch::Contains("#2 barrier cannot run: the group has failed") && Catch::Contains("#1 barrier"));
     CHECK(errors[0]->operation() == "#2 barrier");  // the one that it has ended here
 }
 

@@ -56,7 +56,7 @@ struct Sender {
         const Error error = failure_of([&] { links->exchange(one, 0, std::span(&message, 1), {}); });
         if (error.code() == kNone.code()) return error;
         links->finish_messages();
-        links->say_goodbye(detail::failure_of(error));
+        links->report_end(detail::failure_of(error));
         return error;
     }
     void neighbour_gives_up(bool leaves) {

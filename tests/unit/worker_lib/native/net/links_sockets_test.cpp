@@ -158,7 +158,7 @@ TEST_CASE("a rank that waits for the rest of a message on another socket reads t
         // What is left is sent within a moment, if the peer reads: let it begin.
         REQUIRE(wait_for(two.numbers[0][0], POLLOUT, ddprun::Clock::now() + std::chrono::seconds(20)));
         two.ranks[0]->links->finish_messages();
-        two.ranks[0]->links->say_goodbye(detail::failure_of(error));
+        two.ranks[0]->links->report_end(detail::failure_of(error));
         CHECK_THAT(second.get(), Catch::Contains("its peer reported") && Catch::Contains("enough"));
     }
 }

@@ -119,7 +119,7 @@ TEST_CASE("if a peer's final report was cut off, the failure that the node hears
         rank.node.failure.poison({.code = ErrorCode::PeerLost, .cause = "it has left the group", .culprits = {1}});
     });
     CHECK_THROWS_WITH(rank.exchange(messages, ddprun::TimePoint::max()),
-                      Catch::Contains(heard ? "it has left the group" : "has failed and did not say why"));
+                      Catch::Contains(heard ? "it has left the group" : "has failed without reporting the reason"));
 }
 
 TEST_CASE("a rank whose peer hands messages on gives up last, because the peer may know the late rank",
