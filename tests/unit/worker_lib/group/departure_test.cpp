@@ -176,7 +176,7 @@ TEST_CASE("a rank that left with work in flight is reported as not having waited
     } else {
         CHECK_THAT(errors[0]->what(),
                    Catch::Contains("has left the group after operation #1 with work in flight: it did not wait for "
-                                   "what it had called last. Each rank must wait for its Work"));
+                                   "its last operations. Each rank must wait for its Work"));
     }
 }
 
