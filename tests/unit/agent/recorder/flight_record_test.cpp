@@ -132,7 +132,7 @@ TEST_CASE("among transfers that end with their group, those are late that have e
     const bool by_deadline = GENERATE(false, true);
     batch.deadline = Clock::now() + std::chrono::hours(late ? 0 : 1);
     (void)rig.queue(batch, world);
-    ddp::detail::P2pWork work(batch, nullptr);
+    ddp::detail::P2pWork work(batch, {}, nullptr);
     CHECK_FALSE(work.finish(0));
     work.give_up(by_deadline ? ddp::ErrorCode::Timeout : ddp::ErrorCode::PeerLost);
     const FlightRecord view = rig.agent.view(100);
