@@ -11,10 +11,6 @@ namespace {
 /// As Waiter::glance(): a microsecond or two.
 constexpr int kLooks = 40;
 constexpr int kLooksWithoutPause = 8;
-/// After how many receives in vain a program is taken for one that posts its receives long before they are met; and how
-/// often one of those waits for the message nevertheless.
-constexpr unsigned kMaxVain = 4;
-constexpr unsigned kTryAgain = 16;
 /// Two ranks that write to each other at the same time, and then read at the same time, hinder each other where
 /// messages are larger.
 constexpr std::size_t kMaxOfSeveral = std::size_t{2} << 10;
@@ -84,20 +80,19 @@ void ImmediateTransfers::release() noexcept {
 
 /// Receives a message if it arrives as soon as one does where both ranks come at the same time.
 bool ImmediateTransfers::receive(Neighbour& from, const Transfer& transfer) noexcept {
-    const bool looks_once = pauses_ == 0 || (vain_ >= kMaxVain && vain_ % kTryAgain != 0);
-    const int looks = looks_once ? 1 : kLooks;
+    const int looks = pauses_ > 0 && poll_choice_.polls() ? kLooks : 1;
     for (int i = 0; i < looks; ++i) {
         switch (from.peer->receive_immediately(transfer)) {
             case Peer::Look::kNothing: break;
             case Peer::Look::kOther: return false;
             case Peer::Look::kTaken:
-                vain_ = 0;
+                poll_choice_.found();
                 if (from.peer->has_made_room()) sleeper_.wake(*from.page);
                 return true;
         }
         if (i >= kLooksWithoutPause) Waiter::pause();
     }
-    ++vain_;
+    poll_choice_.missed();
     return false;
 }
 
