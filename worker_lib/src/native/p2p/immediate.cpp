@@ -11,10 +11,6 @@ namespace {
 /// As in Waiter::glance().
 constexpr int kLooks = 40;
 constexpr int kLooksWithoutPause = 8;
-/// Number of vain receives after which a program is taken for one that posts its receives early. From then on only
-/// every kTryAgain-th receive waits for its message.
-constexpr unsigned kMaxVain = 4;
-constexpr unsigned kTryAgain = 16;
 /// Maximum size of a message in a batch of several. With larger ones, two ranks that write to each other at the same
 /// time, and then read at the same time, slow each other down.
 constexpr std::size_t kMaxOfSeveral = std::size_t{2} << 10;
@@ -84,20 +80,19 @@ void ImmediateTransfers::release() noexcept {
 
 /// Receives a message if it arrives within the time that it takes if both ranks call at the same time.
 bool ImmediateTransfers::receive(Neighbour& from, const Transfer& transfer) noexcept {
-    const bool looks_once = pauses_ == 0 || (vain_ >= kMaxVain && vain_ % kTryAgain != 0);
-    const int looks = looks_once ? 1 : kLooks;
+    const int looks = pauses_ > 0 && poll_choice_.polls() ? kLooks : 1;
     for (int i = 0; i < looks; ++i) {
         switch (from.peer->receive_immediately(transfer)) {
             case Peer::Look::kNothing: break;
             case Peer::Look::kOther: return false;
             case Peer::Look::kTaken:
-                vain_ = 0;
+                poll_choice_.found();
                 if (from.peer->has_made_room()) sleeper_.wake(*from.page);
                 return true;
         }
         if (i >= kLooksWithoutPause) Waiter::pause();
     }
-    ++vain_;
+    poll_choice_.missed();
     return false;
 }
 

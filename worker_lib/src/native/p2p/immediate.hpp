@@ -23,6 +23,7 @@
 #include "worker_lib/src/native/p2p/work.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
 #include "worker_lib/src/operation/transfer.hpp"
+#include "worker_lib/src/tuning/poll_choice.hpp"
 
 namespace ddp::detail::p2p {
 
@@ -88,7 +89,7 @@ private:
     const Sleeper& sleeper_;
     Scheduler& scheduler_;
     const int pauses_;
-    unsigned vain_ GUARDED_BY(kRunning) = 0;  ///< consecutive receives that found nothing
+    PollChoice poll_choice_ GUARDED_BY(kRunning);
 };
 
 inline ImmediateBatch::~ImmediateBatch() {
