@@ -68,7 +68,7 @@ void Daemon::stop(int signal) {
     if (!exit_code_) handle(coordinator::StopRequested{signal});
 }
 
-// ---- the loop: the only place that decides, and the only one that acts
+// ---- the loop: asks Decisions about the job, and is the only place that performs what they decide
 
 /// Handles an event that happens now, and everything that follows from it. No action calls back into this function.
 void Daemon::handle(DaemonHappening what) {
