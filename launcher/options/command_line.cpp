@@ -75,10 +75,10 @@ constexpr std::string_view kNotNeeded = "mpirun's, for what ddprun does not need
 constexpr std::array kElsewhere{
     Elsewhere{"logs-specs",
               "torchrun's, which has a Python class decide where output goes. Use --log-dir, --redirects and --tee."},
-    Elsewhere{
-        "numa-binding",
-        "torchrun's, which binds workers to the NUMA node of their GPU. ddprun binds none: make the program a script "
-        "that ends in: exec numactl --cpunodebind=N --membind=N PROGRAM, with N chosen by its LOCAL_RANK."},
+    Elsewhere{"numa-binding",
+              "torchrun's, which binds workers to the NUMA node of their GPU. ddprun does not bind workers: start a "
+              "script instead, which chooses N from LOCAL_RANK and ends in: exec numactl --cpunodebind=N --membind=N "
+              "PROGRAM."},
     Elsewhere{"duplicate-stdout-filters",
               "torchrun's, which copies matching lines of stdout into one file. Use --tee 3, and grep the files "
               "below --log-dir."},

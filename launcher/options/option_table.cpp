@@ -54,7 +54,7 @@ Result<void> apply_conf(Options& o, Text text) {
     const Result<void> stored = store(o.rdzv_conf, parse_rdzv_conf(text));
     if (stored && !o.rdzv_conf.without_effect.empty()) {
         o.notes.push_back(
-            fmt::format("--rdzv-conf {}: no effect, the daemon sets the pace", o.rdzv_conf.without_effect));
+            fmt::format("--rdzv-conf {}: no effect: ddprund decides this for all nodes", o.rdzv_conf.without_effect));
     }
     return stored;
 }
@@ -112,7 +112,8 @@ constexpr std::array kTable{
               "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it",
               apply_endpoint},
     OptionRow{"rdzv-id", 0, kMeeting, "ID",
-              "name of the job; without it the daemon generates one, and agents join the job that it serves", apply_id},
+              "name of the job; without it a new daemon generates one, and agents join whatever job the daemon serves",
+              apply_id},
     OptionRow{"standalone", 0, kMeeting, "",
               "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
               [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},

@@ -22,8 +22,8 @@ namespace ddprun::coordinator {
 [[nodiscard]] Verdict infrastructure_verdict(std::string reason, std::string hint = "");
 /// Returns "node n1 was interrupted by SIGTERM".
 [[nodiscard]] std::string describe(const Departure& departure);
-/// Returns "rank 0 had already exited with code 0, 0.4 s before": the ranks that had left the group when a peer failed,
-/// perhaps because of that. Empty: none had.
+/// Returns "rank 0 had already exited with code 0, 0.4 s before": names the ranks that had exited before a peer failed.
+/// Their exit may be the reason why it failed. Empty: none had.
 [[nodiscard]] std::string finished_before(const State& state);
 
 }  // namespace ddprun::coordinator

@@ -95,7 +95,8 @@ struct InquiryStep {
     std::string reason;  ///< one line for the log, or empty when nothing was decided
 };
 
-/// Returns the next state and the actions that `event` causes. `job`: the coordinator's state after its own step.
+/// Returns the next state and the actions that `event` causes. `job`: the coordinator's state after it has handled
+/// the same input.
 [[nodiscard]] InquiryStep step(InquiryState state, const coordinator::State& job, InquiryEvent event);
 
 /// Returns whether the answer to that inspector is still being collected.

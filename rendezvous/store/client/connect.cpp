@@ -81,7 +81,8 @@ std::string_view advice(const Error& last) {
                "host?";
     }
     if (last.message == kSilent) {
-        return "Is the port right? A server of another kind may wait for more, as web servers do; or the store hangs.";
+        return "Is the port right? A server of another kind, such as a web server, may be waiting for the rest of a "
+               "request; or the store hangs.";
     }
     if (last.code == Errc::kNotFound) {
         return "Is the name right, and do this host's name servers know it? A numeric address needs none.";

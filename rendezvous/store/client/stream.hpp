@@ -28,7 +28,8 @@ public:
     // Errors: kTimeout, kClosed (also when it is closed already), kSystem. After any of them the position in the stream
     // is unknown, except after kTimeout of receive_byte().
 
-    /// Sends all of `bytes`. `timeout` is that of each further piece: large ones take their time.
+    /// Sends all of `bytes`, and reads ahead the bytes that arrive meanwhile. `timeout` is the longest time without a
+    /// byte in either direction, so a large request may take longer in total.
     [[nodiscard]] Result<void> send(std::string_view bytes, Duration timeout);
     [[nodiscard]] Result<void> receive(std::span<char> into, TimePoint deadline);
     /// kTimeout takes nothing from the stream.

@@ -15,7 +15,8 @@ public:
     /// `listener` is in the epoll set of `context`, which outlives this.
     Admission(Listener listener, ServerContext& context) : context_(context), listener_(std::move(listener)) {}
 
-    /// Accepts the connections that wait, up to one slice's worth.
+    /// Accepts waiting connections, but only as many as leave the open ones their turn. Call it when the listener is
+    /// readable. Stops listening at the limit of connections, and for a pause after a failure.
     void accept();
     /// Accepts again if the number of connections was at its limit. Called whenever a connection has ended.
     void connection_ended();

@@ -34,11 +34,11 @@ struct BucketPlan {
     };
     std::vector<Bucket> buckets;  ///< in launch order: the bucket that is expected to be complete first comes first
 
-    /// Returns a hash of all buckets and slots, by which plans can be compared.
+    /// Returns a hash of all buckets and slots: equal plans have equal hashes, on every rank.
     [[nodiscard]] std::uint64_t hash() const;
     bool operator==(const BucketPlan&) const = default;
 
-    /// Returns the plan as numbers, for a checkpoint.
+    /// Returns the plan as 64-bit words that a checkpoint can store.
     [[nodiscard]] std::vector<std::uint64_t> words() const;
     /// Returns the plan from its words(). Throws Error{InvalidArgument} for other numbers.
     [[nodiscard]] static BucketPlan from_words(std::span<const std::uint64_t> words);

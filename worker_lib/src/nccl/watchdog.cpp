@@ -212,7 +212,9 @@ void Watchdog::complete(const EndedWork& ended) {
     });
 }
 
-/// Ends the communicator, then fails all works: until it has ended the device may write to their buffers.
+/// Aborts the communicator, then fails all pending works: until the abort has ended, the device may write to their
+/// buffers. If it does not end in time they fail all the same, with a text that says to end the process. Releases the
+/// mutex meanwhile. Precondition: `failure_` is set.
 void Watchdog::give_up() {
     if (!aborted_) abort_communicator();
     const auto works = std::exchange(pending_, {});
@@ -233,7 +235,7 @@ void Watchdog::abort_communicator() {
     aborted_ = true;
     if (!returned) {
         failure_->cause += fmt::format("; and ncclCommAbort did not return within {}, end this process",
-                                      ddprun::rounded_seconds_text(limits_.abort_timeout));
+                                       ddprun::rounded_seconds_text(limits_.abort_timeout));
     }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// BucketFinisher: owns the thread that finishes buckets (waits for the exchange, runs the hook and the user's callback)
-// while backward goes on, one by one in launch order. The reducer calls add() under its mutex, wait() on its owner's
-// thread.
+// BucketFinisher: owns the thread that finishes buckets (waits for the exchange, calls the hook's complete() and the
+// user's callback) while backward goes on, one by one in launch order. The reducer calls add() under its mutex, wait()
+// on its owner's thread.
 
 #include <cstddef>
 #include <functional>

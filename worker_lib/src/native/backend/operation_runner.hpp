@@ -26,7 +26,7 @@ namespace ddp::detail {
 
 class OperationRunner {
 public:
-    /// All arguments outlive it.
+    /// `peers`, `queue` and `failure` must outlive this object.
     OperationRunner(ConnectedPeers& peers, JobQueue& queue, GroupFailure& failure, AllReduceRules rules,
                     std::shared_ptr<BackendHandle> handle);
 

@@ -35,7 +35,8 @@ public:
     /// whether one of the former happened. Any thread, without the lock.
     [[nodiscard]] bool sleep(int timeout_ms, int network_fd) const;
 
-    /// Announces that this rank sleeps: from now on neighbours ring. Look at the rings once more after it.
+    /// Announces that this rank is about to sleep. Before sleep(), the caller looks at the rings, calls fence_wakers(),
+    /// and looks again if that returns true: only then is each change either seen or rung for.
     void announce_sleep() REQUIRES(kRunning);
     /// Executes the neighbours' fences. Returns whether the caller has to look at the rings again.
     [[nodiscard]] bool fence_wakers() REQUIRES(kRunning);
