@@ -94,7 +94,11 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
             // The daemon of an earlier job may be about to end, so the port is probed once more.
             if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false, {}};
         } else if (last_look) {
-            return held_by(bind, "an outgoing connection that uses it as its local port; no process listens there");
+            return Error{Errc::kInUse,
+                         fmt::format("cannot host the rendezvous at {}: the port is the local port of an outgoing "
+                                     "connection, and no process listens there. Start the job again in a minute, or "
+                                     "pass another --rdzv-endpoint HOST:PORT.",
+                                     to_string(bind))};
         }
     }
 }
