@@ -24,6 +24,7 @@ void forgive_own_pause(State& state, TimePoint now) {
     }
     state.cause.failed_at += pause;  // compared with the times above, and with later ones
     state.cause.failure_began += pause;
+    if (state.phase == Phase::kFinished) state.finished_at += pause;
     if (state.alone_since) *state.alone_since += pause;  // agents may reconnect as soon as the daemon continues
 }
 

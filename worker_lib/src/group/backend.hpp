@@ -35,8 +35,9 @@ public:
     /// Starts the batch. Returns its work; null: it is done. Works may end in the call, and their callbacks may call
     /// the group. So it is called after the lock that submit() was called with has been released.
     [[nodiscard]] std::shared_ptr<WorkState> start() && {
-        if (work_ != nullptr) work_->start();
-        return std::move(work_);
+        std::shared_ptr<WorkState> work = std::move(work_);  // taken first: start() may throw
+        if (work != nullptr) work->start();
+        return work;
     }
 
 private:

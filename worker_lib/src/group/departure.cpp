@@ -32,11 +32,7 @@ Failure departure_failure(int rank, std::string_view name, Departure how, std::o
             text = fmt::format("{} is gone: its process ended, or its host is down or cut off{}", name, when);
             break;
     }
-    return {.kind = FailureKind::kPeerLost,
-            .code = ErrorCode::PeerLost,
-            .cause = std::move(text),
-            .culprits = {rank},
-            .ends_sentence = how == Departure::kLeft};
+    return {.kind = FailureKind::kPeerLost, .code = ErrorCode::PeerLost, .cause = std::move(text), .culprits = {rank}};
 }
 
 }  // namespace ddp::detail

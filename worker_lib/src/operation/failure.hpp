@@ -24,8 +24,7 @@ struct Failure {
     std::string operation = {};  ///< the one that a rank cannot finish because of `cause`; empty: none in particular
     std::string cause = {};      ///< a clause without the group, the reporter and the rank that cannot finish
     std::vector<int> culprits = {};
-    bool names_group = false;    ///< the cause names the group itself, or concerns none: nothing goes before it
-    bool ends_sentence = false;  ///< the cause ends with its own mark, as a question does
+    bool names_group = false;  ///< the cause names the group itself, or concerns none: nothing goes before it
 
     [[nodiscard]] bool operator==(const Failure&) const = default;
 };

@@ -45,6 +45,13 @@ TEST_CASE("the daemon waits for a node that is disconnected when the job ends, f
         job.now += 1ms;
         job.feed(Tick{});
     }
+    SECTION("the daemon pauses: the pause does not count") {
+        job.now += 5s;
+        job.feed(Tick{});
+        CHECK(job.asked<EndDaemon>().empty());
+        job.now += 500ms;
+        job.feed(Tick{});
+    }
     SECTION("another node loses its connection afterwards: it has the verdict") {
         job.join("n2");
         job.now += 1ms;

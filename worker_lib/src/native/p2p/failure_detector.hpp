@@ -41,7 +41,7 @@ private:
     [[nodiscard]] std::optional<P2pEnd> end_without(int rank, const Failure& why) const REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> find_overdue() REQUIRES(kRunning);
     [[nodiscard]] P2pEnd overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
-                                  const std::vector<int>& silent) REQUIRES(kRunning);
+                                 const std::vector<int>& silent) REQUIRES(kRunning);
     [[nodiscard]] bool drain(Peer& peer) REQUIRES(kRunning);
     [[nodiscard]] bool is_listening(int rank) const REQUIRES(kRunning);
 

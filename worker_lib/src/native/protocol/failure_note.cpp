@@ -22,7 +22,6 @@ FailureNote make_note(const Failure& failure) {
     note.kind = static_cast<std::int32_t>(failure.kind);
     note.code = static_cast<std::int32_t>(failure.code);
     note.names_group = failure.names_group ? 1 : 0;
-    note.ends_sentence = failure.ends_sentence ? 1 : 0;
     note.culprit_count = static_cast<std::int32_t>(std::min(failure.culprits.size(), note.culprits.size()));
     std::copy_n(failure.culprits.begin(), note.culprit_count, note.culprits.begin());
     ddprun::copy_cut(note.reporter, failure.reporter);
@@ -38,7 +37,6 @@ Failure read_note(const FailureNote& note) {
     const bool known_code = note.code >= 0 && note.code <= static_cast<std::int32_t>(ErrorCode::System);
     if (known_code) failure.code = static_cast<ErrorCode>(note.code);
     failure.names_group = note.names_group != 0;
-    failure.ends_sentence = note.ends_sentence != 0;
     const auto count = std::clamp<std::int32_t>(note.culprit_count, 0, static_cast<std::int32_t>(note.culprits.size()));
     failure.culprits.assign(note.culprits.begin(), note.culprits.begin() + count);
     std::erase_if(failure.culprits, [](int rank) { return rank < 0; });

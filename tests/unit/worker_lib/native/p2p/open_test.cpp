@@ -125,7 +125,7 @@ bool can_stop(const std::shared_ptr<Pair>& pair, Rank& rank) {
     std::promise<void> stopped;
     auto end = stopped.get_future();
     std::thread stopping([pair, &rank, stopped = std::move(stopped)]() mutable {
-        rank.p2p->stop(Error(ErrorCode::Aborted, "the test is over"), false);
+        rank.p2p->stop({.code = ErrorCode::Aborted, .cause = "the test is over"}, false);
         stopped.set_value();
     });
     const bool can = end.wait_for(std::chrono::seconds(10)) == std::future_status::ready;

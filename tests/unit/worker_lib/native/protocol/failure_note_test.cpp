@@ -19,8 +19,7 @@ const Failure kFailure{.kind = FailureKind::kRelayed,
                        .operation = "#6 barrier 'a: b'",
                        .cause = "rank 1 cannot finish: rank 2 reported: group 'x': …",
                        .culprits = {0, 7},
-                       .names_group = true,
-                       .ends_sentence = true};
+                       .names_group = true};
 
 Failure sent(const Failure& failure) { return read_note(make_note(failure)); }
 
