@@ -17,7 +17,7 @@ std::string mismatch_hint(const StallWait& wait) {
         return "Give the send and its receive the same tag";
     if (sends)
         return fmt::format("Each of the two waits until the other receives: {}, or let one receive first", kBatch);
-    return fmt::format("Each of the two waits until the other sends: {}, or let one send first", kBatch);
+    return "Each of the two waits until the other sends: one of the two has to send first";
 }
 
 /// Returns how to find out what a rank does. In the past tense its process does not exist any more.

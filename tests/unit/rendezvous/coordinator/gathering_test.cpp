@@ -109,7 +109,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
     }
     SECTION("the job of another daemon") {
         bad.session = "of a daemon that is gone";
-        says = "the daemon that its job began with is gone";
+        says = "not the daemon that the job was started with";
     }
     SECTION("other protocol") {
         bad = Join{};

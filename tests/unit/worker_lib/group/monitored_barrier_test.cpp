@@ -93,7 +93,7 @@ TEST_CASE("all ranks that arrived at a monitored barrier name all that did not, 
         CHECK(texts[1] == "both");
         CHECK(texts[2] == "5");
         const bool late = rank == 2 || rank == 4;
-        CHECK((texts[0].find("it came after the others had given up") != std::string::npos) == late);
+        CHECK((texts[0].find("it arrived after the others had given up") != std::string::npos) == late);
         // Rank 2 always has a neighbour that came; rank 4 only where the shape says so.
         if (shape.size() != 3) CHECK_THAT(texts[0], Catch::Contains("rank 2 (host") && Catch::Contains("is alive"));
     }

@@ -26,7 +26,7 @@ TEST_CASE("ddpctl gets few operations of each rank when it asks for all, and an 
     const InquiryActions end = inquiries.tick(state, kStart);
     REQUIRE(inspected(end) != nullptr);
     CHECK(inspected(end)->world_size == 4);
-    CHECK_THAT(inspected(end)->verdict, Contains("started again meanwhile"));
+    CHECK_THAT(inspected(end)->verdict, Contains("restarted meanwhile"));
     CHECK_FALSE(inquiries.is_open(kInspector));
 }
 

@@ -214,7 +214,7 @@ TEST_CASE("a monitored barrier tells a killed rank from one that is stopped", "[
                              Catch::Contains("monitored_barrier 'epoch 3': 1 of 4 ranks did not arrive") &&
                              Catch::Contains("s: rank 3 (host") &&
                              Catch::Contains(signal == SIGKILL ? "is gone: its process ended after operation #1"
-                                                               : "has done operation #1 as the last"));
+                                                               : "it last completed #1"));
     }
 }
 
