@@ -142,7 +142,7 @@ std::vector<std::string> miss_who_does_not_wait(Context& context, std::span<floa
             } catch (const Error& error) {
                 texts.emplace_back(error.what());
                 // Done for rank 1 once it has waited; until then it has done the barrier before it as the last.
-                const auto before = fmt::format("has done operation #{} as the last", 2 * round - 1);
+                const auto before = fmt::format("it last completed #{}", 2 * round - 1);
                 turns.shown = texts.back().find(before) != std::string::npos;
             }
             turns.say(turns.missed, round);
