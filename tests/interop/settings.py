@@ -25,7 +25,7 @@ def limits():
     assert store.num_keys() == number + 1
     refusals = server.refusals()
     server.stop()
-    assert "a value of 1025 bytes, of at most 1024" in refusals[0], refusals
+    assert "a value of 1025 bytes; the limit is 1024" in refusals[0], refusals
     assert len(refusals) == 2 and "full" in refusals[1], refusals
     print(f"SUMMARY {number} values of 1,000 bytes fit in 64 KiB")
 
