@@ -26,6 +26,7 @@ void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
     report.message = std::move(evidence.error_message);
     report.last_lines = std::move(evidence.last_lines);
     report.activity = describe_activity(evidence.record);
+    report.peer_failed = failed_after_peer(evidence.record);
     if (evidence.failing_for)
         report.failing_for =
             std::max(1ms, std::chrono::duration_cast<std::chrono::milliseconds>(*evidence.failing_for));

@@ -14,7 +14,7 @@
 
 namespace ddprun::flight_record {
 
-inline constexpr std::uint64_t kMagic = 0x3572616f42706464u;  // "ddpBoar5"
+inline constexpr std::uint64_t kMagic = 0x3672616f42706464u;  // "ddpBoar6"
 inline constexpr std::size_t kOperations = 2'000;             ///< entries: the newest ones, as in c10d's recorder
 inline constexpr std::size_t kGroups = 64;                    ///< live groups; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
@@ -129,8 +129,17 @@ struct Abort {
     std::array<char, 120> reason{};
 };
 
-/// The error with which an operation ended, as far as the diagnosis depends on it.
-enum class Failure : std::uint64_t { kOther, kTimedOut, kMismatch };
+/// The error with which an operation ended, as far as the diagnosis depends on it: a set of these.
+enum class Failure : std::uint64_t {
+    kOther = 0,
+    kTimedOut = 1,
+    kMismatch = 2,
+    kPeerFailed = 4,  ///< another rank failed before: it was lost, or it reported the error
+};
+[[nodiscard]] constexpr Failure operator|(Failure some, Failure more) {
+    return static_cast<Failure>(static_cast<std::uint64_t>(some) | static_cast<std::uint64_t>(more));
+}
+[[nodiscard]] constexpr bool contains(Failure all, Failure one) { return (all | one) == all; }
 
 /// The slot of one operation. Slots are used in turn, so a new operation replaces the oldest one.
 struct OperationSlot {

@@ -118,8 +118,9 @@ RecordedOperation shown(const flight_record::Operation& operation, const Marks& 
     if (marks.started > 0) result.started_ago = ago(marks.started, now);
     if (marks.ended != 0) result.ended_ago = ago(absolute(marks.ended), now);
     result.failed = marks.ended < 0;
-    result.timed_out = result.failed && marks.failure == flight_record::Failure::kTimedOut;
-    result.mismatch = result.failed && marks.failure == flight_record::Failure::kMismatch;
+    result.timed_out = result.failed && contains(marks.failure, flight_record::Failure::kTimedOut);
+    result.mismatch = result.failed && contains(marks.failure, flight_record::Failure::kMismatch);
+    result.peer_failed = result.failed && contains(marks.failure, flight_record::Failure::kPeerFailed);
     if (marks.waited != 0) result.waited_ago = ago(absolute(marks.waited), now);
     result.polled = marks.waited < 0;
     return result;

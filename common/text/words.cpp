@@ -39,10 +39,7 @@ std::string lower_case(std::string text) {
     return text;
 }
 
-std::string sentence(std::string_view text) {
-    const bool ended = text.ends_with('.') || text.ends_with('?') || text.ends_with('!');
-    return fmt::format("{}{}", text, ended ? "" : ".");
-}
+std::string sentence(std::string_view text) { return fmt::format("{}{}", text, ends_sentence(text) ? "" : "."); }
 
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known) {
     if (typed.empty() || known.empty()) return {};

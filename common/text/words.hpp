@@ -11,6 +11,10 @@ namespace ddprun {
 /// Returns `text` with A to Z as a to z; other bytes stay, whatever the locale.
 [[nodiscard]] std::string lower_case(std::string text);
 
+/// Returns whether `text` ends with a full stop, a question mark or an exclamation mark.
+[[nodiscard]] inline bool ends_sentence(std::string_view text) {
+    return text.ends_with('.') || text.ends_with('?') || text.ends_with('!');
+}
 /// Returns `text` with a full stop, unless it ends a sentence already, so that another one can follow.
 [[nodiscard]] std::string sentence(std::string_view text);
 

@@ -10,22 +10,11 @@ namespace {
 /// Two signs of failure that are no further apart may have been seen in the wrong order.
 constexpr std::chrono::milliseconds kSameMoment{10};
 
-/// Phrases by which programs report a lost peer, in lower case: Linux, Gloo, NCCL, PyTorch's store, worker_lib.
-constexpr std::array<std::string_view, 14> kLostPeerPhrases{
-    "closed by peer",
-    "closed by remote peer",
-    "reset by peer",
-    "broken pipe",
-    "pair closure",
-    "remote process exited",
-    "ncclremoteerror",
-    "remote server shutdown",
-    "lost rank ",
-    ") reported: ",
-    "has left the group",
-    "is gone: its process ended",
-    "has failed without reporting the reason",
-    "ended while the group was forming",
+/// Phrases by which Linux, Gloo, NCCL and PyTorch's store report a lost peer, in lower case. worker_lib reports it in
+/// the flight record.
+constexpr std::array<std::string_view, 8> kLostPeerPhrases{
+    "closed by peer", "closed by remote peer", "reset by peer",   "broken pipe",
+    "pair closure",   "remote process exited", "ncclremoteerror", "remote server shutdown",
 };
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -39,7 +28,7 @@ bool reports_lost_peer(std::string_view text) {
 }  // namespace
 
 bool lost_a_peer(const FailureReport& failure) {
-    return reports_lost_peer(failure.message) ||
+    return failure.peer_failed || reports_lost_peer(failure.message) ||
            std::ranges::any_of(failure.last_lines, [](const std::string& line) { return reports_lost_peer(line); });
 }
 

@@ -9,8 +9,8 @@ namespace ddprun::diagnosis {
 
 using namespace protocol;  // the diagnosis works on these messages
 
-/// Returns whether the final report of the worker says that it lost a peer (a connection that a peer has closed,
-/// worker_lib's PeerLost). Then another rank failed before it.
+/// Returns whether another rank failed before the worker: its flight record shows that, or its final report says that a
+/// peer has closed a connection.
 [[nodiscard]] bool lost_a_peer(const FailureReport& failure);
 
 /// A failure and when it began by the daemon's clock: when it was reported, less FailureReport::failing_for.

@@ -41,7 +41,8 @@ bool rewind_by(RecordedOperation& operation, RecordedGroup* group, nanoseconds b
     rewind_by(operation.started_ago, by);
     rewind_by(operation.waited_ago, by);
     rewind_by(operation.ended_ago, by);
-    if (!operation.ended_ago) operation.failed = operation.timed_out = operation.mismatch = false;
+    if (!operation.ended_ago)
+        operation.failed = operation.timed_out = operation.mismatch = operation.peer_failed = false;
     if (group != nullptr && was_called && !operation.ended_ago)
         group->live = true;  // it may have ended with the process
     if (group != nullptr && operation.p2p_seq == 0) {

@@ -64,6 +64,7 @@ void visit_fields(Is<FailureReport> auto& failure, auto& field) {
     field("last_lines", failure.last_lines, Texts{Texts::Keep::kLast});
     field.optional("failing_for_ms", failure.failing_for, Range{0, 3'600'000});
     field.optional("activity", failure.activity);
+    field.optional("peer_failed", failure.peer_failed);
     field.optional("oom", failure.oom, OneOf<OomKill>{kOomKillNames, true});
     field.optional("log_file", failure.log_file);
 }
@@ -121,6 +122,7 @@ void visit_fields(Is<RecordedOperation> auto& operation, auto& field, std::size_
     field.optional("failed", operation.failed);
     field.optional("timed_out", operation.timed_out);
     field.optional("mismatch", operation.mismatch);
+    field.optional("peer_failed", operation.peer_failed);
     field.optional("waited_ago_ns", operation.waited_ago);
     field.optional("polled", operation.polled);
 }

@@ -110,6 +110,18 @@ std::string describe_activity(const FlightRecord& view) {
     return text;
 }
 
+bool failed_after_peer(const FlightRecord& view) {
+    std::optional<std::chrono::nanoseconds> latest;  // such a failure
+    for (const RecordedOperation& operation : view.operations) {
+        if (!operation.peer_failed || !operation.ended_ago || is_arrival(operation)) continue;
+        latest = std::min(latest.value_or(*operation.ended_ago), *operation.ended_ago);
+    }
+    return latest && std::ranges::none_of(view.operations, [&](const RecordedOperation& operation) {
+               const bool succeeded = operation.ended_ago && !operation.failed && !is_arrival(operation);
+               return succeeded && operation.queued_ago < *latest;
+           });
+}
+
 void pass_waits_on(FlightRecord& view) {
     struct Wait {
         bool blocks = false;

@@ -58,10 +58,11 @@ struct RecordedOperation {
     std::optional<std::chrono::nanoseconds> ended_ago = {};
     /// When a caller began to wait for it, or for a later collective of its group; empty: it was only posted.
     std::optional<std::chrono::nanoseconds> waited_ago = {};
-    bool polled = false;     ///< … by polling: that rank may do something else meanwhile
-    bool failed = false;     ///< it ended with an error
-    bool timed_out = false;  ///< … because a deadline has passed
-    bool mismatch = false;   ///< … because the ranks called different operations
+    bool polled = false;       ///< … by polling: that rank may do something else meanwhile
+    bool failed = false;       ///< it ended with an error
+    bool timed_out = false;    ///< … because a deadline has passed
+    bool mismatch = false;     ///< … because the ranks called different operations
+    bool peer_failed = false;  ///< … after another rank: that one was lost, or has reported the error
     friend bool operator==(const RecordedOperation&, const RecordedOperation&) = default;
 };
 
@@ -104,6 +105,10 @@ struct FlightRecord {
 [[nodiscard]] const RecordedOperation* current_operation(const FlightRecord& view);
 /// Returns the same of the operations that the worker does not wait for.
 [[nodiscard]] const RecordedOperation* under_way(const FlightRecord& view);
+
+/// Returns whether an operation of the worker failed after another rank had failed, and no operation that it called
+/// later has succeeded: it did not go on since.
+[[nodiscard]] bool failed_after_peer(const FlightRecord& view);
 
 /// Marks the collectives before one that is waited for as waited for: a group performs its collectives in order.
 void pass_waits_on(FlightRecord& view);

@@ -45,6 +45,7 @@ struct FailureReport {
                                                ///< was seen; 0: there was none before it ended
     std::string activity = {};                 ///< its last activity by its flight record; empty: it has written none
     OomKill oom = OomKill::kUnknown;           ///< of one that a SIGKILL ended
+    bool peer_failed = false;                  ///< its flight record shows that it failed after another rank
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 

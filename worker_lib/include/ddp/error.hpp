@@ -50,12 +50,30 @@ public:
         return error;
     }
 
+    /// Returns whether another rank failed before this one: it was lost, or it reported this error. For the library.
+    [[nodiscard]] bool peer_failed() const noexcept {
+        return reported_ || (code_ == ErrorCode::PeerLost && !culprits_.empty());  // a lost store has no culprits
+    }
+    /// Returns the same error as one that another rank has reported. For the library.
+    [[nodiscard]] Error reported() const {
+        Error error = *this;
+        error.reported_ = true;
+        return error;
+    }
+    /// Returns the same error with another text. For the library.
+    [[nodiscard]] Error reworded(const std::string& text) const {
+        Error error(code_, text, culprits_);
+        error.reported_ = reported_;
+        return error;
+    }
+
 private:
     ErrorCode code_;
     std::vector<int> culprits_;
     std::string group_;
     std::string operation_;
     std::uint64_t seq_ = 0;
+    bool reported_ = false;
 };
 
 }  // namespace ddp

@@ -166,9 +166,8 @@ void report_absent(const GroupSpec& spec, const std::vector<int>& absent, std::s
 void refuse_if_aborted(const GroupSpec& spec, const PeerStates& backend, std::string_view call) {
     const auto failure = backend.failure();
     if (!failure || failure->code() != ErrorCode::Aborted) return;
-    throw Error(ErrorCode::Aborted,
-                fmt::format("{} of group '{}' cannot run: the group has failed: {}", call, spec.name, failure->what()),
-                failure->culprits());
+    throw failure->reworded(
+        fmt::format("{} of group '{}' cannot run: the group has failed: {}", call, spec.name, failure->what()));
 }
 
 }  // namespace ddp::detail

@@ -1,11 +1,11 @@
 // Keys in the store, all below "ddp/GENERATION/of-SIZE/rounds/":
 //   decided            the number of a decided round; all rounds before it are decided, too. It may lag behind
-//   ROUND/came/RANK    the id of the Rounds object that joined first as that rank, see self_
+//   ROUND/came/RANK    the Attempt that joined first as that rank
 //   ROUND/count        how many ranks have joined
 //   ROUND/full         exists when all ranks have joined, or the round is closed
 //   ROUND/ready/RANK   exists when that rank has seen that the round is full
 //   ROUND/ready        how many ranks have seen that
-//   ROUND/outcome      "met" or "closed", and the id of the rank that decided: written once
+//   ROUND/outcome      "met" or "closed", and the Attempt that decided: written once
 
 #include "worker_lib/src/bootstrap/init_rounds.hpp"
 
@@ -50,12 +50,31 @@ std::vector<int> others(const GroupSpec& world) {
     return ranks;
 }
 
-/// One attempt of this process to meet the other ranks. It lives on the stack of the thread that makes the Context.
+/// One attempt of a process to meet the other ranks, as it is written in the store.
+struct Attempt {
+    std::string id;       ///< random
+    std::string process;  ///< process_id()
+    std::string place;    ///< "host a, pid 7"
+
+    [[nodiscard]] std::string text() const { return fmt::format("{} {} {}", id, process, place); }
+    /// Splits text(). A text of another form is taken as an id.
+    [[nodiscard]] static Attempt parse(std::string_view text) {
+        const auto id_end = std::min(text.find(' '), text.size());
+        const auto process_end = std::min(text.find(' ', id_end + 1), text.size());
+        const auto between = [&](std::size_t begin, std::size_t end) {
+            return std::string(begin < end ? text.substr(begin, end - begin) : std::string_view{});
+        };
+        return {between(0, id_end), between(id_end + 1, process_end), between(process_end + 1, text.size())};
+    }
+};
+
+/// The attempt of this process. It lives on the stack of the thread that makes the Context.
 class Rounds {
 public:
     explicit Rounds(const GroupSpec& world)
         : world_(world),
-          self_(fmt::format("{} {} host {}, pid {}", ddprun::random_id(), process_id(), hostname(), ::getpid())),
+          attempt_{ddprun::random_id(), process_id(), fmt::format("host {}, pid {}", hostname(), ::getpid())},
+          self_(attempt_.text()),
           deadline_(ddprun::Clock::now() + world.init_timeout) {}
 
     [[nodiscard]] std::int64_t meet() {
@@ -100,10 +119,11 @@ private:
         if (first == self_) return true;
         const bool was_open = settle(round, kClosed).ends_with(self_);
         if (!was_open || ++doubles_ == 1) return false;
-        const bool same_process = process_in(self_) == process_in(first);
+        const Attempt other = Attempt::parse(first);
+        const bool same_process = other.process == attempt_.process && other.place == attempt_.place;
         throw Error(ErrorCode::Environment,
                     fmt::format("group '{}': {} ({}) finds {} in its place, again and again: {}", world_.name,
-                                name_self(world_), place_in(self_), place_in(first),
+                                name_self(world_), attempt_.place, other.place,
                                 same_process ? "two threads of this process make a Context at once. Have them do so "
                                                "one after the other"
                                              : "two processes have the same RANK. Give each its own"));
@@ -170,14 +190,9 @@ private:
         return ranks;
     }
 
-    [[nodiscard]] static std::string_view process_in(std::string_view self) { return self.substr(self.find(' ') + 1); }
-    [[nodiscard]] static std::string_view place_in(std::string_view self) {
-        const std::string_view process = process_in(self);
-        return process.substr(process.find(' ') + 1);
-    }
-
     const GroupSpec& world_;
-    const std::string self_;  ///< random id of this object, process_id(), host and pid
+    const Attempt attempt_;
+    const std::string self_;  ///< attempt_ as text
     const ddprun::TimePoint deadline_;
     std::int64_t first_ = 0;  ///< the first round that we joined
     int doubles_ = 0;         ///< rounds in which another process or attempt had joined as this rank

@@ -95,12 +95,14 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     detail::check(environment_);
     GroupSpec spec = world_spec(environment_, store_, options);
     const detail::InitWait waiting(spec);
-    spec.init = detail::meet_in_round(spec);
-    const Backend backend = agree_on_backend(spec, options.backend);
-    const milliseconds fallback = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
-    spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? fallback : options.timeout);
-    auto made = backend == Backend::Nccl ? detail::make_nccl_backend(spec) : detail::make_native_backend(spec);
-    world_ = detail::make_group(std::move(spec), std::move(made));
+    waiting.run([&] {
+        spec.init = detail::meet_in_round(spec);
+        const Backend backend = agree_on_backend(spec, options.backend);
+        const milliseconds fallback = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
+        spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? fallback : options.timeout);
+        auto made = backend == Backend::Nccl ? detail::make_nccl_backend(spec) : detail::make_native_backend(spec);
+        world_ = detail::make_group(std::move(spec), std::move(made));
+    });
 }
 
 Context::Context(Context&&) noexcept = default;

@@ -166,6 +166,12 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     refuse_if_aborted(spec_, *backend_, call);
     const WaitAtStore recorded_wait = wait_at_store({"split", name, spec_.init_timeout});
     const SplitRequest own{color, key, std::string(name)};
+    return recorded_wait.run([&] { return form_part(number, own, call); });
+}
+
+std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own,
+                                                   std::string_view call) {
+    const auto& [color, key, name] = own;
     std::vector<SplitRequest> requests;
     for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
         requests.push_back(parse_request(text));
@@ -202,7 +208,7 @@ std::vector<std::string> GroupImpl::exchange_with_all(std::string_view topic, st
     check_process();
     refuse_if_aborted(spec_, *backend_, call);
     const WaitAtStore recorded_wait = wait_at_store({call, topic, spec_.init_timeout});
-    return exchange(spec_, topic, value, backend_.get(), call);
+    return recorded_wait.run([&] { return exchange(spec_, topic, value, backend_.get(), call); });
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
@@ -224,7 +230,7 @@ void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string
     }();
     const ddprun::Duration bound = timeout.count() == 0 ? spec_.default_timeout : bounded(timeout);
     const WaitAtStore recorded_wait = wait_at_store({"monitored_barrier", where, bound});
-    pass_monitored_barrier(spec_, *backend_, number, where, bound);
+    recorded_wait.run([&] { pass_monitored_barrier(spec_, *backend_, number, where, bound); });
 }
 
 WaitAtStore GroupImpl::wait_at_store(StoreStep step) {

@@ -16,6 +16,7 @@
 #include "common/mutex.hpp"
 #include "worker_lib/src/group/backend.hpp"
 #include "worker_lib/src/group/shrink/agreement.hpp"
+#include "worker_lib/src/group/split_names.hpp"
 #include "worker_lib/src/group/store_wait.hpp"
 #include "worker_lib/src/tuning/light_mutex.hpp"
 #include "worker_lib/src/util/forks.hpp"
@@ -57,6 +58,9 @@ public:
 private:
     /// Throws Error{InvalidArgument} in a child of fork().
     void check_process() const;
+    /// Exchanges the requests of all ranks for that split, and connects those of the own color. Null without a color.
+    [[nodiscard]] std::unique_ptr<ProcessGroup> form_part(std::uint64_t number, const SplitRequest& own,
+                                                          std::string_view call);
     /// Numbers the step, and shows it in the flight record as long as the result lives.
     [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
     /// Numbers and submits the batch, without starting it.

@@ -27,11 +27,11 @@ constexpr milliseconds kAnswerTimeout{5000};   ///< for a value that another ran
 constexpr milliseconds kReportsTimeout{1000};  ///< for the reports of all ranks that arrived
 
 // It has two phases, so that no rank is reported absent while it waits in the barrier itself. First each rank sets its
-// card (an arrival key) and adds 1 to a counter. The rank that makes the counter full sets the state "ok". A rank that
+// arrival key and adds 1 to a counter. The rank that makes the counter full sets the state "ok". A rank that
 // gives up adds kClosed. The counter therefore decides once whether the barrier is full or closed, and the rank that
-// closed it is the arbiter. In the second phase the arbiter lists the ranks without a card, and each rank that arrived
-// reports the states of those that are its neighbours. The arbiter composes the verdict, which all ranks throw. A late
-// rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
+// closed it is the arbiter. In the second phase the arbiter lists the ranks without an arrival key, and each rank that
+// arrived reports the states of those that are its neighbours. The arbiter composes the verdict, which all ranks throw.
+// A late rank gets the verdict at once. So all ranks stay in step, and the group is not affected.
 
 /// One call of monitored_barrier(). It lives on the stack of the calling thread.
 class MonitoredBarrier {
@@ -45,7 +45,7 @@ public:
 
     void pass(ddprun::Duration timeout) {
         refuse_if_aborted(spec_, backend_, call());
-        set(card(spec_.rank), backend_.name_of(spec_.rank));
+        set(arrival_of(spec_.rank), backend_.name_of(spec_.rank));
         const std::int64_t count = spec_.store->add(prefix_ + "/count", 1);
         if (count == size()) return set("state", "ok");
         if (count > kClosed) return obey("it arrived after the others had given up: ");
@@ -58,14 +58,14 @@ public:
 
     /// Erases the keys that this rank has set. Call it when all ranks have arrived at the next barrier.
     void forget() const {
-        spec_.store->erase(key(card(spec_.rank)));
+        spec_.store->erase(key(arrival_of(spec_.rank)));
         spec_.store->erase(key(report_of(spec_.rank)));
         if (spec_.rank != 0) return;
         for (const char* const name : {"count", "state", "verdict", "second"}) spec_.store->erase(key(name));
     }
 
 private:
-    static std::string card(int rank) { return fmt::format("here/{}", rank); }
+    static std::string arrival_of(int rank) { return fmt::format("here/{}", rank); }
     static std::string report_of(int rank) { return fmt::format("report/{}", rank); }
     std::int64_t size() const { return static_cast<std::int64_t>(spec_.members.size()); }
     std::string key(const std::string& name) const { return fmt::format("{}/{}", prefix_, name); }
@@ -74,12 +74,13 @@ private:
     std::optional<std::string> get(const std::string& name, milliseconds timeout) const {
         return spec_.store->try_get(key(name), timeout);
     }
-    /// Returns those of `ranks` that have set no card.
-    std::vector<int> without_card(std::vector<int> ranks) const {
+    /// Returns those of `ranks` that have set no arrival key.
+    std::vector<int> without_arrival(std::vector<int> ranks) const {
         std::vector<std::string> keys;
-        for (const int rank : ranks) keys.push_back(key(card(rank)));
+        for (const int rank : ranks) keys.push_back(key(arrival_of(rank)));
         const auto absent = spec_.store->missing(keys);
-        std::erase_if(ranks, [&](int rank) { return std::ranges::find(absent, key(card(rank))) == absent.end(); });
+        std::erase_if(ranks,
+                      [&](int rank) { return std::ranges::find(absent, key(arrival_of(rank))) == absent.end(); });
         return ranks;
     }
 
@@ -95,7 +96,7 @@ private:
                 if (rank != spec_.rank && backend_.state_of(rank).gone) gone.push_back(rank);
             }
             if (gone.empty()) continue;
-            if (!without_card(gone).empty()) return false;
+            if (!without_arrival(gone).empty()) return false;
             if (spec_.store->add(key("count"), 0) != size()) continue;
             set("state", "ok");  // one of them was the last, and died before it could set that
             return true;
@@ -137,7 +138,7 @@ private:
         const auto waited = ddprun::Clock::now() - began_;
         std::vector<int> ranks(spec_.members.size());
         std::iota(ranks.begin(), ranks.end(), 0);
-        const std::vector<int> missing = without_card(ranks);
+        const std::vector<int> missing = without_arrival(ranks);
         if (missing.empty()) return set("state", "ok");  // the last ranks have just arrived
         const std::string list = fmt::format("{}", fmt::join(missing, " "));
         set("state", list);
@@ -178,7 +179,7 @@ private:
                                        spec_.members.size(), ddprun::rounded_seconds_text(waited));
         for (const int rank : missing) {
             const std::string& known_text = texts[static_cast<std::size_t>(rank)];
-            const char* const between = rank == missing.front() ? ":" : text.ends_with('?') ? "" : ";";
+            const char* const between = rank == missing.front() ? ":" : ddprun::ends_sentence(text) ? "" : ";";
             text += fmt::format("{} {}", between,
                                 known_text.empty() ? backend_.name_of(rank) +
                                                          " is silent, and no rank of its node "

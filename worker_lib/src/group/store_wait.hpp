@@ -4,7 +4,9 @@
 // a world is made belongs to "world (init)".
 
 #include <exception>
+#include <utility>
 
+#include "ddp/error.hpp"
 #include "worker_lib/src/operation/group_recorder.hpp"
 
 namespace ddp::detail {
@@ -15,6 +17,16 @@ public:
     WaitAtStore(GroupRecorder& recorder, const StoreStep& step) : entry_(recorder.queue(step, ddprun::Clock::now())) {
         entry_.started();
         entry_.waited(true);
+    }
+    /// Takes the step. If it fails because of another rank, the flight record shows that.
+    template <typename Step>
+    decltype(auto) run(Step&& step) const {
+        try {
+            return step();
+        } catch (const Error& error) {
+            if (error.peer_failed()) entry_.peer_failed();
+            throw;
+        }
     }
     ~WaitAtStore() { entry_.ended(std::uncaught_exceptions() == exceptions_); }
     WaitAtStore(const WaitAtStore&) = delete;
@@ -31,6 +43,12 @@ public:
     explicit InitWait(const GroupSpec& world)
         : recorder_(world, world.name + " (init)"),
           wait_(recorder_, {.what = "init_from_env", .tag = {}, .timeout = world.init_timeout, .seq = 1}) {}
+
+    /// As WaitAtStore::run().
+    template <typename Step>
+    void run(Step&& step) const {
+        wait_.run(std::forward<Step>(step));
+    }
 
 private:
     GroupRecorder recorder_;

@@ -50,6 +50,13 @@ void NcclWork::note_waiter(bool blocked) const {
     }
 }
 
+void NcclWork::note_peer_failed() const {
+    WorkState::note_peer_failed();
+    if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
+        for (const RecordEntry& record_entry : batch->record_entries) record_entry.peer_failed();
+    }
+}
+
 void NcclWork::note_end(bool well, bool timed_out) const {
     WorkState::note_end(well, timed_out);
     if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {

@@ -46,6 +46,7 @@ public:
     [[nodiscard]] ddprun::Duration grace() const override { return 2 * abort_timeout_ + std::chrono::seconds(2); }
     // Each message of a batch has an entry of its own in the flight record.
     void note_waiter(bool blocked) const override;
+    void note_peer_failed() const override;
     void note_end(bool well, bool timed_out) const override;
     void note_abort(std::string_view reason) const override;
 

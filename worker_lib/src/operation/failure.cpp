@@ -26,7 +26,8 @@ Error to_error(const Failure& failure, std::string_view group, std::string_view 
     if (in_operation || !failure.names_group) text += fmt::format("group '{}': ", group);
     if (in_operation) text += fmt::format("{} cannot finish {}: ", self, failure.operation);
     if (failure.kind == FailureKind::kRelayed) text += fmt::format("{} reported: ", failure.reporter);
-    return {failure.code, text + failure.cause, failure.culprits};
+    Error error(failure.code, text + failure.cause, failure.culprits);
+    return failure.kind == FailureKind::kOwn ? error : error.reported();
 }
 
 FailureError::FailureError(Failure failure, std::string_view group, std::string_view self)

@@ -56,15 +56,20 @@ private:
 
 constinit thread_local CallbackFrame* CallbackFrame::innermost = nullptr;
 
-/// Returns the code of an Error; nothing for no error, and for an exception of another type.
-std::optional<ErrorCode> code_of(const std::exception_ptr& error) {
-    if (error == nullptr) return std::nullopt;
+/// What the flight record keeps of the error that ends a work.
+struct Recorded {
+    std::optional<ErrorCode> code = {};  ///< nothing for no error, and for an exception of another type
+    bool peer_failed = false;
+};
+
+Recorded recorded(const std::exception_ptr& error) {
+    if (error == nullptr) return {};
     try {
         std::rethrow_exception(error);
     } catch (const Error& known) {
-        return known.code();
+        return {known.code(), known.peer_failed()};
     } catch (...) {
-        return std::nullopt;
+        return {};
     }
 }
 
@@ -76,8 +81,9 @@ void WorkState::complete(std::exception_ptr error, const OnThrown& on_thrown) {
     {
         const ddprun::Lock lock(mutex_);
         if (done_) return;
-        const auto code = code_of(error);
+        const auto [code, peer_failed] = recorded(error);
         if (code == ErrorCode::Mismatch) entry_.mismatched();
+        if (peer_failed) note_peer_failed();
         note_end(error == nullptr, code == ErrorCode::Timeout);
         error_ = error;
         done_.store(true, std::memory_order_release);

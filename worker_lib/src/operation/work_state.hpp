@@ -70,6 +70,8 @@ public:
     /// Records that the program waits. `blocked`: until the work has ended; else it only polls, or makes a device wait.
     /// wait() does not record it, because a thread of the library may wait while the program goes on.
     virtual void note_waiter(bool blocked) const { entry_.waited(blocked); }
+    /// Records that the work is about to fail because another rank was lost, or reported its failure.
+    virtual void note_peer_failed() const { entry_.peer_failed(); }
     /// Records the end; `timed_out`: by a deadline.
     virtual void note_end(bool well, bool timed_out) const { entry_.ended(well, timed_out); }
     /// Records that the group is aborted because of this work.

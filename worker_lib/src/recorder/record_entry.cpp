@@ -33,15 +33,17 @@ void RecordEntry::mark_waited(bool blocked) const {
 void RecordEntry::mark_ended(bool well, bool timed_out) const {
     if (is_fork.load(std::memory_order_relaxed)) return;
     if (has_slot()) {
-        if (timed_out) slot_->failure.store(layout::Failure::kTimedOut, std::memory_order_relaxed);
+        if (timed_out) mark_failure(layout::Failure::kTimedOut);
         slot_->ended.store(well ? now() : -now(), std::memory_order_release);
     }
     if (seq_ != 0 && well) raise_to(group_->done, seq_);
 }
 
-void RecordEntry::mark_mismatched() const {
+/// One thread at a time ends an operation, so that load and store need not be one step.
+void RecordEntry::mark_failure(layout::Failure failure) const {
     if (is_fork.load(std::memory_order_relaxed) || !has_slot()) return;
-    slot_->failure.store(layout::Failure::kMismatch, std::memory_order_relaxed);
+    const layout::Failure known = slot_->failure.load(std::memory_order_relaxed);
+    slot_->failure.store(known | failure, std::memory_order_relaxed);
 }
 
 void RecordEntry::mark_aborted(std::string_view reason) const {

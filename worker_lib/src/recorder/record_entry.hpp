@@ -39,7 +39,12 @@ public:
 
     /// Records that the operation is about to fail because the ranks called different operations.
     void mismatched() const {
-        if (group_ != nullptr) mark_mismatched();
+        if (group_ != nullptr) mark_failure(ddprun::flight_record::Failure::kMismatch);
+    }
+
+    /// Records that the operation is about to fail because another rank was lost, or reported its failure.
+    void peer_failed() const {
+        if (group_ != nullptr) mark_failure(ddprun::flight_record::Failure::kPeerFailed);
     }
 
     /// Records that the program aborted the group because of the operation.
@@ -71,7 +76,7 @@ private:
     void mark_waited(bool blocked) const;
     void mark_done(ddprun::TimePoint queued) const;
     void mark_ended(bool well, bool timed_out) const;
-    void mark_mismatched() const;
+    void mark_failure(ddprun::flight_record::Failure failure) const;
     void mark_aborted(std::string_view reason) const;
     void mark_refused() const;
     [[nodiscard]] bool has_slot() const { return slot_ != nullptr && slot_->id.load(std::memory_order_relaxed) == id_; }

@@ -1,11 +1,14 @@
 // What the worker library writes into its flight record, and what the agent reads from it.
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/agent/recorder/record_rig.hpp"
+#include "worker_lib/src/group/store_wait.hpp"
 #include "worker_lib/src/native/p2p/work.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
 #include "worker_lib/src/util/timeouts.hpp"
 
 using namespace ddprun;
@@ -103,6 +106,84 @@ TEST_CASE("the flight record has sends and receives beside the collectives, each
     CHECK(rig.queue(batch, {}).empty());
 }
 
+namespace {
+
+class OneWork final : public ddp::detail::WorkState {
+public:
+    explicit OneWork(ddp::detail::RecordEntry entry) : WorkState(1, Clock::now(), entry) {}
+    [[nodiscard]] const ddp::detail::Participant& owner() const override { return owner_; }
+    [[nodiscard]] std::string text() const override { return "#1 barrier"; }
+
+private:
+    ddp::detail::Participant owner_{"world", "rank 0", nullptr};
+};
+
+}  // namespace
+
+TEST_CASE("the agent reads that an operation failed after another rank, which was lost or has reported it", "[agent]") {
+    using ddp::Error;
+    using ddp::ErrorCode;
+    Rig rig;
+    const auto world = rig.add("world", {0, 1, 2});
+    const auto with = [&](const Error& error) {
+        const auto entry = rig.queue(world, 1);
+        entry.started();
+        OneWork(entry).complete(std::make_exception_ptr(error));
+        return rig.agent.view(100).operations.back();
+    };
+    CHECK(with(Error(ErrorCode::PeerLost, "any text", {2})).peer_failed);
+    CHECK_FALSE(with(Error(ErrorCode::PeerLost, "the store is gone")).peer_failed);
+    CHECK_FALSE(with(Error(ErrorCode::System, "no memory")).peer_failed);
+    CHECK(with(Error(ErrorCode::System, "no memory").reported()).peer_failed);
+    CHECK_FALSE(with(Error(ErrorCode::Timeout, "late", {2})).peer_failed);
+    const protocol::RecordedOperation late = with(Error(ErrorCode::Timeout, "late", {2}).reported());
+    CHECK((late.peer_failed && late.timed_out && !late.mismatch));
+    const protocol::RecordedOperation mismatch =
+        with(Error(ErrorCode::Mismatch, "others").reported().reworded("the same, reworded"));
+    CHECK((mismatch.peer_failed && mismatch.mismatch && !mismatch.timed_out));
+    rig.queue(world, 2).ended(true);
+    CHECK_FALSE(rig.agent.view(100).operations.back().peer_failed);
+}
+
+TEST_CASE("a worker whose world could not form because of another rank has failed after a peer", "[agent]") {
+    Rig rig;
+    ::setenv(flight_record::kDescriptorVariable, std::to_string(rig.agent.descriptor()).c_str(), 1);
+    ddp::detail::GroupSpec world;
+    world.name = "world";
+    world.members = {0, 1};
+    const auto form = [&](const ddp::Error& error) {
+        const ddp::detail::InitWait waiting(world);
+        waiting.run([&] { throw error; });
+    };
+    CHECK_THROWS_AS(form({ddp::ErrorCode::Timeout, "rank 1 has not joined", {1}}), ddp::Error);
+    CHECK_FALSE(failed_after_peer(rig.agent.view(100)));
+    CHECK_THROWS_AS(form({ddp::ErrorCode::PeerLost, "rank 1 has ended", {1}}), ddp::Error);
+    const FlightRecord view = rig.agent.view(100);
+    REQUIRE(view.operations.size() == 2);
+    CHECK((is_init(view.operations[1]) && view.operations[1].failed));
+    CHECK(failed_after_peer(view));
+    ::unsetenv(flight_record::kDescriptorVariable);
+}
+
+TEST_CASE("a worker that goes on after the failure of a peer has not failed because of it", "[agent]") {
+    FlightRecord view;
+    view.operations.resize(3);
+    auto& failed = view.operations[0];
+    auto& beside = view.operations[1];
+    auto& next = view.operations[2];
+    failed.queued_ago = 4s;
+    failed.ended_ago = 3s;
+    failed.failed = failed.peer_failed = true;
+    beside.queued_ago = 5s;
+    beside.ended_ago = 2s;
+    next.queued_ago = 2s;
+    CHECK(failed_after_peer(view));  // one of another group, called before, has succeeded since
+    next.ended_ago = 1s;
+    CHECK_FALSE(failed_after_peer(view));
+    next.failed = true;
+    CHECK(failed_after_peer(view));
+}
+
 TEST_CASE("the agent reads the timeout of each operation, and limits the longest ones", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
@@ -134,11 +215,12 @@ TEST_CASE("among transfers that end with their group, those are late that have e
     (void)rig.queue(batch, world);
     ddp::detail::P2pWork work(batch, {}, nullptr);
     CHECK_FALSE(work.finish(0));
-    work.give_up(by_deadline ? ddp::ErrorCode::Timeout : ddp::ErrorCode::PeerLost);
+    work.give_up(by_deadline ? ddp::ErrorCode::Timeout : ddp::ErrorCode::PeerLost, !by_deadline);
     const FlightRecord view = rig.agent.view(100);
     CHECK_FALSE((view.operations[0].failed || view.operations[0].timed_out));
     CHECK(view.operations[1].failed);
     CHECK(view.operations[1].timed_out == (late && by_deadline));
+    CHECK(view.operations[1].peer_failed == !by_deadline);
 }
 
 TEST_CASE("a wait for a collective includes those before it in its group; each transfer has a mark of its own",

@@ -41,10 +41,7 @@ const std::string kError = "ValueError: loss is nan";
 
 TEST_CASE("a worker that reports a lost peer is the victim of another failure", "[coordinator]") {
     const auto text = GENERATE(as<std::string>(), kVictim, "OSError: [Errno 104] Connection reset by peer",
-                               "NCCL error: remote process exited or there was a network error",
-                               "train: rank 0: group 'world': rank 0 lost rank 2 (host b, pid 7) in barrier #4: closed",
-                               "train: rank 0: rank 2 (host b, pid 7) reported: group 'world': no memory",
-                               "rank 2 (host b, pid 7) has left the group because of an exception after operation #5.");
+                               "NCCL error: remote process exited or there was a network error");
     CAPTURE(text);
     CHECK(lost_a_peer(raised(0, "n1", text)));
     FailureReport by_error_file = failure(0, "n1", kExit1);
@@ -52,6 +49,9 @@ TEST_CASE("a worker that reports a lost peer is the victim of another failure", 
     CHECK(lost_a_peer(by_error_file));
     CHECK_FALSE(lost_a_peer(raised(0, "n1", kError)));
     CHECK_FALSE(lost_a_peer(failure(0, "n1", kExit1)));
+    FailureReport by_flight_record = raised(0, "n1", kError);
+    by_flight_record.peer_failed = true;
+    CHECK(lost_a_peer(by_flight_record));
 }
 
 TEST_CASE("a victim's report that came first does not stay the verdict when the failure itself is reported",

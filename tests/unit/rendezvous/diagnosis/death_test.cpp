@@ -140,7 +140,7 @@ TEST_CASE("a worker that ended because an operation had failed kept no rank wait
     CHECK_THAT(diagnose_death({records[0], crashed}, killed(crashed, {ExitStatus::Kind::kExited, 1, false})).text,
                Contains("DEAD rank 3 (node b, exited with code 1): had finished #1"));
     FailureReport victim = killed(crashed, {ExitStatus::Kind::kExited, 1, false});
-    victim.last_lines = {"lost rank 2 (host c): its process ended"};
+    victim.peer_failed = true;
     CHECK(diagnose_death({records[0], crashed}, victim).text == "");
     FailureReport without_recorder = killed(crashed);
     without_recorder.activity = "";

@@ -131,8 +131,7 @@ void OperationRunner::run(const Job& job) {
         Failure failure = *ending_.failure;
         failure.operation.clear();
         const Error why = to_error(failure, peers_.group(), peers_.node().ranks.self());
-        throw Error(why.code(), fmt::format("{} cannot run: the group has failed: {}", describe(operation), why.what()),
-                    why.culprits());
+        throw why.reworded(fmt::format("{} cannot run: the group has failed: {}", describe(operation), why.what()));
     }
     Node& node = peers_.node();
     job.work->begin();

@@ -44,11 +44,13 @@ bool P2pWork::finish(std::size_t index) {
     return ended_ = ++finished_ == done_.size();
 }
 
-void P2pWork::give_up(ErrorCode why) {
+void P2pWork::give_up(ErrorCode why, bool peer_failed) {
     ended_ = true;
     const bool timed_out = why == ErrorCode::Timeout && ddprun::Clock::now() >= batch.deadline;
     for (std::size_t i = 0; i < batch.record_entries.size(); ++i) {
-        if (!done_[i]) batch.record_entries[i].ended(false, timed_out);
+        if (done_[i]) continue;
+        if (peer_failed) batch.record_entries[i].peer_failed();
+        batch.record_entries[i].ended(false, timed_out);
     }
 }
 

@@ -51,7 +51,8 @@ public:
     [[nodiscard]] bool has_ended() const REQUIRES(p2p::kRunning) { return ended_; }
     /// Ends the work, because the group failed with `why`. In the flight recorder its remaining transfers failed by a
     /// timeout only if their own deadline has passed: a receive posted for much later delayed no caller.
-    void give_up(ErrorCode why) REQUIRES(p2p::kRunning);
+    /// peer_failed   Error::peer_failed()
+    void give_up(ErrorCode why, bool peer_failed) REQUIRES(p2p::kRunning);
 
 private:
     std::vector<bool> done_ GUARDED_BY(p2p::kRunning);

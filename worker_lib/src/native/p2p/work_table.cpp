@@ -30,9 +30,9 @@ void WorkTable::collect(std::vector<PendingTransfer>& finished) {
 
 void WorkTable::fail_all(ErrorCode why, const std::function<Error(const P2pWork&)>& error_of) {
     for (const auto& [seq, work] : in_flight_) {
-        const auto error = std::make_exception_ptr(error_of(*work));
-        work->give_up(why);
-        ended_.push_back({work, error});
+        const Error error = error_of(*work);
+        work->give_up(why, error.peer_failed());
+        ended_.push_back({work, std::make_exception_ptr(error)});
     }
     in_flight_.clear();
 }

@@ -257,7 +257,7 @@ TEST_CASE(
     failure.pid = 71;
     failure.status = {ExitStatus::Kind::kExited, 1, false};
     failure.activity = "failed in #1 barrier of group 'second'";
-    failure.last_lines = {"rank 1 (host a, pid 71) lost rank 0 (host a, pid 70): its process ended"};
+    failure.peer_failed = true;
     const InquiryActions asked = inquiries.failed(state, kStart);
     const auto question = to_agents<RequestRecords>(asked);
     REQUIRE(question.size() == 2);

@@ -142,6 +142,8 @@ TEST_CASE("the reporter of a failure is named once, however many ranks have rela
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
         CHECK(count_of("reported: ", errors[rank]->what()) <= 1);
+        const bool lost = errors[rank]->code() == ErrorCode::PeerLost;
+        CHECK(errors[rank]->peer_failed() == (lost || count_of("reported: ", errors[rank]->what()) == 1));
         CHECK(count_of("cannot finish", errors[rank]->what()) <= 1);
         CHECK(count_of("group 'all of world': ", errors[rank]->what()) <= 1);
         if (what == "mismatch")
