@@ -1,6 +1,7 @@
 #pragma once
 // Starts ddprund as a detached process in a session of its own, so that it outlives every agent, guard and launcher.
-// Called by host_daemon before the process has threads and before it becomes a subreaper.
+// Called by host_daemon before the process becomes a subreaper. A lookup of the rendezvous host that was given up may
+// still have a thread; therefore the child makes only system calls before it becomes ddprund.
 
 #include <chrono>
 #include <filesystem>

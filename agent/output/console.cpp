@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 
@@ -32,7 +31,7 @@ bool was_interrupted(int exit_code) {
 /// Warns if the last output to stdout was lost. A loss of stderr cannot be reported.
 void report_lost_output(const Console& console, std::string_view tag) {
     const int lost_for = console.lost_for(Console::Stream::kOut);
-    if (lost_for == 0 || lost_for == EBADF) return;  // EBADF: stdout was closed at the start, which was reported then
+    if (lost_for == 0) return;
     spdlog::warn("{}the end of the output could not be written to stdout: {}", tag, std::strerror(lost_for));
 }
 

@@ -29,7 +29,8 @@ std::optional<Named> named_endpoint(const Options& options) {
 }
 
 Result<Placement> place_at(const Named& named, const Options& options, const AddressHere& address_here) {
-    const auto here = address_here(named.endpoint.host);
+    const bool is_elsewhere = options.rdzv_conf.is_host == false;  // no lookup, which may take long, for nothing
+    const auto here = is_elsewhere ? std::nullopt : address_here(named.endpoint.host);
     const bool hosts = options.rdzv_conf.is_host.value_or(here.has_value() || named.static_rank_0);
     if (named.endpoint.port == 0 && (options.nodes.max > 1 || !hosts)) {
         return Error{Errc::kUsage,

@@ -98,8 +98,8 @@ Result<std::vector<std::string>> addresses_of(const std::string& host, std::chro
     } else if (Clock::now() >= deadline) {
         return Error{Errc::kTimeout,
                      fmt::format("cannot find out by its addresses whether '{}' is this machine: no name "
-                                 "server has answered in {}. Pass a numeric address, or set is_host "
-                                 "in --rdzv-conf on each node",
+                                 "server has answered in {}. Pass a numeric address, or "
+                                 "is_host=0 in --rdzv-conf on the nodes that do not host the rendezvous",
                                  host, seconds_text(timeout))};
     }
     return addresses;

@@ -120,6 +120,19 @@ TEST_CASE("a host is this one by its addresses and names", "[launcher][unit]") {
     CHECK(address_here("n1", {"127.0.1.1"}, {"n1", {}}) == "127.0.0.1");  // a machine without a network
 }
 
+TEST_CASE("a node that does not host looks up no name", "[launcher][unit]") {
+    const auto invocation = parse_options({"--rdzv-endpoint", "n1.example", "--rdzv-conf", "is_host=0", "program"}, {});
+    REQUIRE(invocation.has_value());
+    int lookups = 0;
+    const auto placement = place(invocation->options, [&](const std::string&) {
+        ++lookups;
+        return std::optional<std::string>();
+    });
+    REQUIRE(placement.has_value());
+    CHECK(placement->part == Part::kJoin);
+    CHECK(lookups == 0);
+}
+
 TEST_CASE("this machine recognises its own names", "[launcher][unit]") {
     const ThisHost self = this_host();
     REQUIRE_FALSE(self.name.empty());
@@ -158,7 +171,7 @@ TEST_CASE("a name server that does not answer costs the launcher no more than it
     CHECK(addresses.error().code == Errc::kTimeout);
     CHECK(addresses.error().message ==
           "cannot find out by its addresses whether 'n1.example' is this machine: no name server has answered in 1 s. "
-          "Pass a numeric address, or set is_host in --rdzv-conf on each node");
+          "Pass a numeric address, or is_host=0 in --rdzv-conf on the nodes that do not host the rendezvous");
 }
 
 TEST_CASE("a name that nobody knows has no addresses, and needs no timeout", "[launcher][unit]") {

@@ -15,6 +15,9 @@ namespace json = boost::json;
 
 namespace {
 
+/// The members whose values are enumerators.
+const std::set<std::string, std::less<>> kEnumerations{"type", "outcome", "kind", "oom", "process", "process_before"};
+
 void collect_names(const json::value& value, std::set<std::string>& names) {
     if (const json::array* array = value.if_array()) {
         for (const json::value& item : *array) collect_names(item, names);
@@ -23,7 +26,7 @@ void collect_names(const json::value& value, std::set<std::string>& names) {
     if (object == nullptr) return;
     for (const auto& [key, member] : *object) {
         names.emplace(key);
-        if (key == "type" || key == "outcome" || key == "kind" || key == "oom") names.emplace(member.as_string());
+        if (kEnumerations.contains(key)) names.emplace(member.as_string());
         collect_names(member, names);
     }
 }
@@ -51,4 +54,8 @@ TEST_CASE("the page of control messages names every message, member and enumerat
         CAPTURE(name);
         CHECK(page.find('`' + name + '`') != std::string::npos);
     }
+    const std::string version = "`protocol` (" + std::to_string(kProtocolVersion) + ")";
+    const auto of_join = page.find(version);
+    REQUIRE(of_join != std::string::npos);
+    CHECK(page.find(version, of_join + 1) != std::string::npos);  // of `inspect`
 }

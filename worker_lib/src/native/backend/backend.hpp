@@ -55,8 +55,8 @@ private:
     ConnectedPeers peers_;
     JobQueue queue_;
     const std::shared_ptr<BackendHandle> handle_;
+    GroupFailure failure_;  ///< before p2p_, whose thread reports to it until p2p_ is destroyed
     P2pSlot p2p_;
-    GroupFailure failure_;
     OperationRunner runner_;
     std::thread thread_;  ///< last: it uses all of the above
 };

@@ -287,10 +287,11 @@ std::vector<std::uint64_t> agree_on_counts(const CollectiveContext& context, con
         const std::uint64_t sent = all[source * ranks + static_cast<std::size_t>(self)];
         if (sent == operation.receive_counts[source]) continue;
         const int sender = static_cast<int>(source);
-        throw Error(ErrorCode::Mismatch,
-                    fmt::format("group '{}': {}: {} sends {} elements to {}, which expects {}",
-                                context.node.ranks.group(), describe(operation), name_of(sender, context.members), sent,
-                                name_of(self, context.members), operation.receive_counts[source]));
+        throw FailureError({.code = ErrorCode::Mismatch,
+                            .cause = fmt::format("{}: {} sends {} elements to {}, which expects {}",
+                                                 describe(operation), name_of(sender, context.members), sent,
+                                                 name_of(self, context.members), operation.receive_counts[source])},
+                           context.node.ranks.group(), context.node.ranks.self());
     }
     return all;
 }

@@ -269,6 +269,7 @@ void Links::send_final_report(const FailureNote& note, ddprun::TimePoint deadlin
         MessageHeader header;
         FailureNote note;
     } message{{}, note};
+    static_assert(sizeof message == sizeof(MessageHeader) + sizeof(FailureNote), "its header counts all its bytes");
     message.header.step = MessageHeader::kFinalReport;
     message.header.generation = generation_;
     message.header.payload_bytes = sizeof(FailureNote);

@@ -14,13 +14,13 @@ struct FailureNote {
     std::int32_t code = 0;
     std::int32_t names_group = 0;
     std::int32_t culprit_count = 0;
-    std::array<std::int32_t, 29> culprits{};
+    std::array<std::int32_t, 30> culprits{};
     // Each ends at its first zero byte, if it has one.
     std::array<char, 256> reporter{};
     std::array<char, 256> operation{};
     std::array<char, 1024> cause{};
 };
-static_assert(std::is_trivially_copyable_v<FailureNote> && sizeof(FailureNote) == 1668, "all its bytes are defined");
+static_assert(std::is_trivially_copyable_v<FailureNote> && sizeof(FailureNote) == 1672, "all its bytes are defined");
 
 /// Returns the note of a failure. Cuts its texts, and drops culprits for which there is no room.
 [[nodiscard]] FailureNote make_note(const Failure& failure);

@@ -202,6 +202,8 @@ TEST_CASE("if ranks call different operations, all get an error that names both"
         INFO(error->what());
         CHECK(error->code() == ErrorCode::Mismatch);
         for (const auto& side : one.sides) CHECK_THAT(error->what(), Catch::Contains(side));
+        const std::string_view text = error->what();
+        CHECK(text.find("group 'world'") == text.rfind("group 'world'"));
         // Only ranks that see all others know the culprit; of two counts that do not match, neither is.
         const bool is_between_two = std::string(error->what()).find("which expects") != std::string::npos;
         CHECK(error->culprits() == (shape.size() == 1 && !is_between_two ? std::vector<int>{2} : std::vector<int>{}));
