@@ -3,16 +3,19 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <utility>
 
 namespace ddprun {
 
 /// Returns the contents of a file; empty if it cannot be read.
 [[nodiscard]] inline std::string content_of(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::ostringstream content;
+    content << file.rdbuf();  // an iterator would throw if the process whose file it is ends meanwhile
+    return std::move(content).str();
 }
 
 /// Returns the number with which a file begins; nullopt: it begins otherwise ("max"), or cannot be read.

@@ -163,10 +163,11 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
         return ++splits_;
     }();
     const std::string call = fmt::format("split '{}'", name);
-    refuse_if_aborted(spec_, *backend_, call);
     const WaitAtStore recorded_wait = wait_at_store({"split", name, spec_.init_timeout});
-    const SplitRequest own{color, key, std::string(name)};
-    return recorded_wait.run([&] { return form_part(number, own, call); });
+    return recorded_wait.run([&] {
+        refuse_if_aborted(spec_, *backend_, call);
+        return form_part(number, {color, key, std::string(name)}, call);
+    });
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own,
@@ -206,15 +207,18 @@ std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const S
 std::vector<std::string> GroupImpl::exchange_with_all(std::string_view topic, std::string_view value,
                                                       std::string_view call) {
     check_process();
-    refuse_if_aborted(spec_, *backend_, call);
     const WaitAtStore recorded_wait = wait_at_store({call, topic, spec_.init_timeout});
-    return recorded_wait.run([&] { return exchange(spec_, topic, value, backend_.get(), call); });
+    return recorded_wait.run([&] {
+        refuse_if_aborted(spec_, *backend_, call);
+        return exchange(spec_, topic, value, backend_.get(), call);
+    });
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
     check_process();
+    std::vector<int> excluded = checked_exclusion(spec_, exclude);
     const ddprun::Lock lock(shrink_mutex_);
-    return shrink_group(spec_, *backend_, shrinks_, exclude);
+    return shrink_group(spec_, *backend_, shrinks_, std::move(excluded));
 }
 
 void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {

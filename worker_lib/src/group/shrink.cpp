@@ -11,9 +11,7 @@
 
 namespace ddp::detail {
 
-namespace {
-
-std::vector<int> checked(std::span<const int> exclude, const GroupSpec& spec) {
+std::vector<int> checked_exclusion(const GroupSpec& spec, std::span<const int> exclude) {
     const auto refuse = [&](const std::string& why) { throw refusal(spec, "shrink: " + why); };
     const std::set<int> excluded(exclude.begin(), exclude.end());
     const int size = static_cast<int>(spec.members.size());
@@ -27,11 +25,8 @@ std::vector<int> checked(std::span<const int> exclude, const GroupSpec& spec) {
     return {excluded.begin(), excluded.end()};
 }
 
-}  // namespace
-
 std::unique_ptr<ProcessGroup> shrink_group(const GroupSpec& group, BackendImpl& backend, ShrinkHistory& history,
-                                           std::span<const int> exclude) {
-    const std::vector<int> excluded = checked(exclude, group);
+                                           std::vector<int> excluded) {
     GroupSpec spec = group;
     spec.members.clear();
     spec.locations.clear();

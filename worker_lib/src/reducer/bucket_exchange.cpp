@@ -15,11 +15,14 @@ BucketExchange::BucketExchange(ProcessGroup& group, const ReducerOptions& option
       timeline_(timeline),
       averaging_(options.average, options.hook != nullptr, group.size()) {}
 
-void BucketExchange::prepare() {
+void BucketExchange::prepare_hook() {
+    if (options_.hook) options_.hook->prepare(group_, storage_.plan());
+}
+
+void BucketExchange::take_plan() {
     buckets_.assign(storage_.plan().buckets.size(), {});
     next_ = 0;
     for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].tag = "bucket " + std::to_string(b);
-    if (options_.hook) options_.hook->prepare(group_, storage_.plan());
 }
 
 void BucketExchange::begin() {

@@ -25,12 +25,14 @@ public:
     BucketExchange(ProcessGroup& group, const ReducerOptions& options, const GradientStorage& storage,
                    const TimelineRow& timeline);
 
-    /// Takes over the storage's plan, which is new, and hands it to the hook. Collective.
-    void prepare();
+    /// Hands the storage's plan to the hook. Collective; without the reducer's mutex.
+    void prepare_hook();
     /// Divides sums by `ranks` from the next backward on. Must not be called during a backward.
     void divide_by(int ranks) { averaging_.divide_by(ranks); }
 
     // Under the reducer's mutex:
+    /// Takes over the storage's plan, which is new.
+    void take_plan();
     /// Begins a backward, in which no gradient is complete yet.
     void begin();
     /// Counts one more complete gradient of bucket `b`. Returns whether that completes the bucket before its turn.

@@ -29,7 +29,7 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
         storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
         exchange_.emplace(*group_, options_, *storage_, timeline_);
         if (detail::finishes_aside(options_)) finisher_.emplace([this](std::size_t b) { finish_aside(b); });
-        exchange_->prepare();  // last: it binds the hook to this reducer
+        take_plan();  // last: it binds the hook to this reducer
     });
 }
 
@@ -101,7 +101,15 @@ void GradientReducer::Impl::rebuild_plan() {
     BucketPlan rebuilt = plan_buckets(specs_, options_.limits, order);
     if (rebuilt == plan()) return;
     storage_->lay_out(std::move(rebuilt));
-    exchange_->prepare();
+    take_plan();
+}
+
+void GradientReducer::Impl::take_plan() {
+    {
+        const ddprun::Lock lock(mutex_);  // stats() may run meanwhile
+        exchange_->take_plan();
+    }
+    exchange_->prepare_hook();
 }
 
 void GradientReducer::Impl::mark(std::size_t i, bool unused) {

@@ -58,6 +58,8 @@ private:
     void mark_the_rest();
     [[nodiscard]] bool end_marking();
     void finish_aside(std::size_t b) noexcept;
+    /// Makes the buckets of the storage's plan, and binds the hook to it. Collective.
+    void take_plan() EXCLUDES(mutex_);
     void wait_for_buckets();
     void fail() REQUIRES(mutex_);
     /// Runs an action in which the peers take part. If it throws, the reducer fails. The caller does not hold the lock.
@@ -83,7 +85,8 @@ private:
     mutable ddprun::Mutex mutex_;
     detail::ReducerPhase phase_ GUARDED_BY(mutex_);
     detail::GradientMarks marks_ GUARDED_BY(mutex_);
-    // While no thread marks, the owner's thread uses these without the lock, and the finisher's finishes buckets.
+    // stats() reads these under the lock, under which they change. While no thread marks, the owner's thread reads them
+    // without it, and the finisher's finishes buckets.
     std::optional<detail::BucketExchange> exchange_;
     detail::BackwardStatistics statistics_;
     const detail::ProcessMark home_;

@@ -1,5 +1,7 @@
 // Plans that change: rebuilt by ready order, or taken from an earlier run.
 #include <algorithm>
+#include <stop_token>
+#include <thread>
 
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
@@ -51,6 +53,25 @@ TEST_CASE("rebuild follows the order in which rank 0's gradients became ready", 
         CHECK(right == std::vector<bool>(12, true));
     }
     CHECK(std::get<3>(outcomes[0]) == 2);  // of the first step: c and a wait for d. In the new plan no bucket waits.
+}
+
+TEST_CASE("any thread may read stats while the plan is rebuilt", "[reducer]") {
+    const auto most = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 8}, {"b", 8}, {"c", 8}}, {.limits = kOneEach, .rebuild = true});
+        std::size_t done = 0;
+        std::jthread monitor([&](const std::stop_token& stop) {
+            while (!stop.stop_requested()) done = std::max(done, reducer.stats().buckets_done);
+        });
+        for (int step = 0; step < 3; ++step) {
+            reducer.begin_backward();
+            for (const std::size_t i : {1, 0, 2}) reducer.mark_ready(i);
+            reducer.finish_backward();
+        }
+        monitor.request_stop();
+        monitor.join();
+        return done;
+    });
+    for (const std::size_t done : most) CHECK(done <= 3);
 }
 
 namespace {
