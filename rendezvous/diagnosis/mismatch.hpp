@@ -17,9 +17,9 @@ struct ErrorVerdict {
     std::vector<int> culprits = {};  ///< ranks that caused it; empty: not known
 };
 
-/// Returns "MISMATCH at #183 of group 'world': …", as diagnose() does, or "ABORTED group 'world': rank 3 (node b) gave
-/// it up: 'loss is NaN'; …", or "LEFT rank 3 (node b): …" if `dead` failed because a member had left the group without
-/// an error. If there are several errors in the last kRecentTimeout, the first one counts. `records`: as for
+/// Returns "MISMATCH at #183 of group 'world': …", as diagnose() does, or "ABORTED group 'world': rank 3 (node b)
+/// aborted it: 'loss is NaN'; …", or "LEFT rank 3 (node b): …" if `dead` failed because a member had left the group
+/// without an error. If there are several errors in the last kRecentTimeout, the first one counts. `records`: as for
 /// diagnose(), read after the end of `dead`. Empty if that worker did not end because of such an error, or the flight
 /// records do not show it.
 [[nodiscard]] ErrorVerdict diagnose_error(const std::vector<RankRecord>& records, const FailureReport& dead);

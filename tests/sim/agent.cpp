@@ -44,10 +44,7 @@ void Agent::tick() {
         ++facts_.own_stops;
         stop_workers();
     }
-    if (!connection_ && now - heard_at_ > kGiveUp && !running_) {
-        facts_.gave_up = true;
-        return exit();
-    }
+    if (!connection_ && now - heard_at_ > kGiveUp && !running_) return exit();
     if (!connection_ && now >= connect_at_) connect();
     if (welcomed_ && now - sent_at_ >= kHeartbeat) {
         sent_at_ = now;

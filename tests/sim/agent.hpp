@@ -33,7 +33,6 @@ public:
         std::optional<Generation> succeeded = {};  ///< the newest group whose workers all exited with 0
         std::optional<protocol::Verdict> verdict = {};
         std::string refused = {};  ///< the reason; empty: it was not
-        bool gave_up = false;      ///< it found no daemon
         int failures = 0;          ///< of its workers, that no peer caused
         int own_stops = 0;         ///< because it was cut off from the daemon
         std::string mistake = {};  ///< of the coordinator; empty: none

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,7 @@ private:
         std::map<ConnectionId, NodeId> owner;   ///< the agent at the other end
         std::map<ConnectionId, NodeId> joined;  ///< connections that the daemon knows by node
         std::map<NodeId, ConnectionId> of_node;
+        std::set<ConnectionId> answered;  ///< those whose Join got a Welcome or a refusal
     };
     struct DaemonProcess {
         bool listens = true;
