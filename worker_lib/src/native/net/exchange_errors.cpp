@@ -144,7 +144,7 @@ void ExchangeErrors::raise_note(const Operation& operation, Flow& flow) const {
                .cause = fmt::format("{} has failed without reporting the reason", flow.link->name),
                .culprits = {flow.rank}});
     }
-    const Failure failure = reported_by(flow.link->name, read_note(note));
+    const Failure failure = reported_by(flow.link->name, read_note(note, node_.ranks.group_size()));
     node_.failure.poison(failure, operation.seq - 1);  // neighbours see the rank that found it, not this one
     raise(met_in(describe(operation), failure));
 }
