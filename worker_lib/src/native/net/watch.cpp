@@ -60,7 +60,7 @@ void Watch::report_end(const std::optional<Failure>& failure, const Absence& dep
         ::shutdown(peer.link.socket.get(), SHUT_WR);
         sockets.push_back(peer.link.socket.get());
     }
-    let_go(std::move(sockets), ddprun::Clock::now() + kSendTimeout);
+    drain(std::move(sockets), ddprun::Clock::now() + kSendTimeout);
 }
 
 void Watch::run() {
