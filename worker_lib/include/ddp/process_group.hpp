@@ -152,8 +152,8 @@ public:
     /// minutes apart, or not at all. It goes over the store and waits for no operation in flight. `timeout` 0: the
     /// group's default. When ranks are missing, all others throw the same Timeout, at the deadline of the first one
     /// that gives up. It names all missing ranks, what their neighbours know of them, and `where`. The group stays
-    /// usable, and a rank that calls later gets the same error at once. If a rank is known to be lost or to have left the
-    /// group, the error is PeerLost, at once: shrink() the group then.
+    /// usable, and a rank that calls later gets the same error at once. If a rank is known to be lost or to have left
+    /// the group, the error is PeerLost, at once: shrink() the group then.
     void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where = {});
 
     /// Collective. Forms a new group of the ranks with equal `color` (>= 0), ordered by (key, rank); a negative color
