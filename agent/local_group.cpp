@@ -46,8 +46,8 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
     assignment_ = assignment;
     processes_.reset();  // before the next one is made: there may be one at a time
     processes_.emplace(io_, WorkerProcesses::Callbacks{
-                                [this](LocalRank rank, const ExitStatus& status, bool unasked) {
-                                    events_.push(WorkerExited{rank, status, unasked});
+                                [this](LocalRank rank, const ExitStatus& status, bool by_itself) {
+                                    events_.push(WorkerExited{rank, status, by_itself});
                                 },
                                 [this] { events_.push(GroupReaped{}); },
                             });

@@ -80,7 +80,7 @@ private:
     [[noreturn]] void become_node(char* const* argv, pid_t launcher) const {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != launcher) ::_exit(exit_code::kInternal);  // it died before prctl()
-        heed_failed_writes();
+        notice_failed_writes();
         ::setpgid(0, 0);  // Ctrl-C comes once, through the launcher
         signals_.restore_mask();
         ::execv("/proc/self/exe", argv);

@@ -70,7 +70,7 @@ struct SpawnFailed {
 struct WorkerExited {
     LocalRank rank{};
     ExitStatus status;
-    bool unasked = false;  ///< it had not got the group's signal, or a SIGKILL ended it that this agent did not send
+    bool by_itself = false;  ///< it had not got the group's signal, or a SIGKILL ended it that this agent did not send
 };
 /// The group got its signal, but for workers that are ending by themselves.
 struct WorkersSpared {};

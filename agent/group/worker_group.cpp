@@ -150,7 +150,7 @@ void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
     // The worker may have caught the error of a deadline. ReportFailure includes this check.
     if (event.status.success()) act(ReportTimeouts{event.rank});
-    if (state_.phase == Phase::kStopping && event.unasked && !event.status.success()) {
+    if (state_.phase == Phase::kStopping && event.by_itself && !event.status.success()) {
         // Peers may have failed because of this failure and been noticed first: the daemon must know the cause.
         act(ReportFailure{state_.generation, event.rank, event.status, ""});
     }

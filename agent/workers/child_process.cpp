@@ -112,14 +112,19 @@ std::string explain_exec_failure(const std::string& path, const error_code& erro
     const bool exists = ::access(path.c_str(), F_OK) == 0;
     if (error == boost::system::errc::no_such_file_or_directory && exists) {
         return fmt::format(
-            "cannot execute {}: the interpreter that its first line or its ELF header names does not exist", path);
+            "cannot execute {}: the interpreter that its first line or its ELF header names does not exist. Install "
+            "the "
+            "interpreter, or correct its path there",
+            path);
     }
     if (error == boost::system::errc::permission_denied) {
         return fmt::format("cannot execute {}: permission denied. Is it a program, and executable (chmod +x)?", path);
     }
     if (error == boost::system::errc::executable_format_error) {
         return fmt::format(
-            "cannot execute {}: it is neither a program for this machine nor a script that begins with #!", path);
+            "cannot execute {}: it is neither a program for this machine nor a script that begins with #!. Build the "
+            "program for this machine, or begin the script with a line such as #!/bin/sh",
+            path);
     }
     return system_error(fmt::format("cannot execute {}", path), error.value()).message;
 }

@@ -25,9 +25,9 @@ namespace ddprun::agent {
 class WorkerProcesses {
 public:
     struct Callbacks {
-        /// Called once per started worker. `unasked`: it ended without having got the group's signal, or by a SIGKILL
+        /// Called once per started worker. `by_itself`: it ended without having got the group's signal, or by a SIGKILL
         /// that this agent did not send.
-        std::function<void(LocalRank, const ExitStatus&, bool unasked)> exited;
+        std::function<void(LocalRank, const ExitStatus&, bool by_itself)> exited;
         std::function<void()> reaped;  ///< called once, after every `exited`: no process is left
     };
 

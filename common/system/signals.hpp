@@ -19,7 +19,7 @@ inline void ignore_failed_writes() noexcept {
 }
 
 /// Undoes ignore_failed_writes() in a child before its exec, which would inherit ignored signals.
-inline void heed_failed_writes() noexcept {
+inline void notice_failed_writes() noexcept {
     for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "common/job_limits.hpp"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -119,7 +121,7 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},
     OptionRow{"node-rank", 0, kMeeting, "N",
               "the number of this node among the nodes, from 0 to MAX - 1, if it is free",
-              [](Options& o, Text t) { return store(o.node_rank, parse_integer(t, 0, kMaxNodes)); }},
+              [](Options& o, Text t) { return store(o.node_rank, parse_integer(t, 0, kMaxNodes - 1)); }},
     OptionRow{"master-addr", 0, kMeeting, "HOST",
               "names the endpoint as torchrun's static rendezvous does (default 127.0.0.1)",
               [](Options& o, Text t) { return store_text(o.master_addr, t); }},

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "common/job_limits.hpp"
 #include "common/text/escape.hpp"
 #include "common/text/number.hpp"
 #include "common/text/words.hpp"
@@ -93,7 +94,7 @@ Result<NodeRange> parse_nodes(std::string_view text) {
     if (!min || !max) return usage(fmt::format("not a number of nodes. {}", kForm));
     if (*min < 1) return usage(fmt::format("a job needs at least one node. {}", kForm));
     if (*min > *max) return usage(fmt::format("MIN is larger than MAX. {}", kForm));
-    if (*max > kMaxNodes) return usage(fmt::format("more than {} nodes. {}", kMaxNodes, kForm));
+    if (*max > kMaxNodes) return usage(fmt::format("a job has at most {} nodes. {}", kMaxNodes, kForm));
     return NodeRange{*min, *max};
 }
 

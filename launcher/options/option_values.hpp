@@ -14,8 +14,6 @@
 
 namespace ddprun::launcher {
 
-inline constexpr int kMaxNodes = 65'536;  ///< of a job; a larger number is a typing error
-inline constexpr int kMaxSlots = 4'096;   ///< workers of one node
 inline constexpr int kMaxRestartLimit = 1'000'000;
 
 /// The value of --nnodes.

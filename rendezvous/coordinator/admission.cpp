@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "common/job_limits.hpp"
+
 namespace ddprun::coordinator {
 namespace {
 
@@ -15,7 +19,7 @@ std::string malformed(const NodeId& id, const Join& join) {
     if (join.slots < 1 || join.slots > kMaxSlots) {
         return fmt::format("a node has 1 to {} workers, this one was started with {}", kMaxSlots, join.slots);
     }
-    if (join.min_nodes < 1 || join.max_nodes < join.min_nodes || join.max_nodes > static_cast<int>(kMaxNodes)) {
+    if (join.min_nodes < 1 || join.max_nodes < join.min_nodes || join.max_nodes > kMaxNodes) {
         return fmt::format("--nnodes {}:{} is not MIN:MAX with 1 <= MIN <= MAX <= {}", join.min_nodes, join.max_nodes,
                            kMaxNodes);
     }
@@ -68,8 +72,13 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
         return known->second.link == Link::kConnected ? fmt::format("a node with the id {} is connected already", id)
                                                       : "";
     }
-    if (state.nodes.size() >= kMaxNodes + kMaxLostNodes)
-        return fmt::format("this job has {} nodes, which is the limit", kMaxNodes);
+    const auto joined = [](const auto& entry) { return entry.second.link != Link::kLost; };
+    if (std::ranges::count_if(state.nodes, joined) >= kMaxNodes) {
+        return fmt::format(
+            "{} nodes are connected to this job, or lost their connection a moment ago, which is the limit: end a "
+            "spare node, then start this one again",
+            kMaxNodes);
+    }
     return {};
 }
 

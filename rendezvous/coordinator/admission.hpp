@@ -8,9 +8,7 @@
 
 namespace ddprun::coordinator {
 
-inline constexpr std::size_t kMaxNodes = 16'384;     ///< joined at one time, spares included
 inline constexpr std::size_t kMaxLostNodes = 1'024;  ///< lost nodes that are remembered in case they reconnect
-inline constexpr int kMaxSlots = 4'096;              ///< workers on a node; kMaxNodes * kMaxSlots fits in an int
 inline constexpr std::size_t kMaxNameBytes = 255;    ///< of a node id, host name or run id
 
 /// Returns why this Join cannot be served, or an empty text.

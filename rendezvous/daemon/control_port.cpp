@@ -80,7 +80,7 @@ ControlPort::ControlPort(tcp::acceptor acceptor, std::chrono::milliseconds hands
 
 awaitable<std::optional<tcp::socket>> ControlPort::accept() {
     while (acceptor_.is_open()) {
-        if (strangers_ >= kMaxStrangers) {
+        if (unidentified_ >= kMaxUnidentified) {
             co_await pause(acceptor_.get_executor(), kCrowdedPause);
             continue;
         }
@@ -91,7 +91,7 @@ awaitable<std::optional<tcp::socket>> ControlPort::accept() {
             co_await pause(acceptor_.get_executor(), kAcceptPause);
             continue;
         }
-        ++strangers_;
+        ++unidentified_;
         co_return std::move(socket);
     }
     co_return std::nullopt;
@@ -99,7 +99,7 @@ awaitable<std::optional<tcp::socket>> ControlPort::accept() {
 
 awaitable<std::optional<Greeting>> ControlPort::introduce(tcp::socket socket, std::string peer) {
     Result<Greeting> greeting = co_await greet(std::move(socket), Clock::now() + handshake_time_);
-    --strangers_;
+    --unidentified_;
     if (!greeting) {
         log(fmt::format("closed the connection of {}: {}", peer, greeting.error().message));
         co_return std::nullopt;

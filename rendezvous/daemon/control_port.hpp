@@ -18,7 +18,7 @@
 namespace ddprun::daemon {
 
 /// Connections that have not sent their first message yet; more wait in the listener's backlog.
-inline constexpr int kMaxStrangers = 256;
+inline constexpr int kMaxUnidentified = 256;
 
 class ControlPort {
 public:
@@ -46,7 +46,7 @@ private:
     tcp::acceptor acceptor_;
     tcp::endpoint endpoint_;
     std::chrono::milliseconds handshake_time_;
-    int strangers_ = 0;
+    int unidentified_ = 0;
     LineLimit lines_;
 };
 

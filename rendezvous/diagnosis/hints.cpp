@@ -11,7 +11,7 @@ std::string mismatch_hint(const StallWait& wait) {
     if (wait.operation->p2p_seq == 0)
         return "All ranks must call the same collectives, in one order and with the same sizes: look for one under "
                "`if rank == …`, or in a loop that is longer on some ranks";
-    if (wait.unasked != nullptr) return "Give the send and its receive the same tag";
+    if (wait.unmatched != nullptr) return "Give the send and its receive the same tag";
     const bool sends = wait.operation->op == "send";
     if (wait.crossing == nullptr || (wait.crossing->op == "send") != sends)
         return "Give the send and its receive the same tag";

@@ -48,13 +48,13 @@ bool is_member(const std::map<int, StallMember>& members, int rank) {
 
 /// Returns "MISMATCH of a send and its receive in group 'world': rank 0 (node a) send #1 f32[4] peer 1 tag 5, rank 1
 /// (node b) recv #1 f32[5] peer 0 tag 5", if `member` is such a receiver: its flight record has both sides.
-ErrorVerdict diagnose_misfit(const std::string& group, int rank, const StallMember& member, const RecordsByRank& all,
-                             nanoseconds& oldest) {
+ErrorVerdict diagnose_transfer(const std::string& group, int rank, const StallMember& member, const RecordsByRank& all,
+                               nanoseconds& oldest) {
     const auto& operations = member.record->view.operations;
     for (const RecordedOperation& message : operations) {
-        const bool misfit =
+        const bool mismatched =
             message.group == member.index && is_arrival(message) && message.mismatch && message.ended_ago;
-        if (!misfit || *message.ended_ago > kRecentTimeout || *message.ended_ago <= oldest) continue;
+        if (!mismatched || *message.ended_ago > kRecentTimeout || *message.ended_ago <= oldest) continue;
         const auto receive = std::ranges::find_if(operations, [&](const RecordedOperation& one) {
             return one.group == member.index && one.op == "recv" && one.mismatch && one.peer == message.peer &&
                    one.transfer_tag == message.transfer_tag;
@@ -82,8 +82,8 @@ ErrorVerdict diagnose_mismatch(const Groups& groups, const RecordsByRank& all, i
         if (!is_member(members, dead)) continue;
         const GroupWaits group(name, members);
         for (const auto& [rank, member] : members) {
-            if (ErrorVerdict misfit = diagnose_misfit(name, rank, member, all, oldest); !misfit.text.empty())
-                verdict = std::move(misfit);
+            if (ErrorVerdict transfer = diagnose_transfer(name, rank, member, all, oldest); !transfer.text.empty())
+                verdict = std::move(transfer);
             for (const RecordedOperation& operation : member.record->view.operations) {
                 const bool failed_of_it = operation.group == member.index && operation.p2p_seq == 0 &&
                                           operation.mismatch && operation.ended_ago;

@@ -30,9 +30,9 @@ int weight(const StallFinding& finding) {
 }
 
 /// Returns whether the finding names a message without a receive. Among findings of one weight, such a one is reported.
-bool has_unasked_message(const StallFinding& finding) {
+bool has_unmatched_message(const StallFinding& finding) {
     const bool may = finding.kind == StallKind::kMismatch || finding.kind == StallKind::kCircle;
-    return may && finding.wait->unasked != nullptr;
+    return may && finding.wait->unmatched != nullptr;
 }
 
 /// The long waits of each rank, in any group.
@@ -88,7 +88,7 @@ StallFinding classify(const GroupWaits& group, const StallWait& wait, const std:
     if (!unknown.empty() || wait.unknown_ranks) return is(StallKind::kUnknown, std::move(unknown));
     if (wait.for_ranks.empty()) return is(StallKind::kAllPresent, group.participants(wait));
     // This check comes late: the sender may have more to send, and may wait for another rank before that.
-    if (wait.unasked != nullptr && !waits_elsewhere(wait.peer, wait.rank, waits))
+    if (wait.unmatched != nullptr && !waits_elsewhere(wait.peer, wait.rank, waits))
         return is(StallKind::kMismatch, group.participants(wait));
     return is(StallKind::kCircle, {wait.for_ranks.begin(), wait.for_ranks.end()});
 }
@@ -117,7 +117,7 @@ StallVerdict diagnose(const std::vector<RankRecord>& records, nanoseconds min_wa
     const auto key = [](const StallFinding& finding) {
         return finding.wait == nullptr
                    ? std::tuple(0, false, nanoseconds(-1))
-                   : std::tuple(weight(finding), has_unasked_message(finding), finding.wait->waited);
+                   : std::tuple(weight(finding), has_unmatched_message(finding), finding.wait->waited);
     };
     const LongWaits waits = waits_by_rank(groups);
     for (const GroupWaits& group : groups) {

@@ -55,8 +55,8 @@ std::string what(const StallFinding& finding) {
 }
 
 /// Returns "no receive matches the message that rank 0 (node a) has sent it, send #3 f32[4] peer 1 tag 5".
-std::string unasked(const StallWait& wait, const std::string& receiver, const RecordsByRank& all) {
-    RecordedOperation sent = *wait.unasked;
+std::string unmatched(const StallWait& wait, const std::string& receiver, const RecordsByRank& all) {
+    RecordedOperation sent = *wait.unmatched;
     sent.op = "send";
     sent.peer = wait.member.group->rank;
     return fmt::format("no receive matches the message that {} has sent {}, {}", name_ranks({wait.peer}, all), receiver,
@@ -65,11 +65,11 @@ std::string unasked(const StallWait& wait, const std::string& receiver, const Re
 
 std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
     const StallWait& wait = *finding.wait;
-    if (wait.unasked != nullptr) {
+    if (wait.unmatched != nullptr) {
         return fmt::format(
             "MISMATCH: {} is in {}, and {}: the send and the receive must match and have the same tag, unless {} is "
             "still to send it",
-            name_ranks({wait.rank}, all), what(finding), unasked(wait, "it", all), name_ranks({wait.peer}, all));
+            name_ranks({wait.rank}, all), what(finding), unmatched(wait, "it", all), name_ranks({wait.peer}, all));
     }
     if (wait.operation->p2p_seq != 0) {
         return fmt::format(
@@ -181,8 +181,8 @@ std::string circle(const StallFinding& finding, const RecordsByRank& all) {
     }
     if (others.size() > named) text += fmt::format(", and for those in {} more", others.size() - named);
     text += ": all ranks must call them in one order";
-    if (finding.wait->unasked == nullptr) return text;
-    return text + "; " + unasked(*finding.wait, fmt::format("rank {}", finding.wait->rank), all);
+    if (finding.wait->unmatched == nullptr) return text;
+    return text + "; " + unmatched(*finding.wait, fmt::format("rank {}", finding.wait->rank), all);
 }
 
 }  // namespace

@@ -85,12 +85,12 @@ void GroupWaits::find_other_side(StallWait& wait) const {
     const auto other = transfers_.find({wait.peer, wait.rank});
     if (other != transfers_.end() && !matched_.contains(std::minmax({wait.rank, wait.peer})))
         wait.crossing = other->second;
-    if (!sends(*wait.operation)) wait.unasked = unasked_like(wait);
+    if (!sends(*wait.operation)) wait.unmatched = unmatched_like(wait);
 }
 
 /// Returns an arrived message with the type and count of the receive. Any other message may be meant for a later
 /// receive.
-const RecordedOperation* GroupWaits::unasked_like(const StallWait& wait) const {
+const RecordedOperation* GroupWaits::unmatched_like(const StallWait& wait) const {
     const RecordedOperation& receive = *wait.operation;
     const auto& operations = wait.member.record->view.operations;
     const auto found = std::ranges::find_if(operations, [&](const RecordedOperation& one) {

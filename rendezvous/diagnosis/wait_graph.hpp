@@ -34,8 +34,8 @@ struct StallWait {
     std::set<int> for_ranks = {};  ///< empty: all ranks have arrived, unless `unknown_ranks`
     /// A stuck transfer of the peer with this rank, if no two transfers of the pair match.
     const RecordedOperation* crossing = nullptr;
-    const RecordedOperation* unasked = nullptr;  ///< a message of the peer that has arrived under another tag
-    bool unknown_ranks = false;                  ///< it waits for ranks that no flight record identifies
+    const RecordedOperation* unmatched = nullptr;  ///< a message of the peer that has arrived under another tag
+    bool unknown_ranks = false;                    ///< it waits for ranks that no flight record identifies
 };
 
 /// Returns the rank in the job of rank `index` of a group; -1: the flight record does not say.
@@ -76,7 +76,7 @@ private:
     void add_member(int rank, const StallMember& member, std::chrono::nanoseconds min_wait);
     void add_collective_wait();
     void find_other_side(StallWait& wait) const;
-    [[nodiscard]] const RecordedOperation* unasked_like(const StallWait& wait) const;
+    [[nodiscard]] const RecordedOperation* unmatched_like(const StallWait& wait) const;
 
     std::string name_;
     std::map<int, StallMember> members_;  ///< by rank of the job

@@ -138,7 +138,10 @@ TEST_CASE("whichever emulated node is killed, the verdict is printed once", "[e2
     CAPTURE(process.err());
     CHECK_THAT(process.err(),
                Contains("was killed by SIGKILL") && Contains(goes_on ? "sh FAILED" : "INFRASTRUCTURE FAILURE"));
-    if (!goes_on) CHECK_THAT(process.err(), Contains("node0") && Contains("needs 2") && !Contains("2:2"));
+    if (!goes_on) {
+        CHECK_THAT(process.err(), Contains("node0") && Contains("needs 2") && !Contains("2:2"));
+        CHECK_THAT(process.err(), Contains("Look for what ended the node") && Contains("dmesg"));
+    }
     const std::string rule(78, '-');
     CHECK(process.err().find(rule) != std::string::npos);
     CHECK(process.err().find(rule) == process.err().rfind(rule));

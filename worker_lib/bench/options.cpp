@@ -201,10 +201,10 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
     CLI::App app(
         "Measures the collectives of ddp::ddp, in the terms of nccl-tests. Run it under a launcher:\n"
         "  ddprun --nproc_per_node 4 ddp-bench --collective all\n"
-        "Times are those of the slowest rank, in the table the mean of the calls (mean_us in the JSON, beside "
-        "median_us\n"
-        "and p99_us); algbw is size / time, busbw what the busiest link has carried. In the\n"
-        "forms that end in _v rank r has r + 1 shares of the whole; their busbw is counted as that of equal parts.\n"
+        "The time of a row: each rank takes the mean over its calls, and the row has the largest of these means\n"
+        "(mean_us in the JSON, whose median_us and p99_us are the largest over the ranks, too); algbw is size / time,\n"
+        "busbw what the busiest link has carried. In the forms that end in _v rank r has r + 1 shares of the whole;\n"
+        "their busbw is counted as that of equal parts.\n"
         "With NCCL the calls of a row are queued and waited for together, as nccl-tests do, unless --rewrite is "
         "given;\n"
         "otherwise each call is waited for.",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/diagnosis/death.hpp"
+#include "rendezvous/diagnosis/inquiry/repeats.hpp"
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
 #include "rendezvous/diagnosis/mismatch.hpp"
 #include "rendezvous/diagnosis/rewind.hpp"

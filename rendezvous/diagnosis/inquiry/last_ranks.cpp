@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "rendezvous/diagnosis/inquiry/repeats.hpp"
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
 #include "rendezvous/diagnosis/snapshot.hpp"
 
@@ -54,9 +55,8 @@ void conclude_last_ranks(InquiryTransition& t, const Inquiry& inquiry) {
         last.reported_for.reset();
         return;
     }
-    const nanoseconds quiet =
-        last.reported_for ? std::min<nanoseconds>(*last.reported_for * 2, kMaxRepeatPause) : nanoseconds(kRepeatPause);
-    last.reported_for = last.interval = quiet;
+    last.interval = next_pause(last.reported_for);
+    last.reported_for = last.interval;
     notify_agents(t, text, "");
     t.actions.push_back(Conclusion{std::move(text)});
 }

@@ -1,9 +1,11 @@
 #include "rendezvous/diagnosis/inquiry/stalls.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "rendezvous/diagnosis/inquiry/repeats.hpp"
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
 
 namespace ddprun::diagnosis {
@@ -43,7 +45,7 @@ bool is_news(InquiryTransition& t, const StallVerdict& verdict, nanoseconds min_
         return false;
     }
     reported.occasion = occasion;
-    reported.quiet = is_new ? nanoseconds(kRepeatPause) : std::min<nanoseconds>(reported.quiet * 2, kMaxRepeatPause);
+    reported.quiet = next_pause(is_new ? std::nullopt : std::optional(reported.quiet));
     reported.until = t.now + reported.quiet;
     return true;
 }

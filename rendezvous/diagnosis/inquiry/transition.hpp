@@ -2,7 +2,6 @@
 // InquiryTransition: the step in progress, and the helpers that the rules of all subjects share. Private to the
 // inquiries: other code calls step().
 
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,11 +39,5 @@ struct InquiryTransition {
 void notify_agents(InquiryTransition& t, const std::string& text, const std::string& hint);
 /// Clears the state when `current` is a new generation. Open inquiries end by themselves, at the next tick.
 void forget_older_generations(InquiryTransition& t, Generation current);
-
-/// The number of verdicts that are remembered of each kind: a job with many stalls must not fill the daemon's memory.
-inline constexpr std::size_t kMaxReported = 1'000;
-/// A verdict on the same ranks is not repeated for this time, then for twice as long each time, up to kMaxRepeatPause.
-inline constexpr std::chrono::minutes kRepeatPause{1};
-inline constexpr std::chrono::minutes kMaxRepeatPause{60};
 
 }  // namespace ddprun::diagnosis

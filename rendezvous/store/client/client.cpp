@@ -98,13 +98,13 @@ Result<std::string> Client::compare_set(std::string_view key, std::string_view e
 
 Result<void> Client::wait(std::span<const std::string> keys, TimePoint deadline) {
     const TimePoint begun = Clock::now();
-    const auto there = came_by(keys, deadline);
+    const auto there = try_wait(keys, deadline);
     if (!there) return there.error();
     if (*there) return {};
     return wait_timeout(keys, Clock::now() - begun);
 }
 
-Result<bool> Client::came_by(std::span<const std::string> keys, TimePoint deadline) {
+Result<bool> Client::try_wait(std::span<const std::string> keys, TimePoint deadline) {
     const auto failed = [&](const Error& cause) { return give_up("wait for " + named(keys), cause); };
     if (auto sent = send(request_of(RequestKind::kWait, keys)); !sent) return failed(sent.error());
     const auto answer = stream_.receive_byte(deadline);

@@ -49,7 +49,7 @@ public:
     /// there; the client stays usable.
     [[nodiscard]] Result<void> wait(std::span<const std::string> keys, TimePoint deadline);
     /// Waits in the same way, but returns false in place of kTimeout and asks for no hint. For callers that wait again.
-    [[nodiscard]] Result<bool> came_by(std::span<const std::string> keys, TimePoint deadline);
+    [[nodiscard]] Result<bool> try_wait(std::span<const std::string> keys, TimePoint deadline);
     /// Returns whether every key is there now.
     [[nodiscard]] Result<bool> check(std::span<const std::string> keys);
     /// Returns those of `keys` that are not there now, in one round trip.

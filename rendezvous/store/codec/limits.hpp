@@ -17,12 +17,16 @@ struct Limits {
     std::size_t value_bytes = std::size_t{64} << 20;  ///< of one value, also after APPEND
     std::size_t keys_per_request = 131072;
     std::size_t request_bytes = std::size_t{128} << 20;
-    std::size_t reply_bytes = std::size_t{256} << 20;  ///< of one LIST_KEYS, or Options::keys_at_once of MULTI_GET
+    /// Of one reply: to LIST_KEYS, or to Options::keys_at_once keys of MULTI_GET. A client that asks for more is
+    /// disconnected.
+    std::size_t reply_bytes = std::size_t{256} << 20;
     std::size_t store_keys = std::size_t{1} << 20;
     std::size_t store_bytes = std::size_t{1} << 30;  ///< keys, values, queues, awaited names, and an allowance for each
     std::size_t waiters = std::size_t{1} << 20;      ///< keys that are waited for, counted once for each connection
-    std::size_t buffer_bytes = std::size_t{1} << 30;    ///< half received requests and unsent replies, all together
-    std::size_t output_bytes = std::size_t{256} << 10;  ///< unsent for one client: its next request waits
+    std::size_t buffer_bytes = std::size_t{1} << 30;  ///< half received requests and unsent replies, all together
+    /// Of all unsent replies to one client. A client that reads more slowly stays connected, but its next request waits
+    /// until it has read them. One reply may be larger.
+    std::size_t output_bytes = std::size_t{256} << 10;
     std::size_t connections = 65536;
     std::size_t connections_per_address = 65536;
     std::size_t stalled_request_seconds = 60;  ///< inside one request, without a byte. Never between requests

@@ -31,8 +31,8 @@ struct alignas(128) Place {
 
 /// What the processes share of one rank.
 struct Rank {
-    std::array<Place, 2>
-        locations;  ///< of meetings with even and odd numbers: who has come to the next has read this one
+    /// For meetings with even and with odd numbers. A rank that has arrived at the next meeting has read this location.
+    std::array<Place, 2> locations;
     double value = 0;
     std::byte* heap = nullptr;  ///< at the same address in all processes
 };

@@ -25,13 +25,9 @@ public:
     /// key is slow.
     [[nodiscard]] virtual std::vector<std::string> get_all(const std::vector<std::string>& keys,
                                                            std::chrono::milliseconds timeout) {
-        constexpr std::chrono::hours kLongest(24 * 365);  // an unlimited timeout must not overflow
-        const auto deadline = std::chrono::steady_clock::now() + (timeout < kLongest ? timeout : kLongest);
+        const SteadyTime end = end_of(timeout);
         std::vector<std::string> values;
-        for (const std::string& key : keys) {
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-            values.push_back(get(key, left > std::chrono::milliseconds(0) ? left : std::chrono::milliseconds(0)));
-        }
+        for (const std::string& key : keys) values.push_back(get(key, time_left(end)));
         return values;
     }
     /// Does the same as get(), but returns nothing at the timeout, for callers that poll. Override it if making the
@@ -45,11 +41,10 @@ public:
         }
     }
     /// Waits until all keys exist. Returns false at the timeout.
-    [[nodiscard]] virtual bool came_by(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-        const auto deadline = std::chrono::steady_clock::now() + timeout;
+    [[nodiscard]] virtual bool wait_for_keys(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+        const SteadyTime end = end_of(timeout);
         for (const std::string& key : keys) {
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-            if (!try_get(key, std::max(left, std::chrono::milliseconds(0)))) return false;
+            if (!try_get(key, time_left(end))) return false;
         }
         return true;
     }
@@ -70,6 +65,19 @@ public:
     virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
     /// Returns this host's numeric address towards the store, which peers can connect to.
     [[nodiscard]] virtual std::string local_address() const = 0;
+
+private:
+    using SteadyTime = std::chrono::steady_clock::time_point;
+
+    /// Returns the time at which `timeout` ends, at most a year from now: milliseconds::max() must not overflow.
+    [[nodiscard]] static SteadyTime end_of(std::chrono::milliseconds timeout) {
+        constexpr std::chrono::hours kLongest(24 * 365);
+        return std::chrono::steady_clock::now() + (timeout < kLongest ? timeout : kLongest);
+    }
+    [[nodiscard]] static std::chrono::milliseconds time_left(SteadyTime end) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        return std::max(left, std::chrono::milliseconds(0));
+    }
 };
 
 }  // namespace ddp

@@ -83,7 +83,7 @@ void refuse_if_given_up(const GroupSpec& spec, std::string_view topic, std::stri
 void wait_for_others(const GroupSpec& spec, std::string_view topic, const std::vector<int>& others,
                      const std::vector<std::string>& keys, const PeerStates& backend, std::string_view call,
                      ddprun::TimePoint deadline) {
-    for (milliseconds slice = kFirstSlice; !spec.store->came_by(keys, std::min(until(deadline), slice));
+    for (milliseconds slice = kFirstSlice; !spec.store->wait_for_keys(keys, std::min(until(deadline), slice));
          slice = std::min(2 * slice, kMaxSlice)) {
         check_for_failure(spec, topic, others, backend, call);
         if (ddprun::Clock::now() >= deadline) return;

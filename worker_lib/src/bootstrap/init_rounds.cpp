@@ -134,7 +134,7 @@ private:
         if (world_.store->add(key(round, "count"), 1) == world_.world_size)
             world_.store->set(key(round, "full"), "yes");
         std::optional<std::string> outcome;
-        saw_full_ = world_.store->came_by({key(round, "full")}, left());
+        saw_full_ = world_.store->wait_for_keys({key(round, "full")}, left());
         if (saw_full_) {
             world_.store->set(key(round, fmt::format("ready/{}", world_.rank)), "yes");
             if (world_.store->add(key(round, "ready"), 1) == world_.world_size) return settle(round, kMet);

@@ -73,7 +73,7 @@ public:
         std::optional<std::string> value;
         with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
             const std::array<std::string, 1> keys{std::string(key)};
-            const auto came = client.came_by(keys, deadline_in(timeout));
+            const auto came = client.try_wait(keys, deadline_in(timeout));
             if (!came) return came.error();
             if (!*came) return {};
             auto got = client.get(key, Clock::now() + kReconnect);
@@ -84,10 +84,10 @@ public:
         return value;
     }
 
-    bool came_by(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
+    bool wait_for_keys(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
         bool came = false;
         with_client(Clock::now() + kReconnect, [&](Client& client) -> ddprun::Result<void> {
-            const auto answer = client.came_by(keys, deadline_in(timeout));
+            const auto answer = client.try_wait(keys, deadline_in(timeout));
             if (!answer) return answer.error();
             came = *answer;
             return {};

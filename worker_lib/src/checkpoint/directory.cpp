@@ -20,10 +20,23 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".ckpt";
 constexpr std::string_view kTemporarySuffix = ".ckpt.tmp";
 
+/// Returns what the user can do about the error; empty: nothing that is known.
+std::string_view remedy(const std::error_code& error) {
+    switch (error.value()) {
+        case EACCES:
+        case EPERM:
+        case EROFS: return ". Pass a directory that this user may write to";
+        case ENOSPC:
+        case EDQUOT: return ". Free some space there, or pass another directory";
+        case ENOTDIR:
+        case EEXIST: return ". Remove the file that has the name of a directory, or pass another directory";
+        default: return "";
+    }
+}
+
 [[noreturn]] void fail(const std::filesystem::path& directory, std::string_view what, const std::error_code& error) {
-    throw Error(ErrorCode::Io,
-                fmt::format("cannot {} checkpoint directory {}: {}. Pass a directory that this user may write to", what,
-                            directory.string(), error.message()));
+    throw Error(ErrorCode::Io, fmt::format("cannot {} checkpoint directory {}: {}{}", what, directory.string(),
+                                           error.message(), remedy(error)));
 }
 
 /// Returns the step in "step-<number><suffix>"; nothing for any other name.

@@ -1,8 +1,6 @@
 #include "ddp/context.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/system/standard_fds.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/bootstrap/init_rounds.hpp"
@@ -62,14 +61,6 @@ Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     const auto choice = detail::decide_backend(reports);
     if (spec.rank == 0 && !choice.line.empty()) std::fputs(fmt::format("[ddp] {}\n", choice.line).c_str(), stderr);
     return choice.backend;
-}
-
-/// Opens /dev/null as standard input, output or error where one of them is closed (`train >&-`, some service managers).
-/// Otherwise the library's next socket or memfd would get that number, and the program's output would go into it.
-void occupy_closed_standard_streams() {
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-        if (::fcntl(fd, F_GETFD) == -1) static_cast<void>(::open("/dev/null", O_RDWR));  // takes the lowest free number
-    }
 }
 
 void check(const InitOptions& options) {
@@ -131,7 +122,7 @@ ProcessGroup* Context::leaders() {
 }
 
 Context init_from_env(const InitOptions& options) {
-    occupy_closed_standard_streams();
+    ddprun::open_standard_fds();       // before the library opens sockets and segments
     (void)detail::process_recorder();  // before this process starts others that could take it
     check(options);
     const Environment environment = detail::read_environment(detail::process_variables());

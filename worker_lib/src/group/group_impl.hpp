@@ -15,7 +15,7 @@
 
 #include "common/mutex.hpp"
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/group/shrink/agreement.hpp"
+#include "worker_lib/src/group/shrink/survivor_agreement.hpp"
 #include "worker_lib/src/group/split_names.hpp"
 #include "worker_lib/src/group/store_wait.hpp"
 #include "worker_lib/src/tuning/light_mutex.hpp"

@@ -38,7 +38,7 @@ std::unique_ptr<ProcessGroup> shrink_group(const GroupSpec& group, BackendImpl& 
         spec.members.push_back(group.members[static_cast<std::size_t>(rank)]);
         spec.locations.push_back(group.locations[static_cast<std::size_t>(rank)]);
     }
-    ShrinkAgreement agreement(group, backend, history, excluded, std::move(others));
+    SurvivorAgreement agreement(group, backend, history, excluded, std::move(others));
     const auto round = agreement.reach();
     const std::string part = fmt::format("shrink{}{}", round, excluded.empty() ? "" : ":" + label_of(excluded));
     spec.name =

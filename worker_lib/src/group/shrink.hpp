@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/group/shrink/agreement.hpp"
+#include "worker_lib/src/group/shrink/survivor_agreement.hpp"
 
 namespace ddp::detail {
 

@@ -134,7 +134,7 @@ RecordEntry note_arrival(FlightRecorder& recorder, const TransferBatch& sent, co
     return recorder.queue_beside(entry, receive);
 }
 
-void note_misfit(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive) {
+void note_mismatch(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive) {
     receive.mismatched();
     const RecordEntry message = note_arrival(recorder, sent, receive);
     message.mismatched();

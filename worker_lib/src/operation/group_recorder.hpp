@@ -39,7 +39,7 @@ void record(TransferBatch& batch, const GroupEntry& group, ddprun::TimePoint now
 /// sent   the transfer as its sender describes it, except for `peer`
 [[nodiscard]] RecordEntry note_arrival(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive);
 /// Writes an entry for a message that arrived for `receive` and does not fit it.
-void note_misfit(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive);
+void note_mismatch(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive);
 
 /// Owns the slot of one group in the flight recorder. Does nothing if no agent reads the recorder.
 class GroupRecorder {

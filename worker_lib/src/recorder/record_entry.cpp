@@ -9,7 +9,10 @@ namespace layout = ddprun::flight_record;
 
 namespace {
 
-/// Raises a number, and never lowers it: operations may end on several threads.
+/// Raises a number of a group. Load and store need not be one step, because one thread at a time begins and completes
+/// the collectives of a group: OperationRunner::running_ admits one, and an NCCL group has one thread for each of the
+/// two. A locked instruction would wait for the stores that peers have to see first (EntrySlot). Two waits at the store
+/// may end on two threads at once; then the number may be too low until the next one ends.
 void raise_to(std::atomic<std::uint64_t>& number, std::uint64_t to) {
     if (number.load(std::memory_order_relaxed) < to) number.store(to, std::memory_order_relaxed);
 }

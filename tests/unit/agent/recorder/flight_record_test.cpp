@@ -288,7 +288,7 @@ TEST_CASE("the agent reads which groups were left, how, and which message did no
     ddp::detail::TransferBatch sent;
     sent.seq = 9;
     sent.transfers = {{true, {nullptr, 4, ddp::DType::u8}, 1, 7}};
-    ddp::detail::note_misfit(*rig.writer, sent, receive);
+    ddp::detail::note_mismatch(*rig.writer, sent, receive);
     receive.ended(false);
     const FlightRecord view = rig.agent.view(16);
     REQUIRE(view.groups.size() == 3);

@@ -127,7 +127,11 @@ TEST_CASE("a program that cannot be executed is an error with the reason, and le
     CHECK(failure(garbage.string()) == ENOEXEC);
     const auto script = directory.file("script", "#!/nonexistent/interpreter\n", 0500);
     CHECK(failure(script.string()) == ENOENT);
-    CHECK_THAT(ChildProcess::start(io, {{script.string()}, {}, 1, 2}).error().message, Catch::Contains("interpreter"));
+    const auto text = [&](const std::string& path) {
+        return ChildProcess::start(io, {{path}, {}, 1, 2}).error().message;
+    };
+    CHECK_THAT(text(script.string()), Catch::EndsWith("Install the interpreter, or correct its path there"));
+    CHECK_THAT(text(garbage.string()), Catch::EndsWith("or begin the script with a line such as #!/bin/sh"));
 }
 
 TEST_CASE("a failed start prints nothing twice", "[agent]") {

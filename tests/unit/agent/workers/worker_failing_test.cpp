@@ -37,7 +37,7 @@ TEST_CASE("ends that the stop did not cause are distinguished from those that it
     ::kill(stopped, SIGKILL);
     CHECK_FALSE(group.processes.signal_group(SIGTERM));  // it spares none
     CHECK(group.all_reaped());
-    CHECK(group.unasked_ends == std::set<int>{0, 1});
+    CHECK(group.ends_by_themselves == std::set<int>{0, 1});
     CHECK(group.exits[2].number == SIGTERM);
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("a worker that is failing by itself may end by itself, and gets the si
     CHECK(group.exits[1].number == 4);
     CHECK(group.exits[2].number == signal);
     CHECK(group.exits[3].number == signal);
-    CHECK(group.unasked_ends == std::set<int>{0, 1});
+    CHECK(group.ends_by_themselves == std::set<int>{0, 1});
     CHECK(group.processes.evidence(LocalRank{0}).failing_for);
     CHECK_FALSE(group.processes.evidence(LocalRank{3}).failing_for);
 }
@@ -121,7 +121,7 @@ TEST_CASE("a worker that has left its groups may end by itself, and has failed i
     Rig misfit;
     ddp::detail::TransferBatch batch;
     batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
-    ddp::detail::note_misfit(*misfit.writer, batch, misfit.queue(batch, misfit.add("world", {0, 1})).front());
+    ddp::detail::note_mismatch(*misfit.writer, batch, misfit.queue(batch, misfit.add("world", {0, 1})).front());
     Rig goes_on;
     (void)goes_on.add("world", {0, 1});
     ddp::detail::FlightRecorder::leave(false, goes_on.add("sub", {0, 1}));

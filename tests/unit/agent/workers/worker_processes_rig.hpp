@@ -28,12 +28,12 @@ struct Group {
     Pipe err;
     Console console{io, out.write_end.get(), err.write_end.get()};
     std::map<int, ExitStatus> exits;
-    std::set<int> unasked_ends;
+    std::set<int> ends_by_themselves;
     int reaped = 0;
     WorkerProcesses processes{io,
-                              {[this](LocalRank rank, const ExitStatus& status, bool unasked) {
+                              {[this](LocalRank rank, const ExitStatus& status, bool by_itself) {
                                    exits[number(rank)] = status;
-                                   if (unasked) unasked_ends.insert(number(rank));
+                                   if (by_itself) ends_by_themselves.insert(number(rank));
                                },
                                [this] { ++reaped; }}};
 

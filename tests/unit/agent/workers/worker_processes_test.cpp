@@ -109,7 +109,7 @@ TEST_CASE("an end that a debugger withholds is known as soon as the debugger det
     }
     CHECK(group.all_reaped());
     CHECK(group.exits[0] == ExitStatus{ExitStatus::Kind::kExited, 3, false});
-    CHECK(group.unasked_ends == std::set<int>{0});
+    CHECK(group.ends_by_themselves == std::set<int>{0});
 }
 
 TEST_CASE("a notification is for the workers, not for their helpers", "[agent]") {

@@ -1,4 +1,9 @@
+#include <fmt/format.h>
+
+#include <iterator>
+
 #include "common/exit_codes.hpp"
+#include "common/job_limits.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/rendezvous/coordinator/job.hpp"
 
@@ -146,6 +151,24 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
     CHECK(job.asked<Refuse>().at(0).node == bad.node);
     CHECK_THAT(job.asked<Refuse>().at(0).reason, Contains(says));
     CHECK(job.state.nodes.size() == 1);
+}
+
+TEST_CASE("a job takes kMaxNodes nodes, spares included; nodes that are lost do not count", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    while (std::ssize(job.state.nodes) < kMaxNodes) {
+        Node spare;
+        spare.join = job.greeting(fmt::format("spare{}", job.state.nodes.size()));
+        job.state.nodes.emplace(spare.join.node, spare);
+    }
+    job.join("late");
+    CHECK_THAT(job.asked<Refuse>().at(0).reason,
+               Contains("16384 nodes are connected to this job, or lost their connection a moment ago") &&
+                   Contains("end a spare node, then start this one again"));
+    job.state.nodes.at("spare2").link = Link::kLost;
+    job.join("late");
+    CHECK(job.asked<Refuse>().empty());
+    CHECK(job.state.nodes.contains("late"));
 }
 
 TEST_CASE("a refused first node leaves the job's options open", "[coordinator]") {

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
@@ -55,4 +57,15 @@ TEST_CASE("an operation and a wait refuse a negative timeout", "[context][unit]"
                       Catch::Contains("OpOptions::timeout is -5 ms") && Catch::Contains("Pass 0 for the default"));
     CHECK_THROWS_WITH(world.barrier().wait_host(milliseconds(-5)),
                       Catch::StartsWith("wait_host: the timeout is -5 ms, and must not be negative. Pass 0"));
+}
+
+TEST_CASE("waiting for keys without a timeout waits until they exist", "[context][unit]") {
+    const auto store = detail::make_local_store();
+    std::thread late([&] {
+        std::this_thread::sleep_for(milliseconds(50));
+        store->set("key", "value");
+    });
+    CHECK(store->wait_for_keys({"key"}, milliseconds::max()));
+    CHECK(store->get_all({"key"}, milliseconds::max()) == std::vector<std::string>{"value"});
+    late.join();
 }

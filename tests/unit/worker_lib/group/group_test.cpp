@@ -47,9 +47,9 @@ public:
     std::optional<std::string> try_get(std::string_view key, milliseconds timeout) override {
         return store_->try_get(key, timeout);
     }
-    bool came_by(const std::vector<std::string>& keys, milliseconds timeout) override {
+    bool wait_for_keys(const std::vector<std::string>& keys, milliseconds timeout) override {
         ++waits;
-        return store_->came_by(keys, timeout);
+        return store_->wait_for_keys(keys, timeout);
     }
     std::string set_once(std::string_view key, std::string_view value) override { return store_->set_once(key, value); }
     std::int64_t add(std::string_view key, std::int64_t amount) override { return store_->add(key, amount); }

@@ -22,7 +22,7 @@ public:
                 ranks[static_cast<std::size_t>(i)].rank = i;
                 ranks[static_cast<std::size_t>(i)].segment = segments_[static_cast<std::size_t>(i)];
             }
-            nodes_.push_back(std::make_unique<detail::Node>("world", std::move(ranks), own, true));
+            nodes_.push_back(std::make_unique<detail::Node>("world", size, std::move(ranks), own));
         }
     }
     detail::Node& operator[](int rank) { return *nodes_[static_cast<std::size_t>(rank)]; }

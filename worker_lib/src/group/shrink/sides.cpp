@@ -18,14 +18,14 @@ bool holds(const std::vector<int>& ranks, int rank) { return std::ranges::find(r
 
 bool stands(const ShrinkRequests& requests, int rank) {
     const auto found = requests.find(rank);
-    return found != requests.end() && found->second.stands();
+    return found != requests.end() && found->second.is_active();
 }
 
 }  // namespace
 
 std::string ShrinkRequest::text() const {
     if (state == State::kWithdrawn) return fmt::format("{} withdrawn", serial);
-    return fmt::format("{} {} {}", serial, stands() ? kExcludes : kExcluded, fmt::join(excluded, " "));
+    return fmt::format("{} {} {}", serial, is_active() ? kExcludes : kExcluded, fmt::join(excluded, " "));
 }
 
 ShrinkRequest ShrinkRequest::parse(const std::string& text) {
@@ -33,7 +33,7 @@ ShrinkRequest ShrinkRequest::parse(const std::string& text) {
     ShrinkRequest request;
     std::string word;
     words >> request.serial >> word;
-    request.state = word == kExcludes ? State::kStands : word == kExcluded ? State::kDisagreed : State::kWithdrawn;
+    request.state = word == kExcludes ? State::kActive : word == kExcluded ? State::kDisagreed : State::kWithdrawn;
     for (int rank = 0; words >> rank;) request.excluded.push_back(rank);
     return request;
 }

@@ -16,13 +16,13 @@ namespace ddp::detail {
 /// The call of one rank, as text in the store: "SERIAL excludes 3 5" during the call, and "SERIAL withdrawn" after it.
 /// If the ranks disagreed, "SERIAL excluded 3 5" comes after it instead, so that the others see the difference too.
 struct ShrinkRequest {
-    enum class State { kWithdrawn, kStands, kDisagreed };
+    enum class State { kWithdrawn, kActive, kDisagreed };
 
     std::uint64_t serial = 0;  ///< counts the rank's calls
     State state = State::kWithdrawn;
     std::vector<int> excluded;
 
-    [[nodiscard]] bool stands() const { return state == State::kStands; }
+    [[nodiscard]] bool is_active() const { return state == State::kActive; }
 
     [[nodiscard]] std::string text() const;
     [[nodiscard]] static ShrinkRequest parse(const std::string& text);

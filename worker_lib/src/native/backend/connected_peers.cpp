@@ -15,7 +15,7 @@ ConnectedPeers::ConnectedPeers(const GroupSpec& spec, Connected& connected)
       topology_(std::move(connected.topology)),
       members_(std::move(connected.members)),
       arena_(std::move(connected.segment)),
-      node_(spec.name, std::move(connected.local), topology_.own_index, topology_.nodes.size() == 1) {
+      node_(spec.name, static_cast<int>(members_.size()), std::move(connected.local), topology_.own_index) {
     if (!connected.links.empty()) links_.emplace(spec.name, spec.generation, std::move(connected.links), node_);
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
 }

@@ -107,13 +107,13 @@ bool JobQueue::wait() {
         if (!watching_) {
             changed_.wait(mutex_);
         } else if (!changed_.wait_for(mutex_, WakeChoice::kInterval)) {
-            look_around();
+            poll_jobs();
         }
     }
     return !stopping_;
 }
 
-void JobQueue::look_around() {
+void JobQueue::poll_jobs() {
     const Job* const first = jobs_.empty() ? nullptr : &jobs_.front();
     switch (choice_.look(first != nullptr && !first->peers_served ? first->operation.seq : 0)) {
         case WakeChoice::Look::kWake: wanted_ = true; break;

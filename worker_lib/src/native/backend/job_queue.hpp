@@ -60,7 +60,7 @@ private:
     class Update;  ///< holds mutex_; at its end publishes is_idle() and callers_wait()
 
     void wake_thread() REQUIRES(mutex_);
-    void look_around() REQUIRES(mutex_);
+    void poll_jobs() REQUIRES(mutex_);
 
     ddprun::Mutex mutex_;
     ddprun::Condition changed_;

@@ -20,7 +20,7 @@ ScatterStream::ScatterStream(const CollectiveContext& context, const ScatterSums
       step_(step),
       nodes_(context.nodes()),
       own_(static_cast<std::size_t>(context.topology.own_node)),
-      chunk_(SumStream::chunk_elements(nodes_, width)),
+      message_elements_(SumStream::message_elements(nodes_, width)),
       ranks_(context.topology.counterparts()),
       parts_(nodes_) {
     std::size_t largest = 0;
@@ -29,18 +29,20 @@ ScatterStream::ScatterStream(const CollectiveContext& context, const ScatterSums
         max_pieces_ = std::max(max_pieces_, pieces(node));
         largest = std::max(largest, sums.size(node));
     }
-    const std::size_t chunk_bytes = std::min(chunk_, largest) * width_;
+    const std::size_t message_bytes = std::min(message_elements_, largest) * width_;
     const std::size_t depth = std::min(kDepth, max_pieces_);
-    outbox_ = context.scratch.sums.first(nodes_ * chunk_bytes);
-    inbox_ = context.scratch.inbox.first(depth * nodes_ * chunk_bytes);
+    outbox_ = context.scratch.sums.first(nodes_ * message_bytes);
+    inbox_ = context.scratch.inbox.first(depth * nodes_ * message_bytes);
 }
 
 Range ScatterStream::piece(std::size_t node, std::size_t number) const {
     const std::size_t size = sums_.size(node);
-    return {std::min(size, number * chunk_), std::min(size, (number + 1) * chunk_)};
+    return {std::min(size, number * message_elements_), std::min(size, (number + 1) * message_elements_)};
 }
 
-std::size_t ScatterStream::pieces(std::size_t node) const { return (sums_.size(node) + chunk_ - 1) / chunk_; }
+std::size_t ScatterStream::pieces(std::size_t node) const {
+    return (sums_.size(node) + message_elements_ - 1) / message_elements_;
+}
 
 /// Returns how many messages every other node sends to `node`.
 std::size_t ScatterStream::messages(std::size_t node) const {

@@ -64,13 +64,13 @@ private:
     const std::uint32_t step_;
     const std::size_t nodes_;
     const std::size_t own_;
-    const std::size_t chunk_;  ///< maximum elements of a message
+    const std::size_t message_elements_;  ///< maximum elements of a message
     std::size_t max_pieces_ = 1;
     std::vector<Peer> peers_;
     std::vector<int> ranks_;
     std::vector<const void*> parts_;
-    std::span<std::byte> outbox_;  ///< a chunk for every node: the message to it; the own one's chunk holds its sums
-    std::span<std::byte> inbox_;   ///< kDepth times the same; the own node's chunk holds the results
+    std::span<std::byte> outbox_;  ///< a message to every node; the own one's holds its sums
+    std::span<std::byte> inbox_;   ///< kDepth times the same; the own node's message holds the results
     std::size_t combined_ = 0;
 };
 

@@ -4,7 +4,7 @@
 
 namespace ddp::detail {
 
-SumMemory::SumMemory(const AllReduceParts& parts, const Pieces& pieces, std::size_t chunk)
+SumMemory::SumMemory(const AllReduceParts& parts, const Pieces& pieces, std::size_t message_elements)
     : parts_(parts),
       pieces_(pieces),
       nodes_(parts.context.nodes()),
@@ -13,7 +13,7 @@ SumMemory::SumMemory(const AllReduceParts& parts, const Pieces& pieces, std::siz
     const std::size_t depth = std::min(kDepth, pieces.number());
     const std::size_t largest = pieces.windows.largest_slice();
     sums_bytes_ = std::min(pieces.max_elements, largest) * width_;
-    inbox_bytes_ = std::min(chunk, largest) * width_;
+    inbox_bytes_ = std::min(message_elements, largest) * width_;
     if (!in_place_) sums_ = parts.context.scratch.sums.first(depth * sums_bytes_);
     inbox_ = parts.context.scratch.inbox.first(depth * (nodes_ + 1) * inbox_bytes_);
 }

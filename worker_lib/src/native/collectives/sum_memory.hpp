@@ -16,8 +16,8 @@ class SumMemory {
 public:
     static constexpr std::size_t kDepth = 4;
 
-    /// Takes its memory from the operation's scratch. `chunk`: the maximum number of elements in a message.
-    SumMemory(const AllReduceParts& parts, const Pieces& pieces, std::size_t chunk);
+    /// Takes its memory from the operation's scratch. `message_elements`: the maximum in a message.
+    SumMemory(const AllReduceParts& parts, const Pieces& pieces, std::size_t message_elements);
 
     /// Returns the bytes of an accumulator.
     [[nodiscard]] std::size_t width() const { return width_; }

@@ -8,8 +8,8 @@ namespace {
 
 /// Small enough that a piece stays in the second-level cache and the pipeline is soon full, large enough that the fixed
 /// cost of a message does not matter.
-constexpr std::size_t kMaxChunkBytes = 256u << 10;
-constexpr std::size_t kMinChunkBytes = 16u << 10;
+constexpr std::size_t kMaxMessageBytes = 256u << 10;
+constexpr std::size_t kMinMessageBytes = 16u << 10;
 /// Maximum bytes of all messages of one piece: with many nodes each message is smaller.
 constexpr std::size_t kPieceBytes = 2u << 20;
 constexpr std::size_t kLag = 1;
@@ -18,9 +18,9 @@ static_assert(kDepth > kLag);
 
 }  // namespace
 
-std::size_t SumStream::chunk_elements(std::size_t nodes, std::size_t width) {
-    const std::size_t bytes = std::clamp(kPieceBytes / nodes, kMinChunkBytes, kMaxChunkBytes);
-    return bytes / kMinChunkBytes * kMinChunkBytes / width;
+std::size_t SumStream::message_elements(std::size_t nodes, std::size_t width) {
+    const std::size_t bytes = std::clamp(kPieceBytes / nodes, kMinMessageBytes, kMaxMessageBytes);
+    return bytes / kMinMessageBytes * kMinMessageBytes / width;
 }
 
 SumStream::SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, const Windows& windows, bool opening)
@@ -29,9 +29,9 @@ SumStream::SumStream(const AllReduceParts& parts, NetworkAlgorithm algorithm, co
       opening_(opening),
       nodes_(parts.context.nodes()),
       own_node_(static_cast<std::size_t>(parts.context.topology.own_node)),
-      cut_{windows, chunk_elements(nodes_, parts.reduction.accumulator_bytes) * (direct_ ? 1 : nodes_)},
+      cut_{windows, message_elements(nodes_, parts.reduction.accumulator_bytes) * (direct_ ? 1 : nodes_)},
       pieces_(cut_.number()),
-      memory_(parts, cut_, chunk_elements(nodes_, parts.reduction.accumulator_bytes)) {
+      memory_(parts, cut_, message_elements(nodes_, parts.reduction.accumulator_bytes)) {
     for (std::size_t node = 0; node < nodes_; ++node) {
         if (node == own_node_) continue;
         peers_.push_back({.node = node, .out = {}, .in = {}});

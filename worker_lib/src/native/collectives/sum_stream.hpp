@@ -41,7 +41,7 @@ public:
     [[nodiscard]] bool finished() const;
     /// Returns the maximum number of elements in a message whose accumulators have `width` bytes: a multiple of every
     /// grain.
-    [[nodiscard]] static std::size_t chunk_elements(std::size_t nodes, std::size_t width);
+    [[nodiscard]] static std::size_t message_elements(std::size_t nodes, std::size_t width);
 
     [[nodiscard]] NextOut next_out(std::size_t peer) override;
     [[nodiscard]] NextIn next_in(std::size_t peer) override;

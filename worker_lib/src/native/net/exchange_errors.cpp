@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "common/text/list.hpp"
@@ -100,9 +101,11 @@ void ExchangeErrors::check_late(const Operation& operation, const std::vector<Fl
         ranks.push_back(flow->rank);
         names.push_back(flow->link->name);
     }
-    const std::string why =
-        cut_off ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
-                : fmt::format("{} may itself wait for others", ddprun::inflect(ranks.size(), "that rank", "each"));
+    const std::string_view why =
+        cut_off
+            ? "nothing sent there is acknowledged any more: is that host down, or cut off?"
+            : ddprun::inflect(ranks.size(), "look at that rank first: it is late, or it waits for another rank itself",
+                              "look at those ranks first: each is late, or waits for another rank itself");
     raise({.code = ErrorCode::Timeout,
            .cause = fmt::format("{} waited until its deadline for {} in {}; {}", node_.ranks.self(),
                                 ddprun::list_of(std::move(names)), describe(operation), why),
@@ -144,7 +147,7 @@ void ExchangeErrors::raise_note(const Operation& operation, Flow& flow) const {
                .cause = fmt::format("{} has failed without reporting the reason", flow.link->name),
                .culprits = {flow.rank}});
     }
-    const Failure failure = reported_by(flow.link->name, read_note(note));
+    const Failure failure = reported_by(flow.link->name, read_note(note, node_.ranks.group_size()));
     node_.failure.poison(failure, operation.seq - 1);  // neighbours see the rank that found it, not this one
     raise(met_in(describe(operation), failure));
 }

@@ -120,10 +120,10 @@ private:
         const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
         const auto received = receive_all(met.socket.get(), bytes, met.passed, place_.deadline);
         if (!received) lost(seat.rank, received.error());
-        const std::string stranger = complaint(met.socket.get(), hello, met.passed);
-        if (!stranger.empty() || Seat{hello.rank, hello.socket} != seat) {
+        const std::string wrong = complaint(met.socket.get(), hello, met.passed);
+        if (!wrong.empty() || Seat{hello.rank, hello.socket} != seat) {
             lost(seat.rank,
-                 {ddprun::Errc::kMismatch, "another process answered" + (stranger.empty() ? "" : ": " + stranger)});
+                 {ddprun::Errc::kMismatch, "another process answered" + (wrong.empty() ? "" : ": " + wrong)});
         }
         finish(met);
     }
@@ -163,8 +163,8 @@ private:
     }
 
     static void accept_one(int listener, std::vector<Unproven>& unproven) {
-        UniqueFd socket =
-            accept_stranger(listener, unproven.size(), kMaxUnproven, [&unproven] { unproven.erase(unproven.begin()); });
+        UniqueFd socket = accept_unidentified(listener, unproven.size(), kMaxUnproven,
+                                              [&unproven] { unproven.erase(unproven.begin()); });
         if (!socket) return;  // it has disconnected already
         unproven.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .received = 0});
     }

@@ -42,7 +42,7 @@ Links::~Links() {
     for (const auto& [rank, link] : links_) {
         for (std::size_t socket = 0; socket < link.sockets(); ++socket) sockets.push_back(link.fd(socket));
     }
-    let_go(std::move(sockets), ddprun::Clock::now() + kFinalReportTimeout);
+    drain(std::move(sockets), ddprun::Clock::now() + kFinalReportTimeout);
 }
 
 /// Begins an exchange. An operation may have many.

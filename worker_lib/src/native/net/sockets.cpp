@@ -108,8 +108,8 @@ Result<UniqueFd> listen_unix(const std::string& name) {
     return listen_on(unix_address(name), "an abstract Unix socket");
 }
 
-UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t max_waiting,
-                         const std::function<void()>& drop_oldest) {
+UniqueFd accept_unidentified(int listener, std::size_t waiting, std::size_t max_waiting,
+                             const std::function<void()>& drop_oldest) {
     for (;;) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         const int error = socket ? 0 : errno;
@@ -203,7 +203,7 @@ bool is_through(int socket) {
 
 }  // namespace
 
-void let_go(std::vector<int> sockets, ddprun::TimePoint deadline) {
+void drain(std::vector<int> sockets, ddprun::TimePoint deadline) {
     constexpr std::chrono::milliseconds kLookInterval{2};  // the kernel does not signal acknowledgements
     for (;;) {
         std::erase_if(sockets, is_through);

@@ -22,11 +22,11 @@ namespace ddp::detail {
 /// Returns a listener in the abstract namespace, which has no file and ends with its socket.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_unix(const std::string& name);
 
-/// Accepts the next connection at `listener`; returns none if there is no other. Foreign processes may connect and stay
-/// silent: if `waiting` of them reach `max_waiting`, or no descriptor is left, calls `drop_oldest`, which closes one.
-/// Throws Error{System} if there is neither a descriptor nor a connection to close.
-[[nodiscard]] ddprun::UniqueFd accept_stranger(int listener, std::size_t waiting, std::size_t max_waiting,
-                                               const std::function<void()>& drop_oldest);
+/// Accepts the next connection at `listener`; returns none if there is no other. Any process may connect and never send
+/// its greeting: if `waiting` of them reach `max_waiting`, or no descriptor is left, calls `drop_oldest`, which closes
+/// one. Throws Error{System} if there is neither a descriptor nor a connection to close.
+[[nodiscard]] ddprun::UniqueFd accept_unidentified(int listener, std::size_t waiting, std::size_t max_waiting,
+                                                   const std::function<void()>& drop_oldest);
 
 /// Connects to a numeric address before `deadline`.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port,
@@ -48,7 +48,7 @@ void prepare_tcp(int socket);
 
 /// Waits until everything sent is acknowledged, at most until `deadline`, and discards input. For sockets that are shut
 /// for sending and about to be closed: closing one with unread input would drop unsent data.
-void let_go(std::vector<int> sockets, ddprun::TimePoint deadline);
+void drain(std::vector<int> sockets, ddprun::TimePoint deadline);
 
 /// Returns the milliseconds until `deadline` for poll(2), rounded up, at least 0.
 [[nodiscard]] int poll_timeout(ddprun::TimePoint deadline);

@@ -60,7 +60,7 @@ void Watch::report_end(const std::optional<Failure>& failure, const Absence& dep
         ::shutdown(peer.link.socket.get(), SHUT_WR);
         sockets.push_back(peer.link.socket.get());
     }
-    let_go(std::move(sockets), ddprun::Clock::now() + kSendTimeout);
+    drain(std::move(sockets), ddprun::Clock::now() + kSendTimeout);
 }
 
 void Watch::run() {
@@ -102,7 +102,7 @@ void Watch::take(Peer& peer) {
     const Alarm& alarm = peer.incoming;
     peer.received = 0;
     if (alarm.magic != Alarm::kMagic || alarm.generation != generation_) return lose(peer);
-    const Failure why = reported_by(peer.link.name, read_note(alarm.note));
+    const Failure why = reported_by(peer.link.name, read_note(alarm.note, node_.ranks.group_size()));
     if (alarm.kind == Alarm::Kind::kFailed) return node_.failure.poison(why, alarm.after);
     add_missing({alarm.after, why, alarm.how});
     if (why.culprits == std::vector<int>{peer.rank}) peer.departed = true;

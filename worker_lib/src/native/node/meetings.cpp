@@ -107,7 +107,8 @@ void Meetings::compare(const Operation& operation) const {
 /// Returns the ranks whose call differs from that of more than half of the group; none if ranks of other nodes might
 /// change that majority.
 std::vector<int> Meetings::minority() const {
-    for (int i = 0; is_whole_group_ && i < ranks_.size(); ++i) {
+    if (ranks_.size() < ranks_.group_size()) return {};
+    for (int i = 0; i < ranks_.size(); ++i) {
         std::vector<int> others;
         for (int j = 0; j < ranks_.size(); ++j) {
             if (meeting(j).identity != meeting(i).identity) others.push_back(ranks_.rank_at(j));

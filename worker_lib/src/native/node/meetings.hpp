@@ -18,10 +18,8 @@ enum class Side : std::uint8_t { kInput, kOutput };
 
 class Meetings {
 public:
-    /// is_whole_group: the group has no ranks on other nodes.
-    Meetings(const NodeRanks& ranks, NodeProgress& progress, const NodeFailure& failure, const PeerWait& wait,
-             bool is_whole_group)
-        : ranks_(ranks), progress_(progress), failure_(failure), wait_(wait), is_whole_group_(is_whole_group) {}
+    Meetings(const NodeRanks& ranks, NodeProgress& progress, const NodeFailure& failure, const PeerWait& wait)
+        : ranks_(ranks), progress_(progress), failure_(failure), wait_(wait) {}
 
     /// Announces an operation, the offsets of its buffers, and up to kInlineBytes of `data`. Waits only for a peer that
     /// is kAhead meetings behind. Throws as PeerWait::until_all().
@@ -78,7 +76,6 @@ private:
     NodeProgress& progress_;
     const NodeFailure& failure_;
     const PeerWait& wait_;
-    const bool is_whole_group_;
     std::uint64_t opened_ = 0;     ///< number of the last meeting that this rank has opened
     Identity opened_identity_;     ///< announced there
     std::uint64_t joined_ = 0;     ///< number of the last meeting that this rank has joined

@@ -18,13 +18,13 @@
 namespace ddp::detail {
 
 struct Node {
-    /// `local` by local index; the own rank is at `own_index`. is_whole_group: the group has no ranks on other nodes.
-    Node(std::string group, std::vector<LocalRank> local, int own_index, bool is_whole_group)
-        : ranks(std::move(group), std::move(local), own_index),
+    /// `local` by local index; the own rank is at `own_index`. group_size: the number of ranks on all nodes.
+    Node(std::string group, int group_size, std::vector<LocalRank> local, int own_index)
+        : ranks(std::move(group), group_size, std::move(local), own_index),
           progress(ranks),
           failure(ranks),
           wait(ranks, progress, failure),
-          meetings(ranks, progress, failure, wait, is_whole_group),
+          meetings(ranks, progress, failure, wait),
           barrier(ranks, wait),
           shared_work(ranks, failure, wait, meetings) {}
     Node(const Node&) = delete;

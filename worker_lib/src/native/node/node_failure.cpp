@@ -67,7 +67,7 @@ std::optional<int> NodeFailure::author() const {
 
 /// Returns the failure that the rank at `index` has noted.
 Failure NodeFailure::noted_by(int index) const {
-    Failure failure = read_note(ranks_.control(index).failure);
+    Failure failure = read_note(ranks_.control(index).failure, ranks_.group_size());
     return index == ranks_.own_index() ? failure : reported_by(ranks_.local(index).name, std::move(failure));
 }
 

@@ -32,8 +32,9 @@ bool have_to_share_cores(const std::vector<Control*>& ranks) {
 
 }  // namespace
 
-NodeRanks::NodeRanks(std::string group, std::vector<LocalRank> ranks, int own_index)
+NodeRanks::NodeRanks(std::string group, int group_size, std::vector<LocalRank> ranks, int own_index)
     : group_(std::move(group)),
+      group_size_(group_size),
       ranks_(std::move(ranks)),
       controls_(controls_of(ranks_)),
       own_index_(own_index),

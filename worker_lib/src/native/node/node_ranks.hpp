@@ -24,12 +24,13 @@ struct LocalRank {
 
 class NodeRanks {
 public:
-    /// `ranks` by local index; the own one is at `own_index`.
-    NodeRanks(std::string group, std::vector<LocalRank> ranks, int own_index);
+    /// `ranks` by local index; the own one is at `own_index`. group_size: the number of ranks on all nodes.
+    NodeRanks(std::string group, int group_size, std::vector<LocalRank> ranks, int own_index);
 
     [[nodiscard]] int size() const { return static_cast<int>(controls_.size()); }
     [[nodiscard]] int own_index() const { return own_index_; }
     [[nodiscard]] const std::string& group() const { return group_; }
+    [[nodiscard]] int group_size() const { return group_size_; }
     [[nodiscard]] const LocalRank& local(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
     [[nodiscard]] const LocalRank& own_local() const { return local(own_index_); }
     [[nodiscard]] int rank_at(int index) const { return local(index).rank; }
@@ -80,6 +81,7 @@ private:
     [[nodiscard]] static std::uint32_t this_core();
 
     const std::string group_;
+    const int group_size_;
     const std::vector<LocalRank> ranks_;
     const std::vector<Control*> controls_;  ///< of ranks_
     const int own_index_;

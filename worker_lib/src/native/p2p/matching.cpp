@@ -67,7 +67,8 @@ void Matching::compare(const Frame& frame, const PendingTransfer& receive) const
     if (frame.dtype == buffer.dtype && frame.count == buffer.count) return;
     const std::vector<RecordEntry>& entries = receive.work->batch.record_entries;
     FlightRecorder* const recorder = process_recorder();
-    if (recorder != nullptr && !entries.empty()) note_misfit(*recorder, send_of(frame, peer_), entries[receive.index]);
+    if (recorder != nullptr && !entries.empty())
+        note_mismatch(*recorder, send_of(frame, peer_), entries[receive.index]);
     throw Error(ErrorCode::Mismatch,
                 fmt::format("a send and its receive differ: {}: {}, {}: {}", name_of(peer_, own_.members),
                             describe(frame, own_.rank), name_of(own_.rank, own_.members), receive.text()));

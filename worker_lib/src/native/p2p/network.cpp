@@ -19,7 +19,7 @@ namespace ddp::detail {
 namespace {
 
 /// Connections beyond one for each rank that may be silent: if there are more, the oldest one is closed.
-constexpr std::size_t kMaxStrangers = 64;
+constexpr std::size_t kMaxUnidentified = 64;
 /// Attempts to connect to a peer that closes the connection before it has authenticated: it may be out of descriptors.
 constexpr int kTries = 5;
 
@@ -187,7 +187,7 @@ std::size_t SocketSource::pull(std::span<std::byte> bytes) {
 }
 
 SocketAcceptor::SocketAcceptor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener)
-    : ready_(ready), own_(own), listener_(std::move(listener)), max_unproven_(ranks + kMaxStrangers) {
+    : ready_(ready), own_(own), listener_(std::move(listener)), max_unproven_(ranks + kMaxUnidentified) {
     ready_.add(listener_.get(), EPOLLIN);
 }
 
@@ -200,7 +200,7 @@ void SocketAcceptor::look(const std::function<void(int rank, ddprun::UniqueFd)>&
 
 void SocketAcceptor::accept_all(const Enter& enter) {
     for (;;) {
-        ddprun::UniqueFd socket = accept_stranger(listener_.get(), unproven_.size(), max_unproven_, [this] {
+        ddprun::UniqueFd socket = accept_unidentified(listener_.get(), unproven_.size(), max_unproven_, [this] {
             ready_.remove(unproven_.front().socket.get());
             unproven_.erase(unproven_.begin());
         });

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/text/cut.hpp"
 #include "ddp/error.hpp"
 #include "ddp/process_group.hpp"
 
@@ -20,7 +21,7 @@ Frame make_frame(const TransferBatch& batch, const Transfer& transfer) {
     frame.tag = transfer.tag;
     frame.seq = batch.seq;
     frame.count = transfer.buffer.count;
-    batch.tag.copy(frame.name.data(), frame.name.size() - 1);
+    if (!batch.tag.empty()) ddprun::copy_cut(frame.name, batch.tag);
     return frame;
 }
 
@@ -175,7 +176,7 @@ void Peer::end_frame(const Frame& frame) {
             FailureNote note;
             std::memcpy(&note, reader_.kept().data(), sizeof(note));
             (frame.count != 0 ? own_.reported_failure : departure_) =
-                reported_by(name_of(rank_, own_.members), read_note(note));
+                reported_by(name_of(rank_, own_.members), read_note(note, own_.node.ranks.group_size()));
             break;
         }
         default: refuse("a message of an unknown kind");

@@ -29,7 +29,7 @@ bool ProgressEngine::pass() {
 
 bool ProgressEngine::pass_or_throw() {
     if (works_.any_submitted(std::memory_order_acquire)) take_submitted();
-    if (busy() && !failure_ && setup_.node.failure.poisoned() && !setup_.node.failure.stopped()) look_around();
+    if (busy() && !failure_ && setup_.node.failure.poisoned() && !setup_.node.failure.stopped()) check_for_failures();
     if (failure_) return false;
     if (with_network_) peers_.accept();
     const bool moved = move_all();
@@ -75,7 +75,7 @@ void ProgressEngine::take_submitted() {
     }
 }
 
-void ProgressEngine::look_around() {
+void ProgressEngine::check_for_failures() {
     if (failure_) return;
     std::optional<P2pEnd> found;
     try {

@@ -35,7 +35,7 @@ public:
     /// Chooses whether pass() looks at the connections, too: each look is a system call.
     void set_network(bool included) REQUIRES(kRunning) { with_network_ = included; }
     /// Looks for failures of the group, lost peers and deadlines that have passed.
-    void look_around() REQUIRES(kRunning);
+    void check_for_failures() REQUIRES(kRunning);
     /// Returns whether a work is in flight, or a peer waits for a frame that there was no room for.
     [[nodiscard]] bool busy() const REQUIRES(kRunning) { return !works_.in_flight().empty() || peers_.has_to_send(); }
     [[nodiscard]] bool failed() const REQUIRES(kRunning) { return failure_.has_value(); }

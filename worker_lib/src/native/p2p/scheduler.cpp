@@ -61,7 +61,7 @@ bool Scheduler::move(Running& running) {
         if (!engine_.pass()) return false;
         deliver(running);
     }
-    engine_.look_around();
+    engine_.check_for_failures();
     return true;
 }
 
@@ -86,7 +86,8 @@ void Scheduler::help(const P2pWork& work) {
         engine_.set_network(true);
         deliver(running);
         if (work.has_ended()) break;
-        if (pass % kPassesBetweenLooks == 0 || (moved && ++moves % kMovesBetweenLooks == 0)) engine_.look_around();
+        if (pass % kPassesBetweenLooks == 0 || (moved && ++moves % kMovesBetweenLooks == 0))
+            engine_.check_for_failures();
         if (moved) {
             idle = 0;
             spin_until = ddprun::TimePoint::max();
@@ -110,7 +111,7 @@ void Scheduler::help(const P2pWork& work) {
         }
         sleeper_.announce_wakefulness();
         sleeper_.silence();
-        engine_.look_around();
+        engine_.check_for_failures();
     }
     activity_.is_helped = false;
     engine_.busy() || peers_.has_network() ? hand_over(running) : release(running);
@@ -144,7 +145,7 @@ void Scheduler::run() {
         waited = 0;
         sleeper_.silence();
         bool more = move(running);
-        if (!more) engine_.look_around();
+        if (!more) engine_.check_for_failures();
         const bool attended = activity_.is_helped;
         if (!attended && !more) more = prepare_sleep();
         failed = engine_.failed();

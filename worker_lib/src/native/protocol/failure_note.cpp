@@ -30,7 +30,7 @@ FailureNote make_note(const Failure& failure) {
     return note;
 }
 
-Failure read_note(const FailureNote& note) {
+Failure read_note(const FailureNote& note, int group_size) {
     Failure failure;
     const bool known_kind = note.kind >= 0 && note.kind <= static_cast<std::int32_t>(FailureKind::kPeerLost);
     if (known_kind) failure.kind = static_cast<FailureKind>(note.kind);
@@ -39,7 +39,7 @@ Failure read_note(const FailureNote& note) {
     failure.names_group = note.names_group != 0;
     const auto count = std::clamp<std::int32_t>(note.culprit_count, 0, static_cast<std::int32_t>(note.culprits.size()));
     failure.culprits.assign(note.culprits.begin(), note.culprits.begin() + count);
-    std::erase_if(failure.culprits, [](int rank) { return rank < 0; });
+    std::erase_if(failure.culprits, [=](int rank) { return rank < 0 || rank >= group_size; });
     failure.operation = text_of(note.operation);
     failure.cause = text_of(note.cause);
     if (failure.kind == FailureKind::kRelayed) failure.reporter = text_of(note.reporter);

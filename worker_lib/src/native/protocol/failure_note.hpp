@@ -26,7 +26,9 @@ static_assert(std::is_trivially_copyable_v<FailureNote> && sizeof(FailureNote) =
 [[nodiscard]] FailureNote make_note(const Failure& failure);
 
 /// Returns the failure of a note, of which nothing is trusted: it may come over the network. An unknown kind becomes
-/// kOwn, as does kRelayed without a reporter, and an unknown code becomes System.
-[[nodiscard]] Failure read_note(const FailureNote& note);
+/// kOwn, as does kRelayed without a reporter, and an unknown code becomes System. Culprits that are not ranks of the
+/// group are dropped.
+/// group_size   the number of ranks of the group
+[[nodiscard]] Failure read_note(const FailureNote& note, int group_size);
 
 }  // namespace ddp::detail

@@ -58,7 +58,7 @@ TEST_CASE("a rank that was included again is not left behind, even if that group
     };
     journal.read(Journal::met(1, {2}), {});
     CHECK(gone_on({}) == std::vector<int>{0, 1});
-    CHECK(gone_on({{0, {2, detail::ShrinkRequest::State::kStands, {}}}}) ==
+    CHECK(gone_on({{0, {2, detail::ShrinkRequest::State::kActive, {}}}}) ==
           std::vector<int>{1});  // it has called again
     journal.read(Journal::met(1, {}), {});
     CHECK(gone_on({}).empty());
@@ -74,13 +74,13 @@ TEST_CASE("a rank that denies to be lost prevents the ranks that exclude it from
         return detail::find_rival(excluded, 3, journal, requests, [&](int) { return found; });
     };
     using enum detail::ShrinkRequest::State;
-    const detail::ShrinkRequests larger{{0, {1, kStands, {2}}}, {1, {1, kWithdrawn, {2}}}};
+    const detail::ShrinkRequests larger{{0, {1, kActive, {2}}}, {1, {1, kWithdrawn, {2}}}};
     REQUIRE(rival({0, 1}, larger));
     CHECK(rival({0, 1}, larger)->rank == 0);
     CHECK_FALSE(rival({0, 1}, {{0, {1, kDisagreed, {2}}}}));  // its call is over
     CHECK(detail::ShrinkRequest::parse("7 excluded 3 5").state == kDisagreed);
     CHECK(detail::ShrinkRequest::parse("7 excluded 3 5").text() == "7 excluded 3 5");
-    CHECK_FALSE(rival({2}, {{2, {1, kStands, {0, 1}}}}));  // a smaller one, as long as it has not formed
+    CHECK_FALSE(rival({2}, {{2, {1, kActive, {0, 1}}}}));  // a smaller one, as long as it has not formed
     journal.read(detail::ShrinkJournal::met(1, {0, 1}), {});
     CHECK(rival({2}, {})->formed);
     found = Presence::kDoubtful;

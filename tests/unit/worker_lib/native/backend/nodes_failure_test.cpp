@@ -106,8 +106,8 @@ TEST_CASE("no sum leaves a node that was read of a rank that had given up", "[na
     const auto algorithm = GENERATE(NetworkAlgorithm::kScatter, NetworkAlgorithm::kDirect);
     const bool leaves = GENERATE(true, false);
     constexpr std::size_t kPieces = 3;
-    const std::size_t chunk = detail::SumStream::chunk_elements(2, sizeof(float));
-    NodeCollective node(2, kPieces * chunk * (algorithm == NetworkAlgorithm::kScatter ? 2 : 1));
+    const std::size_t message = detail::SumStream::message_elements(2, sizeof(float));
+    NodeCollective node(2, kPieces * message * (algorithm == NetworkAlgorithm::kScatter ? 2 : 1));
     const std::size_t count = node.one.buffer.count;
     const detail::AllReduceParts parts(node.context, node.one, node.own);
     const detail::Windows windows{.count = count, .max_elements = count, .grain = parts.grain};
@@ -116,7 +116,7 @@ TEST_CASE("no sum leaves a node that was read of a rank that had given up", "[na
 
     const auto first = stream.next_out(0);
     REQUIRE(first.readiness == Readiness::kNow);
-    REQUIRE(first.bytes.size() == chunk * sizeof(float));
+    REQUIRE(first.bytes.size() == message * sizeof(float));
     CHECK(*reinterpret_cast<const float*>(first.bytes.data()) == 3);
     stream.sent(0);
     if (leaves) {

@@ -142,7 +142,7 @@ TEST_CASE("the oldest stranger is dropped if there are too many, or no descripto
     std::vector<UniqueFd> waiting;
     const auto accept = [&](std::size_t most) {
         auto socket =
-            detail::accept_stranger(listener->get(), waiting.size(), most, [&] { waiting.erase(waiting.begin()); });
+            detail::accept_unidentified(listener->get(), waiting.size(), most, [&] { waiting.erase(waiting.begin()); });
         if (socket) waiting.push_back(std::move(socket));
     };
     accept(1);

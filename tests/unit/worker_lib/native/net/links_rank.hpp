@@ -26,7 +26,7 @@ inline Ends pair_of_ends() {
 
 /// A rank alone on its node, with connections to others.
 struct Rank {
-    explicit Rank(int others = 1) {
+    explicit Rank(int others = 1) : node("world", others + 1, alone(0), 0) {
         std::map<int, detail::Link> map;
         for (int other = 1; other <= others; ++other) {
             auto ends = pair_of_ends();
@@ -38,7 +38,7 @@ struct Rank {
         }
         links.emplace("world", 0, std::move(map), node);
     }
-    Rank(int rank, detail::Link link) : node("world", alone(rank), 0, false) {
+    Rank(int rank, detail::Link link) : node("world", 2, alone(rank), 0) {
         std::map<int, detail::Link> map;
         link.name = "its peer";
         map.emplace(1 - rank, std::move(link));
@@ -61,7 +61,7 @@ struct Rank {
     }
 
     std::vector<ddprun::UniqueFd> peers;
-    detail::Node node{"world", alone(0), 0, false};
+    detail::Node node;
     std::optional<detail::Links> links;
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -68,7 +69,7 @@ struct End {
     }
 
     const std::vector<Member> members{2};
-    Node node{"world", alone(), 0, false};
+    Node node{"world", 2, alone(), 0};
     HeapArena arena{node.ranks.local(0).segment};
     std::atomic<std::uint64_t> listening{0};
     std::uint64_t last_seq = 0;
@@ -292,4 +293,21 @@ TEST_CASE("a sender without room is woken after an immediate receive, and only t
     REQUIRE(pair.b.receive_immediately(buffer(std::span(got))) == Look::kTaken);
     CHECK(pair.b.peer.has_made_room());
     CHECK_FALSE(pair.b.peer.has_made_room());
+}
+
+TEST_CASE("a long tag is cut between two characters of UTF-8, with a mark", "[p2p][unit]") {
+    Pair pair(kLargeRing);
+    const std::string prefix(GENERATE(range(std::size_t{0}, std::size_t{3})), 'x');
+    Values values{1};
+    TransferBatch batch = pair.a.batch(true, buffer(std::span(values)), 0);
+    batch.tag = prefix + "€€€€€€€€€€";
+    REQUIRE(pair.a.peer.send_immediately(batch, batch.transfers.front()));
+    RingSource source(pair.rings[0].memory(), WakerFence::kItself);
+    Frame frame;
+    REQUIRE(source.pull(std::as_writable_bytes(std::span(&frame, 1))) == sizeof frame);
+    const std::string sent(frame.name.data(), ::strnlen(frame.name.data(), frame.name.size()));
+    CAPTURE(prefix, sent);
+    REQUIRE_THAT(sent, Catch::EndsWith("…"));
+    CHECK(batch.tag.starts_with(sent.substr(0, sent.size() - std::strlen("…"))));
+    CHECK((sent.size() - prefix.size()) % std::strlen("€") == 0);
 }

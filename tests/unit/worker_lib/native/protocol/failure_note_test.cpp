@@ -21,7 +21,9 @@ const Failure kFailure{.kind = FailureKind::kRelayed,
                        .culprits = {0, 7},
                        .names_group = true};
 
-Failure sent(const Failure& failure) { return read_note(make_note(failure)); }
+constexpr int kGroupSize = 8;
+
+Failure sent(const Failure& failure) { return read_note(make_note(failure), kGroupSize); }
 
 }  // namespace
 
@@ -65,17 +67,17 @@ TEST_CASE("a note with values that no rank writes is read as a failure neverthel
     FailureNote note = make_note(kFailure);
     note.kind = GENERATE(-1, 3, 1 << 30);
     note.code = GENERATE(-1, 9, 1 << 30);
-    note.culprit_count = 4;
-    note.culprits = {-1, 2, -1 << 30, 5};
-    const Failure read = read_note(note);
+    note.culprit_count = 6;
+    note.culprits = {-1, 2, -1 << 30, 5, kGroupSize, 1 << 30};
+    const Failure read = read_note(note, kGroupSize);
     CHECK(read.kind == FailureKind::kOwn);
     CHECK(read.code == ErrorCode::System);
     CHECK(read.reporter.empty());
     CHECK(read.culprits == std::vector<int>{2, 5});
     note.culprit_count = -7;
-    CHECK(read_note(note).culprits.empty());
+    CHECK(read_note(note, kGroupSize).culprits.empty());
     note.culprit_count = 1 << 30;
-    CHECK(read_note(note).culprits.size() <= note.culprits.size());
+    CHECK(read_note(note, kGroupSize).culprits.size() <= note.culprits.size());
 }
 
 TEST_CASE("a relayed failure without a reporter is taken for one that its sender found", "[native][unit]") {
@@ -92,8 +94,8 @@ TEST_CASE("any bytes are read as a failure, whose error is one line", "[native][
     for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
     std::memcpy(&note, bytes.data(), sizeof note);
     if (GENERATE(true, false)) note.cause.fill('\n');  // without a zero byte at its end
-    const Failure read = read_note(note);
+    const Failure read = read_note(note, kGroupSize);
     CHECK(read.cause.size() <= note.cause.size());
-    CHECK(read_note(make_note(read)) == read);
+    CHECK(read_note(make_note(read), kGroupSize) == read);
     CHECK(std::string(to_error(read, "world", "rank 0").what()).find('\n') == std::string::npos);
 }

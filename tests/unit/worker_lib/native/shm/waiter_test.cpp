@@ -147,7 +147,8 @@ TEST_CASE("where ranks share cores, each publishes its core", "[native][unit]") 
     std::vector<LocalRank> ranks(oversubscribed ? cores + 1 : 1);
     for (LocalRank& rank : ranks) rank.segment = Segment::create();
     const auto segment = ranks[0].segment;
-    ddp::detail::Node node("world", std::move(ranks), 0, true);
+    const auto size = static_cast<int>(ranks.size());
+    ddp::detail::Node node("world", size, std::move(ranks), 0);
     node.meetings.open({}, {});
     CHECK((segment->control().core.load() > 0) == oversubscribed);
 }
@@ -194,7 +195,7 @@ TEST_CASE("a node whose ranks are bound to a core each is not oversubscribed", "
             bind_to(usable[same ? 0 : i]);
             ranks[i].segment = Segment::create();
         }
-        return ddp::detail::Node("world", std::move(ranks), 0, true).ranks.oversubscribed();
+        return ddp::detail::Node("world", 2, std::move(ranks), 0).ranks.oversubscribed();
     });
     CHECK(oversubscribed.get() == same);
 }

@@ -1,4 +1,4 @@
-#include "worker_lib/src/group/shrink/agreement.hpp"
+#include "worker_lib/src/group/shrink/survivor_agreement.hpp"
 
 #include <fmt/format.h>
 
@@ -31,19 +31,19 @@ std::string text_of(const std::vector<int>& ranks) { return ranks.empty() ? "no 
 
 }  // namespace
 
-ShrinkAgreement::ShrinkAgreement(const GroupSpec& spec, const PeerStates& backend, ShrinkHistory& history,
-                                 const std::vector<int>& excluded, std::vector<int> others)
+SurvivorAgreement::SurvivorAgreement(const GroupSpec& spec, const PeerStates& backend, ShrinkHistory& history,
+                                     const std::vector<int>& excluded, std::vector<int> others)
     : spec_(spec),
       backend_(backend),
       history_(history),
-      request_{.serial = ++history.calls, .state = ShrinkRequest::State::kStands, .excluded = excluded},
+      request_{.serial = ++history.calls, .state = ShrinkRequest::State::kActive, .excluded = excluded},
       others_(std::move(others)),
       label_(label_of(excluded)),
       began_(ddprun::Clock::now()),
       deadline_(began_ + spec.init_timeout),
       unheard_(others_) {}
 
-std::uint64_t ShrinkAgreement::reach() {
+std::uint64_t SurvivorAgreement::reach() {
     publish(spec_, kRequests, request_.text());
     try {
         for (;;) {
@@ -59,7 +59,7 @@ std::uint64_t ShrinkAgreement::reach() {
     }
 }
 
-void ShrinkAgreement::take_back(std::uint64_t round) {
+void SurvivorAgreement::take_back(std::uint64_t round) {
     try {
         const std::string entry = ShrinkJournal::failed(round, label_, spec_.rank);
         while (!journal().has_failed(label_, round, spec_.rank)) try_append(entry);
@@ -68,42 +68,42 @@ void ShrinkAgreement::take_back(std::uint64_t round) {
     }
 }
 
-std::string ShrinkAgreement::key(const std::string& name) const { return group_key(spec_, "shrink/" + name); }
+std::string SurvivorAgreement::key(const std::string& name) const { return group_key(spec_, "shrink/" + name); }
 
-std::string ShrinkAgreement::count_key(std::uint64_t round) const {
+std::string SurvivorAgreement::count_key(std::uint64_t round) const {
     return key(fmt::format("{}/{}/count", label_, round));
 }
 
-void ShrinkAgreement::end_call(ShrinkRequest::State state) {
+void SurvivorAgreement::end_call(ShrinkRequest::State state) {
     request_.state = state;
     publish(spec_, kRequests, request_.text());
 }
 
-void ShrinkAgreement::catch_up() {
+void SurvivorAgreement::catch_up() {
     while (const auto entry = spec_.store->try_get(key(fmt::format("journal/{}", journal().next())), milliseconds(0)))
         history_.journal.read(*entry, ddprun::Clock::now());
 }
 
-void ShrinkAgreement::wait_for_entry() {
+void SurvivorAgreement::wait_for_entry() {
     const auto entry = spec_.store->try_get(key(fmt::format("journal/{}", journal().next())), kSlice);
     if (entry) history_.journal.read(*entry, ddprun::Clock::now());
 }
 
 /// Writes the entry, unless there is one that this rank has not read. Then it reads that instead, and the caller
 /// decides again.
-void ShrinkAgreement::try_append(const std::string& entry) {
+void SurvivorAgreement::try_append(const std::string& entry) {
     const std::string there = spec_.store->set_once(key(fmt::format("journal/{}", journal().next())), entry);
     history_.journal.read(there, ddprun::Clock::now());
 }
 
 /// Returns false if a rank has given up in this round.
-bool ShrinkAgreement::meet(std::uint64_t round) {
+bool SurvivorAgreement::meet(std::uint64_t round) {
     full_since_.reset();
     unheard_ = others_;
     try {
         join(round);
         while (is_open(round)) {
-            look_around(round);
+            check_and_decide(round);
             if (is_open(round)) wait_for_entry();
         }
     } catch (const Error&) {
@@ -115,7 +115,7 @@ bool ShrinkAgreement::meet(std::uint64_t round) {
 
 /// Counts this rank, once: it may have been counted in an earlier call that gave up and could not close the round.
 /// Closes a round in which it may or may not have been counted.
-void ShrinkAgreement::join(std::uint64_t round) {
+void SurvivorAgreement::join(std::uint64_t round) {
     auto& joined = history_.joined[label_];
     if (joined.round == round) {
         while (!joined.counted && is_open(round)) try_append(ShrinkJournal::closed(round, label_));
@@ -126,14 +126,14 @@ void ShrinkAgreement::join(std::uint64_t round) {
     joined.counted = true;
 }
 
-bool ShrinkAgreement::obey(std::uint64_t round) const {
+bool SurvivorAgreement::obey(std::uint64_t round) const {
     const auto& [outcome, text] = *journal().outcome(label_, round);
     if (outcome == ShrinkJournal::Outcome::kRefused) throw Error(ErrorCode::Mismatch, text);
     return outcome == ShrinkJournal::Outcome::kMet;
 }
 
 /// Throws if further waiting is useless. Decides the round if possible.
-void ShrinkAgreement::look_around(std::uint64_t round) {
+void SurvivorAgreement::check_and_decide(std::uint64_t round) {
     check_alive();
     std::vector<int> ranks = unheard_;
     for (const int rank : others_) {  // a rank that went on without this one may have called again
@@ -157,7 +157,7 @@ void ShrinkAgreement::look_around(std::uint64_t round) {
 }
 
 /// Decides the round after all ranks have met: they go on unless another side does or can.
-void ShrinkAgreement::decide(std::uint64_t round, const ShrinkRequests& requests) {
+void SurvivorAgreement::decide(std::uint64_t round, const ShrinkRequests& requests) {
     const auto now = ddprun::Clock::now();
     if (const auto in_the_way = rival(requests)) {
         if (!in_the_way->doubtful && now >= began_ + kGrace)
@@ -171,7 +171,7 @@ void ShrinkAgreement::decide(std::uint64_t round, const ShrinkRequests& requests
         try_append(ShrinkJournal::met(round, request_.excluded));
 }
 
-ShrinkRequests ShrinkAgreement::read_requests(std::vector<int> ranks) const {
+ShrinkRequests SurvivorAgreement::read_requests(std::vector<int> ranks) const {
     const auto key_of = [&](int rank) { return group_key(spec_, fmt::format("{}/{}", kRequests, rank)); };
     std::vector<std::string> keys;
     for (const int rank : ranks) keys.push_back(key_of(rank));
@@ -186,7 +186,7 @@ ShrinkRequests ShrinkAgreement::read_requests(std::vector<int> ranks) const {
 }
 
 /// Removes the ranks that have published the same request from unheard_.
-void ShrinkAgreement::compare(const ShrinkRequests& requests) {
+void SurvivorAgreement::compare(const ShrinkRequests& requests) {
     std::erase_if(unheard_, [&](int rank) {
         const auto found = requests.find(rank);
         return found != requests.end() && agrees(rank, found->second);
@@ -195,9 +195,9 @@ void ShrinkAgreement::compare(const ShrinkRequests& requests) {
 
 /// Returns whether the rank makes the same request; false while it is between two calls. Throws Error{Mismatch} if its
 /// request differs.
-bool ShrinkAgreement::agrees(int rank, const ShrinkRequest& theirs) {
+bool SurvivorAgreement::agrees(int rank, const ShrinkRequest& theirs) {
     if (theirs.state == ShrinkRequest::State::kWithdrawn || theirs.serial <= history_.refused[rank]) return false;
-    if (theirs.excluded == request_.excluded) return theirs.stands();
+    if (theirs.excluded == request_.excluded) return theirs.is_active();
     history_.refused[rank] = theirs.serial;
     disagree_ = true;
     std::vector<int> either = excluded_by_either(rank, theirs);
@@ -212,7 +212,7 @@ bool ShrinkAgreement::agrees(int rank, const ShrinkRequest& theirs) {
 }
 
 /// Returns the union of the ranks that this rank and `rank` exclude, minus those two.
-std::vector<int> ShrinkAgreement::excluded_by_either(int rank, const ShrinkRequest& theirs) const {
+std::vector<int> SurvivorAgreement::excluded_by_either(int rank, const ShrinkRequest& theirs) const {
     std::vector<int> all;
     std::ranges::set_union(request_.excluded, theirs.excluded, std::back_inserter(all));
     std::erase_if(all, [&](int one) { return one == rank || one == spec_.rank; });
@@ -221,7 +221,7 @@ std::vector<int> ShrinkAgreement::excluded_by_either(int rank, const ShrinkReque
 
 /// Writes into the journal which of the excluded ranks that have called shrink() are lost, as far as this rank knows,
 /// and that this rank is present if another one has reported it lost.
-void ShrinkAgreement::report_presence(const ShrinkRequests& requests) {
+void SurvivorAgreement::report_presence(const ShrinkRequests& requests) {
     for (const int rank : request_.excluded) {
         if (!requests.contains(rank) || !counts_as_lost(rank)) continue;
         while (backend_.state_of(rank).ended && !journal().is_dead(rank)) try_append(ShrinkJournal::death(rank));
@@ -233,7 +233,7 @@ void ShrinkAgreement::report_presence(const ShrinkRequests& requests) {
 
 /// Returns whether the rank is lost, as far as this rank knows itself. A rank that has left this group and goes on in a
 /// group that was formed from it is not lost.
-bool ShrinkAgreement::counts_as_lost(int rank) const {
+bool SurvivorAgreement::counts_as_lost(int rank) const {
     const RankState state = backend_.state_of(rank);
     return state.gone && !(state.left && journal().group_of(rank) != nullptr);
 }
@@ -241,7 +241,7 @@ bool ShrinkAgreement::counts_as_lost(int rank) const {
 /// Returns the presence of an excluded rank. A rank that has never called shrink() is gone if this rank has lost it. A
 /// rank that has called it may form a group, and perhaps only its connection is lost. So it gets time to deny the loss,
 /// unless its process is known to have ended.
-Presence ShrinkAgreement::presence_of(int rank, const ShrinkRequests& requests) const {
+Presence SurvivorAgreement::presence_of(int rank, const ShrinkRequests& requests) const {
     if (journal().is_dead(rank) || backend_.state_of(rank).ended) return Presence::kGone;
     const bool lost_here = counts_as_lost(rank);
     if (!requests.contains(rank)) return lost_here ? Presence::kGone : Presence::kThere;
@@ -251,12 +251,12 @@ Presence ShrinkAgreement::presence_of(int rank, const ShrinkRequests& requests) 
     return ddprun::Clock::now() - *accused >= kGrace ? Presence::kGone : Presence::kDoubtful;
 }
 
-std::optional<RivalSide> ShrinkAgreement::rival(const ShrinkRequests& requests) const {
+std::optional<RivalSide> SurvivorAgreement::rival(const ShrinkRequests& requests) const {
     return find_rival(request_.excluded, static_cast<int>(spec_.members.size()), journal(), requests,
                       [&](int rank) { return presence_of(rank, requests); });
 }
 
-std::string ShrinkAgreement::complaint(const RivalSide& rival) const {
+std::string SurvivorAgreement::complaint(const RivalSide& rival) const {
     if (rival.formed) {
         return fmt::format(
             "shrink of group '{}': {} has gone on already in a group without {}. Two parts of a job "
@@ -270,7 +270,7 @@ std::string ShrinkAgreement::complaint(const RivalSide& rival) const {
         backend_.name_of(spec_.rank), text_of(request_.excluded));
 }
 
-void ShrinkAgreement::check_alive() const {
+void SurvivorAgreement::check_alive() const {
     for (const int rank : others_) {
         const auto state = backend_.state_of(rank);
         if (!state.gone) continue;
@@ -282,7 +282,7 @@ void ShrinkAgreement::check_alive() const {
     }
 }
 
-void ShrinkAgreement::check_not_left_behind(const ShrinkRequests& requests) const {
+void SurvivorAgreement::check_not_left_behind(const ShrinkRequests& requests) const {
     const std::vector<int> gone_on = gone_on_without(spec_.rank, others_, journal(), requests);
     if (gone_on.empty()) return;
     throw Error(ErrorCode::Mismatch,
@@ -292,7 +292,7 @@ void ShrinkAgreement::check_not_left_behind(const ShrinkRequests& requests) cons
                             backend_.name_of(spec_.rank), ddprun::inflect(gone_on.size(), "it", "them"), spec_.name));
 }
 
-void ShrinkAgreement::report_absent() const {
+void SurvivorAgreement::report_absent() const {
     const std::vector<int>& ranks = unheard_.empty() ? others_ : unheard_;
     std::vector<std::string> names;
     for (const int rank : ranks) names.push_back(backend_.name_of(rank));

@@ -1,6 +1,6 @@
 #pragma once
-// ShrinkAgreement: carries out one call of shrink() until it is decided. It needs only the store and the survivors, so
-// it works when the group has failed. GroupImpl::shrink() makes it on its stack.
+// SurvivorAgreement: carries out one call of shrink() until it is decided. It needs only the store and the survivors,
+// so it works when the group has failed. GroupImpl::shrink() makes it on its stack.
 //
 // The ranks that exclude the same ranks meet in a round, which has a counter of arrivals. A rank that sees that all
 // have arrived, and that no other side prevents it, writes that into the journal. A rank that gives up writes that the
@@ -34,12 +34,12 @@ struct ShrinkHistory {
     std::map<int, std::uint64_t> refused;  ///< by rank: the last of its calls with another request
 };
 
-class ShrinkAgreement {
+class SurvivorAgreement {
 public:
     /// All references outlive this.
     /// others   the ranks that stay, without this one
-    ShrinkAgreement(const GroupSpec& spec, const PeerStates& backend, ShrinkHistory& history,
-                    const std::vector<int>& excluded, std::vector<int> others);
+    SurvivorAgreement(const GroupSpec& spec, const PeerStates& backend, ShrinkHistory& history,
+                      const std::vector<int>& excluded, std::vector<int> others);
 
     /// Returns the number of the round in which all have met. Throws Mismatch, PeerLost or Timeout, naming the ranks.
     [[nodiscard]] std::uint64_t reach();
@@ -62,7 +62,7 @@ private:
     void join(std::uint64_t round);
     [[nodiscard]] bool obey(std::uint64_t round) const;
     void report_presence(const ShrinkRequests& requests);
-    void look_around(std::uint64_t round);
+    void check_and_decide(std::uint64_t round);
     void decide(std::uint64_t round, const ShrinkRequests& requests);
     [[nodiscard]] ShrinkRequests read_requests(std::vector<int> ranks) const;
     void compare(const ShrinkRequests& requests);
