@@ -40,7 +40,7 @@ struct Rank {
     Rank(int rank, const Segments& segments)
         : other(1 - rank),
           topology(make_topology(members, rank)),
-          node("world", ranks_of(segments), rank, true),
+          node("world", static_cast<int>(segments.size()), ranks_of(segments), rank),
           arena(segments[static_cast<std::size_t>(rank)]),
           p2p(std::make_shared<P2p>(P2pSetup{.group = "world",
                                              .rank = rank,
