@@ -9,11 +9,11 @@
 
 namespace ddprun {
 
-/// Opens /dev/null as each of the descriptors 0, 1 and 2 that is closed. It is open for reading only: a write to stdout
-/// fails (EBADF), so that its loss is reported. Allocates nothing. Call it first in main().
-inline void open_standard_fds() noexcept {
+/// Opens /dev/null as each of the descriptors 0, 1 and 2 that is closed. Allocates nothing. Call it first in main().
+/// mode   O_RDONLY: a write to stdout fails (EBADF), so that its loss is reported. O_RDWR: a write is dropped.
+inline void open_standard_fds(int mode = O_RDONLY) noexcept {
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-        if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);  // gets the lowest free number, which is fd
+        if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", mode);  // gets the lowest free number, which is fd
     }
 }
 

@@ -107,9 +107,7 @@ TEST_CASE("a trainer started with closed standard streams keeps them out of its 
     for (const std::string closed : {"<&- >&- 2>&-", ">&-", ">&- 2>&-"}) {
         CAPTURE(closed);
         std::filesystem::remove(sandbox.path() / "losses");
-        const auto outcome = run(closed);
-        CHECK(outcome.status.exit_code() == 1);  // the result is lost
-        if (closed == ">&-") CHECK_THAT(outcome.err, Catch::Contains("cannot write to stdout: Bad file descriptor"));
+        CHECK(run(closed).status.exit_code() == 0);
         const std::string losses = e2e::read_file(sandbox.path() / "losses");
         CHECK(std::ranges::count(losses, '\n') == 2);
         CHECK(e2e::read_file(sandbox.path() / "trace.rank-0.json").starts_with("[{\"ph\""));

@@ -1,5 +1,6 @@
 #include "ddp/context.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -122,7 +123,8 @@ ProcessGroup* Context::leaders() {
 }
 
 Context init_from_env(const InitOptions& options) {
-    ddprun::open_standard_fds();       // before the library opens sockets and segments
+    // Before the library opens sockets and segments. A trainer's messages must not fail: fmt::print() would throw.
+    ddprun::open_standard_fds(O_RDWR);
     (void)detail::process_recorder();  // before this process starts others that could take it
     check(options);
     const Environment environment = detail::read_environment(detail::process_variables());
