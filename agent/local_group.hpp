@@ -38,7 +38,7 @@ public:
     /// Starts workers from `next` on, for one time slice. StartPaused follows if some are left, SpawnFailed if one
     /// cannot be started.
     void start_more(LocalRank next);
-    /// Ends the start: no further worker follows.
+    /// Gives up a start that is paused: its remaining workers are never started.
     void end_start() { processes_->all_started(); }
 
     /// WorkersSpared follows if workers that are ending by themselves are spared the signal.

@@ -43,7 +43,7 @@ std::string_view advice_for_kill(OomKill oom) {
                    "the job more memory, or each worker less data at a time.";
         case OomKill::kNo:
             return "A user, a scheduler or the program itself sent the signal, not ddprun and not the kernel's "
-                   "out-of-memory killer.";
+                   "out-of-memory killer. See the scheduler's log.";
         case OomKill::kMaybe:
         case OomKill::kUnknown: break;
     }

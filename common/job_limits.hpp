@@ -3,7 +3,7 @@
 
 namespace ddprun {
 
-inline constexpr int kMaxNodes = 16'384;  ///< of a job, spares included
+inline constexpr int kMaxNodes = 16'384;  ///< of a job, spares included; lost ones that come back may exceed it
 inline constexpr int kMaxSlots = 4'096;   ///< workers on a node; kMaxNodes * kMaxSlots fits in an int
 
 }  // namespace ddprun

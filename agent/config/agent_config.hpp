@@ -34,7 +34,7 @@ struct AgentConfig {
     std::string role = "default";
     std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
     std::chrono::milliseconds connect_timeout{60'000};
-    std::chrono::milliseconds grace{};  ///< at most, from SIGTERM to SIGKILL; Options::grace has the default
+    std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL; Options::grace has the default
     std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
     bool virtual_local_rank = false;                  ///< workers have LOCAL_RANK=0 and one visible GPU each
     std::vector<int> drain_signals;  ///< signals that end the job beside INT, TERM, HUP and QUIT; workers get them

@@ -37,7 +37,7 @@ enum class Phase {
 /// A plain value that step() alone changes. It has more than 15 members because each is one fact of the table in
 /// docs/design/003.
 struct State {
-    std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL
+    std::chrono::milliseconds grace{};  ///< from the first signal to SIGKILL; AgentConfig::grace
     int slots = 1;
 
     Phase phase = Phase::kIdle;

@@ -113,8 +113,7 @@ std::string explain_exec_failure(const std::string& path, const error_code& erro
     if (error == boost::system::errc::no_such_file_or_directory && exists) {
         return fmt::format(
             "cannot execute {}: the interpreter that its first line or its ELF header names does not exist. Install "
-            "the "
-            "interpreter, or correct its path there",
+            "the interpreter, or correct its path there",
             path);
     }
     if (error == boost::system::errc::permission_denied) {

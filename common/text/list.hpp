@@ -24,7 +24,8 @@ namespace ddprun {
 /// Names each of a few ranks: "rank 3", "ranks 1, 2 and 7".
 [[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
 
-/// Names many ranks by their ranges: "rank 3", "ranks 1-2, 7". The ranks may come in any order, and repeatedly.
+/// Names many ranks by their ranges: "rank 3", "ranks 1-2, 7", or "ranks 0, 2, … (500 in all)" after eight ranges. The
+/// ranks may come in any order, and repeatedly.
 [[nodiscard]] std::string name_rank_ranges(const std::vector<int>& ranks);
 
 }  // namespace ddprun

@@ -96,11 +96,12 @@ Result<std::vector<std::string>> addresses_of(const std::string& host, std::chro
             if (!address.empty()) addresses.push_back(std::move(address));
         }
     } else if (Clock::now() >= deadline) {
-        return Error{Errc::kTimeout,
-                     fmt::format("cannot find out by its addresses whether '{}' is this machine: no name "
-                                 "server has answered in {}. Pass a numeric address, or "
-                                 "is_host=0 in --rdzv-conf on the nodes that do not host the rendezvous",
-                                 host, seconds_text(timeout))};
+        return Error{
+            Errc::kTimeout,
+            fmt::format("cannot find out by its addresses whether '{}' is this machine: no name "
+                        "server has answered in {}. Pass a numeric address, or "
+                        "is_host=1 in --rdzv-conf on the node that hosts the rendezvous, is_host=0 on the others",
+                        host, seconds_text(timeout))};
     }
     return addresses;
 }

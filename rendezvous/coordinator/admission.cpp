@@ -75,8 +75,8 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
     const auto joined = [](const auto& entry) { return entry.second.link != Link::kLost; };
     if (std::ranges::count_if(state.nodes, joined) >= kMaxNodes) {
         return fmt::format(
-            "{} nodes are connected to this job, or lost their connection a moment ago, which is the limit: end a "
-            "spare node, then start this one again",
+            "{} nodes are connected to this job, or lost their connection a moment ago, which is the limit. Start no "
+            "further node, or end a spare one first",
             kMaxNodes);
     }
     return {};

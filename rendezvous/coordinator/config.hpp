@@ -13,7 +13,7 @@ struct Config {
     std::string session = {};  ///< identifies this daemon process, which cannot continue a job that another one began
     std::chrono::milliseconds heartbeat_interval{1'000};
     std::chrono::milliseconds lost_after{3'000};       ///< silence after which a node is lost
-    std::chrono::milliseconds reconnect_grace{1'000};  ///< from the end of a connection to its loss; no option
+    std::chrono::milliseconds reconnect_grace{1'000};  ///< time to reconnect before a node is lost; no option
     std::chrono::milliseconds last_call{30'000};       ///< how long a round with MIN nodes waits for more, up to MAX
     std::chrono::milliseconds join_timeout{600'000};   ///< how long a round waits for MIN nodes
     std::chrono::milliseconds linger{10'000};          ///< after this time without any agent, the daemon ends

@@ -181,7 +181,7 @@ void add_how(CLI::App& app, Options& options, Texts& texts) {
         ->check(between(0, kMaxCalls))
         ->capture_default_str();
     app.add_flag("--check,!--no-check", options.check, "Check every element of the results (default: yes)");
-    app.add_flag("--foreign", options.foreign, "Use buffers of the program's own instead of the group's arena");
+    app.add_flag("--foreign", options.foreign, "Allocate the buffers outside the group's arena (host memory)");
     app.add_flag("--rewrite", options.rewrite, "Rewrite the input before each call, as backward does");
     app.add_option("--backend", texts.backend, "Backend of the group")->check(one_of(kBackends))->capture_default_str();
     app.add_option("--json", options.json_file, "Write the figures there as JSON; - is stdout, without the table")

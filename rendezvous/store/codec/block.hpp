@@ -86,7 +86,8 @@ public:
     void append(std::string_view more);
     /// Changes the capacity, to at least size(). Large blocks are remapped, not copied.
     void reserve(std::size_t capacity);
-    /// Doubles the capacity, up to `max` bytes; takes spare pages for all of `max` if there are any.
+    /// Doubles the capacity, up to `max` bytes rounded up to a page. A large block takes spare pages for all of `max`
+    /// instead, if there are any that fit.
     void grow(std::size_t max);
     /// Gives back unused room if there is much.
     void trim();

@@ -41,7 +41,8 @@ public:
 
     [[nodiscard]] std::size_t key_count() const { return table_.size(); }
     [[nodiscard]] std::size_t waiter_count() const { return waits_.size(); }
-    /// Returns the bytes that count towards Limits::store_bytes.
+    /// Returns the bytes that Limits::store_bytes bounds: keys, values, queues and awaited names, with an allowance for
+    /// each.
     [[nodiscard]] std::size_t bytes() const { return stored_bytes_ + waits_.bytes(); }
     /// Returns the memory of the stored blocks, with their room to grow: the store's part of BlockMemory::bytes.
     [[nodiscard]] std::size_t block_bytes() const { return block_bytes_; }

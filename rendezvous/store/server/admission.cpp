@@ -24,7 +24,7 @@ void Admission::accept() {
     for (int i = 0; i < kAcceptsPerSlice && state_ == State::kAccepting; ++i) {
         if (context_.connections.size() >= context_.options.limits.connections) {
             context_.warn([this] {
-                return fmt::format("store {}: accepts no further connection while there are {}, which is its limit",
+                return fmt::format("store {}: has {} connections, which is its limit: further ones wait until one ends",
                                    context_.name, context_.connections.size());
             });
             return listen_for(State::kAtLimit);

@@ -60,7 +60,7 @@ public:
         error.reported_ = true;
         return error;
     }
-    /// Returns the same error with another text. For the library.
+    /// Returns the same error with another text, and without an operation. For the library.
     [[nodiscard]] Error reworded(const std::string& text) const {
         Error error(code_, text, culprits_);
         error.reported_ = reported_;

@@ -46,7 +46,8 @@ public:
     /// callback destroys the group, the group ends when the callback has returned. The works in flight then end soon,
     /// with an error; until then their buffers belong to the library.
     void then(std::function<void(std::exception_ptr)> callback);
-    /// Returns the operation's number in its group, from 1.
+    /// Returns the number of the operation among the collectives of its group, or of the batch among the group's sends
+    /// and receives; both count from 1. 0 for a default-constructed Work.
     [[nodiscard]] std::uint64_t seq() const;
 
 private:

@@ -188,7 +188,7 @@ private:
         }
         text = ddprun::sentence(text);
         text += gone.empty() ? " The group stays usable: a rank that arrives later gets this error at once"
-                             : " Without " + ddprun::name_ranks(gone) + " the group is of no use: shrink() it";
+                             : " Without " + ddprun::name_ranks(gone) + " the group cannot go on: call shrink()";
         const auto code = gone.empty() ? ErrorCode::Timeout : ErrorCode::PeerLost;
         return fmt::format("{} {}\n{}", static_cast<int>(code), fmt::join(gone.empty() ? missing : gone, " "), text);
     }

@@ -26,7 +26,7 @@ struct StoreStep {
 /// Writes an entry for an operation that is queued.
 [[nodiscard]] RecordEntry record(const Operation& operation, const EntrySlot& claim, const GroupEntry& group,
                                  ddprun::TimePoint now);
-/// Writes an entry for a step at the store, in a slot that it claims.
+/// Claims an entry for a step at the store, and writes it. Returns an empty entry if `group` has no slot.
 [[nodiscard]] RecordEntry record(FlightRecorder& recorder, const StoreStep& step, const GroupEntry& group,
                                  ddprun::TimePoint now);
 /// Reserves an entry for each transfer of a batch.

@@ -64,8 +64,8 @@ public:
     virtual void wait();
     /// Returns whether wait() returns only when the operation has ended.
     [[nodiscard]] virtual bool blocks_host() const { return true; }
-    /// Returns how long after its deadline the backend may take to end it, with an error that names the absent ranks.
-    /// After that a waiter gives up by itself.
+    /// Returns how long after the deadline of the work the backend may still take to fail it with an error that names
+    /// the absent ranks. After that a waiter gives up by itself.
     [[nodiscard]] virtual ddprun::Duration grace() const { return std::chrono::seconds(4); }
     /// Records that the program waits. `blocked`: until the work has ended; else it only polls, or makes a device wait.
     /// wait() does not record it, because a thread of the library may wait while the program goes on.

@@ -196,7 +196,7 @@ bool GradientReducer::Impl::end_marking() {
     try {
         refuse("finish_backward: these parameters were not marked ready: " + missing +
                ". Call mark_ready for each gradient, or mark_unused for those that took no part, or set "
-               "ReducerOptions::unused to UnusedPolicy::Zero");
+               "ReducerOptions::unused to UnusedPolicy::Zero. The reducer has failed: correct the program");
     } catch (...) {
         fail();
         throw;

@@ -25,7 +25,8 @@ public:
     /// Returns whether an announced backward has not begun.
     [[nodiscard]] bool is_owed() const { return expected_ == Expected::kSync || expected_ == Expected::kNoSync; }
 
-    /// Throws Error{InvalidArgument} if a backward of this kind may not begin now.
+    /// Throws Error{InvalidArgument} if a Join is active and its more() has not announced a backward with this `sync`,
+    /// or has returned false.
     void check(bool sync) const;
     /// Notes that the backward has begun, which uses up its announcement.
     void begin() {

@@ -171,7 +171,8 @@ TEST_CASE("a name server that does not answer costs the launcher no more than it
     CHECK(addresses.error().code == Errc::kTimeout);
     CHECK(addresses.error().message ==
           "cannot find out by its addresses whether 'n1.example' is this machine: no name server has answered in 1 s. "
-          "Pass a numeric address, or is_host=0 in --rdzv-conf on the nodes that do not host the rendezvous");
+          "Pass a numeric address, or is_host=1 in --rdzv-conf on the node that hosts the rendezvous, is_host=0 on the "
+          "others");
 }
 
 TEST_CASE("a name that nobody knows has no addresses, and needs no timeout", "[launcher][unit]") {

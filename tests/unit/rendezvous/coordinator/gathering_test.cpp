@@ -164,7 +164,7 @@ TEST_CASE("a job takes kMaxNodes nodes, spares included; nodes that are lost do 
     job.join("late");
     CHECK_THAT(job.asked<Refuse>().at(0).reason,
                Contains("16384 nodes are connected to this job, or lost their connection a moment ago") &&
-                   Contains("end a spare node, then start this one again"));
+                   Contains("or end a spare one first"));
     job.state.nodes.at("spare2").link = Link::kLost;
     job.join("late");
     CHECK(job.asked<Refuse>().empty());

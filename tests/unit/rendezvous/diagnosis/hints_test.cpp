@@ -16,8 +16,6 @@ using Ranks = std::vector<int>;
 
 namespace {
 
-constexpr auto kMinWait = 10s;
-
 On sends(int rank, const std::string& op, int peer, std::int64_t tag = 0) {
     On on = On(rank).world(2).transfer(op, peer, tag);
     on.record.view.groups[0].rank = rank;

@@ -16,6 +16,9 @@ inline constexpr ExitStatus kExited0{ExitStatus::Kind::kExited, 0};
 inline constexpr ExitStatus kExited1{ExitStatus::Kind::kExited, 1};
 inline constexpr ExitStatus kKilled{ExitStatus::Kind::kSignaled, SIGKILL};
 
+/// The waiting time from which on diagnose() counts a rank as stuck, in these tests.
+inline constexpr auto kMinWait = 10s;
+
 /// A rank of node n0 that is a member of groups and calls operations in them.
 class On {
 public:

@@ -15,12 +15,6 @@ using Catch::Contains;
 using Catch::EndsWith;
 using Catch::StartsWith;
 
-namespace {
-
-constexpr auto kMinWait = 10s;
-
-}  // namespace
-
 TEST_CASE("no rank is stuck: every operation is done, or in progress", "[coordinator]") {
     CHECK(diagnose({}, kMinWait).kind == StallKind::kNone);
     CHECK(diagnose({On(0).world(2).done(), On(1).world(2).done()}, kMinWait).kind == StallKind::kNone);

@@ -69,7 +69,7 @@ public:
     [[nodiscard]] bool has_failed(const std::string& label, std::uint64_t round, int rank) const;
     /// Returns the time at which the rank was reported lost; nothing if it was not, or has denied it.
     [[nodiscard]] std::optional<ddprun::TimePoint> accused_since(int rank) const;
-    /// Returns whether the rank was ever reported lost. A rank that has denied it is not reported again.
+    /// Returns whether the rank was ever reported lost, even if it has denied that since.
     [[nodiscard]] bool ever_accused(int rank) const { return accused_.contains(rank); }
     [[nodiscard]] bool is_dead(int rank) const { return dead_.contains(rank); }
 

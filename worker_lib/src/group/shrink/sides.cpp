@@ -16,7 +16,7 @@ constexpr std::string_view kExcluded = "excluded";
 
 bool holds(const std::vector<int>& ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
 
-bool stands(const ShrinkRequests& requests, int rank) {
+bool has_active_request(const ShrinkRequests& requests, int rank) {
     const auto found = requests.find(rank);
     return found != requests.end() && found->second.is_active();
 }
@@ -72,7 +72,7 @@ std::optional<RivalSide> find_rival(const std::vector<int>& excluded, int size, 
         }
     }
     for (const int rank : excluded) {
-        if (!stands(requests, rank)) continue;
+        if (!has_active_request(requests, rank)) continue;
         const RivalSide rival{.rank = rank, .side = side_without(requests.at(rank).excluded, size)};
         const bool larger = are_disjoint(ours, rival.side) && beats(rival.side, ours);
         if (larger && counts(rival)) return rival;
@@ -86,7 +86,7 @@ std::vector<int> gone_on_without(int rank, const std::vector<int>& others, const
     for (const int other : others) {
         const auto* const group = journal.last_group_of(other);
         if (group == nullptr || group->holds(rank) || group->failed.contains(other)) continue;
-        if (!stands(requests, other)) gone_on.push_back(other);
+        if (!has_active_request(requests, other)) gone_on.push_back(other);
     }
     return gone_on;
 }

@@ -1,6 +1,6 @@
 #pragma once
 // SurvivorAgreement: carries out one call of shrink() until it is decided. It needs only the store and the survivors,
-// so it works when the group has failed. GroupImpl::shrink() makes it on its stack.
+// so it works when the group has failed. shrink_group() makes it on its stack.
 //
 // The ranks that exclude the same ranks meet in a round, which has a counter of arrivals. A rank that sees that all
 // have arrived, and that no other side prevents it, writes that into the journal. A rank that gives up writes that the

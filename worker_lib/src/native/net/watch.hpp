@@ -37,8 +37,10 @@ struct Alarm {
     std::int64_t generation = 0;
     std::uint64_t after = 0;           ///< last operation that the rank has completed, or that the failure does not end
     Departure how = Departure::kLeft;  ///< kDeparted only
+    std::uint32_t unused = 0;          ///< so that all bytes of an alarm are defined
     FailureNote note;                  ///< the reason; kDeparted: its first culprit is the rank
 };
+static_assert(sizeof(Alarm) == 32 + sizeof(FailureNote), "it is sent as it lies in memory");
 
 class Watch {
 public:

@@ -63,7 +63,7 @@ public:
     }
     /// Returns whether a rank of the node has begun an operation later than number `seq`.
     [[nodiscard]] bool any_beyond(std::uint64_t seq) const;
-    /// Returns whether a rank of the node is in the middle of an operation.
+    /// Returns whether a rank of the node, which may be the own one, has begun a collective and not completed it.
     [[nodiscard]] bool any_busy() const;
 
 private:

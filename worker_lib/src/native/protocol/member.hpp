@@ -15,9 +15,9 @@ namespace ddp::detail {
 /// the records of members, the leaders' alarms, the layout of Control and of staging slots, the sizes of pieces, the
 /// order and steps of messages.
 inline constexpr std::uint32_t kProtocolVersion = 18;
-/// Returns "ddp/0.1.0/17": the library's version and the protocol's.
+/// Returns "ddp/VERSION/PROTOCOL": the library's version and the protocol's.
 [[nodiscard]] std::string own_version();
-/// Returns a member's version for errors: "0.1.0 (protocol 17)".
+/// Returns a member's version for errors: "VERSION (protocol PROTOCOL)".
 [[nodiscard]] std::string version_text(std::string_view version);
 
 struct Member {
