@@ -88,8 +88,8 @@ def two_agents_at_our_store(restarts):
 
 def control_with_default_options():
     """One agent that hosts PyTorch's own store: whether the defaults work with this PyTorch and Python."""
-    with tempfile.TemporaryFile("w+") as log:
-        process = agent(f"{HOST}:0", 1, True, [], ["--no_python", "true"], log)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
+        process = agent(f"{HOST}:0", 1, True, ["--log_dir", folder], ["--no_python", "true"], log)
         code = process.wait()
         output = text_of(log)
     print(output)
