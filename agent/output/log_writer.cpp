@@ -84,7 +84,7 @@ struct LogWriter::Shared {
     void do_job(const Job& job) EXCLUDES(mutex);
 };
 
-/// Does jobs until the LogWriter is destroyed; the body of the writer thread.
+/// Does jobs until the LogWriter is destroyed and no job is left; the body of the writer thread.
 void LogWriter::Shared::run() {
     const Lock lock(mutex);
     for (;;) {

@@ -48,7 +48,7 @@ public:
 
     /// `warn` is called on the io_context with a sentence about a file that cannot be written, once per sentence.
     LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> warn);
-    /// Drops the bytes that finish() has left unwritten.
+    /// Does not wait: the writer thread goes on with what finish() has left unwritten, until the process ends.
     ~LogWriter();
     LogWriter(const LogWriter&) = delete;
     LogWriter& operator=(const LogWriter&) = delete;

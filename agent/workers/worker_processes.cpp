@@ -132,9 +132,9 @@ bool WorkerProcesses::is_empty() const {
     return all_started_ && all_ended && Strays::list(unreaped_workers()).empty();
 }
 
-/// Reaps the workers and calls `reaped` if no process is left. The kernel decides that (waitid: no child), because a
-/// list from /proc may miss one. Workers are reaped only here: until then their process groups may have living members,
-/// which signals must reach.
+/// Does nothing while a worker runs or /proc lists a stray. Otherwise reaps the workers, and calls `reaped` if the
+/// kernel knows no child then (waitid), because a list from /proc may miss one. Workers are not reaped earlier: signals
+/// must reach the living members of their process groups.
 void WorkerProcesses::reap_if_empty() {
     if (reaped_ || !is_empty()) return;
     for (const auto& worker : workers_) worker->reap();

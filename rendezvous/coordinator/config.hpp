@@ -16,7 +16,7 @@ struct Config {
     std::chrono::milliseconds reconnect_grace{1'000};  ///< time to reconnect before a node is lost; no option
     std::chrono::milliseconds last_call{30'000};       ///< how long a round with MIN nodes waits for more, up to MAX
     std::chrono::milliseconds join_timeout{600'000};   ///< how long a round waits for MIN nodes
-    std::chrono::milliseconds linger{10'000};          ///< after this time without any agent, the daemon ends
+    std::chrono::milliseconds linger{10'000};  ///< after it without any agent, the daemon ends; ddprun passes its own
 };
 
 }  // namespace ddprun::coordinator

@@ -219,8 +219,8 @@ Error Client::give_up(std::string_view action, const Error& cause) {
     stream_.close();
     return {cause.code,
             fmt::format("{}cannot {} at {}: {}{}", name_, action, to_string(endpoint_), cause.message,
-                        ended ? ". Did the job's launcher or its daemon end, or refuse this request? Its log "
-                                "says which"
+                        ended ? ". Did the job's launcher or its daemon end, or refuse this request? See the "
+                                "output of ddprun, or of ddprund"
                               : "")};
 }
 

@@ -34,7 +34,8 @@ public:
     [[nodiscard]] Result<void> set(std::string_view key, std::string_view value);
     /// Sets all pairs at once: no client sees some without the others.
     [[nodiscard]] Result<void> multi_set(const Pairs& pairs);
-    /// Waits for the key, then reads it. Errors: as wait().
+    /// Waits for the key until `deadline`, then reads it, which may take a minute more. Errors: as wait(); an error of
+    /// the read closes the connection.
     [[nodiscard]] Result<std::string> get(std::string_view key, TimePoint deadline);
     /// Waits for all the keys, then reads them: two round trips, however many they are.
     [[nodiscard]] Result<std::vector<std::string>> multi_get(std::span<const std::string> keys, TimePoint deadline);

@@ -1,5 +1,6 @@
 #pragma once
 // A directory of checkpoints: "step-200.ckpt" when whole, "step-200.ckpt.tmp" while it is being written. Rank 0 only.
+// Checkpointer::latest() chooses among them.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,7 +1,8 @@
 #pragma once
 // PollChoice: decides whether a receive polls for its message for a moment, or looks for it once. Polling gains where
 // both ranks come at the same time, and loses where a program posts its receives long before their messages are sent
-// (docs/benchmarks/decisions.md#poll-choice). Pure: it learns from the receives before.
+// (docs/benchmarks/decisions.md#poll-choice). How long it polls: Waiter
+// (native/shm). Pure: it learns from the receives before.
 
 namespace ddp::detail {
 

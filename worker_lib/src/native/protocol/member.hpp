@@ -67,7 +67,8 @@ struct Topology {
 
     [[nodiscard]] const std::vector<int>& local() const { return nodes[static_cast<std::size_t>(own_node)]; }
     [[nodiscard]] bool own_carries() const { return nodes.size() > 1 && own_index < carriers; }
-    /// Returns the rank of node `node` with the same local index as this rank, which has a link to it.
+    /// Returns the rank of node `node` with the same local index as this rank. Call it only if own_carries(), or if
+    /// that node has more ranks than own_index.
     [[nodiscard]] int counterpart(int node) const {
         return nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(own_index)];
     }

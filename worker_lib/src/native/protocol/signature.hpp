@@ -1,6 +1,7 @@
 #pragma once
 // Signature: the description of an operation that ranks compare before they touch each other's data. Every message
-// contains it, and shared memory, so it is trivially copyable and all its bytes are defined. Pure.
+// contains it (compared in net/exchange_errors.cpp), and shared memory (compared in node/meetings.cpp), so it is
+// trivially copyable and all its bytes are defined. Pure.
 
 #include <array>
 #include <cstdint>

@@ -19,7 +19,7 @@ public:
     /// Copies between host and device, in either direction, after the work on stream(), and waits for the copy. Throws
     /// Error{System}, also if that takes more than a minute.
     virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-    /// Marks the end of the current work on stream().
+    /// Marks the end of the current work on stream(). Throws Error{System}.
     virtual void mark() = 0;
     /// Returns whether the device has passed the last mark(). Throws Error{System}.
     [[nodiscard]] virtual bool passed() = 0;
