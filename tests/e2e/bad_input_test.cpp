@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "common/exit_codes.hpp"
@@ -211,20 +212,20 @@ TEST_CASE("a checkpoint of another run ends the job at once, with one report", "
     const auto first = job("1");
     CAPTURE(first.err);
     REQUIRE(first.status.exit_code() == 0);
-    // If a rank waited for the one with the message, it would fail when that ends, and the launcher would let it end by
-    // itself for a second. So a job without that wait takes less. Several jobs are tried: the launcher also spares a
-    // rank that has not yet noted the end of the last barrier when the one with the message ends.
-    auto fastest = std::chrono::steady_clock::duration::max();
-    for (int i = 0; i < 12 && fastest >= std::chrono::seconds(1); ++i) {
+    // A rank that seems to fail is given a second to report that. The silent rank must not seem so, in any job; the
+    // median allows for a machine that is busy for a moment.
+    std::array<std::chrono::steady_clock::duration, 7> times{};
+    for (auto& time : times) {
         const auto began = std::chrono::steady_clock::now();
         const auto second = job("2");
-        fastest = std::min(fastest, std::chrono::steady_clock::now() - began);
+        time = std::chrono::steady_clock::now() - began;
         CAPTURE(second.err);
         CHECK(second.status.exit_code() == exit_code::kUsage);
         CHECK_THAT(second.err, Catch::Contains("train: the checkpoints in checkpoints are of a run with --seed 1") &&
                                    Catch::Contains("rank 0 on"));
         CHECK_THAT(second.err, !Catch::Contains(") waited for it"));
     }
-    CHECK(fastest < std::chrono::seconds(1));
+    std::ranges::sort(times);
+    CHECK(times[times.size() / 2] < std::chrono::seconds(1));
     CHECK(sandbox.leftovers() == "");
 }
