@@ -14,17 +14,23 @@ namespace layout = ddprun::flight_record;
 
 namespace {
 
+using Name = std::array<char, 24>;  ///< of an operation
+
 template <std::size_t Size>
-void copy(std::array<char, Size>& to, std::string_view text) {
+constexpr void copy(std::array<char, Size>& to, std::string_view text) {
     std::copy_n(text.begin(), std::min(text.size(), Size), to.begin());
 }
 
 template <std::size_t Size>
-std::array<char, Size> padded(std::string_view text) {
+constexpr std::array<char, Size> padded(std::string_view text) {
     std::array<char, Size> result{};
     copy(result, text);
     return result;
 }
+
+constexpr Name kSend = padded<24>("send");
+constexpr Name kRecv = padded<24>("recv");
+constexpr Name kArrived = padded<24>("arrived");
 
 std::uint32_t milliseconds(ddprun::Duration timeout) {
     const std::int64_t count = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
@@ -46,7 +52,7 @@ public:
     [[nodiscard]] const auto& of(ReduceOp op) const { return reduces_[static_cast<std::size_t>(op)]; }
 
 private:
-    std::array<std::array<char, 24>, static_cast<std::size_t>(OpKind::kAllToAllV) + 1> kinds_{};
+    std::array<Name, static_cast<std::size_t>(OpKind::kAllToAllV) + 1> kinds_{};
     std::array<std::array<char, 8>, static_cast<std::size_t>(DType::f64) + 1> dtypes_{};
     std::array<std::array<char, 8>, static_cast<std::size_t>(ReduceOp::BXor) + 1> reduces_{};
 };
@@ -76,7 +82,7 @@ layout::Operation entry_of(const Operation& operation, ddprun::TimePoint now) {
     return entry;
 }
 
-layout::Operation entry_of(const TransferBatch& batch, const Transfer& transfer, std::string_view op,
+layout::Operation entry_of(const TransferBatch& batch, const Transfer& transfer, const Name& op,
                            ddprun::TimePoint now) {
     layout::Operation entry;
     entry.p2p_seq = batch.seq;
@@ -84,7 +90,7 @@ layout::Operation entry_of(const TransferBatch& batch, const Transfer& transfer,
     entry.timeout_ms = milliseconds(batch.timeout);
     entry.peer = transfer.peer;
     entry.count = entry.input_count = entry.output_count = transfer.buffer.count;
-    copy(entry.op, op);
+    entry.op = op;
     entry.dtype = names().of(transfer.buffer.dtype);
     entry.transfer_tag = transfer.tag;
     if (!batch.tag.empty()) ddprun::copy_cut(entry.tag, batch.tag);
@@ -124,13 +130,13 @@ void claim_entries(FlightRecorder& recorder, TransferBatch& batch, const GroupEn
 void record(TransferBatch& batch, const GroupEntry& group, ddprun::TimePoint now) {
     for (std::size_t i = 0; i < batch.record_entries.size(); ++i) {
         const Transfer& transfer = batch.transfers[i];
-        layout::Operation entry = entry_of(batch, transfer, transfer.sends ? "send" : "recv", now);
+        layout::Operation entry = entry_of(batch, transfer, transfer.sends ? kSend : kRecv, now);
         FlightRecorder::queue_transfer(entry, batch.record_entries[i].claim(), group);
     }
 }
 
 RecordEntry note_arrival(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive) {
-    layout::Operation entry = entry_of(sent, sent.transfers.front(), "arrived", ddprun::Clock::now());
+    layout::Operation entry = entry_of(sent, sent.transfers.front(), kArrived, ddprun::Clock::now());
     return recorder.queue_beside(entry, receive);
 }
 

@@ -128,33 +128,12 @@ EntrySlot FlightRecorder::claim() {
     return {slot.operation.begin_store() ? &slot : nullptr, id};
 }
 
-void FlightRecorder::write(const EntrySlot& claim, layout::Operation& entry) {
-    if (claim.slot == nullptr) return;
-    entry.id = claim.id;
-    layout::OperationSlot& slot = *claim.slot;
-    slot.id.store(entry.id, std::memory_order_relaxed);
-    slot.started.store(0, std::memory_order_release);
-    slot.ended.store(0, std::memory_order_release);
-    slot.waited.store(0, std::memory_order_release);
-    slot.failure.store(layout::Failure::kOther, std::memory_order_release);
-    slot.operation.finish_store(entry);
-}
-
 RecordEntry FlightRecorder::queue(layout::Operation& entry, const EntrySlot& claim, const GroupEntry& group) {
     if (group.slot == nullptr) return {};
     entry.group = group.id;
     write(claim, entry);
     group.slot->queued.store(entry.seq, std::memory_order_relaxed);
     return {claim.slot, *group.slot, claim.id, entry.seq};
-}
-
-RecordEntry FlightRecorder::queue_transfer(layout::Operation& entry, const EntrySlot& claim, const GroupEntry& group) {
-    if (group.slot == nullptr) return {};
-    entry.group = group.id;
-    entry.seq = group.slot->queued.load(std::memory_order_relaxed);
-    write(claim, entry);
-    if (claim.slot != nullptr) claim.slot->started.store(entry.queued, std::memory_order_relaxed);
-    return {claim.slot, *group.slot, claim.id, 0};
 }
 
 RecordEntry FlightRecorder::queue_beside(layout::Operation& entry, const RecordEntry& receive) {

@@ -58,4 +58,28 @@ private:
 /// call. Null: there is none, another process has it, or this is a fork of the process that has it.
 [[nodiscard]] FlightRecorder* process_recorder();
 
+// Inline, because small messages spend a tenth of their time here.
+
+inline void FlightRecorder::write(const EntrySlot& claim, ddprun::flight_record::Operation& entry) {
+    if (claim.slot == nullptr) return;
+    entry.id = claim.id;
+    ddprun::flight_record::OperationSlot& slot = *claim.slot;
+    slot.id.store(entry.id, std::memory_order_relaxed);
+    slot.started.store(0, std::memory_order_release);
+    slot.ended.store(0, std::memory_order_release);
+    slot.waited.store(0, std::memory_order_release);
+    slot.failure.store(ddprun::flight_record::Failure::kOther, std::memory_order_release);
+    slot.operation.finish_store(entry);
+}
+
+inline RecordEntry FlightRecorder::queue_transfer(ddprun::flight_record::Operation& entry, const EntrySlot& claim,
+                                                  const GroupEntry& group) {
+    if (group.slot == nullptr) return {};
+    entry.group = group.id;
+    entry.seq = group.slot->queued.load(std::memory_order_relaxed);
+    write(claim, entry);
+    if (claim.slot != nullptr) claim.slot->started.store(entry.queued, std::memory_order_relaxed);
+    return {claim.slot, *group.slot, claim.id, 0};
+}
+
 }  // namespace ddp::detail
