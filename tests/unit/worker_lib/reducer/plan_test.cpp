@@ -129,10 +129,10 @@ TEST_CASE("a plan is taken from an earlier run, if it fits", "[reducer]") {
     });
     CHECK(plans == std::vector(2, std::pair{saved, 0.5f}));
 
-    const auto misfit = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+    const auto overlap = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         GradientReducer(context.world(), {{"a", 3}, {"b", 400}}, {.plan = saved});
     });
-    CHECK_THAT(misfit[0].text(), Contains("'b'") && Contains("overlaps another gradient"));
+    CHECK_THAT(overlap[0].text(), Contains("'b'") && Contains("overlaps another gradient"));
     const auto different = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         ReducerOptions options;
         if (context.rank() == 1) options.plan = saved;
